@@ -1,0 +1,256 @@
+//! One owned range of bytes. Splitting gives two owners of disjoint ranges;
+//! joining adjacent ones gives one again.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use crate::region::{Region, RegionId};
+
+/// The alignment of a buffer that did not ask for another: a page, which every
+/// direct I/O in practice accepts.
+pub const ALIGNMENT: usize = 4096;
+
+/// The longest buffer, 1 GiB: what one request of the kernel can move in one piece.
+pub const MAX_LENGTH: usize = 1 << 30;
+
+/// Owned memory. Whoever holds the buffer holds its bytes alone.
+///
+/// Dropping it frees the memory, or gives it back to the pool it came from once
+/// every part split off it has been dropped too.
+pub struct Buffer {
+    pointer: NonNull<u8>,
+    home: Arc<Region>,
+    length: u32,
+    region_id: RegionId,
+}
+
+// SAFETY: a buffer is the only owner of its bytes, like a `Vec<u8>`.
+unsafe impl Send for Buffer {}
+// SAFETY: through a shared reference the bytes can only be read.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// `length` zero bytes, aligned to [`ALIGNMENT`].
+    ///
+    /// # Panics
+    /// When `length` is over [`MAX_LENGTH`].
+    pub fn zeroed(length: usize) -> Buffer {
+        Buffer::aligned(length, ALIGNMENT)
+    }
+
+    /// `length` zero bytes, aligned to `alignment`, a power of two.
+    ///
+    /// # Panics
+    /// When `length` is over [`MAX_LENGTH`] or `alignment` is no power of two.
+    pub fn aligned(length: usize, alignment: usize) -> Buffer {
+        assert!(length <= MAX_LENGTH, "a buffer of {length} bytes is over {MAX_LENGTH}");
+        assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");
+        let home = Region::heap(length.max(1), alignment);
+        Buffer {
+            pointer: home.base(),
+            home: Arc::new(home),
+            length: length as u32,
+            region_id: RegionId::NONE,
+        }
+    }
+
+    /// A copy of `bytes`, aligned to [`ALIGNMENT`].
+    pub fn copy_of(bytes: &[u8]) -> Buffer {
+        let mut buffer = Buffer::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    /// The range `start..start + length` of `home`, which nobody else may own.
+    pub(crate) fn of_slot(home: Arc<Region>, start: usize, length: usize) -> Buffer {
+        assert!(start + length <= home.len());
+        // SAFETY: inside the region, as asserted.
+        let pointer = unsafe { home.base().add(start) };
+        Buffer { pointer, length: length as u32, region_id: home.id(), home }
+    }
+
+    /// Address of the first byte, for a request to the kernel. Valid while the
+    /// buffer, wherever it is moved to, is not dropped.
+    #[inline]
+    pub fn pointer(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// The region this buffer lies in, which a ring may have registered.
+    #[inline]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.home
+    }
+
+    /// [`Region::id`] of [`Self::region`], kept here because every request asks.
+    #[inline]
+    pub fn region_id(&self) -> RegionId {
+        self.region_id
+    }
+
+    /// Keeps the first `at` bytes and gives the rest away.
+    ///
+    /// # Panics
+    /// When `at` is past the end.
+    pub fn split_off(&mut self, at: usize) -> Buffer {
+        assert!(at <= self.len(), "split at {at} of {} bytes", self.len());
+        let length = self.length - at as u32;
+        self.length = at as u32;
+        if let Some(slots) = &self.home.slots {
+            slots.add_part(self.offset_in_region());
+        }
+        // An empty tail stays at the beginning: one past the end of its slot it
+        // would be taken for a part of the next.
+        let step = if length == 0 { 0 } else { at };
+        // SAFETY: inside this buffer's own range.
+        let pointer = unsafe { self.pointer.add(step) };
+        Buffer { pointer, home: self.home.clone(), length, region_id: self.region_id }
+    }
+
+    /// Takes back what [`Self::split_off`] gave away. When `tail` does not begin
+    /// where this buffer ends, in the same memory, it is returned.
+    pub fn join(&mut self, tail: Buffer) -> Result<(), Buffer> {
+        // SAFETY: one past the end of this buffer's own range.
+        let end = unsafe { self.pointer.add(self.len()) };
+        let adjacent = tail.length == 0 || end == tail.pointer;
+        let same_home = Arc::ptr_eq(&self.home, &tail.home)
+            && self.home.slots.as_ref().is_none_or(|slots| {
+                slots.same_slot(self.offset_in_region(), tail.offset_in_region())
+            });
+        if !adjacent || !same_home {
+            return Err(tail);
+        }
+        self.length += tail.length;
+        Ok(())
+    }
+
+    fn offset_in_region(&self) -> usize {
+        self.pointer.as_ptr() as usize - self.home.base().as_ptr() as usize
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(slots) = &self.home.slots {
+            slots.drop_part(self.offset_in_region());
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range is inside the region this buffer keeps alive, was
+        // zeroed when that was made, and belongs to this buffer alone.
+        unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.length as usize) }
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; the exclusive borrow makes this the only access.
+        unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.length as usize) }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Buffer({} bytes at {:p})", self.length, self.pointer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BufferPool;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_tail_at_the_end_of_a_slot_goes_back_to_its_own_slot() {
+        let pool = BufferPool::new(4096, 2).unwrap();
+        let mut first = pool.get().unwrap();
+        let second = pool.get().unwrap();
+        let tail = first.split_off(4096);
+        drop(second);
+        drop(first);
+        assert_eq!(pool.available(), 1);
+        drop(tail);
+        assert_eq!(pool.available(), 2);
+    }
+
+    #[test]
+    fn neighbours_of_a_pool_do_not_join() {
+        let pool = BufferPool::new(4096, 2).unwrap();
+        let (mut first, second) = (pool.get().unwrap(), pool.get().unwrap());
+        assert!(first.join(second).is_err());
+    }
+
+    #[test]
+    fn a_part_keeps_its_memory_when_the_rest_is_dropped() {
+        let mut whole = Buffer::copy_of(&[7; 8192]);
+        let tail = whole.split_off(4096);
+        drop(whole);
+        assert!(tail.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn alignment_is_what_was_asked() {
+        for alignment in [512, 4096, 65536] {
+            let buffer = Buffer::aligned(100, alignment);
+            assert_eq!(buffer.pointer().as_ptr() as usize % alignment, 0);
+        }
+    }
+
+    #[test]
+    fn pool_buffers_share_a_region_that_has_a_name() {
+        let pool = BufferPool::new(4096, 4).unwrap();
+        let (first, second) = (pool.get().unwrap(), pool.get().unwrap());
+        assert_eq!(first.region_id(), second.region_id());
+        assert_ne!(first.region_id(), RegionId::NONE);
+        assert_eq!(Buffer::zeroed(1).region_id(), RegionId::NONE);
+    }
+
+    #[test]
+    fn a_name_used_again_differs() {
+        let first = BufferPool::new(4096, 1).unwrap().get().unwrap().region_id();
+        for _ in 0..2 * RegionId::INDEXES {
+            let again = BufferPool::new(4096, 1).unwrap().get().unwrap().region_id();
+            assert_ne!(first, again);
+        }
+    }
+
+    proptest! {
+        /// Any tree of splits, joined again in order, is the buffer it was.
+        #[test]
+        fn splits_join_again(cuts in proptest::collection::vec(0usize..=4096, 0..8), pooled: bool) {
+            let pool = BufferPool::new(4096, 1).unwrap();
+            let mut head = if pooled { pool.get().unwrap() } else { Buffer::zeroed(4096) };
+            for (at, byte) in head.iter_mut().enumerate() {
+                *byte = at as u8;
+            }
+            let mut tails = Vec::new();
+            for cut in cuts {
+                tails.push(head.split_off(cut.min(head.len())));
+            }
+            while let Some(tail) = tails.pop() {
+                head.join(tail).unwrap();
+            }
+            prop_assert_eq!(head.len(), 4096);
+            prop_assert!(head.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+            drop(head);
+            prop_assert_eq!(pool.available(), 1);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A fixed number of equal buffers out of one region. Taking and giving back
+//! allocate nothing and take no lock; an empty pool says so at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
+use crate::region::{Backing, Region};
+
+/// A fixed number of buffers of one size. A clone is another handle on the same pool.
+#[derive(Clone, Debug)]
+pub struct BufferPool {
+    region: Arc<Region>,
+}
+
+impl BufferPool {
+    /// `count` buffers of `length` bytes each, aligned to [`ALIGNMENT`]; the
+    /// pages are huge when the machine has some to spare.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an empty pool or buffers over [`MAX_LENGTH`]; what
+    /// `mmap` says when the memory is not to be had.
+    pub fn new(length: usize, count: usize) -> io::Result<BufferPool> {
+        let stride = length.max(1).next_multiple_of(ALIGNMENT);
+        let total = stride.checked_mul(count);
+        let (Some(total), Ok(count), true) =
+            (total, u32::try_from(count), count > 0 && length <= MAX_LENGTH)
+        else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("a pool of {count} buffers of {length} bytes cannot be made"),
+            ));
+        };
+        let region = Region::mapped(total, Slots::new(length, stride, count))?;
+        Ok(BufferPool { region: Arc::new(region) })
+    }
+
+    /// A buffer, or none while all are out. Its bytes are what its last user left.
+    pub fn get(&self) -> Option<Buffer> {
+        let slots = self.slots();
+        let slot = slots.free.pop()?;
+        slots.parts[slot as usize].store(1, Ordering::Relaxed);
+        let start = slot as usize * slots.stride;
+        Some(Buffer::of_slot(self.region.clone(), start, slots.length))
+    }
+
+    /// Buffers free now.
+    pub fn available(&self) -> usize {
+        self.slots().free.len()
+    }
+
+    /// Bytes in each buffer.
+    pub fn buffer_length(&self) -> usize {
+        self.slots().length
+    }
+
+    /// What the pool's pages are made of.
+    pub fn backing(&self) -> Backing {
+        self.region.backing()
+    }
+
+    fn slots(&self) -> &Slots {
+        self.region.slots.as_ref().expect("a pool's region is divided into slots")
+    }
+}
+
+/// Which slots of a region are free, and in how many parts the others are.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    length: usize,
+    stride: usize,
+    parts: Box<[AtomicU32]>,
+    free: ArrayQueue<u32>,
+}
+
+impl Slots {
+    fn new(length: usize, stride: usize, count: u32) -> Slots {
+        let free = ArrayQueue::new(count as usize);
+        for slot in 0..count {
+            let _ = free.push(slot); // it holds `count`
+        }
+        Slots { length, stride, parts: (0..count).map(|_| AtomicU32::new(0)).collect(), free }
+    }
+
+    fn slot_at(&self, offset: usize) -> usize {
+        offset / self.stride
+    }
+
+    pub(crate) fn same_slot(&self, one: usize, other: usize) -> bool {
+        self.slot_at(one) == self.slot_at(other)
+    }
+
+    pub(crate) fn add_part(&self, offset: usize) {
+        self.parts[self.slot_at(offset)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The last part gives the slot back. Release and acquire order all parts'
+    /// last accesses before the next owner's first.
+    pub(crate) fn drop_part(&self, offset: usize) {
+        let slot = self.slot_at(offset);
+        if self.parts[slot].fetch_sub(1, Ordering::AcqRel) == 1 {
+            let pushed = self.free.push(slot as u32);
+            assert!(pushed.is_ok(), "a slot was given back twice");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_pool_says_so_and_recovers() {
+        let pool = BufferPool::new(512, 3).unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| pool.get()).collect();
+        assert_eq!(all.len(), 3);
+        assert!(pool.get().is_none());
+        drop(all);
+        assert_eq!(pool.available(), 3);
+    }
+
+    #[test]
+    fn impossible_pools_are_refused() {
+        assert!(BufferPool::new(4096, 0).is_err());
+        assert!(BufferPool::new(MAX_LENGTH + 1, 1).is_err());
+        assert!(BufferPool::new(4096, usize::MAX).is_err());
+    }
+
+    #[test]
+    fn parts_dropped_on_several_threads_give_the_slot_back_once() {
+        let pool = BufferPool::new(4096, 1).unwrap();
+        for _ in 0..200 {
+            let mut head = pool.get().unwrap();
+            let parts: Vec<_> = (1..4).rev().map(|cut| head.split_off(cut * 1024)).collect();
+            std::thread::scope(|scope| {
+                for part in parts {
+                    scope.spawn(move || drop(part));
+                }
+                drop(head);
+            });
+            assert_eq!(pool.available(), 1);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What time it is: the machine's, or one that a test turns by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A source of time. Clones of a virtual clock show the same time.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// The machine's monotonic clock.
+    #[default]
+    System,
+    /// Stands still until somebody advances it.
+    Virtual(VirtualClock),
+}
+
+/// A clock that stands still until it is advanced.
+#[derive(Clone, Debug)]
+pub struct VirtualClock {
+    base: Instant,
+    elapsed_ns: Arc<AtomicU64>,
+}
+
+impl Default for VirtualClock {
+    fn default() -> VirtualClock {
+        VirtualClock { base: Instant::now(), elapsed_ns: Arc::default() }
+    }
+}
+
+impl VirtualClock {
+    /// Moves the hands to `time`; never backwards.
+    pub fn advance_to(&self, time: Instant) {
+        let elapsed = time.saturating_duration_since(self.base).as_nanos() as u64;
+        self.elapsed_ns.fetch_max(elapsed, Ordering::AcqRel);
+    }
+
+    fn now(&self) -> Instant {
+        self.base + Duration::from_nanos(self.elapsed_ns.load(Ordering::Acquire))
+    }
+}
+
+impl Clock {
+    /// The time.
+    pub fn now(&self) -> Instant {
+        match self {
+            Clock::System => Instant::now(),
+            Clock::Virtual(clock) => clock.now(),
+        }
+    }
+}

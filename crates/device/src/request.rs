@@ -1,0 +1,257 @@
+//! One thing to do to a device: a whole cache line that is filled once, sits in
+//! its queue's table while the device works, and comes back with the answer.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+
+use crate::device::DeviceIndex;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// Device to memory.
+    Read,
+    /// Memory to device.
+    Write,
+    /// Everything whose write has completed becomes durable.
+    Flush,
+    /// The range's content is no longer needed; what reads of it return is undefined.
+    Discard,
+    /// The range reads as zeros.
+    WriteZeroes,
+}
+
+/// What the completion of a write promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Durability {
+    /// The device has the bytes; a flush makes them durable.
+    Volatile,
+    /// The bytes are durable (FUA, `RWF_DSYNC`). Only for devices whose geometry says `fua`.
+    Durable,
+}
+
+/// What a request is known by to whoever issued it; this layer only carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag(pub u64);
+
+/// The bytes of a request, or how many there would be.
+#[derive(Debug)]
+pub enum Payload {
+    /// One piece of memory.
+    Buffer(Buffer),
+    /// Several pieces, in the order of their addresses on the device; at most
+    /// [`MAX_PIECES`].
+    Buffers(Box<[Buffer]>),
+    /// No memory: the length in bytes of a discard or of zeros; 0 for a flush.
+    Length(u64),
+}
+
+/// The most pieces of memory in one request: the kernel's `UIO_MAXIOV`.
+pub const MAX_PIECES: usize = 1024;
+
+/// Retries of a request that moves nothing (EINTR, EAGAIN, a short transfer of 0)
+/// before the error is believed.
+const MAX_RETRIES: u8 = 100;
+
+/// One request. Owns its memory from push to completion.
+#[repr(align(64))]
+pub struct Request {
+    /// The bytes.
+    pub payload: Payload,
+    /// Where on the device the first byte lies.
+    pub address: u64,
+    /// The issuer's name for this request.
+    pub tag: Tag,
+    /// Bytes done so far: a transfer may take several steps.
+    done: u64,
+    /// Which device.
+    pub device: DeviceIndex,
+    /// What to do.
+    pub op: Op,
+    /// What its completion promises.
+    pub durability: Durability,
+    retries: u8,
+    /// Set when its issuer has asked to cancel it: ECANCELED is then an answer
+    /// and not an interruption.
+    pub cancelled: bool,
+}
+
+/// What a step's result means for its request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Push the request again: the rest is still to do.
+    Again,
+    /// Bytes done, or the error that ended it.
+    Done(Result<u64, Errno>),
+}
+
+impl Request {
+    /// A request for `device`, nothing done yet.
+    #[inline]
+    pub fn new(device: DeviceIndex, op: Op, address: u64, payload: Payload, tag: Tag) -> Request {
+        Request {
+            payload,
+            address,
+            tag,
+            done: 0,
+            device,
+            op,
+            durability: Durability::Volatile,
+            retries: 0,
+            cancelled: false,
+        }
+    }
+
+    /// The same, durable on completion.
+    pub fn durable(mut self) -> Request {
+        self.durability = Durability::Durable;
+        self
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub fn length(&self) -> u64 {
+        match &self.payload {
+            Payload::Buffer(buffer) => buffer.len() as u64,
+            Payload::Buffers(buffers) => buffers.iter().map(|buffer| buffer.len() as u64).sum(),
+            Payload::Length(length) => *length,
+        }
+    }
+
+    /// Bytes done by earlier steps: the next step begins there.
+    #[inline]
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Counts a step's result in. `moved` is what this step moved, after the
+    /// bytes already [`done`](Self::done); `alignment` is the device's block, at
+    /// which a resumed transfer has to begin.
+    #[inline]
+    pub fn advance(&mut self, moved: Result<u32, Errno>, alignment: u32) -> Progress {
+        match moved {
+            Ok(moved) if self.done + moved as u64 == self.length() || self.is_whole() => {
+                Progress::Done(Ok(self.length()))
+            }
+            other => self.advance_slowly(other, alignment),
+        }
+    }
+
+    /// Flush, discard and zeroing are done in one step, whatever number they answer.
+    fn is_whole(&self) -> bool {
+        !matches!(self.op, Op::Read | Op::Write)
+    }
+
+    #[cold]
+    fn advance_slowly(&mut self, moved: Result<u32, Errno>, alignment: u32) -> Progress {
+        let retry = |request: &mut Request, error| {
+            request.retries += 1;
+            if request.retries >= MAX_RETRIES {
+                Progress::Done(Err(error))
+            } else {
+                Progress::Again
+            }
+        };
+        match moved {
+            // A device that ends here.
+            Ok(0) if self.op == Op::Read => Progress::Done(Ok(self.done)),
+            Ok(0) => retry(self, Errno::IO),
+            Ok(moved) => {
+                let tail = moved % alignment.max(1);
+                if self.op == Op::Read && tail != 0 {
+                    // Only the end of a file breaks off inside a block.
+                    return Progress::Done(Ok(self.done + moved as u64));
+                }
+                self.done += (moved - tail) as u64;
+                if moved == tail { retry(self, Errno::IO) } else { Progress::Again }
+            }
+            Err(error @ (Errno::INTR | Errno::AGAIN)) => retry(self, error),
+            Err(Errno::CANCELED) if !self.cancelled => retry(self, Errno::CANCELED),
+            Err(error) => Progress::Done(Err(error)),
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{:?} {} bytes at {} of {:?} ({} done)",
+            self.op,
+            self.length(),
+            self.address,
+            self.device,
+            self.done
+        )
+    }
+}
+
+/// A step's end: the request, and the bytes this step moved or its error.
+/// [`Request::advance`] says whether that was all.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request, memory included.
+    pub request: Request,
+    /// Bytes this step moved, or its error.
+    pub result: Result<u32, Errno>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(length: usize) -> Request {
+        let payload = Payload::Buffer(Buffer::zeroed(length));
+        Request::new(DeviceIndex::for_tests(0), Op::Read, 0, payload, Tag(0))
+    }
+
+    #[test]
+    fn a_request_is_one_cache_line() {
+        assert_eq!(size_of::<Request>(), 64);
+        assert_eq!(size_of::<Option<Request>>(), 64);
+    }
+
+    #[test]
+    fn short_steps_add_up() {
+        let mut request = read(8192);
+        assert_eq!(request.advance(Ok(512), 512), Progress::Again);
+        assert_eq!(request.advance(Err(Errno::INTR), 512), Progress::Again);
+        assert_eq!(request.advance(Ok(4096), 512), Progress::Again);
+        assert_eq!(request.done(), 4608);
+        assert_eq!(request.advance(Ok(3584), 512), Progress::Done(Ok(8192)));
+    }
+
+    #[test]
+    fn the_end_of_a_file_ends_a_read() {
+        let mut request = read(8192);
+        assert_eq!(request.advance(Ok(4096), 512), Progress::Again);
+        assert_eq!(request.advance(Ok(100), 512), Progress::Done(Ok(4196)));
+        let mut request = read(8192);
+        assert_eq!(request.advance(Ok(0), 512), Progress::Done(Ok(0)));
+    }
+
+    #[test]
+    fn interruptions_have_a_bound() {
+        let mut request = read(4096);
+        let mut steps = 0;
+        while request.advance(Err(Errno::AGAIN), 512) == Progress::Again {
+            steps += 1;
+        }
+        assert_eq!(steps, MAX_RETRIES as usize - 1);
+    }
+
+    #[test]
+    fn a_cancel_nobody_asked_for_is_an_interruption() {
+        let mut request = read(4096);
+        assert_eq!(request.advance(Err(Errno::CANCELED), 512), Progress::Again);
+        request.cancelled = true;
+        assert_eq!(
+            request.advance(Err(Errno::CANCELED), 512),
+            Progress::Done(Err(Errno::CANCELED))
+        );
+    }
+}
