@@ -8,6 +8,7 @@
 mod clock;
 mod device;
 mod geometry;
+mod pieces;
 mod request;
 
 pub mod backend;
@@ -16,6 +17,6 @@ pub mod queue;
 pub use clock::{Clock, VirtualClock};
 pub use device::{Access, Backend, Core, Device, DeviceIndex, MAX_DEVICES, Reach};
 pub use geometry::{Discard, Geometry};
-pub use queue::{Queue, Ready};
+pub use queue::{Queue, QueueKind, Ready};
 pub use request::{Completion, Durability, MAX_PIECES, Op, Payload, Progress, Request, Tag};
 pub use rustix::io::Errno;

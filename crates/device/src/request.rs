@@ -78,6 +78,8 @@ pub struct Request {
     /// Set when its issuer has asked to cancel it: ECANCELED is then an answer
     /// and not an interruption.
     pub cancelled: bool,
+    /// A byte of the issuer's own, carried along.
+    pub mark: u8,
 }
 
 /// What a step's result means for its request.
@@ -103,6 +105,7 @@ impl Request {
             durability: Durability::Volatile,
             retries: 0,
             cancelled: false,
+            mark: 0,
         }
     }
 
@@ -126,6 +129,13 @@ impl Request {
     #[inline]
     pub fn done(&self) -> u64 {
         self.done
+    }
+
+    /// True when a step that moved this much was the last: what nearly every
+    /// completion is, and all that the hot path asks.
+    #[inline]
+    pub fn completes(&self, moved: Result<u32, Errno>) -> bool {
+        matches!(moved, Ok(moved) if self.done + moved as u64 == self.length())
     }
 
     /// Counts a step's result in. `moved` is what this step moved, after the

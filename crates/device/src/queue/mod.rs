@@ -3,12 +3,22 @@
 //! A queue belongs to one reactor. It owns every request from push to reap, so
 //! that memory in the kernel's hands has no other owner.
 
+mod kind;
+
+pub mod aio;
+pub mod auto;
+pub mod ring;
+pub mod sync;
+pub mod threads;
+
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::io::Errno;
 
 use crate::request::{Completion, Request, Tag};
+
+pub use kind::QueueKind;
 
 /// When a queue that has nothing to reap now will have something.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,152 @@
+//! A block device, around the kernel's page cache.
+//!
+//! Opened for writing it is claimed (O_EXCL), so that a device that is mounted
+//! or in another program's hands is refused.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
+    major, minor, seek,
+};
+use rustix::io::Errno;
+
+use super::descriptor::{range, settle, transfer, write_zeros};
+use super::file::open_direct;
+use super::{discard, explain, sysfs};
+use crate::device::{Access, Backend, Reach};
+use crate::geometry::{Discard, Geometry};
+use crate::request::{Op, Request};
+
+/// The longest transfer of a device that does not say.
+const MAX_TRANSFER: u32 = 512 << 10;
+
+/// The longest range zeroed by one call, which returns only when all is zero.
+const MAX_ZEROED: u64 = 1 << 30;
+
+/// A block device.
+pub struct Block {
+    fd: OwnedFd,
+    path: PathBuf,
+    geometry: Geometry,
+}
+
+impl Block {
+    /// Opens the block device `path`; for writing, as its only user.
+    ///
+    /// # Errors
+    /// In one line what stands in the way, with the path and what to do:
+    /// `ResourceBusy` for a device that is mounted.
+    pub fn open(path: &Path, access: Access) -> io::Result<Block> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR | OFlags::EXCL,
+        };
+        let explained = |errno| explain(path, access, errno);
+        let (fd, direct) = open_direct(path, flags, Mode::empty()).map_err(explained)?;
+        let geometry = geometry(fd.as_fd(), direct, access).map_err(explained)?;
+        Ok(Block { fd, path: path.to_owned(), geometry })
+    }
+}
+
+fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry, Errno> {
+    let number = fstat(fd)?.st_rdev;
+    let limits = sysfs::limits(major(number), minor(number));
+    let writable = access == Access::ReadWrite;
+    if writable && limits.read_only {
+        return Err(Errno::ROFS);
+    }
+    let block_size = ioctl_blksszget(fd)?;
+    let physical = limits.physical_block_size.map_or_else(|| ioctl_blkpbszget(fd), Ok)?;
+    let max_transfer = limits.max_transfer.unwrap_or(MAX_TRANSFER);
+    Ok(Geometry {
+        // For a block device its size, as BLKGETSIZE64 tells it.
+        size: seek(fd, SeekFrom::End(0))?,
+        block_size,
+        physical_block_size: physical.max(block_size),
+        memory_alignment: match direct {
+            true => limits.memory_alignment.unwrap_or(block_size),
+            false => 1,
+        },
+        max_transfer: (max_transfer - max_transfer % block_size).max(block_size),
+        volatile_cache: limits.volatile_cache || !direct,
+        fua: direct && (limits.fua || !limits.volatile_cache),
+        discard: (writable && limits.discard_max > 0).then(|| Discard {
+            granularity: limits.discard_granularity.max(block_size),
+            max_bytes: limits.discard_max - limits.discard_max % block_size as u64,
+        }),
+        write_zeroes: writable && limits.write_zeroes_max > 0,
+        read_only: !writable,
+        rotational: limits.rotational,
+        direct,
+    })
+}
+
+/// The pieces, at most `longest` bytes each, of a range.
+fn pieces((address, length): (u64, u64), longest: u64) -> impl Iterator<Item = (u64, u64)> {
+    let longest = longest.max(1);
+    (0..length.div_ceil(longest)).map(move |piece| {
+        let start = piece * longest;
+        (address + start, longest.min(length - start))
+    })
+}
+
+impl Backend for Block {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn description(&self) -> String {
+        format!("block device {}", self.path.display())
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach::Descriptor(self.fd.as_fd())
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let fd = self.fd.as_fd();
+        match request.op {
+            Op::Discard => {
+                let limits = self.geometry.discard.ok_or(Errno::OPNOTSUPP)?;
+                for (address, length) in pieces(range(request), limits.max_bytes) {
+                    discard::discard(fd, address, length)?;
+                }
+                settle(fd, request)
+            }
+            Op::WriteZeroes => {
+                for (address, length) in pieces(range(request), MAX_ZEROED) {
+                    // As BLKZEROOUT: the kernel writes zeros itself where the
+                    // device has no command for it (block/fops.c).
+                    match fallocate(fd, FallocateFlags::ZERO_RANGE, address, length) {
+                        Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
+                        zeroed => zeroed?,
+                    }
+                }
+                settle(fd, request)
+            }
+            Op::Read | Op::Write | Op::Flush => transfer(fd, request),
+        }
+    }
+}
+
+/// True for what this back end serves.
+pub(super) fn serves(metadata: &Metadata) -> bool {
+    metadata.file_type().is_block_device()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_at_the_limit() {
+        let cut: Vec<_> = pieces((100, 25), 10).collect();
+        assert_eq!(cut, [(100, 10), (110, 10), (120, 5)]);
+        assert_eq!(pieces((100, 0), 10).count(), 0);
+    }
+}

@@ -1,0 +1,71 @@
+//! Moving bytes through a descriptor: what the back ends over files and block
+//! devices do in the calling thread.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::fdatasync;
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+use uringfs_buffer::Buffer;
+
+use crate::request::{Durability, Op, Payload, Request};
+
+/// The longest piece of zeros written at once where the kernel has no better way.
+const ZEROS: u64 = 1 << 20;
+
+/// The next step of a read, a write or a flush; EINVAL for anything else.
+#[inline]
+pub(super) fn transfer(fd: BorrowedFd<'_>, request: &mut Request) -> Result<u32, Errno> {
+    let done = request.done();
+    let Some(address) = request.address.checked_add(done) else { return Err(Errno::INVAL) };
+    let durable = request.durability == Durability::Durable;
+    let start = done as usize;
+    let moved = match (request.op, &mut request.payload) {
+        (Op::Flush, _) => fdatasync(fd).map(|()| 0),
+        (Op::Read, Payload::Buffer(buffer)) => pread(fd, &mut buffer[start..], address),
+        (Op::Write, Payload::Buffer(buffer)) if !durable => pwrite(fd, &buffer[start..], address),
+        (Op::Read, Payload::Buffers(_)) => {
+            let mut pieces: Vec<_> = request.pieces_mut().map(IoSliceMut::new).collect();
+            preadv2(fd, &mut pieces, address, ReadWriteFlags::empty())
+        }
+        (Op::Write, Payload::Buffer(_) | Payload::Buffers(_)) => {
+            let pieces: Vec<_> = request.pieces().map(IoSlice::new).collect();
+            pwritev2(fd, &pieces, address, write_flags(durable))
+        }
+        _ => return Err(Errno::INVAL),
+    };
+    moved.map(|moved| moved as u32)
+}
+
+fn write_flags(durable: bool) -> ReadWriteFlags {
+    if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() }
+}
+
+/// Writes zeros, in bounded pieces, until the range holds nothing else.
+pub(super) fn write_zeros(fd: BorrowedFd<'_>, mut address: u64, length: u64) -> Result<(), Errno> {
+    let zeros = Buffer::zeroed(length.min(ZEROS) as usize);
+    let end = address.checked_add(length).ok_or(Errno::INVAL)?;
+    while address < end {
+        let piece = (end - address).min(ZEROS) as usize;
+        match pwrite(fd, &zeros[..piece], address) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => address += written as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The range of a discard or of zeros, as start and length.
+pub(super) fn range(request: &Request) -> (u64, u64) {
+    (request.address + request.done(), request.remaining())
+}
+
+/// Ends a change of a range with a flush when it was asked to be durable.
+pub(super) fn settle(fd: BorrowedFd<'_>, request: &Request) -> Result<u32, Errno> {
+    if request.durability == Durability::Durable {
+        fdatasync(fd)?;
+    }
+    Ok(0)
+}

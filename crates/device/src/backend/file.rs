@@ -1,0 +1,278 @@
+//! An ordinary file as a device.
+//!
+//! Goes around the page cache (O_DIRECT) where the file system can. Completed
+//! writes count as volatile whatever the disk below is: a write into a hole is
+//! lost without the file system's own metadata, which wait for a flush.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, Mode, OFlags, Statx, StatxFlags, fallocate, fdatasync, fstatfs,
+    ftruncate, open, statx, unlink,
+};
+use rustix::io::{Errno, pread};
+use uringfs_buffer::Buffer;
+
+use super::descriptor::{range, settle, transfer, write_zeros};
+use super::{explain, sysfs};
+use crate::device::{Access, Backend, Reach};
+use crate::geometry::{Discard, Geometry};
+use crate::request::{Op, Request};
+
+/// The longest transfer: the kernel splits by itself, so only its own bound
+/// (`MAX_RW_COUNT`, just under 2 GiB) counts.
+const MAX_TRANSFER: u32 = 1 << 30;
+
+/// File systems that zero a range without writing it: ext4, XFS, btrfs, f2fs
+/// (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
+const ZEROING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+/// How the blocks of a new file are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// As they are written: takes no room at first, and may run out of it later.
+    Sparse,
+    /// Now, without writing them: the first write of each also changes metadata.
+    Reserved,
+    /// Now, filled with zeros: every later write is a plain overwrite.
+    Written,
+}
+
+/// An ordinary file.
+pub struct File {
+    fd: OwnedFd,
+    path: PathBuf,
+    geometry: Geometry,
+}
+
+impl File {
+    /// Opens the file `path`, directly where the file system can.
+    ///
+    /// # Errors
+    /// In one line what stands in the way, with the path and what to do.
+    pub fn open(path: &Path, access: Access) -> io::Result<File> {
+        let fd = open_direct(path, access_flags(access), Mode::empty())
+            .map_err(|errno| explain(path, access, errno))?;
+        File::of(fd, path, access).map_err(|errno| explain(path, access, errno))
+    }
+
+    /// Makes a new file of `size` bytes, open for reading and writing. What
+    /// `path` names must not exist; when it fails nothing is left behind.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; the file system's errors (`StorageFull` ...), with the path.
+    pub fn create(path: &Path, size: u64, allocation: Allocation) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let explained = |errno| explain(path, Access::ReadWrite, errno);
+        let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(explained)?;
+        if let Err(errno) = fill(fd.as_fd(), size, allocation) {
+            // What was made here a moment ago is nobody else's.
+            let _ = unlink(path);
+            return Err(explained(errno));
+        }
+        drop(fd);
+        File::open(path, Access::ReadWrite)
+    }
+
+    fn of((fd, direct): (OwnedFd, bool), path: &Path, access: Access) -> Result<File, Errno> {
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let status = statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let direct = direct && !direct_is_refused(&status);
+        let fd = if direct { fd } else { buffered(fd)? };
+        let geometry = geometry(fd.as_fd(), &status, direct, access);
+        Ok(File { fd, path: path.to_owned(), geometry })
+    }
+}
+
+fn access_flags(access: Access) -> OFlags {
+    match access {
+        Access::Read => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    }
+}
+
+/// Opens around the page cache, or through it where the file system has no other way.
+pub(super) fn open_direct(
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<(OwnedFd, bool), Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    match open(path, flags | OFlags::DIRECT, mode) {
+        Err(Errno::INVAL) => Ok((open(path, flags, mode)?, false)),
+        fd => Ok((fd?, true)),
+    }
+}
+
+/// statx(2): both alignments 0 means that this file takes no direct I/O.
+fn direct_is_refused(status: &Statx) -> bool {
+    status.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && status.stx_dio_offset_align == 0
+}
+
+fn buffered(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags - OFlags::DIRECT)?;
+    Ok(fd)
+}
+
+fn geometry(fd: BorrowedFd<'_>, status: &Statx, direct: bool, access: Access) -> Geometry {
+    let disk = sysfs::limits(status.stx_dev_major, status.stx_dev_minor);
+    let (memory_alignment, block_size) = match direct {
+        true => direct_alignment(fd, status),
+        false => (1, 512),
+    };
+    let file_block = status.stx_blksize.clamp(block_size, 64 << 10);
+    let writable = access == Access::ReadWrite;
+    let file_system = fstatfs(fd).map_or(0, |found| found.f_type as u64);
+    Geometry {
+        size: status.stx_size,
+        block_size,
+        physical_block_size: if file_block.is_power_of_two() { file_block } else { block_size },
+        memory_alignment,
+        max_transfer: MAX_TRANSFER,
+        volatile_cache: true,
+        fua: direct && (disk.fua || !disk.volatile_cache),
+        discard: (writable && punches_holes(fd, status.stx_size))
+            .then_some(Discard { granularity: file_block, max_bytes: u64::MAX >> 1 }),
+        write_zeroes: writable && ZEROING.contains(&file_system),
+        read_only: !writable,
+        rotational: disk.rotational,
+        direct,
+    }
+}
+
+/// Alignment of memory and of addresses: as statx says (Linux 6.1), else found
+/// out by reading.
+fn direct_alignment(fd: BorrowedFd<'_>, status: &Statx) -> (u32, u32) {
+    if status.stx_dio_offset_align != 0 {
+        return (status.stx_dio_mem_align.max(1), status.stx_dio_offset_align);
+    }
+    let mut block = Buffer::zeroed(512);
+    // An empty file answers before it looks at alignment.
+    let fine = status.stx_size >= 1024 && pread(fd, &mut block[..], 512).is_ok();
+    if fine { (512, 512) } else { (4096, 4096) }
+}
+
+/// Tried past the end of the file, where there is nothing to lose.
+fn punches_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
+    let beyond = size.next_multiple_of(64 << 10);
+    punch(fd, beyond, 64 << 10).is_ok()
+}
+
+fn punch(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
+    fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, address, length)
+}
+
+fn fill(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Errno> {
+    ftruncate(fd, size)?;
+    if size == 0 {
+        return Ok(());
+    }
+    match allocation {
+        Allocation::Sparse => Ok(()),
+        Allocation::Reserved => fallocate(fd, FallocateFlags::empty(), 0, size),
+        Allocation::Written => {
+            // Finds out about a full disk before anything is written; not
+            // every file system can.
+            match fallocate(fd, FallocateFlags::empty(), 0, size) {
+                Ok(()) | Err(Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error),
+            }
+            write_zeros(fd, 0, size)?;
+            fdatasync(fd)
+        }
+    }
+}
+
+impl Backend for File {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn description(&self) -> String {
+        format!("file {}", self.path.display())
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach::Descriptor(self.fd.as_fd())
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let fd = self.fd.as_fd();
+        match request.op {
+            Op::Discard => {
+                let (address, length) = range(request);
+                punch(fd, address, length)?;
+                settle(fd, request)
+            }
+            Op::WriteZeroes => {
+                let (address, length) = range(request);
+                let zeroed = match self.geometry.write_zeroes {
+                    true => fallocate(fd, FallocateFlags::ZERO_RANGE, address, length),
+                    false => Err(Errno::OPNOTSUPP),
+                };
+                match zeroed {
+                    Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
+                    zeroed => zeroed?,
+                }
+                settle(fd, request)
+            }
+            Op::Read | Op::Write | Op::Flush => transfer(fd, request),
+        }
+    }
+}
+
+/// True for what this back end serves.
+pub(super) fn serves(metadata: &Metadata) -> bool {
+    metadata.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_created_file_has_its_size_and_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        for allocation in [Allocation::Sparse, Allocation::Reserved, Allocation::Written] {
+            let file = File::create(&path, 3 << 20, allocation).unwrap();
+            assert_eq!(file.geometry().size, 3 << 20);
+            assert!(file.geometry().block_size.is_power_of_two());
+            let error = File::create(&path, 1, allocation).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert!(error.to_string().contains("image"), "{error}");
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 << 20);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_filled_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let error = File::create(&path, 1 << 60, Allocation::Reserved).err().unwrap();
+        assert!(error.to_string().contains("image"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_of_odd_length_keeps_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("odd");
+        std::fs::write(&path, [1; 1000]).unwrap();
+        let file = File::open(&path, Access::Read).unwrap();
+        assert_eq!(file.geometry().size, 1000);
+        assert!(file.geometry().read_only && file.geometry().discard.is_none());
+    }
+
+    #[test]
+    fn completed_writes_of_a_file_are_volatile() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(&folder.path().join("a"), 4096, Allocation::Sparse).unwrap();
+        assert!(file.geometry().volatile_cache);
+    }
+}

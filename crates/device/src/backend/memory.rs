@@ -1,0 +1,189 @@
+//! Anonymous memory as a device: pieces of 1 MiB, each allocated when first
+//! written and with a lock of its own, so that threads meet only by accident.
+
+use std::io;
+
+use crossbeam_utils::CachePadded;
+use parking_lot::RwLock;
+use rustix::io::Errno;
+
+use crate::device::{Backend, Reach};
+use crate::geometry::{Discard, Geometry};
+use crate::request::{Op, Request};
+
+/// Bytes in a piece.
+const PIECE: u64 = 1 << 20;
+
+/// The most bytes one can have; its table of pieces then takes 128 MiB.
+const MAX_SIZE: u64 = 1 << 40;
+
+/// A piece's bytes; zeros while there are none.
+type Piece = RwLock<Option<Box<[u8]>>>;
+
+/// Memory. What is in it goes when the device is dropped.
+pub struct Memory {
+    pieces: Box<[CachePadded<Piece>]>,
+    geometry: Geometry,
+}
+
+impl Memory {
+    /// `size` bytes of zeros, at most 1 TiB, a multiple of 512.
+    ///
+    /// # Errors
+    /// `InvalidInput` for any other size.
+    pub fn new(size: u64) -> io::Result<Memory> {
+        if size > MAX_SIZE || !size.is_multiple_of(512) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("memory of {size} bytes: give a multiple of 512, at most {MAX_SIZE}"),
+            ));
+        }
+        let geometry = Geometry {
+            size,
+            block_size: 512,
+            physical_block_size: 4096,
+            memory_alignment: 1,
+            max_transfer: 1 << 30,
+            volatile_cache: false,
+            fua: true,
+            discard: Some(Discard { granularity: PIECE as u32, max_bytes: u64::MAX >> 1 }),
+            write_zeroes: true,
+            read_only: false,
+            rotational: false,
+            direct: true,
+        };
+        let pieces = (0..size.div_ceil(PIECE)).map(|_| CachePadded::default()).collect();
+        Ok(Memory { pieces, geometry })
+    }
+
+    /// The part of the piece at `address` that lies within `length` bytes:
+    /// the piece, where the part starts, and how long it is.
+    fn part(&self, address: u64, length: u64) -> (&Piece, usize, usize) {
+        let start = address % PIECE;
+        let length = length.min(PIECE - start);
+        (&self.pieces[(address / PIECE) as usize], start as usize, length as usize)
+    }
+
+    fn read(&self, mut address: u64, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            let (piece, start, length) = self.part(address, bytes.len() as u64);
+            let (head, tail) = bytes.split_at_mut(length);
+            match &*piece.read() {
+                Some(stored) => head.copy_from_slice(&stored[start..start + length]),
+                None => head.fill(0),
+            }
+            address += length as u64;
+            bytes = tail;
+        }
+    }
+
+    fn write(&self, mut address: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (piece, start, length) = self.part(address, bytes.len() as u64);
+            let (head, tail) = bytes.split_at(length);
+            let mut stored = piece.write();
+            // Large zeroed allocations come from the kernel page by page.
+            let stored = stored.get_or_insert_with(|| vec![0; PIECE as usize].into());
+            stored[start..start + length].copy_from_slice(head);
+            address += length as u64;
+            bytes = tail;
+        }
+    }
+
+    fn clear(&self, mut address: u64, mut length: u64) {
+        while length > 0 {
+            let (piece, start, part) = self.part(address, length);
+            let mut stored = piece.write();
+            if part as u64 == PIECE {
+                *stored = None;
+            } else if let Some(stored) = &mut *stored {
+                stored[start..start + part].fill(0);
+            }
+            address += part as u64;
+            length -= part as u64;
+        }
+    }
+}
+
+impl Backend for Memory {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn description(&self) -> String {
+        format!("memory, {} bytes", self.geometry.size)
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach::Call
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let mut address = request.address + request.done();
+        let room = self.geometry.size.saturating_sub(address);
+        let remaining = request.remaining();
+        match request.op {
+            Op::Flush => return Ok(0),
+            Op::Read => {
+                let mut left = remaining.min(room) as usize;
+                for piece in request.pieces_mut() {
+                    let part = piece.len().min(left);
+                    self.read(address, &mut piece[..part]);
+                    address += part as u64;
+                    left -= part;
+                }
+            }
+            _ if remaining > room => return Err(Errno::NOSPC),
+            Op::Write => {
+                for piece in request.pieces() {
+                    self.write(address, piece);
+                    address += piece.len() as u64;
+                }
+            }
+            Op::Discard | Op::WriteZeroes => {
+                self.clear(address, remaining);
+                return Ok(0);
+            }
+        }
+        Ok((address - request.address - request.done()) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceIndex, Payload, Tag};
+    use uringfs_buffer::Buffer;
+
+    fn request(op: Op, address: u64, payload: Payload) -> Request {
+        Request::new(DeviceIndex::for_tests(0), op, address, payload, Tag(0))
+    }
+
+    #[test]
+    fn a_transfer_across_pieces_is_whole_and_clearing_frees() {
+        let memory = Memory::new(4 * PIECE).unwrap();
+        let payload = || Payload::Buffer(Buffer::copy_of(&vec![7; 2 * PIECE as usize]));
+        let mut write = request(Op::Write, PIECE / 2, payload());
+        assert_eq!(memory.perform(&mut write), Ok(2 * PIECE as u32));
+        let mut clear = request(Op::WriteZeroes, PIECE, Payload::Length(PIECE));
+        assert_eq!(memory.perform(&mut clear), Ok(0));
+        assert!(memory.pieces[1].read().is_none());
+        let mut read = request(Op::Read, PIECE / 2, payload());
+        assert_eq!(memory.perform(&mut read), Ok(2 * PIECE as u32));
+        let bytes: Vec<u8> = read.pieces().flatten().copied().collect();
+        let half = PIECE as usize / 2;
+        assert!(bytes[..half].iter().all(|byte| *byte == 7));
+        assert!(bytes[half..3 * half].iter().all(|byte| *byte == 0));
+        assert!(bytes[3 * half..].iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn the_end_is_an_end() {
+        let memory = Memory::new(1024).unwrap();
+        let payload = || Payload::Buffer(Buffer::zeroed(1024));
+        assert_eq!(memory.perform(&mut request(Op::Read, 512, payload())), Ok(512));
+        assert_eq!(memory.perform(&mut request(Op::Read, 4096, payload())), Ok(0));
+        assert_eq!(memory.perform(&mut request(Op::Write, 512, payload())), Err(Errno::NOSPC));
+        assert!(Memory::new(513).is_err());
+    }
+}

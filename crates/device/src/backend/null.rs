@@ -1,0 +1,54 @@
+//! Nothing at all: requests complete and move nothing. What is measured on it
+//! is the cost of the layers above.
+
+use rustix::io::Errno;
+
+use crate::device::{Backend, Reach};
+use crate::geometry::{Discard, Geometry};
+use crate::request::Request;
+
+/// A device without bytes: memory that is read into stays as it was.
+pub struct Null {
+    geometry: Geometry,
+}
+
+impl Null {
+    /// One that claims to hold `size` bytes.
+    pub fn new(size: u64) -> Null {
+        Null {
+            geometry: Geometry {
+                size,
+                block_size: 512,
+                physical_block_size: 4096,
+                memory_alignment: 1,
+                max_transfer: 1 << 30,
+                volatile_cache: false,
+                fua: true,
+                discard: Some(Discard { granularity: 512, max_bytes: u64::MAX >> 1 }),
+                write_zeroes: true,
+                read_only: false,
+                rotational: false,
+                direct: true,
+            },
+        }
+    }
+}
+
+impl Backend for Null {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn description(&self) -> String {
+        format!("null, {} bytes", self.geometry.size)
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach::Nothing
+    }
+
+    #[inline]
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        Ok(request.remaining().min(self.geometry.max_transfer as u64) as u32)
+    }
+}

@@ -1,0 +1,136 @@
+//! The bytes of a simulated device at one moment. A copy shares everything with
+//! its original until one of them is written: copying a device for a crash
+//! costs a pointer a touched MiB, not its bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a write never tears inside of.
+pub(super) const SECTOR: usize = 512;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 256;
+const CHUNK: u64 = (PAGE * PAGES) as u64;
+
+type Page = [u8; PAGE];
+
+/// The pages of one MiB; those never written are zeros.
+#[derive(Clone)]
+struct Chunk([Option<Arc<Page>>; PAGES]);
+
+/// All bytes of a device, zeros where nothing was written.
+#[derive(Clone, Default)]
+pub(super) struct Image {
+    chunks: BTreeMap<u64, Arc<Chunk>>,
+}
+
+/// Cuts `address..address + length` at pages: chunk, page, start, bytes.
+fn parts(address: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut at = address;
+    let end = address + length;
+    std::iter::from_fn(move || {
+        if at == end {
+            return None;
+        }
+        let start = (at % PAGE as u64) as usize;
+        let bytes = (end - at).min((PAGE - start) as u64) as usize;
+        let part = (at / CHUNK, (at % CHUNK) as usize / PAGE, start, bytes);
+        at += bytes as u64;
+        Some(part)
+    })
+}
+
+impl Image {
+    pub(super) fn read(&self, address: u64, mut bytes: &mut [u8]) {
+        for (chunk, page, start, length) in parts(address, bytes.len() as u64) {
+            let (head, tail) = bytes.split_at_mut(length);
+            match self.chunks.get(&chunk).and_then(|chunk| chunk.0[page].as_ref()) {
+                Some(page) => head.copy_from_slice(&page[start..start + length]),
+                None => head.fill(0),
+            }
+            bytes = tail;
+        }
+    }
+
+    pub(super) fn write(&mut self, address: u64, mut bytes: &[u8]) {
+        for (chunk, page, start, length) in parts(address, bytes.len() as u64) {
+            let (head, tail) = bytes.split_at(length);
+            let chunk = self
+                .chunks
+                .entry(chunk)
+                .or_insert_with(|| Arc::new(Chunk([const { None }; PAGES])));
+            let page = Arc::make_mut(chunk).0[page].get_or_insert_with(|| Arc::new([0; PAGE]));
+            Arc::make_mut(page)[start..start + length].copy_from_slice(head);
+            bytes = tail;
+        }
+    }
+
+    pub(super) fn clear(&mut self, address: u64, length: u64) {
+        let mut at = address;
+        let end = address + length;
+        while at < end {
+            let whole = at.is_multiple_of(CHUNK) && end - at >= CHUNK;
+            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            if whole {
+                self.chunks.remove(&(at / CHUNK));
+            } else if let Some(chunk) = self.chunks.get_mut(&(at / CHUNK)) {
+                let chunk = Arc::make_mut(chunk);
+                for (_, page, start, length) in parts(at, stop - at) {
+                    if length == PAGE {
+                        chunk.0[page] = None;
+                    } else if let Some(page) = &mut chunk.0[page] {
+                        Arc::make_mut(page)[start..start + length].fill(0);
+                    }
+                }
+            }
+            at = stop;
+        }
+    }
+
+    pub(super) fn flip_bit(&mut self, address: u64, bit: u32) {
+        let mut byte = [0];
+        self.read(address, &mut byte);
+        self.write(address, &[byte[0] ^ (1 << (bit % 8))]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(image: &Image, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0xee; length];
+        image.read(address, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_copy_does_not_see_later_writes() {
+        let mut image = Image::default();
+        image.write(CHUNK - 100, &[1; 200]);
+        let copy = image.clone();
+        image.write(CHUNK - 50, &[2; 100]);
+        assert_eq!(read(&copy, CHUNK - 100, 200), [1; 200]);
+        assert_eq!(read(&image, CHUNK - 50, 100), [2; 100]);
+        assert_eq!(read(&image, CHUNK - 101, 2), [0, 1]);
+    }
+
+    #[test]
+    fn clearing_leaves_the_neighbours() {
+        let mut image = Image::default();
+        image.write(0, &vec![7; 3 * CHUNK as usize]);
+        image.clear(CHUNK - 5000, CHUNK + 10_000);
+        assert_eq!(read(&image, CHUNK - 5001, 2), [7, 0]);
+        assert_eq!(read(&image, 2 * CHUNK + 4999, 2), [0, 7]);
+        assert!(!image.chunks.contains_key(&1));
+    }
+
+    #[test]
+    fn a_flipped_bit_flips_back() {
+        let mut image = Image::default();
+        image.flip_bit(10, 3);
+        assert_eq!(read(&image, 10, 1), [8]);
+        image.flip_bit(10, 3);
+        assert_eq!(read(&image, 10, 1), [0]);
+    }
+}

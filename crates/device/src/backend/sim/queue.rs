@@ -1,0 +1,143 @@
+//! The simulated device's own queue: requests complete when its units and its
+//! clock say so.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use super::{Sim, Ticket};
+use crate::queue::{Queue, Ready};
+use crate::request::{Completion, Request, Tag};
+
+/// One reactor's way to a simulated device.
+pub(super) struct SimQueue {
+    sim: Sim,
+    depth: usize,
+    pushed: VecDeque<Request>,
+    /// Ended without reaching the device: refused, or cancelled before.
+    ended: VecDeque<Completion>,
+    slots: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    /// When each flight ends: time, order of submission, slot.
+    deadlines: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    submitted: u64,
+}
+
+struct Flight {
+    request: Request,
+    ticket: Ticket,
+}
+
+impl SimQueue {
+    pub(super) fn new(sim: Sim, depth: usize) -> SimQueue {
+        SimQueue {
+            sim,
+            depth,
+            pushed: VecDeque::with_capacity(depth),
+            ended: VecDeque::with_capacity(depth),
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            deadlines: BinaryHeap::with_capacity(depth),
+            submitted: 0,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.sim.options().clock.now()
+    }
+}
+
+impl Queue for SimQueue {
+    fn push(&mut self, request: Request) -> Result<(), Request> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        self.pushed.push_back(request);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        if self.pushed.is_empty() {
+            return Ok(());
+        }
+        let now = self.now();
+        while let Some(request) = self.pushed.pop_front() {
+            match self.sim.begin(&request, now) {
+                Ok(ticket) => {
+                    let slot = self.free.pop().expect("as many slots as requests");
+                    self.deadlines.push(Reverse((ticket.deadline, self.submitted, slot)));
+                    self.submitted += 1;
+                    self.slots[slot] = Some(Flight { request, ticket });
+                }
+                Err(error) => self.ended.push_back(Completion { request, result: Err(error) }),
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        if let Some(ended) = self.ended.pop_front() {
+            return Some(ended);
+        }
+        let Reverse((deadline, _, slot)) = *self.deadlines.peek()?;
+        if deadline > self.now() {
+            return None;
+        }
+        self.deadlines.pop();
+        self.free.push(slot);
+        let Flight { mut request, ticket } = self.slots[slot].take().expect("in flight");
+        let cancelled = request.cancelled;
+        let result = self.sim.finish(&ticket, &mut request, cancelled);
+        Some(Completion { request, result })
+    }
+
+    fn in_flight(&self) -> usize {
+        self.pushed.len() + self.ended.len() + self.deadlines.len()
+    }
+
+    fn cancel(&mut self, tag: Tag) {
+        for _ in 0..self.pushed.len() {
+            let Some(mut request) = self.pushed.pop_front() else { break };
+            if request.tag == tag {
+                request.cancelled = true;
+                self.ended.push_back(Completion { request, result: Err(Errno::CANCELED) });
+            } else {
+                self.pushed.push_back(request);
+            }
+        }
+        let now = self.now();
+        let mut deadlines = std::mem::take(&mut self.deadlines).into_vec();
+        for Reverse((deadline, _, slot)) in &mut deadlines {
+            let flight = self.slots[*slot].as_mut().expect("in flight");
+            if flight.request.tag == tag {
+                // What is done already stays done.
+                flight.request.cancelled |= *deadline > now;
+                *deadline = now.min(*deadline);
+            }
+        }
+        self.deadlines = deadlines.into();
+    }
+
+    fn ready(&self) -> Ready<'_> {
+        if !self.ended.is_empty() {
+            return Ready::Now;
+        }
+        match self.deadlines.peek() {
+            None => Ready::Never,
+            Some(Reverse((deadline, ..))) if *deadline <= self.now() => Ready::Now,
+            Some(Reverse((deadline, ..))) => Ready::At(*deadline),
+        }
+    }
+}
+
+impl Drop for SimQueue {
+    /// What is still in flight ends as a real device would end it: by itself.
+    fn drop(&mut self) {
+        for flight in self.slots.iter_mut().filter_map(Option::take) {
+            let Flight { mut request, ticket } = flight;
+            let _ = self.sim.finish(&ticket, &mut request, false);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A device by name, as the program and job files write it:
+//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`.
+//!
+//! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
+//! `block=512`, `cache=none|fua|volatile`, `flush=kept|broken`, `record=on|off`,
+//! `errors=N` (one request in N fails with EIO), `short=N` (one transfer in N
+//! moves less than asked). A path that looks like one of these is written `./memory:1`.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::memory::Memory;
+use super::null::Null;
+use super::sim::{
+    Cache, Fault, MAX_LATENCY, MAX_UNITS, Promises, Recording, Rule, Sim, SimOptions, When,
+};
+use crate::device::{Access, Device};
+
+/// What can be opened as a device.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A file or a block device.
+    Path(PathBuf),
+    /// So many bytes of memory.
+    Memory(u64),
+    /// So many bytes of nothing.
+    Null(u64),
+    /// A simulated device, with the rules of what goes wrong.
+    Sim(SimOptions, Vec<Rule>),
+}
+
+impl Target {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// In one line what stands in the way, with the name and what to do.
+    pub fn open(&self, access: Access) -> io::Result<Device> {
+        match self {
+            Target::Path(path) => Device::open(path, access),
+            Target::Memory(size) => Device::new(Memory::new(*size)?),
+            Target::Null(size) => Device::new(Null::new(*size)),
+            Target::Sim(options, rules) => {
+                let sim = Sim::new(options.clone());
+                for rule in rules {
+                    sim.inject(*rule);
+                }
+                Device::new(sim)
+            }
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Target> {
+        let explained = |what: String| invalid(format!("target '{text}': {what}"));
+        match text.split_once(':') {
+            Some(("memory", size)) => Ok(Target::Memory(whole_sectors(size).map_err(explained)?)),
+            Some(("null", size)) => Ok(Target::Null(whole_sectors(size).map_err(explained)?)),
+            Some(("sim", rest)) => sim(rest).map_err(explained),
+            _ if text.is_empty() => Err(invalid("a target is missing; name a file".into())),
+            _ => Ok(Target::Path(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Path(path) => write!(out, "{}", path.display()),
+            Target::Memory(size) => write!(out, "memory:{size}"),
+            Target::Null(size) => write!(out, "null:{size}"),
+            Target::Sim(options, _) => write!(out, "{options}"),
+        }
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// The options of `sim`, for the message about one that is not.
+const OPTIONS: [&str; 9] =
+    ["latency", "units", "seed", "block", "cache", "flush", "record", "errors", "short"];
+
+fn sim(rest: &str) -> Result<Target, String> {
+    let mut words = rest.split(',');
+    let size = whole_sectors(words.next().unwrap_or_default())?;
+    // Recording costs a copy of each write: only tests, which ask for it, want it.
+    let mut options = SimOptions::new(size).recording(Recording::Off);
+    let mut rules = Vec::new();
+    for word in words {
+        let (name, value) =
+            word.split_once('=').ok_or_else(|| format!("'{word}' is no OPTION=VALUE"))?;
+        let bad = || format!("'{value}' is no value for {name}");
+        options = match name {
+            "latency" => {
+                let (least, most) = value.split_once('-').unwrap_or((value, value));
+                let (least, most) = (duration(least)?, duration(most)?);
+                if least > most || most > MAX_LATENCY {
+                    return Err(format!("latency {value} is not within 0 to 60s"));
+                }
+                options.latency(least..=most)
+            }
+            "units" => match value.parse() {
+                Ok(units @ 1..=MAX_UNITS) => options.units(units),
+                _ => return Err(format!("units {value} is not within 1 to {MAX_UNITS}")),
+            },
+            "seed" => options.seed(value.parse().map_err(|_| bad())?),
+            "block" => match parse_size(value)? {
+                block if block.is_power_of_two() && (512..=65536).contains(&block) => {
+                    if !size.is_multiple_of(block) {
+                        return Err(format!("{size} bytes are not whole blocks of {block}"));
+                    }
+                    options.block_size(block as u32)
+                }
+                _ => return Err(format!("block {value} is no power of two from 512 to 64k")),
+            },
+            "cache" => options.cache(match value {
+                "none" => Cache::None,
+                "fua" => Cache::VolatileWithFua,
+                "volatile" => Cache::Volatile,
+                _ => return Err(format!("cache is none, fua or volatile, not '{value}'")),
+            }),
+            "flush" => options.promises(match value {
+                "kept" => Promises::Kept,
+                "broken" => Promises::Broken,
+                _ => return Err(format!("flush is kept or broken, not '{value}'")),
+            }),
+            "record" => options.recording(match value {
+                "on" => Recording::On,
+                "off" => Recording::Off,
+                _ => return Err(format!("record is on or off, not '{value}'")),
+            }),
+            "errors" | "short" => {
+                let one_in = value.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
+                let fault = match name {
+                    "errors" => Fault::Error(Errno::IO),
+                    _ => Fault::Short,
+                };
+                rules.push(Rule::new(None, When::OneIn(one_in), fault));
+                options
+            }
+            _ => {
+                let nearest = nearest(name, &OPTIONS);
+                return Err(format!("sim has no option '{name}'; did you mean '{nearest}'?"));
+            }
+        };
+    }
+    Ok(Target::Sim(options, rules))
+}
+
+fn whole_sectors(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        size if size.is_multiple_of(512) => Ok(size),
+        size => Err(format!("{size} bytes are not whole blocks of 512")),
+    }
+}
+
+/// A number of bytes: `4096`, `4k`, `4KiB`, `1m`, `1G`, `2T`; powers of 1024.
+///
+/// # Errors
+/// One line that says what a size looks like.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bad = || format!("'{text}' is no size; write one like 4096, 64k or 1g");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(bad()),
+    };
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("'{text}' is no time; write one like 80us, 1ms or 2s");
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    Ok(match &text[digits.len()..] {
+        "ns" => Duration::from_nanos(number),
+        "us" => Duration::from_micros(number),
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        _ => return Err(bad()),
+    })
+}
+
+/// The name with the fewest letters changed.
+fn nearest<'a>(name: &str, names: &[&'a str]) -> &'a str {
+    names.iter().min_by_key(|known| distance(name, known)).expect("there are some")
+}
+
+/// Levenshtein's distance, a row at a time.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, from) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, to) in other.bytes().enumerate() {
+            let change = diagonal + usize::from(from != to);
+            diagonal = row[column + 1];
+            row[column + 1] = change.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let error = text.parse::<Target>().expect_err("refused").to_string();
+        assert!(!error.contains('\n'));
+        error
+    }
+
+    #[test]
+    fn targets_are_read() {
+        let path = |text: &str| matches!(text.parse(), Ok(Target::Path(path)) if path.to_str() == Some(text));
+        assert!(path("/dev/vda") && path("./memory:1") && path("a:b"));
+        assert!(matches!("memory:1g".parse(), Ok(Target::Memory(size)) if size == 1 << 30));
+        assert!(matches!("null:4KiB".parse(), Ok(Target::Null(4096))));
+        let sim: Target = "sim:1m,latency=80us,units=64,seed=7".parse().unwrap();
+        assert_eq!(sim.to_string(), "sim, 1048576 bytes, seed 7, 64 units, latency 80µs");
+        let sim = "sim:1m,latency=10us-2ms,cache=none,block=4k,errors=100,short=9,flush=broken";
+        let device = sim.parse::<Target>().unwrap().open(Access::ReadWrite).unwrap();
+        assert_eq!(device.geometry().block_size, 4096);
+        assert!(!device.geometry().volatile_cache);
+    }
+
+    #[test]
+    fn a_bad_target_says_what_is_wrong() {
+        assert!(error("sim:1m,latencey=1us").contains("did you mean 'latency'"));
+        assert!(error("sim:1m,unit=1").contains("did you mean 'units'"));
+        assert!(error("sim:1m,latency=61s").contains("60s"));
+        assert!(error("sim:1m,latency=5").contains("no time"));
+        assert!(error("sim:1m,units=0").contains("units"));
+        assert!(error("sim:1m,block=1000").contains("power of two"));
+        assert!(error("sim:5k,block=4k").contains("whole blocks"));
+        assert!(error("sim:1m,errors=0").contains("errors"));
+        assert!(error("sim:1m,seed").contains("OPTION=VALUE"));
+        assert!(error("sim:").contains("no size"));
+        assert!(error("memory:much").contains("no size"));
+        assert!(error("memory:1000").contains("512"));
+        assert!(error("memory:99999999999t").contains("no size"));
+        assert!(error("").contains("missing"));
+    }
+}

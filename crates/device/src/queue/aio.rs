@@ -1,0 +1,525 @@
+//! Linux AIO: what asynchronous direct I/O was before io_uring, and still is
+//! where that is forbidden. One system call starts a batch; completions are
+//! taken from the ring that the kernel shares (fs/aio.c), without one.
+//!
+//! Only direct I/O is asynchronous; buffered I/O is done inside `submit`. So are
+//! discards and zeroing, which AIO does not know.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::{Queue, Ready};
+use crate::device::{Core, Reach};
+use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
+
+const PREAD: u16 = 0;
+const PWRITE: u16 = 1;
+const FDSYNC: u16 = 3;
+const PREADV: u16 = 7;
+const PWRITEV: u16 = 8;
+/// `IOCB_FLAG_RESFD`: each completion adds one to an eventfd.
+const RESFD: u32 = 1;
+/// Says that the shared ring has the layout below (`AIO_RING_MAGIC`).
+const RING_MAGIC: u32 = 0xa10a_10a1;
+
+/// `struct iocb` of linux/aio_abi.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct ControlBlock {
+    data: u64,
+    #[cfg(target_endian = "little")]
+    key: u32,
+    rw_flags: i32,
+    #[cfg(target_endian = "big")]
+    key: u32,
+    opcode: u16,
+    priority: i16,
+    file: u32,
+    memory: u64,
+    length: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    bell: u32,
+}
+
+/// `struct io_event` of linux/aio_abi.h.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Event {
+    data: u64,
+    object: u64,
+    result: i64,
+    result2: i64,
+}
+
+/// `struct aio_ring` of fs/aio.c: the head of the ring that io_setup maps.
+#[repr(C)]
+struct RingHeader {
+    id: u32,
+    /// Events in the ring.
+    length: u32,
+    /// Written by whoever reaps.
+    head: u32,
+    /// Written by the kernel.
+    tail: u32,
+    magic: u32,
+    compatible: u32,
+    incompatible: u32,
+    header_length: u32,
+}
+
+/// How completions are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reaping {
+    /// From the shared ring.
+    Mapped,
+    /// By io_getevents, where the ring has a layout that is not known here.
+    ByCall,
+}
+
+/// A kernel's AIO context. Its drop waits for everything in flight.
+struct Context {
+    /// The context's name, which is the address of its ring.
+    ring: NonNull<RingHeader>,
+    reaping: Reaping,
+}
+
+impl Context {
+    fn new(depth: u32) -> io::Result<Context> {
+        let mut name: libc::c_ulong = 0;
+        // SAFETY: io_setup writes one word to where `name` is, during the call.
+        let answer = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut name) };
+        if answer != 0 {
+            return Err(explain(io::Error::last_os_error(), depth));
+        }
+        let ring = NonNull::new(name as *mut RingHeader)
+            .ok_or_else(|| io::Error::other("Linux AIO: the kernel gave no context"))?;
+        // SAFETY: io_setup has mapped the ring, at least a page, at the address
+        // that names the context; it stays until io_destroy in this type's drop.
+        let header = unsafe { ring.as_ptr().read_volatile() };
+        let known = header.magic == RING_MAGIC
+            && header.incompatible == 0
+            && header.header_length as usize == size_of::<RingHeader>()
+            && header.length > 0;
+        Ok(Context { ring, reaping: if known { Reaping::Mapped } else { Reaping::ByCall } })
+    }
+
+    fn name(&self) -> libc::c_ulong {
+        self.ring.as_ptr() as libc::c_ulong
+    }
+
+    fn head(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapped ring, see `new`.
+        let field = unsafe { &raw mut (*self.ring.as_ptr()).head };
+        // SAFETY: aligned, mapped while `self` lives, and used as an atomic only.
+        unsafe { AtomicU32::from_ptr(field) }
+    }
+
+    fn tail(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapped ring, see `new`.
+        let field = unsafe { &raw mut (*self.ring.as_ptr()).tail };
+        // SAFETY: as in `head`; the kernel writes it whole.
+        unsafe { AtomicU32::from_ptr(field) }
+    }
+
+    /// True when there is something to take; in doubt true.
+    fn has_events(&self) -> bool {
+        match self.reaping {
+            Reaping::Mapped => {
+                self.head().load(Ordering::Relaxed) != self.tail().load(Ordering::Acquire)
+            }
+            Reaping::ByCall => false,
+        }
+    }
+
+    #[inline]
+    fn take(&self) -> Option<Event> {
+        if self.reaping == Reaping::ByCall {
+            return self.take_by_call();
+        }
+        let head = self.head().load(Ordering::Relaxed);
+        // Acquire: the kernel wrote the event before it moved the tail.
+        if head == self.tail().load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: inside the mapped ring, see `new`; the kernel never changes it.
+        let length = unsafe { (*self.ring.as_ptr()).length };
+        // SAFETY: the events begin where the header ends, in the same mapping.
+        let events = unsafe { self.ring.as_ptr().add(1) }.cast::<Event>();
+        // SAFETY: the head is below the length of the ring, as below.
+        let place = unsafe { events.add((head % length) as usize) };
+        // SAFETY: written before the tail passed it; not written again before
+        // the head does.
+        let event = unsafe { place.read_volatile() };
+        // Release: the event is read before the kernel may use its place again.
+        self.head().store((head + 1) % length, Ordering::Release);
+        Some(event)
+    }
+
+    fn take_by_call(&self) -> Option<Event> {
+        let mut event = Event::default();
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes at most the one event asked for, and reads
+        // the time, during the call.
+        let taken = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.name(),
+                0 as libc::c_long,
+                1 as libc::c_long,
+                &raw mut event,
+                &raw const now,
+            )
+        };
+        (taken == 1).then_some(event)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is this type's alone. The kernel returns when the
+        // last request in flight has completed (fs/aio.c, since 3.15), so their
+        // memory, which is dropped later, is nobody's any more.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.name()) };
+    }
+}
+
+fn explain(error: io::Error, depth: u32) -> io::Error {
+    let why = match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN) => {
+            format!("no room for {depth} requests; raise the sysctl fs.aio-max-nr")
+        }
+        Some(Errno::NOSYS) => "the kernel was built without it, or a filter forbids it".into(),
+        Some(Errno::PERM | Errno::ACCESS) => "a filter (seccomp) forbids it".into(),
+        Some(Errno::INVAL) => format!("a depth of {depth} is not possible"),
+        _ => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("Linux AIO: {why}"))
+}
+
+/// A queue over Linux AIO.
+pub struct AioQueue {
+    /// First, so that it is dropped first: see its drop.
+    context: Context,
+    core: Arc<Core>,
+    bell: OwnedFd,
+    /// The requests, from push to reap, each with its control block, which
+    /// io_cancel knows it by and which therefore stays in place.
+    slots: Box<[Option<Request>]>,
+    blocks: Box<[ControlBlock]>,
+    free: Vec<u32>,
+    /// Slots pushed and not submitted.
+    pushed: Vec<u32>,
+    /// Of the batch that is being submitted; kept for their memory.
+    batch: Vec<*mut ControlBlock>,
+    vectors: Vec<libc::iovec>,
+    /// Ended without flying.
+    ended: VecDeque<Completion>,
+    flying: usize,
+    /// Completions reaped whose addition to the bell was not taken off it yet.
+    owed: Cell<i64>,
+}
+
+impl AioQueue {
+    /// A queue to one device that takes `depth` requests at a time.
+    ///
+    /// # Errors
+    /// `Unsupported` for a device that is no file; in one line why the kernel
+    /// refuses, and what to do about it.
+    pub fn new(core: Arc<Core>, depth: usize) -> io::Result<AioQueue> {
+        if !matches!(core.backend().reach(), Reach::Descriptor(_)) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("Linux AIO: {} is no file", core.backend().description()),
+            ));
+        }
+        let slots = u32::try_from(depth.max(1)).unwrap_or(u32::MAX);
+        let context = Context::new(slots)?;
+        Ok(AioQueue {
+            context,
+            core,
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            slots: (0..slots).map(|_| None).collect(),
+            blocks: vec![ControlBlock::default(); slots as usize].into(),
+            free: (0..slots).rev().collect(),
+            pushed: Vec::with_capacity(slots as usize),
+            batch: Vec::with_capacity(slots as usize),
+            vectors: Vec::new(),
+            ended: VecDeque::with_capacity(slots as usize),
+            flying: 0,
+            owed: Cell::new(0),
+        })
+    }
+
+    fn end(&mut self, slot: u32, result: Result<u32, Errno>) {
+        let request = self.slots[slot as usize].take().expect("the slot is taken");
+        self.free.push(slot);
+        self.ended.push_back(Completion { request, result });
+    }
+
+    /// Does what needs no flight, and lines the rest up in `batch`.
+    fn prepare(&mut self) {
+        let flies = |request: &Request| matches!(request.op, Op::Read | Op::Write | Op::Flush);
+        // So many pieces at most: the vectors must not move once pointed to.
+        let pieces = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
+            Some(Request { payload: Payload::Buffers(buffers), .. }) => buffers.len(),
+            _ => 0,
+        });
+        let pieces = pieces.sum();
+        self.vectors.clear();
+        self.vectors.reserve(pieces);
+        for place in 0..self.pushed.len() {
+            let slot = self.pushed[place];
+            let request = self.slots[slot as usize].as_mut().expect("pushed");
+            if request.cancelled {
+                self.end(slot, Err(Errno::CANCELED));
+            } else if !flies(request) {
+                let result = self.core.backend().perform(request);
+                self.end(slot, result);
+            } else if let Some(block) = self.block(slot) {
+                self.blocks[slot as usize] = block;
+                self.batch.push(&raw mut self.blocks[slot as usize]);
+            } else {
+                self.end(slot, Err(Errno::INVAL));
+            }
+        }
+        self.pushed.clear();
+    }
+
+    /// What asks the kernel for the next step of the request in `slot`; none
+    /// for one that has no memory and needs some.
+    fn block(&mut self, slot: u32) -> Option<ControlBlock> {
+        let request = self.slots[slot as usize].as_ref().expect("pushed");
+        let Reach::Descriptor(file) = self.core.backend().reach() else { return None };
+        let mut block = ControlBlock {
+            data: slot as u64,
+            opcode: FDSYNC,
+            file: file.as_raw_fd() as u32,
+            flags: RESFD,
+            bell: self.bell.as_raw_fd() as u32,
+            ..ControlBlock::default()
+        };
+        if request.op == Op::Flush {
+            return Some(block);
+        }
+        let write = request.op == Op::Write;
+        block.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
+        match &request.payload {
+            Payload::Buffer(_) => {
+                let piece = request.pieces().next().unwrap_or(&[]);
+                block.opcode = if write { PWRITE } else { PREAD };
+                block.memory = piece.as_ptr() as u64;
+                block.length = piece.len() as u64;
+            }
+            Payload::Buffers(_) => {
+                let first = self.vectors.len();
+                self.vectors.extend(request.pieces().map(|piece| libc::iovec {
+                    iov_base: piece.as_ptr().cast_mut().cast(),
+                    iov_len: piece.len(),
+                }));
+                block.opcode = if write { PWRITEV } else { PREADV };
+                block.memory = self.vectors[first..].as_ptr() as u64;
+                block.length = (self.vectors.len() - first) as u64;
+            }
+            Payload::Length(_) => return None,
+        }
+        if write && request.durability == Durability::Durable {
+            block.rw_flags = libc::RWF_DSYNC;
+        }
+        Some(block)
+    }
+
+    /// Takes one event, and turns it into what the request's issuer wants to know.
+    #[inline]
+    fn land(&mut self) -> Option<Completion> {
+        let event = self.context.take()?;
+        let slot = event.data as u32;
+        let request = self.slots[slot as usize].take().expect("in flight");
+        self.free.push(slot);
+        self.flying -= 1;
+        self.owed.set(self.owed.get() + 1);
+        let result = match u32::try_from(event.result) {
+            Ok(moved) => Ok(moved),
+            Err(_) => Err(Errno::from_raw_os_error(-event.result as i32)),
+        };
+        Some(Completion { request, result })
+    }
+
+    /// Takes the additions of reaped completions off the bell, so that it rings
+    /// only for those to come. An addition may come later than its completion
+    /// (fs/aio.c adds after it has moved the tail): what is owed is tried again.
+    fn silence(&self) {
+        let mut count = [0; 8];
+        if self.owed.get() > 0 && rustix::io::read(&self.bell, &mut count).is_ok() {
+            self.owed.set(self.owed.get() - u64::from_ne_bytes(count) as i64);
+        }
+    }
+}
+
+impl Queue for AioQueue {
+    #[inline]
+    fn push(&mut self, request: Request) -> Result<(), Request> {
+        // What has ended holds no slot, but counts until it is reaped.
+        if self.in_flight() == self.slots.len() {
+            return Err(request);
+        }
+        let slot = self.free.pop().expect("as many slots as requests");
+        self.slots[slot as usize] = Some(request);
+        self.pushed.push(slot);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        if self.pushed.is_empty() {
+            return Ok(());
+        }
+        self.prepare();
+        let mut start = 0;
+        while start < self.batch.len() {
+            let rest = &mut self.batch[start..];
+            // SAFETY: `rest` points to control blocks that stay in place; the
+            // kernel copies them and the vectors during the call. The memory they
+            // name belongs to requests in `slots`, which are kept until their
+            // events are reaped, or until the context is destroyed.
+            let taken = unsafe {
+                libc::syscall(
+                    libc::SYS_io_submit,
+                    self.context.name(),
+                    rest.len() as libc::c_long,
+                    rest.as_mut_ptr(),
+                )
+            };
+            if taken > 0 {
+                start += taken as usize;
+                self.flying += taken as usize;
+                continue;
+            }
+            // The first of the rest is refused, and only that.
+            let error = io::Error::last_os_error();
+            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            // SAFETY: points into `blocks`, as above.
+            let slot = unsafe { (*rest[0]).data };
+            self.end(slot as u32, Err(error));
+            start += 1;
+        }
+        self.batch.clear();
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Option<Completion> {
+        if let Some(ended) = self.ended.pop_front() {
+            return Some(ended);
+        }
+        if self.flying == 0 { None } else { self.land() }
+    }
+
+    #[inline]
+    fn in_flight(&self) -> usize {
+        self.pushed.len() + self.ended.len() + self.flying
+    }
+
+    /// What was not submitted ends at the next submit. Of what flies the kernel
+    /// can stop little: no file and no block device gives up direct I/O.
+    fn cancel(&mut self, tag: Tag) {
+        for slot in 0..self.slots.len() {
+            let Some(request) = &mut self.slots[slot] else { continue };
+            if request.tag != tag {
+                continue;
+            }
+            request.cancelled = true;
+            if !self.pushed.contains(&(slot as u32)) {
+                let mut event = Event::default();
+                let block: *const ControlBlock = ptr::from_ref(&self.blocks[slot]);
+                // SAFETY: the kernel looks the control block's address up among
+                // its own and reads its key. It still reports the end as an event.
+                let _ = unsafe {
+                    libc::syscall(libc::SYS_io_cancel, self.context.name(), block, &raw mut event)
+                };
+            }
+        }
+    }
+
+    fn ready(&self) -> Ready<'_> {
+        if !self.ended.is_empty() || self.context.has_events() {
+            return Ready::Now;
+        }
+        if self.flying == 0 {
+            return Ready::Never;
+        }
+        self.silence();
+        if self.context.has_events() {
+            return Ready::Now;
+        }
+        Ready::Readable(self.bell.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::file::{Allocation, File};
+    use crate::{Device, Reach};
+    use uringfs_buffer::Buffer;
+
+    #[test]
+    fn the_kernel_and_this_file_agree_on_sizes() {
+        assert_eq!(size_of::<ControlBlock>(), 64);
+        assert_eq!(size_of::<Event>(), 32);
+        assert_eq!(size_of::<RingHeader>(), 32);
+    }
+
+    #[test]
+    fn a_ring_of_unknown_layout_is_reaped_by_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
+        let device = Device::new(file).unwrap();
+        let mut queue = AioQueue::new(device.core().clone(), 4).unwrap();
+        assert!(queue.context.reaping == Reaping::Mapped, "this kernel's layout is known");
+        queue.context.reaping = Reaping::ByCall;
+        for round in 0..20u64 {
+            for tag in 0..4 {
+                let payload = Payload::Buffer(Buffer::copy_of(&[1; 4096]));
+                let address = (round * 4 + tag) * 4096;
+                let read = Request::new(device.index(), Op::Read, address, payload, Tag(tag));
+                queue.push(read).unwrap();
+            }
+            queue.submit().unwrap();
+            let mut ended = 0;
+            while ended < 4 {
+                match queue.reap() {
+                    Some(completion) => {
+                        assert_eq!(completion.result, Ok(4096));
+                        ended += 1;
+                    }
+                    None => std::thread::yield_now(),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let device = Device::new(crate::backend::null::Null::new(4096)).unwrap();
+        assert!(matches!(device.core().backend().reach(), Reach::Nothing));
+        let error = AioQueue::new(device.core().clone(), 4).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn an_impossible_depth_says_what_to_do() {
+        let error = Context::new(u32::MAX >> 4).err().expect("too many").to_string();
+        assert!(error.contains("aio-max-nr") || error.contains("not possible"), "{error}");
+    }
+}

@@ -1,0 +1,361 @@
+//! Choosing a queue by trying: a few milliseconds of reads over each one that
+//! works here, and one sentence that says what was chosen and why.
+//!
+//! Only reads: the device may hold something.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use uringfs_buffer::Buffer;
+
+use super::{Queue, QueueKind, Ready};
+use crate::clock::Clock;
+use crate::device::{Core, Reach};
+use crate::request::{Completion, Op, Payload, Request, Tag};
+
+/// The depths that are tried.
+pub const DEPTHS: [usize; 2] = [1, 32];
+
+/// Bytes of a read, unless the device's blocks are longer.
+const READ: u64 = 4096;
+/// The most rounds; with an odd number the median is one of them.
+const ROUNDS: u32 = 7;
+/// The most reads in one measurement.
+const READS: u64 = 1 << 14;
+/// A queue that completes nothing for so long is given up.
+const GIVE_UP: Duration = Duration::from_secs(2);
+/// What is this near the best at a depth is good enough there.
+const NEAR: f64 = 0.9;
+
+/// A queue to try; it is used up.
+pub struct Candidate {
+    /// What it is.
+    pub kind: QueueKind,
+    /// One of it, empty, that takes 32 requests or more.
+    pub queue: Box<dyn Queue>,
+}
+
+/// What was chosen.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Never `Auto`.
+    pub kind: QueueKind,
+    /// One sentence for people, with figures.
+    pub reason: String,
+    /// Reads a second of each queue at each depth; 0 where reads failed.
+    pub figures: Vec<(QueueKind, usize, f64)>,
+}
+
+/// Whether reads with `RWF_NOWAIT`, which io_uring begins each request with, work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nowait {
+    /// They do.
+    Honoured,
+    /// The driver refuses them: io_uring hands each request to a worker thread.
+    Refused,
+    /// Not to be known: the device is no file, or goes through the page cache.
+    Unknown,
+}
+
+/// Finds out whether the driver below takes requests that must not wait.
+pub fn probe_nowait(core: &Core) -> Nowait {
+    let geometry = core.geometry();
+    let Reach::Descriptor(fd) = core.backend().reach() else { return Nowait::Unknown };
+    let length = READ.max(geometry.block_size as u64);
+    let blocks = geometry.size / length;
+    if !geometry.direct || blocks == 0 {
+        return Nowait::Unknown;
+    }
+    let mut buffer = Buffer::zeroed(length as usize);
+    // A device that is busy for a moment answers EAGAIN too, but not each time.
+    let mut answers = (0..16).map(|attempt| {
+        let address = blocks / 16 * attempt * length;
+        preadv2(fd, &mut [IoSliceMut::new(&mut buffer)], address, ReadWriteFlags::NOWAIT)
+    });
+    let refusal = |error: Errno| matches!(error, Errno::AGAIN | Errno::OPNOTSUPP);
+    match answers.try_for_each(|answer| match answer {
+        Err(error) if refusal(error) => Ok(()),
+        answer => Err(answer.is_ok()),
+    }) {
+        Ok(()) => Nowait::Refused,
+        Err(true) => Nowait::Honoured,
+        Err(false) => Nowait::Unknown,
+    }
+}
+
+/// Reads through each candidate, at each of [`DEPTHS`], for about `budget` in
+/// all (longer on a device whose single reads take longer), and chooses: the
+/// best over all depths among those that are nowhere far from the best.
+///
+/// # Panics
+/// Without a candidate.
+pub fn calibrate(
+    core: &Arc<Core>,
+    candidates: Vec<Candidate>,
+    clock: &Clock,
+    budget: Duration,
+) -> Choice {
+    assert!(!candidates.is_empty(), "nothing to choose from");
+    let kinds: Vec<_> = candidates.iter().map(|candidate| candidate.kind).collect();
+    if let [kind] = kinds[..] {
+        let reason = format!("{kind}: no other queue works here");
+        return Choice { kind, reason, figures: Vec::new() };
+    }
+    let length = READ.max(core.geometry().block_size as u64);
+    if core.geometry().size < length {
+        let reason = format!("{}: the device is too small to try", kinds[0]);
+        return Choice { kind: kinds[0], reason, figures: Vec::new() };
+    }
+    let rates = measure(core, candidates, clock, budget, length);
+    let chosen = choose(&rates);
+    let figures = kinds.iter().zip(&rates).flat_map(|(kind, rates)| {
+        DEPTHS.iter().zip(rates).map(|(depth, rate)| (*kind, *depth, *rate))
+    });
+    let reason = reason(&kinds, &rates, chosen, probe_nowait(core));
+    Choice { kind: kinds[chosen], reason, figures: figures.collect() }
+}
+
+/// Reads a second at each depth.
+type Rates = [f64; DEPTHS.len()];
+
+/// The median, over rounds in which all take their turn, of each one's rates.
+fn measure(
+    core: &Arc<Core>,
+    mut candidates: Vec<Candidate>,
+    clock: &Clock,
+    budget: Duration,
+    length: u64,
+) -> Vec<Rates> {
+    let mut reader = Reader {
+        core,
+        clock,
+        length,
+        buffers: (0..DEPTHS[1]).map(|_| Buffer::zeroed(length as usize)).collect(),
+        state: 0x2545_f491_4f6c_dd1d,
+    };
+    let shares = ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
+    let share = budget / shares;
+    let mut seen = vec![[const { Vec::new() }; DEPTHS.len()]; candidates.len()];
+    let began = clock.now();
+    for round in 0..ROUNDS {
+        if round > 0 && clock.now().saturating_duration_since(began) > budget {
+            break;
+        }
+        for (candidate, seen) in candidates.iter_mut().zip(&mut seen) {
+            let queue = &mut *candidate.queue;
+            if round == 0 {
+                // Starts threads and touches memory; not counted.
+                reader.rate(queue, 1, Duration::ZERO);
+            }
+            let alone = reader.rate(queue, DEPTHS[0], share);
+            seen[0].push(alone);
+            // One at a time whatever the depth: on a slow device trying it
+            // would only take long.
+            let slow =
+                candidate.kind == QueueKind::Sync && alone * share.as_secs_f64() < DEPTHS[1] as f64;
+            seen[1].push(if slow { alone } else { reader.rate(queue, DEPTHS[1], share) });
+        }
+    }
+    seen.into_iter().map(|rates| rates.map(median)).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+struct Reader<'a> {
+    core: &'a Arc<Core>,
+    clock: &'a Clock,
+    length: u64,
+    buffers: Vec<Buffer>,
+    /// Of the order of addresses (xorshift64).
+    state: u64,
+}
+
+impl Reader<'_> {
+    fn request(&mut self, buffer: Buffer) -> Request {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let blocks = self.core.geometry().size / self.length;
+        let address = self.state % blocks * self.length;
+        Request::new(self.core.index(), Op::Read, address, Payload::Buffer(buffer), Tag(0))
+    }
+
+    /// Reads a second with `depth` under way; 0 when reads fail or do not end.
+    fn rate(&mut self, queue: &mut dyn Queue, depth: usize, share: Duration) -> f64 {
+        let began = self.clock.now();
+        let mut last = began;
+        let (mut reads, mut going) = (0, true);
+        loop {
+            while going && queue.in_flight() < depth {
+                let buffer = self.buffers.pop();
+                let buffer = buffer.unwrap_or_else(|| Buffer::zeroed(self.length as usize));
+                let request = self.request(buffer);
+                if queue.push(request).is_err() {
+                    return 0.0;
+                }
+            }
+            if queue.submit().is_err() {
+                return 0.0;
+            }
+            let before = reads;
+            while let Some(Completion { request, result }) = queue.reap() {
+                if let Payload::Buffer(buffer) = request.payload {
+                    self.buffers.push(buffer);
+                }
+                if result != Ok(self.length as u32) {
+                    return 0.0;
+                }
+                reads += 1;
+            }
+            let now = self.clock.now();
+            if !going && queue.in_flight() == 0 {
+                let elapsed = (now - began).max(Duration::from_nanos(1));
+                return reads as f64 / elapsed.as_secs_f64();
+            }
+            if reads > before {
+                last = now;
+                going &= now - began < share && reads < READS;
+            } else if now - last > GIVE_UP || !wait(queue.ready(), self.clock) {
+                return 0.0;
+            }
+        }
+    }
+}
+
+/// Waits until there may be something to reap; false when there never will be.
+fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
+    match (ready, clock) {
+        (Ready::Now, _) => true,
+        (Ready::Never, _) => false,
+        (Ready::At(time), Clock::Virtual(clock)) => {
+            clock.advance_to(time);
+            true
+        }
+        (Ready::At(time), Clock::System) => {
+            std::thread::sleep(time.saturating_duration_since(clock.now()));
+            true
+        }
+        (Ready::Readable(fd), _) => {
+            let most = Timespec { tv_sec: GIVE_UP.as_secs() as i64, tv_nsec: 0 };
+            let answer = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most));
+            matches!(answer, Ok(_) | Err(Errno::INTR))
+        }
+    }
+}
+
+/// The best by the geometric mean of its ratios to the best at each depth;
+/// among those near the best at every depth, if there are any.
+fn choose(rates: &[Rates]) -> usize {
+    let best: Vec<f64> = (0..DEPTHS.len())
+        .map(|depth| rates.iter().map(|rates| rates[depth]).fold(f64::MIN_POSITIVE, f64::max))
+        .collect();
+    let ratios = |rates: &Rates| {
+        let mut ratios = *rates;
+        for (ratio, best) in ratios.iter_mut().zip(&best) {
+            *ratio /= best;
+        }
+        ratios
+    };
+    let rank = |rates: &Rates| {
+        let ratios = ratios(rates);
+        let near = ratios.iter().all(|ratio| *ratio >= NEAR);
+        (near, ratios.iter().product::<f64>())
+    };
+    let better = |one: &(bool, f64), other: &(bool, f64)| {
+        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+    };
+    let ranked = rates.iter().map(rank).enumerate();
+    // Of equals the first: candidates come in order of preference.
+    ranked.rev().max_by(|one, other| better(&one.1, &other.1)).map_or(0, |(place, _)| place)
+}
+
+fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: Nowait) -> String {
+    let figures = |place: usize| {
+        let [shallow, deep] = rates[place];
+        format!("{} and {}", thousands(shallow), thousands(deep))
+    };
+    let others = (0..kinds.len()).filter(|place| *place != chosen).map(|place| {
+        let failed = rates[place] == [0.0; DEPTHS.len()];
+        let figures = if failed { "failing".into() } else { figures(place) };
+        format!("{} {figures}", kinds[place])
+    });
+    let mut text = format!(
+        "{} does {} reads a second at depths {} and {}, against {}",
+        kinds[chosen],
+        figures(chosen),
+        DEPTHS[0],
+        DEPTHS[1],
+        others.collect::<Vec<_>>().join(", "),
+    );
+    if nowait == Nowait::Refused {
+        text.push_str(
+            "; the driver refuses NOWAIT, so io_uring would hand every request to a worker thread",
+        );
+    }
+    text
+}
+
+fn thousands(rate: f64) -> String {
+    if rate < 10_000.0 { format!("{rate:.0}") } else { format!("{:.0} k", rate / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Device;
+    use crate::backend::memory::Memory;
+    use crate::queue::sync::SyncQueue;
+    use crate::queue::threads::ThreadsQueue;
+
+    #[test]
+    fn the_best_overall_is_chosen() {
+        assert_eq!(choose(&[[1.0, 10.0], [1.0, 9.9], [0.2, 2.0]]), 0);
+        assert_eq!(choose(&[[0.1, 0.1], [10.0, 9.0]]), 1);
+    }
+
+    #[test]
+    fn one_that_is_far_behind_at_a_depth_is_avoided() {
+        // Over all the first is best, but alone it is a third slower.
+        assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0], [95.0, 185.0]]), 2);
+        assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0]]), 0);
+    }
+
+    #[test]
+    fn of_equals_the_first_is_chosen_even_if_all_fail() {
+        assert_eq!(choose(&[[1.0, 1.0], [1.0, 1.0]]), 0);
+        assert_eq!(choose(&[[0.0, 0.0], [0.0, 0.0]]), 0);
+    }
+
+    #[test]
+    fn memory_is_served_in_the_call() {
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        let core = device.core();
+        let candidates = vec![
+            Candidate {
+                kind: QueueKind::Threads,
+                queue: Box::new(ThreadsQueue::new(core.clone(), 32, 2).unwrap()),
+            },
+            Candidate { kind: QueueKind::Sync, queue: Box::new(SyncQueue::new(core.clone(), 32)) },
+        ];
+        let choice = calibrate(core, candidates, &Clock::System, Duration::from_millis(4));
+        assert_eq!(choice.kind, QueueKind::Sync, "{}", choice.reason);
+        assert_eq!(choice.figures.len(), 4);
+        assert!(choice.reason.contains("against threads"), "{}", choice.reason);
+    }
+
+    #[test]
+    fn an_empty_device_is_not_tried() {
+        let device = Device::new(Memory::new(0).unwrap()).unwrap();
+        let sync =
+            |kind| Candidate { kind, queue: Box::new(SyncQueue::new(device.core().clone(), 32)) };
+        let candidates = vec![sync(QueueKind::Ring), sync(QueueKind::Sync)];
+        let choice = calibrate(device.core(), candidates, &Clock::System, Duration::ZERO);
+        assert_eq!((choice.kind, choice.figures.len()), (QueueKind::Ring, 0));
+    }
+}

@@ -1,0 +1,261 @@
+//! Requests done by threads that belong to the queue: for kernels that have
+//! nothing better, and for calls that block.
+//!
+//! Threads start as requests wait for one, up to a bound, and sleep when there
+//! is nothing to do. A batch is handed over under one lock. Handing back wakes
+//! the reactor through an eventfd only when it has said that it will sleep.
+
+use std::collections::VecDeque;
+use std::hint;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+use std::thread::{self, JoinHandle};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::{Queue, Ready};
+use crate::device::Core;
+use crate::request::{Completion, Request, Tag};
+
+/// Rounds an idle thread looks for work before it sleeps: a few microseconds,
+/// less than a sleep and a wake cost.
+const SPINS: u32 = 100;
+
+/// The reactor looks by itself.
+const AWAKE: u8 = 0;
+/// It sleeps, or is about to: the next completion rings.
+const ARMED: u8 = 1;
+/// Somebody has rung, or is about to.
+const RUNG: u8 = 2;
+
+/// A queue whose requests are done by a bounded number of threads.
+pub struct ThreadsQueue {
+    shared: Arc<Shared>,
+    depth: usize,
+    most_threads: usize,
+    threads: Vec<JoinHandle<()>>,
+    pushed: Vec<Request>,
+    /// Taken over from the threads, not reaped yet.
+    reaped: VecDeque<Completion>,
+    in_flight: usize,
+}
+
+struct Shared {
+    core: Arc<Core>,
+    work: Mutex<Work>,
+    /// Signalled when there is work.
+    wake: Condvar,
+    /// How much work waits, to be looked at without the lock.
+    waiting: CachePadded<AtomicUsize>,
+    done: Mutex<VecDeque<Completion>>,
+    finished: CachePadded<AtomicUsize>,
+    bell_state: AtomicU8,
+    bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct Work {
+    requests: VecDeque<Request>,
+    sleeping: usize,
+    stop: bool,
+}
+
+impl ThreadsQueue {
+    /// A queue to one device that takes `depth` requests at a time and works on
+    /// up to `threads` of them at once.
+    ///
+    /// # Errors
+    /// What starting the first thread or making the eventfd says.
+    pub fn new(core: Arc<Core>, depth: usize, threads: usize) -> io::Result<ThreadsQueue> {
+        let shared = Arc::new(Shared {
+            core,
+            work: Mutex::new(Work { requests: VecDeque::with_capacity(depth), ..Work::default() }),
+            wake: Condvar::new(),
+            waiting: CachePadded::default(),
+            done: Mutex::new(VecDeque::with_capacity(depth)),
+            finished: CachePadded::default(),
+            bell_state: AtomicU8::new(AWAKE),
+            bell: eventfd(0, EventfdFlags::CLOEXEC)?,
+        });
+        let mut queue = ThreadsQueue {
+            shared,
+            depth,
+            most_threads: threads.clamp(1, depth.max(1)),
+            threads: Vec::new(),
+            pushed: Vec::with_capacity(depth),
+            reaped: VecDeque::with_capacity(depth),
+            in_flight: 0,
+        };
+        // One thread serves; more only make it faster and may be refused.
+        queue.start_thread()?;
+        Ok(queue)
+    }
+
+    fn start_thread(&mut self) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let name = format!("uringfs-io-{}", self.threads.len());
+        self.threads.push(thread::Builder::new().name(name).spawn(move || shared.serve())?);
+        Ok(())
+    }
+
+    /// Takes everything that the threads have finished.
+    fn collect(&mut self) {
+        if self.shared.finished.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut done = self.shared.done.lock();
+        std::mem::swap(&mut *done, &mut self.reaped);
+        self.shared.finished.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// A thread's life.
+    fn serve(&self) {
+        while let Some(mut request) = self.next() {
+            let result = match request.cancelled {
+                true => Err(Errno::CANCELED),
+                false => self.core.backend().perform(&mut request),
+            };
+            let mut done = self.done.lock();
+            done.push_back(Completion { request, result });
+            self.finished.store(done.len(), Ordering::Release);
+            drop(done);
+            self.ring();
+        }
+    }
+
+    /// The next request, waiting for one; none when the queue is dropped.
+    fn next(&self) -> Option<Request> {
+        for _ in 0..SPINS {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                break;
+            }
+            hint::spin_loop();
+        }
+        let mut work = self.work.lock();
+        loop {
+            if work.stop {
+                return None;
+            }
+            if let Some(request) = work.requests.pop_front() {
+                self.waiting.store(work.requests.len(), Ordering::Relaxed);
+                return Some(request);
+            }
+            work.sleeping += 1;
+            self.wake.wait(&mut work);
+            work.sleeping -= 1;
+        }
+    }
+
+    /// Wakes the reactor if it sleeps.
+    fn ring(&self) {
+        // Pairs with the fence in `ready`: either this sees ARMED, or the
+        // reactor sees the completion.
+        fence(Ordering::SeqCst);
+        if self.bell_state.load(Ordering::Relaxed) == ARMED
+            && self
+                .bell_state
+                .compare_exchange(ARMED, RUNG, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            // It cannot overflow: the reactor answers each ring before the next.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Silences the bell. Waits, at most for the thread that is about to ring it.
+    fn silence(&self) {
+        if self.bell_state.load(Ordering::Acquire) == RUNG {
+            let mut count = [0; 8];
+            while rustix::io::read(&self.bell, &mut count) == Err(Errno::INTR) {}
+            self.bell_state.store(AWAKE, Ordering::Release);
+        }
+    }
+}
+
+impl Queue for ThreadsQueue {
+    fn push(&mut self, request: Request) -> Result<(), Request> {
+        if self.in_flight == self.depth {
+            return Err(request);
+        }
+        self.in_flight += 1;
+        self.pushed.push(request);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        if self.pushed.is_empty() {
+            return Ok(());
+        }
+        let (waiting, sleeping) = {
+            let mut work = self.shared.work.lock();
+            work.requests.extend(self.pushed.drain(..));
+            self.shared.waiting.store(work.requests.len(), Ordering::Relaxed);
+            (work.requests.len(), work.sleeping)
+        };
+        for _ in 0..waiting.min(sleeping) {
+            self.shared.wake.notify_one();
+        }
+        for _ in sleeping..waiting {
+            // A thread that is refused is done without: the others serve.
+            if self.threads.len() == self.most_threads || self.start_thread().is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        if self.reaped.is_empty() {
+            self.shared.silence();
+            self.collect();
+        }
+        let completion = self.reaped.pop_front()?;
+        self.in_flight -= 1;
+        Some(completion)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// What no thread has begun is not begun any more.
+    fn cancel(&mut self, tag: Tag) {
+        let mark = |request: &mut Request| request.cancelled |= request.tag == tag;
+        self.pushed.iter_mut().for_each(mark);
+        self.shared.work.lock().requests.iter_mut().for_each(mark);
+    }
+
+    fn ready(&self) -> Ready<'_> {
+        if !self.reaped.is_empty() {
+            return Ready::Now;
+        }
+        self.shared.silence();
+        if self.in_flight == self.pushed.len() {
+            return Ready::Never;
+        }
+        self.shared.bell_state.store(ARMED, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.shared.finished.load(Ordering::Relaxed) > 0 {
+            return Ready::Now;
+        }
+        Ready::Readable(self.shared.bell.as_fd())
+    }
+}
+
+impl Drop for ThreadsQueue {
+    /// Waits for what threads have begun; what they have not is dropped.
+    fn drop(&mut self) {
+        self.shared.work.lock().stop = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Runs requests on a queue to their end, the way a reactor does: push, submit,
+//! reap, wait, and push again what was only done in part. And the list of all
+//! queues with all back ends, each pair by name.
+
+#![allow(dead_code)] // each test uses its own part
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::file::{Allocation, File};
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::queue::aio::AioQueue;
+use uringfs_device::queue::sync::SyncQueue;
+use uringfs_device::queue::threads::ThreadsQueue;
+use uringfs_device::{
+    Clock, Completion, Core, Device, Errno, Op, Payload, Progress, Queue, Ready, Request, Tag,
+    VirtualClock,
+};
+
+/// SplitMix64, so that tests draw the same on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// A device, a queue to it, and what makes its time pass.
+pub struct Pair {
+    pub name: String,
+    pub device: Device,
+    pub queue: Box<dyn Queue>,
+    pub clock: VirtualClock,
+}
+
+type MakeQueue = fn(Arc<Core>, usize) -> Box<dyn Queue>;
+
+/// A back end's name, how one is made, and the queues that serve it.
+type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Device, &'a [(&'a str, MakeQueue)]);
+
+/// Queues for devices that the kernel reaches through a descriptor.
+const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
+    ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
+    ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
+    ("aio", |core, depth| Box::new(AioQueue::new(core, depth).unwrap())),
+];
+
+/// Queues for devices whose bytes are this process's.
+const CALL_QUEUES: &[(&str, MakeQueue)] = &[
+    ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
+    ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
+];
+
+const OWN_QUEUE: &[(&str, MakeQueue)] =
+    &[("own", |core, depth| core.backend().own_queue(depth).unwrap())];
+
+/// Every queue with every back end that moves bytes, each `size` bytes of zeros.
+pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
+    let clock = VirtualClock::default();
+    let file = || {
+        let name = Random(std::process::id().into()).below(u64::MAX);
+        let path = folder.join(format!("{name}"));
+        let file = File::create(&path, size, Allocation::Sparse).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        Device::new(file).unwrap()
+    };
+    let memory = || Device::new(Memory::new(size).unwrap()).unwrap();
+    let plain = || Device::new(Sim::new(SimOptions::new(size))).unwrap();
+    let slow = || {
+        let micro = std::time::Duration::from_micros;
+        let options = SimOptions::new(size).seed(3).latency(micro(10)..=micro(900)).units(4);
+        Device::new(Sim::new(options.clock(Clock::Virtual(clock.clone())))).unwrap()
+    };
+    let shaky = || {
+        let sim = Sim::new(SimOptions::new(size).seed(4).max_transfer(16 << 10));
+        sim.inject(Rule::new(None, When::Every(3), Fault::Short));
+        sim.inject(Rule::new(None, When::Every(5), Fault::Error(Errno::INTR)));
+        sim.inject(Rule::new(None, When::Every(7), Fault::Error(Errno::AGAIN)));
+        sim.inject(Rule::new(None, When::OneIn(9), Fault::Error(Errno::CANCELED)));
+        Device::new(sim).unwrap()
+    };
+    let back_ends: [BackEnd; 6] = [
+        ("file", &file, KERNEL_QUEUES),
+        ("memory", &memory, CALL_QUEUES),
+        ("sim", &plain, OWN_QUEUE),
+        ("sim in the call", &plain, CALL_QUEUES),
+        ("slow sim", &slow, OWN_QUEUE),
+        ("shaky sim", &shaky, OWN_QUEUE),
+    ];
+    let mut pairs = Vec::new();
+    for (back_end, device, queues) in back_ends {
+        for (queue, make) in queues {
+            let device = device();
+            pairs.push(Pair {
+                name: format!("{queue} on {back_end}"),
+                queue: make(device.core().clone(), depth),
+                device,
+                clock: clock.clone(),
+            });
+        }
+    }
+    pairs
+}
+
+impl Pair {
+    pub fn request(&self, op: Op, address: u64, payload: Payload, tag: u64) -> Request {
+        Request::new(self.device.index(), op, address, payload, Tag(tag))
+    }
+
+    /// Submits, and waits until there may be something to reap.
+    pub fn turn(&mut self) {
+        self.queue.submit().unwrap();
+        wait(&*self.queue, &self.clock);
+    }
+
+    /// Ends everything in flight. Each request is continued until it is done.
+    pub fn finish(&mut self) -> Vec<(Request, Result<u64, Errno>)> {
+        let alignment = self.device.geometry().block_size;
+        let mut ended = Vec::new();
+        while self.queue.in_flight() > 0 {
+            self.turn();
+            while let Some(Completion { mut request, result }) = self.queue.reap() {
+                match request.advance(result, alignment) {
+                    Progress::Done(result) => ended.push((request, result)),
+                    Progress::Again => self.queue.push(request).expect("there was room"),
+                }
+            }
+        }
+        assert!(self.queue.reap().is_none());
+        assert!(matches!(self.queue.ready(), Ready::Never), "{}", self.name);
+        ended
+    }
+
+    /// One request from beginning to end.
+    pub fn run(&mut self, request: Request) -> (Request, Result<u64, Errno>) {
+        self.queue.push(request).expect("there is room");
+        self.finish().pop().expect("it ended")
+    }
+
+    pub fn read(&mut self, address: u64, length: usize) -> Vec<u8> {
+        let payload = Payload::Buffer(Buffer::zeroed(length));
+        let (request, result) = self.run(self.request(Op::Read, address, payload, 0));
+        assert_eq!(result, Ok(length as u64), "{}: {request:?}", self.name);
+        match request.payload {
+            Payload::Buffer(buffer) => buffer.to_vec(),
+            _ => unreachable!("it went out with a buffer"),
+        }
+    }
+}
+
+/// Waits until there may be something to reap. A test that would wait for ever fails.
+pub fn wait(queue: &dyn Queue, clock: &VirtualClock) {
+    match queue.ready() {
+        Ready::Never | Ready::Now => {}
+        Ready::At(time) => clock.advance_to(time),
+        Ready::Readable(fd) => {
+            let most = Timespec { tv_sec: 30, tv_nsec: 0 };
+            let woken = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most));
+            assert_ne!(woken, Ok(0), "nothing came in 30 seconds");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Every operation on every queue and back end does what it does to a plain
+//! vector of bytes; the same seed leaves the same bytes everywhere.
+
+mod drive;
+
+use std::ops::Range;
+
+use drive::{Pair, Random, pairs};
+use uringfs_buffer::Buffer;
+use uringfs_device::{Op, Payload};
+
+const SIZE: u64 = 2 << 20;
+const DEPTH: usize = 8;
+const OPERATIONS: usize = 400;
+
+/// What the device should hold; nothing is known of discarded bytes.
+struct Model {
+    bytes: Vec<Option<u8>>,
+}
+
+impl Model {
+    fn check(&self, found: &[u8], range: Range<usize>, what: &str) {
+        for (at, (found, expected)) in found.iter().zip(&self.bytes[range.clone()]).enumerate() {
+            if let Some(expected) = expected {
+                assert_eq!(found, expected, "{what}: byte {}", range.start + at);
+            }
+        }
+    }
+}
+
+/// `bytes` as one buffer, or cut into several at multiples of `unit`.
+fn payload(bytes: &[u8], unit: u64, random: &mut Random) -> Payload {
+    let units = bytes.len() as u64 / unit;
+    let mut rest = Buffer::copy_of(bytes);
+    if random.below(2) == 0 {
+        return Payload::Buffer(rest);
+    }
+    let mut pieces = Vec::new();
+    let mut left = units;
+    while left > 1 && pieces.len() < 6 {
+        let head = 1 + random.below(left - 1);
+        let tail = rest.split_off((head * unit) as usize);
+        pieces.push(std::mem::replace(&mut rest, tail));
+        left -= head;
+    }
+    pieces.push(rest);
+    Payload::Buffers(pieces.into())
+}
+
+fn bytes_of(payload: &Payload) -> Vec<u8> {
+    match payload {
+        Payload::Buffer(buffer) => buffer.to_vec(),
+        Payload::Buffers(buffers) => buffers.iter().flat_map(|buffer| buffer.to_vec()).collect(),
+        Payload::Length(_) => Vec::new(),
+    }
+}
+
+/// Runs the operations that `seed` draws, with ranges in multiples of `unit`
+/// bytes, several at once, and leaves what the device should hold.
+fn run(pair: &mut Pair, seed: u64, unit: u64) -> Model {
+    let what = format!("{}, seed {seed}, units of {unit}", pair.name);
+    let mut random = Random(seed);
+    let mut model = Model { bytes: vec![Some(0); SIZE as usize] };
+    let mut under_way: Vec<Range<u64>> = Vec::new();
+    for operation in 0..OPERATIONS {
+        let length = unit * (1 + random.below((96 << 10) / unit));
+        let address = unit * random.below((SIZE - length) / unit + 1);
+        let range = address..address + length;
+        let overlaps = under_way.iter().any(|one| one.start < range.end && range.start < one.end);
+        if overlaps || under_way.len() == DEPTH {
+            settle(pair, &model, &what);
+            under_way.clear();
+        }
+        let span = range.start as usize..range.end as usize;
+        let filled: Vec<u8> =
+            (0..length).map(|at| (operation as u64 * 7 + at / 512) as u8).collect();
+        let (kind, durable) = (random.below(10), random.below(3) == 0);
+        let mut request = match kind {
+            0..=2 => {
+                let payload = payload(&vec![0xee; length as usize], unit, &mut random);
+                pair.request(Op::Read, address, payload, operation as u64)
+            }
+            3..=6 => {
+                model.bytes[span]
+                    .copy_from_slice(&filled.iter().copied().map(Some).collect::<Vec<_>>());
+                let payload = payload(&filled, unit, &mut random);
+                pair.request(Op::Write, address, payload, operation as u64)
+            }
+            7 => {
+                model.bytes[span].fill(None);
+                pair.request(Op::Discard, address, Payload::Length(length), operation as u64)
+            }
+            8 => {
+                model.bytes[span].fill(Some(0));
+                pair.request(Op::WriteZeroes, address, Payload::Length(length), operation as u64)
+            }
+            _ => pair.request(Op::Flush, 0, Payload::Length(0), operation as u64),
+        };
+        if durable && request.op == Op::Write && pair.device.geometry().fua {
+            request = request.durable();
+        }
+        under_way.push(range);
+        pair.queue.push(request).expect("fewer than the depth are under way");
+        if random.below(3) == 0 {
+            pair.queue.submit().unwrap();
+        }
+    }
+    settle(pair, &model, &what);
+    let found = pair.read(0, SIZE as usize);
+    model.check(&found, 0..SIZE as usize, &what);
+    model
+}
+
+/// Ends what is under way and checks what was read.
+fn settle(pair: &mut Pair, model: &Model, what: &str) {
+    for (request, result) in pair.finish() {
+        assert_eq!(result, Ok(request.length()), "{what}: {request:?}");
+        if request.op == Op::Read {
+            let start = request.address as usize;
+            let end = start + request.length() as usize;
+            model.check(&bytes_of(&request.payload), start..end, what);
+        }
+    }
+}
+
+#[test]
+fn every_queue_and_back_end_agrees_with_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in [1, 2] {
+        println!("seed {seed}");
+        let mut first: Option<Vec<Option<u8>>> = None;
+        for mut pair in pairs(folder.path(), SIZE, DEPTH) {
+            let model = run(&mut pair, seed, 4096);
+            let first = first.get_or_insert_with(|| model.bytes.clone());
+            assert!(
+                *first == model.bytes,
+                "{}, seed {seed}: other bytes than the first",
+                pair.name
+            );
+        }
+    }
+}
+
+#[test]
+fn ranges_of_single_blocks_agree_with_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let seed = 3;
+    println!("seed {seed}");
+    for mut pair in pairs(folder.path(), SIZE, DEPTH) {
+        let unit = pair.device.geometry().block_size as u64;
+        run(&mut pair, seed, unit);
+    }
+}

@@ -1,0 +1,208 @@
+//! What every queue promises whatever is behind it: its bound, exactly one end
+//! a request, cancelling, and when there is something to reap.
+
+mod drive;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+use drive::{pairs, wait};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::queue::threads::ThreadsQueue;
+use uringfs_device::{
+    Backend, Device, Errno, Geometry, Op, Payload, Queue, Reach, Request, Tag, VirtualClock,
+};
+
+const SIZE: u64 = 1 << 20;
+
+fn block() -> Payload {
+    Payload::Buffer(Buffer::zeroed(4096))
+}
+
+#[test]
+fn a_full_queue_gives_the_request_back() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 4) {
+        for tag in 0..4 {
+            let request = pair.request(Op::Read, tag * 4096, block(), tag);
+            pair.queue.push(request).expect("there is room");
+        }
+        let fifth = pair.request(Op::Read, 0, block(), 4);
+        let fifth = pair.queue.push(fifth).expect_err("it is full");
+        assert_eq!((fifth.tag, pair.queue.in_flight()), (Tag(4), 4), "{}", pair.name);
+        pair.queue.submit().unwrap();
+        let fifth = pair.queue.push(fifth).expect_err("it still is, though submitted");
+        assert_eq!(pair.finish().len(), 4, "{}", pair.name);
+        assert_eq!(pair.run(fifth).1, Ok(4096), "{}", pair.name);
+    }
+}
+
+#[test]
+fn what_is_cancelled_before_it_is_submitted_never_happens() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 8) {
+        for tag in 0..4 {
+            let payload = Payload::Buffer(Buffer::copy_of(&[9; 4096]));
+            let request = pair.request(Op::Write, tag * 4096, payload, tag);
+            pair.queue.push(request).unwrap();
+        }
+        pair.queue.cancel(Tag(1));
+        pair.queue.cancel(Tag(3));
+        pair.queue.cancel(Tag(77));
+        for (request, result) in pair.finish() {
+            let expected = if request.tag.0 % 2 == 1 { Err(Errno::CANCELED) } else { Ok(4096) };
+            assert_eq!(result, expected, "{}: {request:?}", pair.name);
+        }
+        for (tag, expected) in [9, 0, 9, 0].into_iter().enumerate() {
+            let found = pair.read(tag as u64 * 4096, 4096);
+            assert!(found.iter().all(|byte| *byte == expected), "{}, write {tag}", pair.name);
+        }
+    }
+}
+
+#[test]
+fn what_is_cancelled_later_ends_once_as_done_or_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 64) {
+        for round in 0..20 {
+            for tag in 0..64 {
+                let request = pair.request(Op::Read, tag * 4096, block(), tag);
+                pair.queue.push(request).unwrap();
+            }
+            pair.queue.submit().unwrap();
+            (0..64).for_each(|tag| pair.queue.cancel(Tag(tag)));
+            let mut seen = HashSet::new();
+            for (request, result) in pair.finish() {
+                assert!(seen.insert(request.tag), "{}, round {round}: twice", pair.name);
+                assert!(
+                    matches!(result, Ok(4096) | Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN)),
+                    "{}: {result:?}",
+                    pair.name
+                );
+            }
+            assert_eq!(seen.len(), 64, "{}, round {round}", pair.name);
+        }
+    }
+}
+
+#[test]
+fn a_bell_that_was_answered_is_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 8) {
+        for round in 0..300u64 {
+            let count = 1 + round % 8;
+            for tag in 0..count {
+                let request = pair.request(Op::Read, tag * 4096, block(), tag);
+                pair.queue.push(request).unwrap();
+            }
+            let (mut wakes, mut ended) = (0, 0);
+            pair.queue.submit().unwrap();
+            while ended < count {
+                wait(&*pair.queue, &pair.clock);
+                wakes += 1;
+                while let Some(completion) = pair.queue.reap() {
+                    match completion.result {
+                        Ok(_) => ended += 1,
+                        Err(_) => pair.queue.push(completion.request).unwrap(),
+                    }
+                }
+                pair.queue.submit().unwrap();
+            }
+            // Each wake but for a late ring brings something.
+            assert!(wakes <= 8 * count + 2, "{}: {wakes} wakes for {count}", pair.name);
+        }
+        pair.finish();
+    }
+}
+
+#[test]
+fn dropping_a_queue_in_use_waits_and_frees_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = uringfs_buffer::BufferPool::new(4096, 16).unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 16) {
+        for tag in 0..16 {
+            let payload = Payload::Buffer(pool.get().expect("all came back"));
+            let request = pair.request(Op::Read, tag * 4096, payload, tag);
+            pair.queue.push(request).unwrap();
+            if tag == 11 {
+                pair.queue.submit().unwrap();
+            }
+        }
+        let name = pair.name.clone();
+        drop(pair);
+        assert_eq!(pool.available(), 16, "{name}");
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_end_with_einval() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 4) {
+        if !pair.name.ends_with("file") {
+            continue;
+        }
+        let without_memory = pair.request(Op::Read, 0, Payload::Length(4096), 0);
+        assert_eq!(pair.run(without_memory).1, Err(Errno::INVAL), "{}", pair.name);
+        let past_all = pair.request(Op::Read, u64::MAX - 4095, block(), 0);
+        assert_eq!(pair.run(past_all).1, Err(Errno::INVAL), "{}", pair.name);
+        let nothing = pair.request(Op::Read, SIZE, block(), 0);
+        assert_eq!(pair.run(nothing).1, Ok(0), "{}: the end", pair.name);
+    }
+}
+
+/// Ends requests only three at a time, and counts how many it has at once.
+struct Meeting {
+    geometry: Geometry,
+    three: Barrier,
+    inside: AtomicUsize,
+    most: Arc<AtomicUsize>,
+}
+
+impl Backend for Meeting {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn description(&self) -> String {
+        "a meeting of three".into()
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach::Call
+    }
+
+    fn perform(&self, _request: &mut Request) -> Result<u32, Errno> {
+        let inside = 1 + self.inside.fetch_add(1, Ordering::SeqCst);
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        self.three.wait();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        Ok(4096)
+    }
+}
+
+#[test]
+fn threads_work_side_by_side_up_to_their_bound() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let meeting = Meeting {
+        geometry: Memory::new(SIZE).unwrap().geometry().clone(),
+        three: Barrier::new(3),
+        inside: AtomicUsize::new(0),
+        most: most.clone(),
+    };
+    let device = Device::new(meeting).unwrap();
+    let mut queue = ThreadsQueue::new(device.core().clone(), 63, 3).unwrap();
+    for tag in 0..63 {
+        let request = Request::new(device.index(), Op::Read, 0, block(), Tag(tag));
+        queue.push(request).unwrap();
+    }
+    queue.submit().unwrap();
+    let clock = VirtualClock::default();
+    let mut ended = 0;
+    while ended < 63 {
+        wait(&queue, &clock);
+        ended += std::iter::from_fn(|| queue.reap()).count();
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+}
