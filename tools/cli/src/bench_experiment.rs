@@ -1,0 +1,78 @@
+//! `uringfs bench experiment`: two sides of a mechanism, interleaved, with a verdict.
+
+use crate::progress::Progress;
+use std::path::Path;
+use uringfs_lab::Error;
+use uringfs_lab::experiments::{self, Conditions};
+use uringfs_lab::run::{Overwrite, stop_on_interrupt};
+
+/// What the command takes.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// simple-read, completion, fixed-files, or all
+    name: String,
+
+    /// PATH, memory:SIZE, null:SIZE or sim:...
+    #[arg(long, default_value = "null:1g")]
+    target: String,
+
+    /// Time for each experiment
+    #[arg(long, default_value_t = 30.0)]
+    seconds: f64,
+
+    /// Interleaved pairs of each case
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pairs: u32,
+
+    /// Print JSON: one object, or with `all` a list of them
+    #[arg(long)]
+    json: bool,
+
+    /// Write to an existing target
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// Runs the command; gives its exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    if !(arguments.seconds > 0.0 && arguments.seconds.is_finite()) {
+        return Err(Error::input("--seconds needs a positive number"));
+    }
+    let experiments = experiments::find(&arguments.name)?;
+    refuse_missing(&arguments.target)?;
+    let stop = stop_on_interrupt()?;
+    let progress = Progress::new();
+    let conditions = Conditions {
+        target: &arguments.target,
+        seconds: arguments.seconds,
+        pairs: arguments.pairs,
+        overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
+        stop: &stop,
+        watch: &|what| progress.say(what),
+    };
+    let mut all = Vec::new();
+    for experiment in &experiments {
+        let results = experiments::run(experiment, &conditions)?;
+        if !arguments.json {
+            crate::print(&format!("{}\n", experiments::table(&results)));
+        }
+        all.push(experiments::json(&results));
+    }
+    drop(progress);
+    if arguments.json {
+        let document = if all.len() == 1 { all.remove(0) } else { all.into() };
+        crate::print(&format!("{document:#}\n"));
+    }
+    Ok(0)
+}
+
+/// Experiments make no target: what they measure is to be what the user meant.
+fn refuse_missing(target: &str) -> Result<(), Error> {
+    use uringfs_lab::target::Target;
+    match Target::parse(target) {
+        Target::Path(path) if !Path::exists(&path) => {
+            Err(Error::input(format!("{target}: does not exist")))
+        }
+        _ => Ok(()),
+    }
+}

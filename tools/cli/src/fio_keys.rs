@@ -1,0 +1,87 @@
+//! `bench run` takes fio's keys as options of its own kind: `--bs=4k`, `--bs 4k`, `--time_based`.
+//! clap knows none of them, so they are gathered here, before it looks, into `--key KEY=VALUE`.
+
+use clap::CommandFactory;
+use std::ffi::OsString;
+use uringfs_lab::Error;
+use uringfs_lab::job::find_key;
+
+/// The arguments with every fio key of `bench run` wrapped; others are left alone.
+pub fn gather(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+    let is = |at: usize, word: &str| arguments.get(at).is_some_and(|argument| argument == word);
+    if !(is(1, "bench") && is(2, "run")) {
+        return Ok(arguments);
+    }
+    let own = own_options();
+    let mut gathered: Vec<OsString> = arguments[..3].to_vec();
+    let mut rest = arguments.into_iter().skip(3);
+    while let Some(argument) = rest.next() {
+        let Some(word) = argument.to_str().and_then(|text| text.strip_prefix("--")) else {
+            gathered.push(argument);
+            continue;
+        };
+        if word.is_empty() {
+            // What follows `--` is job files.
+            gathered.push(argument);
+            gathered.extend(rest);
+            break;
+        }
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (word, None),
+        };
+        if let Some((_, takes_value)) = own.iter().find(|(known, _)| known == name) {
+            let separate = *takes_value && value.is_none();
+            gathered.push(argument);
+            gathered.extend(separate.then(|| rest.next()).flatten());
+            continue;
+        }
+        let value = match (value, find_key(name)) {
+            (None, Some(key)) if !key.is_flag() => {
+                let next = rest.next().and_then(|next| next.into_string().ok());
+                Some(next.ok_or_else(|| Error::input(format!("--{name} needs a value")))?)
+            }
+            (value, _) => value,
+        };
+        let pair = value.map_or(name.to_owned(), |value| format!("{name}={value}"));
+        gathered.push(format!("--key={pair}").into());
+    }
+    Ok(gathered)
+}
+
+/// The options of `bench run` itself, and whether each takes a value.
+fn own_options() -> Vec<(String, bool)> {
+    let command = crate::Arguments::command();
+    let run = command.find_subcommand("bench").and_then(|bench| bench.find_subcommand("run"));
+    let arguments = run.into_iter().flat_map(|run| run.get_arguments());
+    let named = arguments.filter(|argument| argument.get_id() != "keys");
+    let options = named.filter_map(|argument| {
+        Some((argument.get_long()?.to_owned(), argument.get_action().takes_values()))
+    });
+    options.chain([("help".to_owned(), false)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(line: &str) -> String {
+        let words = line.split(' ').map(OsString::from).collect();
+        let gathered = gather(words).unwrap();
+        gathered.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn keys_are_wrapped_and_own_options_are_not() {
+        for (line, expected) in [
+            ("u bench run a.fio --bs=4k", "u bench run a.fio --key=bs=4k"),
+            ("u bench run --bs 4k --time_based b", "u bench run --key=bs=4k --key=time_based b"),
+            ("u bench run --engine psync --rw=read", "u bench run --engine psync --key=rw=read"),
+            ("u bench run --engine=psync --overwrite", "u bench run --engine=psync --overwrite"),
+            ("u bench run -- --bs=4k", "u bench run -- --bs=4k"),
+            ("u bench experiment all --pairs 3", "u bench experiment all --pairs 3"),
+        ] {
+            assert_eq!(gathered(line), expected);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The program `uringfs`: one file a command. Exit codes: 0 done, 1 the run failed, 2 what was
+//! given cannot be used, 130 stopped by Ctrl-C.
+
+mod bench_experiment;
+mod bench_run;
+mod fio_keys;
+mod progress;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use uringfs_lab::Error;
+
+/// Named files on a raw block device, at the device's own speed.
+#[derive(Parser)]
+#[command(name = "uringfs", version, subcommand_required = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Run fio job files, or fio keys given as --key=value.
+    Run(bench_run::Arguments),
+    /// Compare the two sides of a mechanism, interleaved, beside the bare ring.
+    Experiment(bench_experiment::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = match fio_keys::gather(std::env::args_os().collect()) {
+        Ok(arguments) => Arguments::parse_from(arguments),
+        Err(error) => return fail(&error),
+    };
+    let done = match arguments.command {
+        Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
+        Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    eprintln!("uringfs: {error}");
+    ExitCode::from(error.exit_code())
+}
+
+/// Prints to standard output; a reader who has gone away is no error worth a word.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

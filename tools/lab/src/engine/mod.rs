@@ -1,0 +1,299 @@
+//! What carries out a job's I/O. An engine owns one buffer a slot; the run loop names a slot,
+//! pushes an I/O on it and hears of its completion by that name. The loop is generic over the
+//! engine, so that nothing stands between them at run time.
+//!
+//! To add one: write its module with an `impl Engine`, and add its line to the table below. The
+//! first line is the default.
+
+pub mod fio;
+mod psync;
+mod slots;
+mod threads;
+
+use crate::Error;
+use crate::job::{Options, nearest};
+use crate::target::{Access, Target};
+use crate::workload::IoOp;
+use rustix::io::Errno;
+
+/// One I/O handed to an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Io {
+    /// Which buffer, from 0; not in flight.
+    pub slot: u32,
+    /// Which of the job's files, from 0.
+    pub file: u32,
+    /// The direction.
+    pub op: IoOp,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// How many bytes, from the buffer's beginning.
+    pub length: u32,
+}
+
+/// The end of one I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// The slot, free again.
+    pub slot: u32,
+    /// Bytes moved.
+    pub result: Result<u32, Errno>,
+}
+
+/// How many completions a reap is to bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Wait for so many; never more than are in flight.
+    pub min: usize,
+    /// Bring no more than so many.
+    pub max: usize,
+}
+
+/// Which sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncKind {
+    /// fsync
+    Full,
+    /// fdatasync
+    Data,
+}
+
+/// What an engine can do, known before it is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// An I/O is complete when its push returns; the depth is 1.
+    pub synchronous: bool,
+    /// direct=0 goes through a page cache.
+    pub buffered: bool,
+    /// Direct I/O of any offset and length is served.
+    pub any_alignment: bool,
+    /// `null:`, `memory:` and `sim:` are served.
+    pub virtual_targets: bool,
+}
+
+/// What an engine is opened with, in the thread that will use it.
+pub struct Setup<'a> {
+    /// The job's files; `Io::file` counts them.
+    pub targets: &'a [Target],
+    /// How to open them.
+    pub access: Access,
+    /// Slots.
+    pub depth: u32,
+    /// Bytes of a slot's buffer.
+    pub block: usize,
+    /// All keys of the job.
+    pub options: &'a Options,
+    /// `--set` and the dotted lines of the job file, the last of a name counting.
+    pub settings: &'a [(String, String)],
+}
+
+impl Setup<'_> {
+    /// An error if there are settings, for an engine that has no switches.
+    fn no_settings(&self, engine: &str) -> Result<(), Error> {
+        match self.settings.first() {
+            Some((name, _)) => {
+                Err(Error::input(format!("{name}: engine {engine} has no switches")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an engine says about itself; counters and system calls since it was opened.
+#[derive(Debug, Clone, Default)]
+pub struct EngineReport {
+    /// The queue its I/O goes through.
+    pub queue: String,
+    /// What the machine gave it, with the reason.
+    pub tier: String,
+    /// Calls into the kernel for I/O.
+    pub system_calls: u64,
+    /// CPU time of threads the engine started, beside the issuing one.
+    pub helper_cpu_ns: u64,
+    /// Whatever it counts.
+    pub counters: Vec<(String, u64)>,
+    /// Lines for the user.
+    pub notes: Vec<String>,
+}
+
+impl EngineReport {
+    /// What came after `earlier`.
+    pub fn since(mut self, earlier: &Self) -> Self {
+        self.system_calls -= earlier.system_calls.min(self.system_calls);
+        self.helper_cpu_ns -= earlier.helper_cpu_ns.min(self.helper_cpu_ns);
+        for (name, value) in &mut self.counters {
+            let before = earlier.counters.iter().find(|(other, _)| other == name);
+            *value -= before.map_or(0, |(_, before)| *before).min(*value);
+        }
+        self
+    }
+
+    /// Adds the figures of another thread's engine.
+    pub fn merge(&mut self, other: &Self) {
+        if self.queue.is_empty() {
+            self.queue.clone_from(&other.queue);
+            self.tier.clone_from(&other.tier);
+        }
+        self.system_calls += other.system_calls;
+        self.helper_cpu_ns += other.helper_cpu_ns;
+        add_counters(&mut self.counters, &other.counters);
+        let new = other.notes.iter().filter(|note| !self.notes.contains(note));
+        let new: Vec<String> = new.cloned().collect();
+        self.notes.extend(new);
+    }
+}
+
+/// Adds counters by name.
+pub fn add_counters(into: &mut Vec<(String, u64)>, from: &[(String, u64)]) {
+    for (name, value) in from {
+        match into.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += value,
+            None => into.push((name.clone(), *value)),
+        }
+    }
+}
+
+/// A way to carry out I/O, used by one thread.
+pub trait Engine: Sized {
+    /// What it can do.
+    const FACTS: Facts;
+
+    /// Opens the targets and gets the memory.
+    fn open(setup: &Setup<'_>) -> Result<Self, Error>;
+
+    /// The buffer of a slot that is not in flight.
+    fn buffer(&mut self, slot: u32) -> &mut [u8];
+
+    /// Takes an I/O; it may wait for [`Engine::submit`] or [`Engine::reap`].
+    fn push(&mut self, io: Io) -> Result<(), Errno>;
+
+    /// Hands over what was pushed, without waiting.
+    fn submit(&mut self) -> Result<(), Errno>;
+
+    /// Hands over what was pushed and adds completions to `done`.
+    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno>;
+
+    /// Makes a file's writes durable; nothing is in flight.
+    fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno>;
+
+    /// Its account of itself.
+    fn report(&self) -> EngineReport;
+}
+
+/// Work that runs with whichever engine was asked for.
+pub trait WithEngine {
+    /// What it gives back.
+    type Output;
+    /// Does it with this engine.
+    fn call<E: Engine>(self) -> Self::Output;
+}
+
+macro_rules! engines {
+    ($($variant:ident $name:literal $engine:ty,)*) => {
+        /// The engines there are.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum EngineKind {
+            $(#[doc = concat!("`", $name, "`")] $variant,)*
+            /// The installed fio, run on the same job.
+            Fio,
+        }
+
+        impl EngineKind {
+            /// All of them, the default first.
+            pub const ALL: &[Self] = &[$(Self::$variant,)* Self::Fio];
+
+            /// As the user names it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                    Self::Fio => "fio",
+                }
+            }
+
+            /// What it can do. fio decides for itself.
+            pub fn facts(self) -> Facts {
+                match self {
+                    $(Self::$variant => <$engine as Engine>::FACTS,)*
+                    Self::Fio => fio::FACTS,
+                }
+            }
+
+            /// Runs `work` with the engine's type; fio has none, and gives `None`.
+            pub fn with<W: WithEngine>(self, work: W) -> Option<W::Output> {
+                match self {
+                    $(Self::$variant => Some(work.call::<$engine>()),)*
+                    Self::Fio => None,
+                }
+            }
+        }
+    };
+}
+
+engines! {
+    Psync "psync" psync::Psync,
+    Threads "threads" threads::Threads,
+}
+
+impl Default for EngineKind {
+    fn default() -> Self {
+        Self::ALL[0]
+    }
+}
+
+impl std::str::FromStr for EngineKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let names = || Self::ALL.iter().map(|kind| kind.name());
+        Self::ALL.iter().find(|kind| kind.name() == name).copied().ok_or_else(|| {
+            let hint = nearest(name, names())
+                .map_or(String::new(), |near| format!("; the nearest is `{near}`"));
+            let all: Vec<_> = names().collect();
+            Error::input(format!("unknown engine `{name}`{hint} (there are {})", all.join(", ")))
+        })
+    }
+}
+
+/// An engine and how it is set up: one side of an experiment.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Which one.
+    pub engine: EngineKind,
+    /// Dotted switches and their values.
+    pub settings: Vec<(String, String)>,
+    /// The program to run, for [`EngineKind::Fio`].
+    pub program: std::path::PathBuf,
+}
+
+impl EngineConfig {
+    /// An engine without settings.
+    pub fn new(engine: EngineKind) -> Self {
+        Self { engine, settings: Vec::new(), program: "fio".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_is_found_by_its_name() {
+        for kind in EngineKind::ALL {
+            assert_eq!(kind.name().parse::<EngineKind>().unwrap(), *kind);
+        }
+        let error = "psink".parse::<EngineKind>().unwrap_err().to_string();
+        assert!(error.contains("nearest is `psync`"), "{error}");
+    }
+
+    #[test]
+    fn reports_subtract_and_add_by_name() {
+        let report = |calls, n| EngineReport {
+            system_calls: calls,
+            counters: vec![("inline".into(), n)],
+            ..EngineReport::default()
+        };
+        let mut later = report(10, 7).since(&report(4, 2));
+        later.merge(&report(1, 1));
+        assert_eq!((later.system_calls, later.counters[0].1), (7, 6));
+    }
+}

@@ -1,0 +1,168 @@
+//! pread and pwrite in as many threads as the depth: what a program without asynchronous I/O
+//! does. Work and results pass through one lock; a buffer travels with its I/O.
+
+use super::psync::{open_files, sync_file, transfer};
+use super::slots::Aligned;
+use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use crate::Error;
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// More threads than this serve a deeper queue no better, and exhaust the machine.
+const MOST_THREADS: u32 = 1024;
+
+/// The engine.
+pub struct Threads {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// The buffers of slots that are not in flight; the others are on their way.
+    slots: Vec<Aligned>,
+    pushed: Vec<(Io, Aligned)>,
+    hand_overs: u64,
+}
+
+struct Shared {
+    files: Vec<File>,
+    state: Mutex<State>,
+    work: Condvar,
+    results: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    work: VecDeque<(Io, Aligned)>,
+    results: VecDeque<(Done, Aligned)>,
+    /// Thread ids, to read their CPU time by.
+    workers: Vec<i32>,
+    system_calls: u64,
+    closing: bool,
+}
+
+impl Engine for Threads {
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: false };
+
+    fn open(setup: &Setup<'_>) -> Result<Self, Error> {
+        setup.no_settings("threads")?;
+        let shared = Arc::new(Shared {
+            files: open_files(setup)?,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            results: Condvar::new(),
+        });
+        let mut engine = Self {
+            shared,
+            workers: Vec::new(),
+            slots: (0..setup.depth).map(|_| Aligned::new(setup.block)).collect(),
+            pushed: Vec::new(),
+            hand_overs: 0,
+        };
+        for index in 0..setup.depth.min(MOST_THREADS) {
+            let shared = Arc::clone(&engine.shared);
+            let thread = std::thread::Builder::new().name(format!("io-{index}"));
+            let worker = thread.spawn(move || shared.serve());
+            engine
+                .workers
+                .push(worker.map_err(|error| Error::run("cannot start a thread").because(error))?);
+        }
+        Ok(engine)
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        self.slots[slot as usize].bytes()
+    }
+
+    fn push(&mut self, io: Io) -> Result<(), Errno> {
+        let buffer = std::mem::take(&mut self.slots[io.slot as usize]);
+        self.pushed.push((io, buffer));
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        if self.pushed.is_empty() {
+            return Ok(());
+        }
+        self.hand_overs += 1;
+        let count = self.pushed.len();
+        self.shared.state.lock().work.extend(self.pushed.drain(..));
+        if count == 1 {
+            self.shared.work.notify_one();
+        } else {
+            self.shared.work.notify_all();
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+        self.submit()?;
+        let mut state = self.shared.state.lock();
+        while state.results.len() < wanted.min {
+            self.shared.results.wait(&mut state);
+        }
+        let count = state.results.len().min(wanted.max);
+        for (result, buffer) in state.results.drain(..count) {
+            self.slots[result.slot as usize] = buffer;
+            done.push(result);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
+        self.shared.state.lock().system_calls += 1;
+        sync_file(&self.shared.files[file as usize], kind)
+    }
+
+    fn report(&self) -> EngineReport {
+        let state = self.shared.state.lock();
+        EngineReport {
+            queue: "threads".into(),
+            tier: format!("pread and pwrite in {} threads", self.workers.len()),
+            system_calls: state.system_calls,
+            helper_cpu_ns: state.workers.iter().map(|&id| cpu_ns(id)).sum(),
+            counters: vec![("hand_overs".into(), self.hand_overs)],
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Shared {
+    /// A worker's life: take, transfer, give back, until closed.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        state.workers.push(rustix::thread::gettid().as_raw_nonzero().get());
+        while !state.closing {
+            let Some((io, mut buffer)) = state.work.pop_front() else {
+                self.work.wait(&mut state);
+                continue;
+            };
+            drop(state);
+            let bytes = &mut buffer.bytes()[..io.length as usize];
+            let result = transfer(&self.files[io.file as usize], io, bytes);
+            state = self.state.lock();
+            state.system_calls += 1;
+            state.results.push_back((Done { slot: io.slot, result }, buffer));
+            self.results.notify_one();
+        }
+    }
+}
+
+/// The CPU time of a thread of this process; 0 where the kernel keeps no account.
+fn cpu_ns(thread: i32) -> u64 {
+    let account = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+    account.ok().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.state.lock().closing = true;
+        self.shared.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so already.
+            let _ = worker.join();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The experiments there are: which switch, which cases. Each compares the two sides of one
+//! mechanism in engine `uringfs`, beside the bare ring.
+
+use super::driver::{Experiment, Side, Sides};
+use crate::Error;
+
+/// Every experiment, by name.
+pub const CASES: &[(&str, fn() -> Result<Experiment, Error>)] =
+    &[("simple-read", simple_read), ("completion", completion), ("fixed-files", fixed_files)];
+
+/// The experiments called so; `all` is all of them.
+pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
+    let wanted = CASES.iter().filter(|(known, _)| name == "all" || name == *known);
+    let found: Vec<Experiment> = wanted.map(|(_, make)| make()).collect::<Result<_, _>>()?;
+    if found.is_empty() {
+        let names: Vec<_> = CASES.iter().map(|(name, _)| *name).collect();
+        return Err(Error::input(format!(
+            "no experiment `{name}` (there are {}, all)",
+            names.join(", ")
+        )));
+    }
+    Ok(found)
+}
+
+/// A case at one depth, in batches of at most 32, as `t/io_uring -s32 -c32`.
+fn at_depth(depth: u32) -> Vec<(&'static str, String)> {
+    let batch = depth.min(32).to_string();
+    vec![
+        ("iodepth", depth.to_string()),
+        ("iodepth_batch_submit", batch.clone()),
+        ("iodepth_batch_complete_min", batch),
+    ]
+}
+
+fn reads() -> Vec<(&'static str, String)> {
+    [
+        ("rw", "randread"),
+        ("bs", "4k"),
+        ("norandommap", "1"),
+        ("registerfiles", "1"),
+        ("fixedbufs", "1"),
+    ]
+    .map(|(key, value)| (key, value.to_owned()))
+    .to_vec()
+}
+
+fn writes() -> Vec<(&'static str, String)> {
+    let mut keys = reads();
+    keys[0].1 = "randwrite".into();
+    keys
+}
+
+/// Mechanism 1: a small read as one pooled object, against the general path.
+fn simple_read() -> Result<Experiment, Error> {
+    Ok(Experiment {
+        name: "simple-read",
+        sides: Sides {
+            a: Side::new("general path", "uringfs", &[("direct.simple_read", "off")])?,
+            b: Side::new("simple read", "uringfs", &[("direct.simple_read", "on")])?,
+            control: Side::new("bare ring", "ring", &[])?,
+            beside: Vec::new(),
+        },
+        keys: reads(),
+        cases: vec![at_depth(1), at_depth(32), at_depth(128)],
+    })
+}
+
+/// Mechanism 4: completions in the thread that reaps, against a worker. psync stands beside,
+/// because losing to it at low depth is what the mechanism is to end.
+fn completion() -> Result<Experiment, Error> {
+    Ok(Experiment {
+        name: "completion",
+        sides: Sides {
+            a: Side::new("worker", "uringfs", &[("completion", "worker")])?,
+            b: Side::new("inline", "uringfs", &[("completion", "inline")])?,
+            control: Side::new("bare ring", "ring", &[])?,
+            beside: vec![Side::new("psync", "psync", &[])?],
+        },
+        keys: writes(),
+        cases: vec![at_depth(1), at_depth(32)],
+    })
+}
+
+/// Mechanism 5: registered files and buffers, against plain ones.
+fn fixed_files() -> Result<Experiment, Error> {
+    let switches = |value| [("ring.fixed_files", value), ("ring.fixed_buffers", value)];
+    Ok(Experiment {
+        name: "fixed-files",
+        sides: Sides {
+            a: Side::new("plain", "uringfs", &switches("off"))?,
+            b: Side::new("registered", "uringfs", &switches("on"))?,
+            control: Side::new("bare ring", "ring", &[])?,
+            beside: Vec::new(),
+        },
+        keys: reads(),
+        cases: vec![at_depth(1), at_depth(32), at_depth(128)],
+    })
+}

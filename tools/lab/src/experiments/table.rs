@@ -1,0 +1,101 @@
+//! The verdicts of an experiment as a table, and as JSON.
+
+use super::driver::{Measured, Results};
+use crate::engine::add_counters;
+use crate::stats::Interval;
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Map, Value, json};
+
+/// The table for people.
+pub fn table(results: &Results) -> String {
+    let sides = &results.sides;
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let beside = sides.beside.iter().map(|side| side.name.clone());
+    let mut header = vec!["depth".into(), "queue".into(), sides.control.name.clone()];
+    header.extend([sides.a.name.clone(), sides.b.name.clone()]);
+    header.extend(beside);
+    header.push(format!("{} / {}", sides.b.name, sides.a.name));
+    header.push("noise".into());
+    header.push("CPU ns an I/O".into());
+    table.set_header(header);
+    for case in &results.cases {
+        let mut row = vec![case.depth.to_string(), case.b.queue.clone()];
+        let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
+        row.extend(measured.map(|side| thousands(side.median())));
+        row.push(verdict(case.ratio, 1.0));
+        row.push(format!("{:.3}-{:.3}", case.noise.low, case.noise.high));
+        let cpu = |side: &Measured| crate::stats::median(&side.cpu_ns);
+        row.push(format!("{:.0} -> {:.0}", cpu(&case.a), cpu(&case.b)));
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let pairs = results.cases.first().map_or(0, |case| case.a.iops.len());
+    format!(
+        "{} on {}: I/Os a second, medians of {pairs} interleaved pairs; ratio with 95 % interval\n{table}\n",
+        results.experiment, results.target
+    )
+}
+
+fn thousands(iops: f64) -> String {
+    format!("{:.1}k", iops / 1e3)
+}
+
+/// The ratio, and whether its interval leaves out what equals would have.
+fn verdict(ratio: Interval, equal: f64) -> String {
+    let word = if ratio.low > equal {
+        "better"
+    } else if ratio.high < equal {
+        "worse"
+    } else {
+        "no difference"
+    };
+    format!("{:.3} [{:.3}, {:.3}] {word}", ratio.median, ratio.low, ratio.high)
+}
+
+/// The JSON for programs.
+pub fn json(results: &Results) -> Value {
+    let sides = &results.sides;
+    let side = |name: &str, measured: &Measured| {
+        json!({
+            "name": name,
+            "iops": measured.median(),
+            "runs": measured.iops,
+            "cpu_ns_per_io": crate::stats::median(&measured.cpu_ns),
+        })
+    };
+    let interval =
+        |Interval { median, low, high }| json!({"median": median, "low": low, "high": high});
+    let mut counters = [Vec::new(), Vec::new()];
+    let mut rows = Vec::new();
+    for case in &results.cases {
+        add_counters(&mut counters[0], &case.a.counters);
+        add_counters(&mut counters[1], &case.b.counters);
+        let mut what = Map::from_iter([
+            ("queue".to_owned(), json!(case.b.queue)),
+            ("depth".to_owned(), json!(case.depth)),
+        ]);
+        what.extend(case.keys.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+        let beside = sides.beside.iter().zip(&case.beside);
+        rows.push(json!({
+            "case": what,
+            "a": side(&sides.a.name, &case.a),
+            "b": side(&sides.b.name, &case.b),
+            "control": side(&sides.control.name, &case.control),
+            "beside": beside.map(|(it, measured)| side(&it.name, measured)).collect::<Vec<_>>(),
+            "ratio": interval(case.ratio),
+            "noise": interval(case.noise),
+        }));
+    }
+    let object = |counters: &[(String, u64)]| {
+        counters.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>()
+    };
+    json!({
+        "experiment": results.experiment,
+        "target": results.target,
+        "cases": rows,
+        "counters": {"a": object(&counters[0]), "b": object(&counters[1])},
+    })
+}

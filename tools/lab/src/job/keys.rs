@@ -1,0 +1,277 @@
+//! The table of keys: name, aliases, kind, what it means. It alone drives parsing, the search for
+//! the nearest key, and the tests. The kind carries the setter, so that a value of the wrong kind
+//! cannot reach a field.
+
+use super::nearest::nearest;
+use super::options::{BlockRange, Options, Pattern, SyncWrites};
+use super::value::{self, Extent, TimeUnit};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// One key of a job.
+pub struct Key {
+    /// fio's name for it.
+    pub name: &'static str,
+    /// fio's other names for it.
+    pub aliases: &'static [&'static str],
+    /// What values it takes, and where they go.
+    pub kind: Kind,
+    /// What it means, in a line.
+    pub doc: &'static str,
+}
+
+/// What values a key takes, and the setter for them.
+pub enum Kind {
+    /// Bare, `=0` or `=1`.
+    Flag(fn(&mut Options, bool)),
+    /// A whole number within bounds.
+    Count(RangeInclusive<u64>, fn(&mut Options, u64)),
+    /// Up to three numbers, for reads, writes and trims.
+    Counts(fn(&mut Options, [u64; 2])),
+    /// Bytes.
+    Size(RangeInclusive<u64>, fn(&mut Options, u64)),
+    /// Bytes or a percentage.
+    Extent(fn(&mut Options, Extent)),
+    /// Up to three sizes, for reads, writes and trims.
+    Blocks(fn(&mut Options, [u64; 2])),
+    /// Up to three ranges of sizes.
+    BlockRanges(fn(&mut Options, [(u64, u64); 2])),
+    /// A duration, and what a bare number means.
+    Time(TimeUnit, fn(&mut Options, Duration)),
+    /// One of these words.
+    Choice(&'static [&'static str], fn(&mut Options, &'static str)),
+    /// Anything but nothing.
+    Text(fn(&mut Options, &str) -> Result<(), String>),
+}
+
+/// The largest block: what one Linux request can carry is less.
+const LARGEST_BLOCK: u64 = 1 << 30;
+
+/// Read and validated for the sake of job files that have it; of no consequence here.
+const NO_EFFECT: fn(&mut Options, bool) = |_, _| {};
+
+const fn key(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    kind: Kind,
+    doc: &'static str,
+) -> Key {
+    Key { name, aliases, kind, doc }
+}
+
+/// fio's engines; the name counts only when fio itself runs the job.
+const ENGINES: &[&str] = &[
+    "psync",
+    "io_uring",
+    "libaio",
+    "sync",
+    "vsync",
+    "pvsync",
+    "pvsync2",
+    "posixaio",
+    "mmap",
+    "null",
+    "splice",
+    "falloc",
+    "nbd",
+    "rbd",
+    "io_uring_cmd",
+    "ftruncate",
+    "cpuio",
+    "filecreate",
+];
+
+const PATTERNS: &[&str] = &["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
+
+/// Every key there is.
+#[rustfmt::skip]
+pub static KEYS: &[Key] = &[
+    key("name", &[], Kind::Text(|o, v| { o.name = Some(v.into()); Ok(()) }), "name of the job"),
+    key("description", &[], Kind::Text(|o, v| { o.description = Some(v.into()); Ok(()) }), "text for the report"),
+    key("filename", &[], Kind::Text(|o, v| { o.filename = Some(v.into()); Ok(()) }), "targets, separated by `:`"),
+    key("directory", &[], Kind::Text(|o, v| { o.directory = Some(v.into()); Ok(()) }), "where the files lie"),
+    key("rw", &["readwrite"], Kind::Choice(PATTERNS, |o, v| o.pattern = pattern(v)), "direction and order"),
+    key("rwmixread", &[], Kind::Count(0..=100, |o, v| o.mix_read = v as u8), "reads in a hundred"),
+    key("rwmixwrite", &[], Kind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "writes in a hundred"),
+    key("ioengine", &[], Kind::Choice(ENGINES, |o, v| o.ioengine = v.into()), "fio's engine, for --engine fio"),
+    key("direct", &[], Kind::Flag(|o, v| o.direct = v), "O_DIRECT"),
+    key("buffered", &[], Kind::Flag(|o, v| o.direct = !v), "the opposite of direct"),
+    key("sync", &[], Kind::Choice(&["none", "0", "sync", "1", "dsync"], |o, v| o.sync = sync(v)), "O_SYNC or O_DSYNC"),
+    key("bs", &["blocksize"], Kind::Blocks(|o, v| o.block = v.map(|b| BlockRange { min: b, max: b })), "block size"),
+    key("bsrange", &["blocksize_range"], Kind::BlockRanges(|o, v| o.block = v.map(|(min, max)| BlockRange { min, max })), "range of block sizes"),
+
+    key("iodepth", &[], Kind::Count(1..=65_536, |o, v| o.depth = v as u32), "I/Os in flight"),
+    key("iodepth_batch", &["iodepth_batch_submit"], Kind::Count(0..=65_536, |o, v| o.batch_submit = v as u32), "I/Os submitted in one go"),
+    key("iodepth_batch_complete_min", &["iodepth_batch_complete"], Kind::Count(0..=65_536, |o, v| o.complete_min = v as u32), "completions waited for in one go"),
+    key("iodepth_batch_complete_max", &[], Kind::Count(0..=65_536, |o, v| o.complete_max = v as u32), "completions taken in one go"),
+    key("iodepth_low", &[], Kind::Count(0..=65_536, |o, v| o.depth_low = v as u32), "reap down to this depth"),
+
+    key("size", &[], Kind::Extent(|o, v| o.size = Some(v)), "region, all files together"),
+    key("filesize", &[], Kind::Size(1..=u64::MAX, |o, v| o.file_size = Some(v)), "size of one file"),
+    key("offset", &["fileoffset"], Kind::Extent(|o, v| o.offset = v), "where the region begins"),
+    key("io_size", &["io_limit"], Kind::Extent(|o, v| o.io_size = Some(v)), "bytes to move"),
+    key("nrfiles", &["nr_files"], Kind::Count(1..=4096, |o, v| o.files = v as u32), "files of each job"),
+    key("loops", &[], Kind::Count(1..=u64::MAX, |o, v| o.loops = v), "how often to do it all"),
+
+    key("numjobs", &[], Kind::Count(1..=1024, |o, v| o.jobs = v as u32), "threads that run the job"),
+    key("thread", &[], Kind::Flag(NO_EFFECT), "threads, not processes: always so here"),
+    key("group_reporting", &[], Kind::Flag(|o, v| o.group_reporting = v), "one report a group"),
+    key("stonewall", &["wait_for_previous"], Kind::Flag(|o, v| o.stonewall = v), "wait for the jobs before"),
+    key("new_group", &[], Kind::Flag(|o, v| o.new_group = v), "begin a reporting group"),
+    key("startdelay", &["start_delay"], Kind::Time(TimeUnit::Seconds, |o, v| o.start_delay = v), "wait before beginning"),
+    key("ramp_time", &[], Kind::Time(TimeUnit::Seconds, |o, v| o.ramp_time = v), "run before measuring"),
+    key("runtime", &["timeout"], Kind::Time(TimeUnit::Seconds, |o, v| o.runtime = Some(v)), "end after"),
+    key("time_based", &[], Kind::Flag(|o, v| o.time_based = v), "go on until runtime"),
+    key("thinktime", &[], Kind::Time(TimeUnit::Microseconds, |o, v| o.think_time = v), "sleep between I/Os"),
+    key("thinktime_blocks", &[], Kind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = v as u32), "I/Os between sleeps"),
+    key("rate", &[], Kind::Blocks(|o, v| o.rate = v), "bytes a second at most"),
+    key("rate_iops", &[], Kind::Counts(|o, v| o.rate_iops = v), "I/Os a second at most"),
+    key("cpus_allowed", &[], Kind::Text(|o, v| { o.processors = value::processors(v)?; Ok(()) }), "processors to run on"),
+
+    key("norandommap", &[], Kind::Flag(|o, v| o.random_map = !v), "blocks may be visited twice"),
+    key("randrepeat", &["allrandrepeat"], Kind::Flag(|o, v| o.repeatable = v), "the same offsets every run"),
+    key("randseed", &[], Kind::Count(0..=u64::MAX, |o, v| o.seed = Some(v)), "seed of the offsets"),
+    key("random_distribution", &[], Kind::Choice(&["random"], |_, _| {}), "how offsets are drawn: evenly"),
+    key("zero_buffers", &[], Kind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
+    key("refill_buffers", &[], Kind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
+
+    key("fsync", &[], Kind::Count(0..=u32::MAX as u64, |o, v| o.fsync = v as u32), "writes between fsyncs"),
+    key("fdatasync", &[], Kind::Count(0..=u32::MAX as u64, |o, v| o.fdatasync = v as u32), "writes between fdatasyncs"),
+    key("end_fsync", &[], Kind::Flag(|o, v| o.end_fsync = v), "fsync at the end"),
+    key("fallocate", &[], Kind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = !matches!(v, "none" | "0" | "truncate")), "allocate files made"),
+    key("invalidate", &[], Kind::Flag(|o, v| o.invalidate = v), "drop cached pages first"),
+    key("unlink", &[], Kind::Flag(|o, v| o.unlink = v), "remove files made"),
+
+    key("registerfiles", &[], Kind::Flag(|o, v| o.register_files = v), "register files with the ring"),
+    key("fixedbufs", &[], Kind::Flag(|o, v| o.fixed_buffers = v), "register buffers with the ring"),
+    key("hipri", &[], Kind::Flag(|o, v| o.polled = v), "polled completions"),
+    key("sqthread_poll", &[], Kind::Flag(|o, v| o.sq_thread_poll = v), "a kernel thread submits"),
+    key("force_async", &[], Kind::Count(0..=65_536, |o, v| o.force_async = v as u32), "every n-th request through a worker"),
+
+    key("gtod_reduce", &[], Kind::Flag(|o, v| o.reduce_clock = v), "no time stamps at all"),
+    key("disable_slat", &[], Kind::Flag(|o, v| o.no_slat = v), "no submission latency"),
+    key("disable_clat", &[], Kind::Flag(|o, v| o.no_clat = v), "no completion latency"),
+    key("disable_lat", &[], Kind::Flag(|o, v| o.no_lat = v), "no total latency"),
+    key("disable_bw_measurement", &["disable_bw"], Kind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
+    key("clat_percentiles", &[], Kind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
+    key("percentile_list", &[], Kind::Text(|o, v| { o.percentiles = percentiles(v)?; Ok(()) }), "which percentiles"),
+    key("disk_util", &[], Kind::Flag(NO_EFFECT), "disk utilisation: not reported here"),
+];
+
+/// The key called so.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name || key.aliases.contains(&name))
+}
+
+/// The name or alias nearest to a word that is no key.
+pub fn nearest_key(word: &str) -> Option<&'static str> {
+    nearest(
+        word,
+        KEYS.iter().flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied())),
+    )
+}
+
+impl Key {
+    /// Whether the key may stand without a value.
+    pub fn is_flag(&self) -> bool {
+        matches!(self.kind, Kind::Flag(_))
+    }
+
+    /// Reads a value and stores it.
+    pub fn apply(&self, options: &mut Options, text: Option<&str>) -> Result<(), String> {
+        let text = match (text, &self.kind) {
+            (None, Kind::Flag(set)) => {
+                set(options, true);
+                return Ok(());
+            }
+            (Some(text), _) if !text.is_empty() => text,
+            _ => return Err("needs a value".into()),
+        };
+        match &self.kind {
+            Kind::Flag(set) => set(options, flag(text)?),
+            Kind::Count(bounds, set) => set(options, within(value::size(text)?, bounds)?),
+            Kind::Counts(set) => set(options, value::per_direction(text, value::size)?),
+            Kind::Size(bounds, set) => set(options, within(value::size(text)?, bounds)?),
+            Kind::Extent(set) => set(options, value::extent(text)?),
+            Kind::Blocks(set) => {
+                let sizes = value::per_direction(text, value::size)?;
+                // Only block sizes have no zero; a rate of zero is none, and arrives here too.
+                if self.name == "bs" {
+                    sizes
+                        .iter()
+                        .try_for_each(|&size| within(size, &(1..=LARGEST_BLOCK)).map(drop))?;
+                }
+                set(options, sizes);
+            }
+            Kind::BlockRanges(set) => {
+                let ranges = value::per_direction(text, value::range)?;
+                for (low, high) in ranges {
+                    within(low, &(1..=LARGEST_BLOCK))?;
+                    within(high, &(1..=LARGEST_BLOCK))?;
+                }
+                set(options, ranges);
+            }
+            Kind::Time(unit, set) => set(options, value::time(text, *unit)?),
+            Kind::Choice(words, set) => match words.iter().find(|word| **word == text) {
+                Some(word) => set(options, word),
+                None => return Err(format!("`{text}` is none of {}", words.join(", "))),
+            },
+            Kind::Text(set) => set(options, text)?,
+        }
+        Ok(())
+    }
+}
+
+fn flag(text: &str) -> Result<bool, String> {
+    match text {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => Err(format!("`{text}` is neither 0 nor 1")),
+    }
+}
+
+fn within(value: u64, bounds: &RangeInclusive<u64>) -> Result<u64, String> {
+    if bounds.contains(&value) {
+        Ok(value)
+    } else if *bounds.end() == u64::MAX {
+        Err(format!("{value} is out of range: at least {}", bounds.start()))
+    } else {
+        Err(format!("{value} is out of range: {} to {}", bounds.start(), bounds.end()))
+    }
+}
+
+fn pattern(word: &str) -> Pattern {
+    match word {
+        "read" => Pattern::Read,
+        "write" => Pattern::Write,
+        "randread" => Pattern::RandRead,
+        "randwrite" => Pattern::RandWrite,
+        "randrw" => Pattern::RandReadWrite,
+        _ => Pattern::ReadWrite,
+    }
+}
+
+fn sync(word: &str) -> SyncWrites {
+    match word {
+        "sync" | "1" => SyncWrites::Sync,
+        "dsync" => SyncWrites::Dsync,
+        _ => SyncWrites::No,
+    }
+}
+
+fn percentiles(text: &str) -> Result<Vec<f64>, String> {
+    // fio's bound.
+    const MOST: usize = 20;
+    let mut list = Vec::new();
+    for part in text.split(':') {
+        match part.trim().parse::<f64>() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => list.push(percent),
+            _ => return Err(format!("`{part}` is not a percentile")),
+        }
+    }
+    if list.len() > MOST {
+        return Err(format!("more than {MOST} percentiles"));
+    }
+    list.sort_by(f64::total_cmp);
+    Ok(list)
+}

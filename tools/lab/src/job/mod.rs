@@ -1,0 +1,213 @@
+//! fio job files and fio keys on the command line, parsed into jobs whose options are typed and
+//! checked. What is not understood is refused, with file, line and the nearest known word.
+//!
+//! A parser takes any number of files and keys in the order given. Keys before the first
+//! `--name` are global, as with fio: files read later may set them anew.
+
+mod keys;
+mod nearest;
+mod options;
+mod text;
+mod value;
+mod variables;
+
+#[cfg(test)]
+mod tests;
+
+pub use keys::{KEYS, Key, find as find_key};
+pub use nearest::nearest;
+pub use options::{BlockRange, Measure, Options, Pattern, SyncWrites};
+pub use text::Place;
+pub use value::{Extent, size as parse_size};
+pub use variables::{Lookup, environment};
+
+use crate::Error;
+use std::path::Path;
+use std::sync::Arc;
+use text::Line;
+
+/// One section: a job to be run by `options.jobs` threads.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its name in reports and in the names of files it makes.
+    pub name: String,
+    /// All its keys, in types.
+    pub options: Options,
+    /// Its own keys as they were given, for the report.
+    pub given: Vec<(String, String)>,
+    /// The global keys that held where it stands, as they were given.
+    pub inherited: Vec<(String, String)>,
+}
+
+/// What to do about a key nobody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnknownKeys {
+    /// Stop, naming the nearest.
+    #[default]
+    Refuse,
+    /// Go on, with a warning.
+    Ignore,
+}
+
+/// Everything that was parsed.
+#[derive(Debug, Default)]
+pub struct JobSet {
+    /// The jobs in order.
+    pub jobs: Vec<Job>,
+    /// The global keys, as given.
+    pub globals: Vec<(String, String)>,
+    /// Lines worth showing that did not stop the parsing.
+    pub warnings: Vec<String>,
+}
+
+/// Reads job files and keys into a [`JobSet`].
+pub struct Parser<'a> {
+    lookup: Lookup<'a>,
+    unknown: UnknownKeys,
+    globals: Options,
+    section: Option<Section>,
+    set: JobSet,
+    /// A second file waits for the first one's jobs.
+    stonewall_next: bool,
+}
+
+/// The job being read.
+struct Section {
+    job: Job,
+    place: Place,
+}
+
+impl<'a> Parser<'a> {
+    /// A parser whose `${NAME}` come from `lookup`; see [`environment`].
+    pub fn new(lookup: Lookup<'a>, unknown: UnknownKeys) -> Self {
+        Self {
+            lookup,
+            unknown,
+            globals: Options::default(),
+            section: None,
+            set: JobSet::default(),
+            stonewall_next: false,
+        }
+    }
+
+    /// Takes one `--key=value` of the command line; `name` begins a job.
+    pub fn argument(&mut self, key: &str, value: Option<&str>) -> Result<(), Error> {
+        if key == "name" {
+            let name = value.filter(|name| !name.is_empty());
+            let name = name.ok_or_else(|| Error::input("--name needs a value"))?;
+            self.begin(name, Place::CommandLine)?;
+        }
+        self.key(key, value, Place::CommandLine)
+    }
+
+    /// Reads a job file; `-` is standard input.
+    pub fn file(&mut self, path: &Path) -> Result<(), Error> {
+        self.close()?;
+        self.stonewall_next = !self.set.jobs.is_empty();
+        let mut in_section = false;
+        text::read_file(path, &mut |line, place| self.line(line, place, &mut in_section))?;
+        self.close()
+    }
+
+    /// Reads a job file that is in memory; `name` stands for it in messages.
+    pub fn bytes(&mut self, bytes: &[u8], name: &str) -> Result<(), Error> {
+        let name: Arc<str> = name.into();
+        let mut in_section = false;
+        text::read_bytes(bytes, &name, &mut |line, place| self.line(line, place, &mut in_section))?;
+        self.close()
+    }
+
+    /// The jobs; none at all is an error.
+    pub fn finish(mut self) -> Result<JobSet, Error> {
+        self.close()?;
+        if self.set.jobs.is_empty() {
+            return Err(Error::input("no job: give a job file, or --name=NAME and keys"));
+        }
+        Ok(self.set)
+    }
+
+    fn line(&mut self, line: Line<'_>, place: Place, in_section: &mut bool) -> Result<(), Error> {
+        match line {
+            Line::Section(name) => {
+                *in_section = true;
+                self.begin(name, place)
+            }
+            Line::Key(key, _) if !*in_section => {
+                Err(Error::input(format!("{place}: `{key}` stands before the first [section]")))
+            }
+            Line::Key(key, value) => self.key(key, value, place),
+        }
+    }
+
+    /// Begins a section; every name that begins with `global` is the global one, as with fio.
+    fn begin(&mut self, name: &str, place: Place) -> Result<(), Error> {
+        const MOST_JOBS: usize = 65_536;
+        self.close()?;
+        if name.starts_with("global") {
+            return Ok(());
+        }
+        if self.set.jobs.len() >= MOST_JOBS {
+            return Err(Error::input(format!("{place}: more than {MOST_JOBS} jobs")));
+        }
+        let mut options = self.globals.clone();
+        options.stonewall |= std::mem::take(&mut self.stonewall_next);
+        let job = Job {
+            name: name.to_owned(),
+            options,
+            given: Vec::new(),
+            inherited: self.set.globals.clone(),
+        };
+        self.section = Some(Section { job, place });
+        Ok(())
+    }
+
+    /// Ends the section that is open and checks what holds between its keys.
+    fn close(&mut self) -> Result<(), Error> {
+        let Some(Section { mut job, place }) = self.section.take() else { return Ok(()) };
+        job.options
+            .settle()
+            .map_err(|problem| Error::input(format!("{place}: job `{}`: {problem}", job.name)))?;
+        if let Some(name) = &job.options.name {
+            job.name.clone_from(name);
+        }
+        self.set.jobs.push(job);
+        Ok(())
+    }
+
+    fn key(&mut self, name: &str, value: Option<&str>, place: Place) -> Result<(), Error> {
+        let refuse = |problem: String| Error::input(format!("{place}: {name}: {problem}"));
+        let value = match value {
+            Some(value) => Some(variables::expand(value, self.lookup).map_err(refuse)?),
+            None => None,
+        };
+        let (options, given) = match &mut self.section {
+            Some(section) => (&mut section.job.options, &mut section.job.given),
+            None => (&mut self.globals, &mut self.set.globals),
+        };
+        match (find_key(name), &value) {
+            (Some(key), value) => key.apply(options, value.as_deref()).map_err(refuse)?,
+            (None, Some(value)) if name.contains('.') => {
+                options.settings.push((name.to_owned(), value.clone()));
+                return Ok(());
+            }
+            (None, _) => {
+                let hint = keys::nearest_key(name);
+                let hint = hint.map_or(String::new(), |key| format!("; the nearest is `{key}`"));
+                // A line that is no key at all may be very long, or not for a terminal.
+                let shown: String = name.chars().take(80).collect();
+                let line = format!("{place}: unknown key `{}`{hint}", shown.escape_debug());
+                match self.unknown {
+                    UnknownKeys::Refuse => return Err(Error::input(line)),
+                    UnknownKeys::Ignore => self.set.warnings.push(line),
+                }
+                return Ok(());
+            }
+        }
+        let value = value.unwrap_or_else(|| "1".into());
+        match given.iter_mut().find(|(key, _)| key == name) {
+            Some((_, old)) => *old = value,
+            None => given.push((name.to_owned(), value)),
+        }
+        Ok(())
+    }
+}

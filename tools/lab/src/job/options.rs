@@ -1,0 +1,357 @@
+//! What one job asks for, in types: the result of all its keys, defaults first, as fio has them.
+
+use super::value::Extent;
+use std::time::Duration;
+
+/// The directions and the order of a job's I/O: fio's `rw`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Sequential reads and writes mixed.
+    ReadWrite,
+    /// Random reads.
+    RandRead,
+    /// Random writes.
+    RandWrite,
+    /// Random reads and writes mixed.
+    RandReadWrite,
+}
+
+impl Pattern {
+    /// As fio spells them in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::ReadWrite => "rw",
+            Self::RandRead => "randread",
+            Self::RandWrite => "randwrite",
+            Self::RandReadWrite => "randrw",
+        }
+    }
+
+    /// Whether offsets are drawn.
+    pub fn random(self) -> bool {
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandReadWrite)
+    }
+
+    /// Whether it reads.
+    pub fn reads(self) -> bool {
+        !matches!(self, Self::Write | Self::RandWrite)
+    }
+
+    /// Whether it writes.
+    pub fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
+    }
+}
+
+/// The smallest and largest block of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRange {
+    /// Smallest I/O in bytes; sizes are multiples of it.
+    pub min: u64,
+    /// Largest I/O in bytes.
+    pub max: u64,
+}
+
+/// Whether writes return before they are durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncWrites {
+    /// They do.
+    #[default]
+    No,
+    /// O_SYNC.
+    Sync,
+    /// O_DSYNC.
+    Dsync,
+}
+
+/// Which times are measured for every I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measure {
+    /// From making the I/O to handing it over.
+    pub slat: bool,
+    /// From handing it over to its completion.
+    pub clat: bool,
+    /// From making it to its completion.
+    pub lat: bool,
+    /// Bandwidth samples over the run.
+    pub bandwidth: bool,
+}
+
+impl Measure {
+    /// Whether any I/O needs a time stamp.
+    pub fn latency(self) -> bool {
+        self.slat || self.clat || self.lat
+    }
+}
+
+/// Every key's value. `Default` is fio's default.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The job's name, unless its section names it.
+    pub name: Option<String>,
+    /// Free text for the report.
+    pub description: Option<String>,
+    /// Targets, separated by `:`.
+    pub filename: Option<String>,
+    /// Where files named by the run go.
+    pub directory: Option<String>,
+    /// `rw`.
+    pub pattern: Pattern,
+    /// Reads in a hundred, for the mixed patterns.
+    pub mix_read: u8,
+    /// `bs` of reads and of writes.
+    pub block: [BlockRange; 2],
+    /// O_DIRECT.
+    pub direct: bool,
+    /// `sync`.
+    pub sync: SyncWrites,
+    /// fio's engine; it counts only when fio itself runs the job.
+    pub ioengine: String,
+
+    /// `iodepth`.
+    pub depth: u32,
+    /// I/Os handed over in one go.
+    pub batch_submit: u32,
+    /// Completions waited for in one go.
+    pub complete_min: u32,
+    /// 0: whatever has completed.
+    pub complete_max: u32,
+    /// Reap down to this depth once the depth is reached.
+    pub depth_low: u32,
+
+    /// Region of all files together.
+    pub size: Option<Extent>,
+    /// Size of one file.
+    pub file_size: Option<u64>,
+    /// Where the region begins.
+    pub offset: Extent,
+    /// Bytes to move, when not the region once.
+    pub io_size: Option<Extent>,
+    /// `nrfiles`.
+    pub files: u32,
+    /// How often to do it all.
+    pub loops: u64,
+
+    /// `numjobs`: threads that run this job.
+    pub jobs: u32,
+    /// One report for a group of jobs.
+    pub group_reporting: bool,
+    /// Wait for all jobs before this one.
+    pub stonewall: bool,
+    /// Begin a new reporting group.
+    pub new_group: bool,
+    /// Wait before beginning.
+    pub start_delay: Duration,
+    /// Run so long before measuring.
+    pub ramp_time: Duration,
+    /// End after this time.
+    pub runtime: Option<Duration>,
+    /// Go on until `runtime`, over the region again and again.
+    pub time_based: bool,
+    /// Sleep between groups of I/Os.
+    pub think_time: Duration,
+    /// I/Os between two sleeps.
+    pub think_blocks: u32,
+    /// Bytes a second; 0 is no limit.
+    pub rate: [u64; 2],
+    /// I/Os a second; 0 is no limit.
+    pub rate_iops: [u64; 2],
+    /// `cpus_allowed`; empty is anywhere.
+    pub processors: Vec<usize>,
+
+    /// Visit every block once before any is visited again.
+    pub random_map: bool,
+    /// The same offsets in every run.
+    pub repeatable: bool,
+    /// `randseed`.
+    pub seed: Option<u64>,
+    /// Write zeros.
+    pub zero_buffers: bool,
+    /// New bytes for every write.
+    pub refill_buffers: bool,
+
+    /// Writes between two fsyncs; 0 is never.
+    pub fsync: u32,
+    /// Writes between two fdatasyncs; 0 is never.
+    pub fdatasync: u32,
+    /// fsync when the job ends.
+    pub end_fsync: bool,
+    /// Allocate the files the run makes.
+    pub fallocate: bool,
+    /// Drop cached pages of the files before the run.
+    pub invalidate: bool,
+    /// Remove the files the run made.
+    pub unlink: bool,
+
+    /// `registerfiles`.
+    pub register_files: bool,
+    /// `fixedbufs`.
+    pub fixed_buffers: bool,
+    /// `hipri`.
+    pub polled: bool,
+    /// `sqthread_poll`.
+    pub sq_thread_poll: bool,
+    /// `force_async`: every n-th request through a worker.
+    pub force_async: u32,
+
+    /// `gtod_reduce`.
+    pub reduce_clock: bool,
+    /// `disable_slat`.
+    pub no_slat: bool,
+    /// `disable_clat`.
+    pub no_clat: bool,
+    /// `disable_lat`.
+    pub no_lat: bool,
+    /// `disable_bw_measurement`.
+    pub no_bandwidth: bool,
+    /// Report percentiles.
+    pub clat_percentiles: bool,
+    /// Which ones.
+    pub percentiles: Vec<f64>,
+
+    /// Dotted lines such as `direct.simple_read=off`: switches of the stack, passed to the engine.
+    pub settings: Vec<(String, String)>,
+}
+
+/// fio's list of percentiles.
+pub const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: None,
+            description: None,
+            filename: None,
+            directory: None,
+            pattern: Pattern::Read,
+            mix_read: 50,
+            block: [BlockRange { min: 4096, max: 4096 }; 2],
+            direct: false,
+            sync: SyncWrites::No,
+            ioengine: "psync".into(),
+            depth: 1,
+            batch_submit: 1,
+            complete_min: 1,
+            complete_max: 0,
+            depth_low: 0,
+            size: None,
+            file_size: None,
+            offset: Extent::Bytes(0),
+            io_size: None,
+            files: 1,
+            loops: 1,
+            jobs: 1,
+            group_reporting: false,
+            stonewall: false,
+            new_group: false,
+            start_delay: Duration::ZERO,
+            ramp_time: Duration::ZERO,
+            runtime: None,
+            time_based: false,
+            think_time: Duration::ZERO,
+            think_blocks: 1,
+            rate: [0; 2],
+            rate_iops: [0; 2],
+            processors: Vec::new(),
+            random_map: true,
+            repeatable: true,
+            seed: None,
+            zero_buffers: false,
+            refill_buffers: false,
+            fsync: 0,
+            fdatasync: 0,
+            end_fsync: false,
+            fallocate: true,
+            invalidate: true,
+            unlink: false,
+            register_files: false,
+            fixed_buffers: false,
+            polled: false,
+            sq_thread_poll: false,
+            force_async: 0,
+            reduce_clock: false,
+            no_slat: false,
+            no_clat: false,
+            no_lat: false,
+            no_bandwidth: false,
+            clat_percentiles: true,
+            percentiles: PERCENTILES.to_vec(),
+            settings: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// Which times to take; `gtod_reduce` turns them all off.
+    pub fn measure(&self) -> Measure {
+        Measure {
+            slat: !(self.no_slat || self.reduce_clock),
+            clat: !(self.no_clat || self.reduce_clock),
+            lat: !(self.no_lat || self.reduce_clock),
+            bandwidth: !(self.no_bandwidth || self.reduce_clock),
+        }
+    }
+
+    /// The largest I/O of the directions the job uses.
+    pub fn largest_block(&self) -> u64 {
+        self.blocks_in_use().map(|range| range.max).max().unwrap_or(0)
+    }
+
+    /// The smallest I/O of the directions the job uses.
+    pub fn smallest_block(&self) -> u64 {
+        self.blocks_in_use().map(|range| range.min).min().unwrap_or(0)
+    }
+
+    fn blocks_in_use(&self) -> impl Iterator<Item = &BlockRange> {
+        let used = [self.pattern.reads(), self.pattern.writes()];
+        self.block.iter().zip(used).filter_map(|(range, used)| used.then_some(range))
+    }
+
+    /// What holds between keys, checked once all are read. Batches beyond the depth are cut to
+    /// it, as fio does; what cannot work is refused.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        if self.batch_submit == 0 || self.batch_submit > self.depth {
+            self.batch_submit = self.depth;
+        }
+        self.complete_min = self.complete_min.min(self.depth);
+        if self.depth_low == 0 || self.depth_low > self.depth {
+            self.depth_low = self.depth;
+        }
+        if self.complete_max == 0 || self.complete_max > self.depth {
+            self.complete_max = self.depth;
+        }
+        if self.complete_max < self.complete_min {
+            return Err("iodepth_batch_complete_max is below iodepth_batch_complete_min".into());
+        }
+        if self.time_based && self.runtime.is_none_or(|time| time.is_zero()) {
+            return Err("time_based needs a runtime".into());
+        }
+        if self.polled && !self.direct {
+            return Err("hipri needs direct=1: only direct I/O is polled".into());
+        }
+        if let Some(Extent::Bytes(size)) = self.size
+            && size < self.largest_block()
+        {
+            return Err(format!("size={size} is less than one block of {}", self.largest_block()));
+        }
+        // The buffers are made before the run: depth x block is memory, and must be had.
+        const MOST_MEMORY: u64 = 16 << 30;
+        let memory = u64::from(self.depth) * self.largest_block() * u64::from(self.jobs);
+        if memory > MOST_MEMORY {
+            return Err(format!(
+                "iodepth x bs x numjobs is {} GiB of buffers; at most 16 GiB",
+                memory >> 30
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! The parser against job files, good and bad.
+
+use super::options::{BlockRange, Pattern, SyncWrites};
+use super::{Extent, JobSet, KEYS, Options, Parser, UnknownKeys, find_key};
+use crate::Error;
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn lookup(name: &str) -> Option<String> {
+    match name {
+        "QD" => Some("32".into()),
+        "LOOP" => Some("${LOOP}".into()),
+        _ => None,
+    }
+}
+
+fn parse_bytes(bytes: &[u8]) -> Result<JobSet, Error> {
+    let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+    parser.bytes(bytes, "job.fio")?;
+    parser.finish()
+}
+
+fn parse(text: &str) -> JobSet {
+    parse_bytes(text.as_bytes()).unwrap()
+}
+
+fn one(key: &str) -> Options {
+    parse(&format!("[j]\n{key}\n")).jobs.remove(0).options
+}
+
+#[test]
+fn every_key_of_the_table_is_found_by_every_name_and_only_once() {
+    let mut names: Vec<&str> = Vec::new();
+    for key in KEYS {
+        assert!(!key.doc.is_empty());
+        for name in std::iter::once(&key.name).chain(key.aliases) {
+            assert!(std::ptr::eq(find_key(name).unwrap(), key));
+            names.push(name);
+        }
+    }
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name stands twice");
+}
+
+/// Each line, and what it must have set.
+#[test]
+fn every_key_sets_what_it_means() {
+    type Holds = fn(&Options) -> bool;
+    let table: &[(&str, Holds)] = &[
+        ("name=x", |o| o.name.as_deref() == Some("x")),
+        ("description=some words", |o| o.description.as_deref() == Some("some words")),
+        ("filename=/a:/b", |o| o.filename.as_deref() == Some("/a:/b")),
+        ("directory=/d", |o| o.directory.as_deref() == Some("/d")),
+        ("rw=randread", |o| o.pattern == Pattern::RandRead),
+        ("readwrite=readwrite", |o| o.pattern == Pattern::ReadWrite),
+        ("rw=randrw", |o| o.pattern == Pattern::RandReadWrite),
+        ("rwmixread=70", |o| o.mix_read == 70),
+        ("rwmixwrite=70", |o| o.mix_read == 30),
+        ("ioengine=libaio", |o| o.ioengine == "libaio"),
+        ("direct=1", |o| o.direct),
+        ("buffered=0", |o| o.direct),
+        ("sync=dsync", |o| o.sync == SyncWrites::Dsync),
+        ("sync=1", |o| o.sync == SyncWrites::Sync),
+        ("bs=4k,8k", |o| o.block.map(|b| b.max) == [4096, 8192]),
+        ("blocksize=16k", |o| o.block == [BlockRange { min: 16384, max: 16384 }; 2]),
+        ("bsrange=512-64k", |o| o.block[1] == BlockRange { min: 512, max: 65536 }),
+        ("iodepth=${QD}", |o| o.depth == 32),
+        ("iodepth=64\niodepth_batch=32", |o| o.batch_submit == 32),
+        ("iodepth=64\niodepth_batch_submit=128", |o| o.batch_submit == 64),
+        ("iodepth=64\niodepth_batch_complete_min=16", |o| o.complete_min == 16),
+        ("iodepth=64\niodepth_batch_complete_max=16", |o| o.complete_max == 16),
+        ("iodepth=64\niodepth_low=16", |o| o.depth_low == 16),
+        ("size=1g", |o| o.size == Some(Extent::Bytes(1 << 30))),
+        ("size=20%", |o| o.size == Some(Extent::Percent(20))),
+        ("filesize=1m", |o| o.file_size == Some(1 << 20)),
+        ("offset=1m", |o| o.offset == Extent::Bytes(1 << 20)),
+        ("io_size=2m", |o| o.io_size == Some(Extent::Bytes(2 << 20))),
+        ("nrfiles=3", |o| o.files == 3),
+        ("loops=4", |o| o.loops == 4),
+        ("numjobs=5", |o| o.jobs == 5),
+        ("thread", |o| o.jobs == 1),
+        ("group_reporting", |o| o.group_reporting),
+        ("stonewall", |o| o.stonewall),
+        ("wait_for_previous", |o| o.stonewall),
+        ("new_group", |o| o.new_group),
+        ("startdelay=20", |o| o.start_delay == Duration::from_secs(20)),
+        ("ramp_time=5", |o| o.ramp_time == Duration::from_secs(5)),
+        ("runtime=10s", |o| o.runtime == Some(Duration::from_secs(10))),
+        ("timeout=1m", |o| o.runtime == Some(Duration::from_secs(60))),
+        ("runtime=1\ntime_based=1", |o| o.time_based),
+        ("thinktime=30", |o| o.think_time == Duration::from_micros(30)),
+        ("thinktime_blocks=3", |o| o.think_blocks == 3),
+        ("rate=1m,500k", |o| o.rate == [1 << 20, 500 << 10]),
+        ("rate=0", |o| o.rate == [0; 2]),
+        ("rate_iops=1000", |o| o.rate_iops == [1000; 2]),
+        ("cpus_allowed=0-1", |o| o.processors == [0, 1]),
+        ("norandommap", |o| !o.random_map),
+        ("randrepeat=0", |o| !o.repeatable),
+        ("randseed=89", |o| o.seed == Some(89)),
+        ("random_distribution=random", |o| o.seed.is_none()),
+        ("zero_buffers", |o| o.zero_buffers),
+        ("refill_buffers", |o| o.refill_buffers),
+        ("fsync=8", |o| o.fsync == 8),
+        ("fdatasync=8", |o| o.fdatasync == 8),
+        ("end_fsync=1", |o| o.end_fsync),
+        ("fallocate=none", |o| !o.fallocate),
+        ("invalidate=0", |o| !o.invalidate),
+        ("unlink=1", |o| o.unlink),
+        ("registerfiles", |o| o.register_files),
+        ("fixedbufs=1", |o| o.fixed_buffers),
+        ("direct=1\nhipri", |o| o.polled),
+        ("sqthread_poll=1", |o| o.sq_thread_poll),
+        ("force_async=4", |o| o.force_async == 4),
+        ("gtod_reduce=1", |o| !o.measure().latency() && !o.measure().bandwidth),
+        ("disable_slat=1", |o| !o.measure().slat && o.measure().clat),
+        ("disable_clat=1", |o| !o.measure().clat && o.measure().lat),
+        ("disable_lat=1", |o| !o.measure().lat && o.measure().slat),
+        ("disable_bw=1", |o| !o.measure().bandwidth),
+        ("clat_percentiles=0", |o| !o.clat_percentiles),
+        ("percentile_list=99.9:50", |o| o.percentiles == [50.0, 99.9]),
+        ("disk_util=0", |o| o.jobs == 1),
+        ("direct.simple_read=off", |o| o.settings == [("direct.simple_read".into(), "off".into())]),
+    ];
+    for (line, holds) in table {
+        assert!(holds(&one(line)), "{line}");
+    }
+    for key in KEYS {
+        let names = |line: &&(&str, Holds)| {
+            let last = line.0.lines().last().unwrap_or("");
+            find_key(last.split('=').next().unwrap_or(""))
+                .is_some_and(|found| found.name == key.name)
+        };
+        assert!(table.iter().any(|line| names(&line)), "no line tests {}", key.name);
+    }
+}
+
+#[test]
+fn sections_inherit_the_globals_that_stand_before_them() {
+    let set = parse("[global]\nbs=8k\niodepth=2\n[a]\niodepth=4\n[global]\nbs=16k\n[b]\n");
+    let values: Vec<_> = set
+        .jobs
+        .iter()
+        .map(|j| (j.name.as_str(), j.options.block[0].max, j.options.depth))
+        .collect();
+    assert_eq!(values, [("a", 8192, 4), ("b", 16384, 2)]);
+}
+
+#[test]
+fn bare_keys_comments_and_blanks_are_read_as_fio_reads_them() {
+    let set = parse(
+        "# c\n; c\n\n[one job]  ; named\n  rw = randwrite # order\nstonewall\n\r\n[two]\nname=other\n",
+    );
+    assert_eq!(set.jobs[0].name, "one job");
+    assert_eq!(set.jobs[0].options.pattern, Pattern::RandWrite);
+    assert!(set.jobs[0].options.stonewall);
+    assert_eq!(set.jobs[1].name, "other");
+}
+
+#[test]
+fn a_repeated_key_counts_with_its_last_value() {
+    let set = parse("[j]\nruntime=120\nblocksize=4k\nruntime=30\nbs=8k\n");
+    assert_eq!(set.jobs[0].options.runtime, Some(Duration::from_secs(30)));
+    assert_eq!(set.jobs[0].options.block[0].max, 8192);
+    assert_eq!(set.jobs[0].given.iter().filter(|(key, _)| key == "runtime").count(), 1);
+}
+
+#[test]
+fn keys_on_the_command_line_make_jobs_as_with_fio() {
+    let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+    for (key, value) in [("bs", "8k"), ("name", "a"), ("rw", "write"), ("name", "b"), ("bs", "1m")]
+    {
+        parser.argument(key, Some(value)).unwrap();
+    }
+    parser.bytes(b"[c]\n", "x").unwrap();
+    let jobs = parser.finish().unwrap().jobs;
+    let values: Vec<_> =
+        jobs.iter().map(|j| (j.name.as_str(), j.options.pattern, j.options.block[0].max)).collect();
+    let expected =
+        [("a", Pattern::Write, 8192), ("b", Pattern::Read, 1 << 20), ("c", Pattern::Read, 8192)];
+    assert_eq!(values, expected);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_and_line() {
+    let long = format!("[j]\n{}\n", "x".repeat(1 << 20));
+    let table: &[(&[u8], &str)] = &[
+        (b"[j]\niodpeth=3\n", "job.fio:2: unknown key `iodpeth`; the nearest is `iodepth`"),
+        (b"[j]\nbs=4q\n", "job.fio:2: bs: `4q` is not a number with a known suffix"),
+        (b"[j]\nbs=0\n", "job.fio:2: bs: 0 is out of range"),
+        (b"[j]\nbs\n", "job.fio:2: bs: needs a value"),
+        (b"[j]\nrw=sideways\n", "job.fio:2: rw: `sideways` is none of read, write"),
+        (b"[j]\ndirect=yes\n", "job.fio:2: direct: `yes` is neither 0 nor 1"),
+        (b"[j]\nrwmixread=101\n", "job.fio:2: rwmixread: 101 is out of range: 0 to 100"),
+        (b"[j]\n\niodepth=${LOOP}\n", "job.fio:3: iodepth: variable ${LOOP} is defined by itself"),
+        (b"[j]\niodepth=${NOPE}\n", "${NOPE} is not set"),
+        (b"[j\nbs=4k\n", "job.fio:1: section without a closing `]`"),
+        (b"[]\n", "job.fio:1: section without a name"),
+        (b"bs=4k\n", "job.fio:1: `bs` stands before the first [section]"),
+        (long.as_bytes(), "job.fio:2: line of 1048576 bytes; at most 65536"),
+        (b"[j]\nbs=\0\n", "job.fio:2: line has a NUL byte"),
+        (b"[j]\nname=\xff\n", "job.fio:2: not UTF-8 from byte 6 on"),
+        (b"[j]\ntime_based\n", "job.fio:1: job `j`: time_based needs a runtime"),
+        (b"[j]\nhipri\n", "job.fio:1: job `j`: hipri needs direct=1"),
+        (b"[j]\nsize=1k\n", "size=1024 is less than one block of 4096"),
+        (b"[j]\nbs=1g\niodepth=1000\n", "GiB of buffers"),
+        (b"[global]\nbs=4k\n", "no job"),
+        (b"", "no job"),
+    ];
+    for (text, expected) in table {
+        let error = parse_bytes(text).unwrap_err();
+        let line = error.to_string();
+        assert!(line.contains(expected), "{expected}\n{line}");
+        assert!(!line.contains('\n'));
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+#[test]
+fn unknown_keys_can_be_ignored_with_a_warning() {
+    let mut parser = Parser::new(&lookup, UnknownKeys::Ignore);
+    parser.bytes(b"[j]\niodpeth=3\n", "job.fio").unwrap();
+    let set = parser.finish().unwrap();
+    assert_eq!(set.warnings, ["job.fio:2: unknown key `iodpeth`; the nearest is `iodepth`"]);
+}
+
+#[test]
+fn files_include_others_but_not_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("main.fio"), "[global]\ninclude common.inc\n[j]\n").unwrap();
+    std::fs::write(path("common.inc"), "bs=32k\n").unwrap();
+    std::fs::write(path("a.fio"), "[j]\ninclude b.fio\n").unwrap();
+    std::fs::write(path("b.fio"), "include a.fio\n").unwrap();
+    std::fs::write(path("lost.fio"), "[j]\ninclude nowhere\n").unwrap();
+    let read = |name: &str| {
+        let mut parser = Parser::new(&lookup, UnknownKeys::Refuse);
+        parser.file(&path(name))?;
+        parser.finish()
+    };
+    assert_eq!(read("main.fio").unwrap().jobs[0].options.block[0].max, 32 << 10);
+    let error = read("a.fio").unwrap_err().to_string();
+    assert!(error.contains("b.fio:1: ") && error.contains("includes itself"), "{error}");
+    let error = read("lost.fio").unwrap_err().to_string();
+    assert!(error.contains("lost.fio:2: "), "{error}");
+}
+
+#[test]
+fn a_megabyte_of_jobs_is_read_in_no_time() {
+    let one = "[job]\nrw=randread\nbs=4k\nsize=1g\niodepth=32\nruntime=10s\n";
+    let text = one.repeat((1 << 20) / one.len());
+    let begin = std::time::Instant::now();
+    let set = parse(&text);
+    assert!(set.jobs.len() > 10_000);
+    // 50 ms when optimised; tests are not, and run beside others.
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
+        let _ = parse_bytes(&bytes);
+    }
+
+    #[test]
+    fn no_likely_text_makes_the_parser_panic(
+        lines in prop::collection::vec(
+            r"(\[[a-z ]{0,6}\]?|[a-z_]{1,10}=?|(bs|size|rw|rate|runtime|bsrange|cpus_allowed|percentile_list|io_size)=[-0-9a-z.%,:$\{\}\(\)*/+]{0,12})",
+            0..12,
+        )
+    ) {
+        let _ = parse_bytes(lines.join("\n").as_bytes());
+    }
+}

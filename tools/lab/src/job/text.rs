@@ -1,0 +1,148 @@
+//! The text of a job file, line by line: what each line is, and where it stands. Knows sections,
+//! keys, comments and `include`; knows no key's meaning.
+
+use crate::Error;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Longest line; fio's own limit is smaller.
+const LONGEST_LINE: usize = 64 << 10;
+/// Largest job file.
+const LARGEST_FILE: u64 = 64 << 20;
+/// How deep `include` may go.
+const DEEPEST_INCLUDE: usize = 16;
+
+/// Where something was said, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A line of a file, counted from 1.
+    Line(Arc<str>, usize),
+    /// The command line.
+    CommandLine,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(file, line) => write!(f, "{file}:{line}"),
+            Self::CommandLine => f.write_str("command line"),
+        }
+    }
+}
+
+/// What a line of a job file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// `[name]`
+    Section(&'a str),
+    /// `key` or `key=value`
+    Key(&'a str, Option<&'a str>),
+}
+
+/// Reads a job file (`-` is standard input) and hands over its lines, those of included files
+/// among them.
+pub fn read_file(
+    path: &Path,
+    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+) -> Result<(), Error> {
+    read_nested(path, &mut Vec::new(), each)
+}
+
+fn read_nested(
+    path: &Path,
+    open: &mut Vec<PathBuf>,
+    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let bytes = load(path)?;
+    // The path as the system sees it, so that `a/../job` and `job` are one file.
+    let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let shown: Arc<str> = path.display().to_string().into();
+    open.push(identity);
+    read_bytes(&bytes, &shown, &mut |line, place| {
+        let Line::Key(key, None) = line else { return each(line, place) };
+        let Some(name) = key.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']))
+        else {
+            return each(line, place);
+        };
+        let target = path.parent().unwrap_or(Path::new("")).join(name.trim());
+        if open.len() >= DEEPEST_INCLUDE {
+            return Err(Error::input(format!("{place}: more than {DEEPEST_INCLUDE} files deep")));
+        }
+        if target.canonicalize().is_ok_and(|identity| open.contains(&identity)) {
+            return Err(Error::input(format!("{place}: {} includes itself", target.display())));
+        }
+        read_nested(&target, open, each).map_err(|error| match error.kind() {
+            crate::ErrorKind::Input if !target.exists() => {
+                Error::input(format!("{place}: {error}"))
+            }
+            _ => error,
+        })
+    })?;
+    open.pop();
+    Ok(())
+}
+
+fn load(path: &Path) -> Result<Vec<u8>, Error> {
+    let bad =
+        |error: std::io::Error| Error::input(format!("job file {}", path.display())).because(error);
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        std::io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(bad)?;
+    } else {
+        let file = std::fs::File::open(path).map_err(bad)?;
+        file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(bad)?;
+    }
+    if bytes.len() as u64 > LARGEST_FILE {
+        let limit = LARGEST_FILE >> 20;
+        return Err(Error::input(format!("job file {}: larger than {limit} MiB", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// Hands over the lines of a job file that is in memory.
+pub fn read_bytes(
+    bytes: &[u8],
+    file: &Arc<str>,
+    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for (index, raw) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let place = Place::Line(Arc::clone(file), index + 1);
+        match classify(raw) {
+            Ok(Some(line)) => each(line, place)?,
+            Ok(None) => {}
+            Err(problem) => return Err(Error::input(format!("{place}: {problem}"))),
+        }
+    }
+    Ok(())
+}
+
+/// What one line says; `None` is an empty line or a comment.
+fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
+    if raw.len() > LONGEST_LINE {
+        return Err(format!("line of {} bytes; at most {LONGEST_LINE}", raw.len()));
+    }
+    if raw.contains(&0) {
+        return Err("line has a NUL byte: not a job file".into());
+    }
+    let text = std::str::from_utf8(raw)
+        .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
+    // A comment may follow a value, and fio has no way to quote its two signs.
+    let text = text.split([';', '#']).next().unwrap_or("").trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        let name = rest.strip_suffix(']').ok_or("section without a closing `]`")?.trim();
+        return if name.is_empty() {
+            Err("section without a name".into())
+        } else {
+            Ok(Some(Line::Section(name)))
+        };
+    }
+    Ok(Some(match text.split_once('=') {
+        Some((key, value)) => Line::Key(key.trim(), Some(value.trim())),
+        None => Line::Key(text, None),
+    }))
+}

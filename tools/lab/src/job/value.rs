@@ -1,0 +1,304 @@
+//! The values of fio's keys: numbers with size and time suffixes, percentages, ranges, and
+//! arithmetic in brackets. fio's default `kb_base=1024` is what holds here: `k`, `kb` and `ki`
+//! are 1024, and, against all standards but for the sake of old job files, `kib` is 1000.
+
+use std::time::Duration;
+
+/// A length that may be a share of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the target.
+    Percent(u8),
+}
+
+impl Extent {
+    /// The length in bytes, given the whole.
+    pub fn of(self, whole: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (u128::from(whole) * u128::from(percent) / 100) as u64,
+        }
+    }
+}
+
+/// What a bare number means as a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// `runtime` and its kin.
+    Seconds,
+    /// `thinktime` and its kin.
+    Microseconds,
+}
+
+/// A number of bytes: `4k`, `1g`, `0x1000`, `(4k*8)`.
+pub fn size(text: &str) -> Result<u64, String> {
+    number(text, size_factor).and_then(|n| whole(n, text))
+}
+
+/// A number of bytes, or a share such as `20%`.
+pub fn extent(text: &str) -> Result<Extent, String> {
+    match text.strip_suffix('%') {
+        Some(share) => match share.trim().parse::<u8>() {
+            Ok(percent @ 1..=100) => Ok(Extent::Percent(percent)),
+            _ => Err(format!("`{text}` is not a share from 1% to 100%")),
+        },
+        None => size(text).map(Extent::Bytes),
+    }
+}
+
+/// A duration: a number with `us`, `ms`, `s`, `m`, `h` or `d`.
+pub fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
+    let factor = |suffix: &str| time_factor(suffix, unit);
+    let microseconds = number(text, factor)?;
+    // A century in microseconds: more is a slip of the pen, and would overflow a deadline.
+    if !(0.0..3.2e15).contains(&microseconds) {
+        return Err(format!("`{text}` is out of range for a time"));
+    }
+    Ok(Duration::from_micros(microseconds.round() as u64))
+}
+
+/// Up to three sizes, for reads, writes and trims, as in `4k,8k`; a missing one repeats the last.
+/// The third is read and dropped, as there are no trims here.
+pub fn per_direction<T: Copy>(
+    text: &str,
+    one: impl Fn(&str) -> Result<T, String>,
+) -> Result<[T; 2], String> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    if parts.len() > 3 {
+        return Err(format!("`{text}` has more than three parts (reads, writes, trims)"));
+    }
+    let mut values = Vec::with_capacity(parts.len());
+    for part in &parts {
+        // `4k,` and `,8k` leave a direction out: it takes the value before, else the one after.
+        values.push(if part.is_empty() { None } else { Some(one(part)?) });
+    }
+    let first = values.iter().flatten().next().copied();
+    let first = first.ok_or_else(|| format!("`{text}` is not a size"))?;
+    let read = values[0].unwrap_or(first);
+    let write = values.get(1).copied().flatten().unwrap_or(read);
+    Ok([read, write])
+}
+
+/// A range of sizes such as `512-64k`.
+pub fn range(text: &str) -> Result<(u64, u64), String> {
+    let (low, high) = text.split_once('-').ok_or_else(|| format!("`{text}` is not LOW-HIGH"))?;
+    let (low, high) = (size(low.trim())?, size(high.trim())?);
+    if low > high { Err(format!("`{text}` runs backwards")) } else { Ok((low, high)) }
+}
+
+/// A list of processors such as `0-3,7`.
+pub fn processors(text: &str) -> Result<Vec<usize>, String> {
+    const MOST: usize = 1024;
+    let bad = || format!("`{text}` is not a list of processors such as 0-3,7");
+    let mut list = Vec::new();
+    for part in text.split([',', ':']) {
+        let (low, high) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        let low: usize = low.trim().parse().map_err(|_| bad())?;
+        let high: usize = high.trim().parse().map_err(|_| bad())?;
+        if low > high || high >= MOST {
+            return Err(bad());
+        }
+        list.extend(low..=high);
+    }
+    list.sort_unstable();
+    list.dedup();
+    Ok(list)
+}
+
+/// The suffixes of sizes, longest first within a letter; see the head of this file for `kib`.
+fn size_factor(suffix: &str) -> Option<f64> {
+    let suffix = suffix.to_ascii_lowercase();
+    let power = |letter: char| "kmgtp".find(letter).map(|at| at as i32 + 1);
+    match suffix.as_str() {
+        "" | "b" => return Some(1.0),
+        _ => {}
+    }
+    let mut letters = suffix.chars();
+    let power = power(letters.next()?)?;
+    match letters.as_str() {
+        "" | "b" | "i" => Some(1024f64.powi(power)),
+        "ib" => Some(1000f64.powi(power)),
+        _ => None,
+    }
+}
+
+/// Microseconds in one of the unit named.
+fn time_factor(suffix: &str, bare: TimeUnit) -> Option<f64> {
+    Some(match suffix.to_ascii_lowercase().as_str() {
+        "" if bare == TimeUnit::Microseconds => 1.0,
+        "us" | "usec" => 1.0,
+        "ms" | "msec" => 1e3,
+        "" | "s" | "sec" => 1e6,
+        "m" | "min" => 60e6,
+        "h" => 3600e6,
+        "d" => 86_400e6,
+        _ => return None,
+    })
+}
+
+fn whole(value: f64, text: &str) -> Result<u64, String> {
+    // Beyond 2^53 an f64 skips integers; no target comes near 8 PiB.
+    if (0.0..=9.0e15).contains(&value) {
+        Ok(value.round() as u64)
+    } else {
+        Err(format!("`{text}` is out of range"))
+    }
+}
+
+/// A number with a suffix, or an expression in brackets as fio has them.
+fn number(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Result<f64, String> {
+    let mut reader = Reader { rest: text.trim(), factor: &factor, nesting: 0 };
+    let result = if reader.rest.starts_with('(') { reader.primary() } else { reader.literal() };
+    match result {
+        Some(value) if reader.rest.is_empty() => Ok(value),
+        _ => Err(format!("`{text}` is not a number with a known suffix")),
+    }
+}
+
+/// Recursive descent over `+ - * / %` and brackets; `None` is a syntax error.
+struct Reader<'a> {
+    rest: &'a str,
+    factor: &'a dyn Fn(&str) -> Option<f64>,
+    nesting: u32,
+}
+
+impl Reader<'_> {
+    fn eat(&mut self, wanted: &[char]) -> Option<char> {
+        let rest = self.rest.trim_start();
+        let found = rest.chars().next().filter(|c| wanted.contains(c))?;
+        self.rest = &rest[1..];
+        Some(found)
+    }
+
+    fn sum(&mut self) -> Option<f64> {
+        let mut total = self.product()?;
+        while let Some(sign) = self.eat(&['+', '-']) {
+            let next = self.product()?;
+            total += if sign == '+' { next } else { -next };
+        }
+        Some(total)
+    }
+
+    fn product(&mut self) -> Option<f64> {
+        let mut total = self.primary()?;
+        while let Some(sign) = self.eat(&['*', '/', '%']) {
+            let next = self.primary()?;
+            total = match sign {
+                '*' => total * next,
+                '/' => total / next,
+                _ => total % next,
+            };
+        }
+        Some(total)
+    }
+
+    fn primary(&mut self) -> Option<f64> {
+        const DEEPEST: u32 = 64;
+        if self.eat(&['(']).is_none() {
+            return self.literal();
+        }
+        self.nesting += 1;
+        if self.nesting > DEEPEST {
+            return None;
+        }
+        let value = self.sum()?;
+        self.eat(&[')'])?;
+        self.nesting -= 1;
+        Some(value)
+    }
+
+    fn literal(&mut self) -> Option<f64> {
+        let text = self.rest.trim_start();
+        let (value, rest) = if let Some(hex) = text.strip_prefix("0x") {
+            let end = hex.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hex.len());
+            (u64::from_str_radix(&hex[..end], 16).ok()? as f64, &hex[end..])
+        } else {
+            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+            (text[..end].parse().ok()?, &text[end..])
+        };
+        let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let factor = (self.factor)(&rest[..end])?;
+        self.rest = rest[end..].trim_start();
+        Some(value * factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_mean_what_fio_means() {
+        let table = [
+            ("0", 0),
+            ("512", 512),
+            ("512b", 512),
+            ("4k", 4096),
+            ("4K", 4096),
+            ("4kb", 4096),
+            ("4ki", 4096),
+            ("4kib", 4000),
+            ("1m", 1 << 20),
+            ("1MB", 1 << 20),
+            ("1mib", 1_000_000),
+            ("2g", 2 << 30),
+            ("1t", 1 << 40),
+            ("1p", 1 << 50),
+            ("1pib", 1_000_000_000_000_000),
+            ("1.5k", 1536),
+            ("0x1000", 4096),
+            ("(4k*8)", 32768),
+            ("( 1m - 4k ) ", (1 << 20) - 4096),
+            ("(2*(1k+1))", 2050),
+        ];
+        for (text, bytes) in table {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "k", "-1", "4q", "4 k k", "4kibi", "1e3", "(4k", "4k*2", "(1/0)", "9999p"]
+        {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_need_a_sensible_percentage() {
+        assert_eq!(extent("20%"), Ok(Extent::Percent(20)));
+        assert_eq!(extent("4k"), Ok(Extent::Bytes(4096)));
+        assert_eq!(Extent::Percent(20).of(u64::MAX), u64::MAX / 5);
+        assert!(extent("0%").is_err() && extent("101%").is_err());
+    }
+
+    #[test]
+    fn times_take_their_unit_from_the_suffix_or_the_key() {
+        let table = [
+            ("10", 10_000_000),
+            ("10s", 10_000_000),
+            ("5us", 5),
+            ("5usec", 5),
+            ("3ms", 3000),
+            ("2m", 120_000_000),
+            ("1h", 3_600_000_000),
+            ("1d", 86_400_000_000),
+        ];
+        for (text, us) in table {
+            assert_eq!(time(text, TimeUnit::Seconds), Ok(Duration::from_micros(us)), "{text}");
+        }
+        assert_eq!(time("7", TimeUnit::Microseconds), Ok(Duration::from_micros(7)));
+        assert!(time("1w", TimeUnit::Seconds).is_err());
+    }
+
+    #[test]
+    fn directions_ranges_and_processors() {
+        assert_eq!(per_direction("4k", size), Ok([4096, 4096]));
+        assert_eq!(per_direction("4k,8k", size), Ok([4096, 8192]));
+        assert_eq!(per_direction("4k,8k,16k", size), Ok([4096, 8192]));
+        assert_eq!(per_direction(",8k", size), Ok([8192, 8192]));
+        assert!(per_direction("1,2,3,4", size).is_err() && per_direction(",", size).is_err());
+        assert_eq!(range("512-64k"), Ok((512, 65536)));
+        assert!(range("64k-512").is_err() && range("4k").is_err());
+        assert_eq!(processors("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
+        assert!(processors("3-1").is_err() && processors("x").is_err());
+    }
+}

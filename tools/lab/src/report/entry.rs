@@ -1,0 +1,95 @@
+//! What one line of a report sums up: a thread, or with `group_reporting` a group of them.
+
+use crate::engine::EngineReport;
+use crate::job::Job;
+use crate::run::{Failure, Outcome, Tally, Usage};
+
+/// A thread or a group, with the job it is named after.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// The (first) job.
+    pub job: &'a Job,
+    /// Its reporting group.
+    pub group: u32,
+    /// Threads summed up.
+    pub threads: u64,
+    /// Their counts.
+    pub tally: Tally,
+    /// Their costs.
+    pub usage: Usage,
+    /// The longest run of them.
+    pub runtime_ns: u64,
+    /// All their runs together.
+    pub thread_time_ns: u64,
+    /// The longest life of them.
+    pub elapsed_ns: u64,
+    /// Their engines.
+    pub engine: EngineReport,
+    /// The first failure.
+    pub failure: Option<Failure>,
+}
+
+impl Entry<'_> {
+    /// Reads or writes in bytes a second.
+    pub fn bytes_per_second(&self, direction: usize) -> u64 {
+        per_second(self.tally.directions[direction].bytes, self.runtime_ns) as u64
+    }
+
+    /// Reads or writes a second.
+    pub fn iops(&self, direction: usize) -> f64 {
+        per_second(self.tally.directions[direction].ios, self.runtime_ns)
+    }
+
+    /// A figure of the whole run for each I/O.
+    pub fn per_io(&self, figure: u64) -> f64 {
+        figure as f64 / self.tally.ios().max(1) as f64
+    }
+
+    /// CPU time of the threads and of those their engines started.
+    pub fn cpu_ns(&self) -> u64 {
+        self.usage.user_ns + self.usage.system_ns + self.engine.helper_cpu_ns
+    }
+
+    /// Milliseconds it ran, at least 1 once it did anything, as it divides.
+    pub fn runtime_ms(&self) -> u64 {
+        self.runtime_ns.div_ceil(1_000_000)
+    }
+}
+
+fn per_second(count: u64, ns: u64) -> f64 {
+    if ns == 0 { 0.0 } else { count as f64 * 1e9 / ns as f64 }
+}
+
+/// The entries of a run, in order.
+pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    for thread in &outcome.threads {
+        let job = &outcome.jobs[thread.job];
+        let drove = &thread.drove;
+        let joins = |last: &Entry<'_>| job.options.group_reporting && last.group == thread.group;
+        if !entries.last().is_some_and(joins) {
+            entries.push(Entry {
+                job,
+                group: thread.group,
+                threads: 0,
+                tally: Tally::default(),
+                usage: Usage::default(),
+                runtime_ns: 0,
+                thread_time_ns: 0,
+                elapsed_ns: 0,
+                engine: EngineReport::default(),
+                failure: None,
+            });
+        }
+        let Some(entry) = entries.last_mut() else { continue };
+        entry.threads += 1;
+        entry.tally.merge(&drove.tally);
+        entry.usage = entry.usage.plus(drove.usage);
+        entry.runtime_ns = entry.runtime_ns.max(drove.runtime_ns);
+        entry.thread_time_ns += drove.runtime_ns;
+        entry.elapsed_ns = entry.elapsed_ns.max(thread.elapsed_ns);
+        entry.engine.merge(&drove.engine);
+        entry.failure = entry.failure.take().or_else(|| drove.failure.clone());
+    }
+    entries
+}

@@ -1,0 +1,282 @@
+//! The report for people, line by line as fio lays it out, where the figures mean the same.
+
+use super::entry::{Entry, entries};
+use super::latency_classes::{CLASSES, distribution};
+use super::units::{Prefix, TimeScale, bandwidth, number};
+use crate::run::{DEPTH_CLASSES, Outcome};
+use crate::stats::Spread;
+use std::fmt::{self, Write};
+use std::time::UNIX_EPOCH;
+
+/// The whole report.
+pub fn report(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_report(&mut out, outcome);
+    out
+}
+
+fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
+    for (group, job) in groups_of_jobs(outcome) {
+        let options = &outcome.jobs[job].options;
+        let range =
+            |index: usize| format!("{}B-{}B", options.block[index].min, options.block[index].max);
+        writeln!(
+            out,
+            "{}: (g={group}): rw={}, bs=(R) {}, (W) {}, (T) {}, ioengine={}, iodepth={}",
+            outcome.jobs[job].name,
+            options.pattern.name(),
+            range(0),
+            range(1),
+            range(1),
+            outcome.engine,
+            options.depth,
+        )?;
+    }
+    let threads = outcome.threads.len();
+    writeln!(out, "uringfs-{}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "Started {threads} thread{}", if threads == 1 { "" } else { "s" })?;
+    for path in &outcome.made {
+        writeln!(out, "Laid out {}", path.display())?;
+    }
+    let entries = entries(outcome);
+    let when = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    for entry in &entries {
+        write_entry(out, entry, &super::date::of(when.as_secs()))?;
+    }
+    write_status(out, &entries)?;
+    let notes = outcome.notes.iter().chain(entries.iter().flat_map(|entry| &entry.engine.notes));
+    let mut said: Vec<&String> = Vec::new();
+    for note in notes {
+        if !said.contains(&note) {
+            said.push(note);
+            writeln!(out, "note: {note}")?;
+        }
+    }
+    if outcome.incomplete {
+        writeln!(out, "INCOMPLETE: stopped by Ctrl-C; files made by the run were removed")?;
+    }
+    Ok(())
+}
+
+/// Each job once, with its group.
+fn groups_of_jobs(outcome: &Outcome) -> Vec<(u32, usize)> {
+    let mut list: Vec<_> =
+        outcome.threads.iter().map(|thread| (thread.group, thread.job)).collect();
+    list.dedup();
+    list
+}
+
+fn write_entry(out: &mut String, entry: &Entry<'_>, when: &str) -> fmt::Result {
+    let error = entry.failure.as_ref();
+    write!(out, "\n{}: (groupid={}, jobs={})", entry.job.name, entry.group, entry.threads)?;
+    match error {
+        None => writeln!(out, ": err= 0: pid={}: {when}", std::process::id())?,
+        Some(failure) => writeln!(
+            out,
+            ": err={:2} ({}: {}): pid={}: {when}",
+            failure.errno.raw_os_error(),
+            failure.what,
+            failure.errno,
+            std::process::id()
+        )?,
+    }
+    if let Some(text) = &entry.job.options.description {
+        writeln!(out, "  Description  : [{text}]")?;
+    }
+    for (index, name) in [" read", "write"].into_iter().enumerate() {
+        if entry.tally.directions[index].ios > 0 {
+            write_direction(out, entry, index, name)?;
+        }
+    }
+    if entry.tally.sync.spread().count() > 0 {
+        writeln!(out, "  fsync/fdatasync:")?;
+        write_times(out, "sync", entry.tally.sync.spread())?;
+    }
+    write_classes(out, entry)?;
+    let cpu = |ns: u64| ns as f64 * 100.0 / entry.thread_time_ns.max(1) as f64;
+    writeln!(
+        out,
+        "  cpu          : usr={:3.2}%, sys={:3.2}%, ctx={}, majf={}, minf={}",
+        cpu(entry.usage.user_ns),
+        cpu(entry.usage.system_ns),
+        entry.usage.context_switches,
+        entry.usage.major_faults,
+        entry.usage.minor_faults
+    )?;
+    write_shares(
+        out,
+        "  IO depths    ",
+        ["1", "2", "4", "8", "16", "32", ">=64"],
+        &entry.tally.depth,
+    )?;
+    let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
+    write_shares(out, "     submit    ", batches, &entry.tally.submit)?;
+    write_shares(out, "     complete  ", batches, &entry.tally.complete)?;
+    let [read, write] = &entry.tally.directions;
+    writeln!(
+        out,
+        "     issued rwts: total={},{},0,{} short={},{},0,0 dropped=0,0,0,0",
+        read.ios,
+        write.ios,
+        entry.tally.sync.spread().count(),
+        read.short,
+        write.short
+    )?;
+    write_costs(out, entry)
+}
+
+fn write_costs(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
+    writeln!(
+        out,
+        "  each I/O     : cpu={:.0}ns, system calls={:.3}, context switches={:.3}",
+        entry.per_io(entry.cpu_ns()),
+        entry.per_io(entry.engine.system_calls),
+        entry.per_io(entry.usage.context_switches)
+    )?;
+    writeln!(out, "  queue        : {} ({})", entry.engine.queue, entry.engine.tier)?;
+    let counters = entry.engine.counters.iter().filter(|(_, value)| *value > 0);
+    let counters: Vec<_> = counters.map(|(name, value)| format!("{name}={value}")).collect();
+    if counters.is_empty() {
+        Ok(())
+    } else {
+        writeln!(out, "  counters     : {}", counters.join(", "))
+    }
+}
+
+fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str) -> fmt::Result {
+    let tally = &entry.tally.directions[index];
+    let rate = entry.bytes_per_second(index);
+    writeln!(
+        out,
+        " {name}: IOPS={}, BW={}({}/{}msec)",
+        number(entry.iops(index) as u64, 4, Prefix::Decimal, ""),
+        bandwidth(rate),
+        number(tally.bytes, 4, Prefix::Binary, "B"),
+        entry.runtime_ms()
+    )?;
+    for (name, latency) in [("slat", &tally.slat), ("clat", &tally.clat), (" lat", &tally.lat)] {
+        if latency.spread().count() > 0 {
+            write_times(out, name, latency.spread())?;
+        }
+    }
+    let percentiles = entry.tally.percentiles(index, &entry.job.options);
+    if let (Some((_, min)), Some((_, max))) = (percentiles.first(), percentiles.last()) {
+        let scale = TimeScale::of(*min, *max);
+        writeln!(out, "    clat percentiles ({}):", scale.name())?;
+        let lines: Vec<String> = percentiles
+            .chunks(4)
+            .map(|line| {
+                let one = |(percent, ns): &(f64, u64)| {
+                    format!("{percent:5.2}th=[{:5}]", ns.div_ceil(scale.ns()))
+                };
+                format!("     | {}", line.iter().map(one).collect::<Vec<_>>().join(", "))
+            })
+            .collect();
+        writeln!(out, "{}", lines.join(",\n"))?;
+    }
+    let (samples, iops) = (&tally.bandwidth, &tally.iops);
+    if samples.count() > 0 {
+        let (unit, by) = if samples.mean() > 1048_576.0 { ("MiB", 1024) } else { ("KiB", 1) };
+        let whole = rate as f64 / 1024.0;
+        writeln!(
+            out,
+            "   bw ({unit:>5}/s): min={:5}, max={:5}, per={:3.2}%, avg={:5.2}, stdev={:5.2}, samples={}",
+            samples.min() / by,
+            samples.max() / by,
+            (samples.mean() * entry.threads as f64 * 100.0 / whole.max(1.0)).min(100.0),
+            samples.mean() / by as f64,
+            samples.deviation() / by as f64,
+            samples.count()
+        )?;
+        writeln!(
+            out,
+            "   iops        : min={:5}, max={:5}, avg={:5.2}, stdev={:5.2}, samples={}",
+            iops.min(),
+            iops.max(),
+            iops.mean(),
+            iops.deviation(),
+            iops.count()
+        )?;
+    }
+    Ok(())
+}
+
+fn write_times(out: &mut String, name: &str, times: &Spread) -> fmt::Result {
+    // fio keeps the finer unit while the times lie close together.
+    let scale = match TimeScale::of(times.min(), times.max()) {
+        TimeScale::Milliseconds if times.deviation() > 1e6 => TimeScale::Milliseconds,
+        TimeScale::Nanoseconds => TimeScale::Nanoseconds,
+        _ if times.deviation() > 1e3 => TimeScale::Microseconds,
+        _ => TimeScale::Nanoseconds,
+    };
+    let by = scale.ns();
+    writeln!(
+        out,
+        "    {name} ({}): min={}, max={}, avg={:5.2}, stdev={:5.2}",
+        scale.name(),
+        number(times.min() / by, 6, Prefix::Decimal, ""),
+        number(times.max() / by, 6, Prefix::Decimal, ""),
+        times.mean() / by as f64,
+        times.deviation() / by as f64
+    )
+}
+
+fn write_classes(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
+    let shares = distribution(&entry.tally);
+    for (unit, shares) in [("nsec", &shares.ns[..]), ("usec", &shares.us), ("msec", &shares.ms)] {
+        let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
+        let shown: Vec<String> = names
+            .zip(shares)
+            .filter(|(_, share)| **share >= 0.005)
+            .map(|(name, share)| format!("{name}={share:.2}%"))
+            .collect();
+        for line in shown.chunks(5) {
+            writeln!(out, "  lat ({unit})   : {}", line.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_shares(
+    out: &mut String,
+    title: &str,
+    names: [&str; DEPTH_CLASSES],
+    counts: &[u64; DEPTH_CLASSES],
+) -> fmt::Result {
+    let total = counts.iter().sum::<u64>().max(1) as f64;
+    let share =
+        |(name, count): (&&str, &u64)| format!("{name}={:.1}%", *count as f64 * 100.0 / total);
+    let shares: Vec<String> = names.iter().zip(counts).map(share).collect();
+    writeln!(out, "{title}: {}", shares.join(", "))
+}
+
+fn write_status(out: &mut String, entries: &[Entry<'_>]) -> fmt::Result {
+    let mut groups: Vec<u32> = entries.iter().map(|entry| entry.group).collect();
+    groups.dedup();
+    for group in groups {
+        writeln!(out, "\nRun status group {group} (all jobs):")?;
+        for (index, name) in ["   READ", "  WRITE"].into_iter().enumerate() {
+            let members =
+                || entries.iter().filter(|e| e.group == group && e.tally.directions[index].ios > 0);
+            let bytes: u64 = members().map(|entry| entry.tally.directions[index].bytes).sum();
+            let times = || members().map(Entry::runtime_ms);
+            let (Some(shortest), Some(longest)) = (times().min(), times().max()) else { continue };
+            let rates = || members().map(|entry| entry.bytes_per_second(index));
+            let (low, high) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
+            let short = |rate, prefix| number(rate, 4, prefix, "B/s");
+            writeln!(
+                out,
+                "{name}: bw={}, {}-{} ({}-{}), io={} ({}), run={shortest}-{longest}msec",
+                bandwidth(bytes * 1000 / longest.max(1)),
+                short(low, Prefix::Binary),
+                short(high, Prefix::Binary),
+                short(low, Prefix::Decimal),
+                short(high, Prefix::Decimal),
+                number(bytes, 4, Prefix::Binary, "B"),
+                number(bytes, 4, Prefix::Decimal, "B"),
+            )?;
+        }
+    }
+    Ok(())
+}

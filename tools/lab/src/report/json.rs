@@ -1,0 +1,216 @@
+//! fio's JSON, key by key and in its order, so that what reads fio's reads ours; and one object
+//! of our own a job, `uringfs`, with what fio does not count.
+
+use super::entry::{Entry, entries};
+use super::latency_classes::{CLASSES, distribution};
+use crate::engine::EngineReport;
+use crate::run::{DEPTH_CLASSES, DirectionTally, Outcome};
+use crate::stats::Spread;
+use serde_json::{Map, Value, json};
+use std::time::UNIX_EPOCH;
+
+const DEPTHS: [&str; DEPTH_CLASSES] = ["1", "2", "4", "8", "16", "32", ">=64"];
+const BATCHES: [&str; DEPTH_CLASSES] = ["0", "4", "8", "16", "32", "64", ">=64"];
+
+/// The whole report.
+pub fn report(outcome: &Outcome) -> Value {
+    let since = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let jobs: Vec<Value> = entries(outcome).iter().map(|entry| job(entry, outcome)).collect();
+    let mut report = json!({
+        "fio version": concat!("uringfs-", env!("CARGO_PKG_VERSION")),
+        "timestamp": since.as_secs(),
+        "timestamp_ms": since.as_millis() as u64,
+        "time": super::date::of(since.as_secs()),
+    });
+    if !outcome.globals.is_empty() {
+        report["global options"] = options(&outcome.globals);
+    }
+    report["jobs"] = jobs.into();
+    report["disk_util"] = json!([]);
+    report
+}
+
+/// Adds our object to each job of fio's own report.
+pub fn with_our_object(mut fio: Value) -> Value {
+    for job in fio["jobs"].as_array_mut().into_iter().flatten() {
+        let total: u64 =
+            ["read", "write"].iter().filter_map(|way| job[*way]["total_ios"].as_u64()).sum();
+        let number = |key: &str| job[key].as_f64().unwrap_or(0.0);
+        let per_io = |figure: f64| figure / total.max(1) as f64;
+        let cpu_ns = (number("usr_cpu") + number("sys_cpu")) / 100.0 * number("job_runtime") * 1e6;
+        job["uringfs"] = json!({
+            "engine": "fio",
+            "counters": {},
+            "cpu_ns_per_io": per_io(cpu_ns),
+            "system_calls_per_io": null,
+            "context_switches_per_io": per_io(number("ctx")),
+            "queue": job["job options"]["ioengine"].as_str().unwrap_or("psync"),
+            "tier": "fio",
+            "notes": [],
+            "incomplete": false,
+        });
+    }
+    fio
+}
+
+fn job(entry: &Entry<'_>, outcome: &Outcome) -> Value {
+    let shares = distribution(&entry.tally);
+    let classes = |shares: &[f64]| {
+        let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
+        names
+            .zip(shares)
+            .map(|(name, share)| (name.to_owned(), json!(share)))
+            .collect::<Map<_, _>>()
+    };
+    let cpu = |ns: u64| ns as f64 * 100.0 / entry.thread_time_ns.max(1) as f64;
+    let errno = entry.failure.as_ref().map_or(0, |failure| failure.errno.raw_os_error());
+    let mut job = json!({
+        "jobname": entry.job.name,
+        "groupid": entry.group,
+        "error": errno,
+        // fio's word for a job that has ended.
+        "eta": i32::MAX,
+        "elapsed": entry.elapsed_ns.div_ceil(1_000_000_000).max(1),
+        "job options": options(&entry.job.given),
+    });
+    if let Some(description) = &entry.job.options.description {
+        job["desc"] = json!(description);
+    }
+    for (index, name) in ["read", "write"].into_iter().enumerate() {
+        job[name] = direction(entry, index);
+    }
+    job["trim"] = direction_of_nothing();
+    let sync = entry.tally.sync.spread();
+    let rest = json!({
+        "sync": {"total_ios": sync.count(), "lat_ns": spread(sync)},
+        "job_runtime": entry.thread_time_ns / 1_000_000,
+        "usr_cpu": cpu(entry.usage.user_ns),
+        "sys_cpu": cpu(entry.usage.system_ns),
+        "ctx": entry.usage.context_switches,
+        "majf": entry.usage.major_faults,
+        "minf": entry.usage.minor_faults,
+        "iodepth_level": shares_of(&entry.tally.depth, DEPTHS),
+        "iodepth_submit": shares_of(&entry.tally.submit, BATCHES),
+        "iodepth_complete": shares_of(&entry.tally.complete, BATCHES),
+        "latency_ns": classes(&shares.ns),
+        "latency_us": classes(&shares.us),
+        "latency_ms": classes(&shares.ms),
+        "latency_depth": entry.job.options.depth,
+        "latency_target": 0,
+        "latency_percentile": 100.0,
+        "latency_window": 0,
+        "uringfs": ours(entry, outcome),
+    });
+    if let (Value::Object(job), Value::Object(rest)) = (&mut job, rest) {
+        job.extend(rest);
+    }
+    job
+}
+
+fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
+    let EngineReport { queue, tier, system_calls, counters, notes, .. } = &entry.engine;
+    let counters: Map<String, Value> =
+        counters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let notes: Vec<&String> = outcome.notes.iter().chain(notes).collect();
+    let mut object = json!({
+        "engine": outcome.engine,
+        "counters": counters,
+        "cpu_ns_per_io": entry.per_io(entry.cpu_ns()),
+        "system_calls_per_io": entry.per_io(*system_calls),
+        "context_switches_per_io": entry.per_io(entry.usage.context_switches),
+        "queue": queue,
+        "tier": tier,
+        "notes": notes,
+        "files_made": outcome.made,
+        "incomplete": outcome.incomplete,
+    });
+    if let Some(failure) = &entry.failure {
+        object["failure"] = json!(format!("{}: {}", failure.what, failure.errno));
+    }
+    object
+}
+
+fn direction(entry: &Entry<'_>, index: usize) -> Value {
+    let tally = &entry.tally.directions[index];
+    let used = tally.ios > 0;
+    let mut clat = spread(tally.clat.spread());
+    let percentiles = entry.tally.percentiles(index, &entry.job.options);
+    if !percentiles.is_empty() {
+        let named = percentiles.iter().map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
+        clat["percentile"] = Value::Object(named.collect());
+    }
+    figures(Figures {
+        tally,
+        clat,
+        bytes_per_second: entry.bytes_per_second(index),
+        iops: entry.iops(index),
+        runtime_ms: if used { entry.runtime_ms() } else { 0 },
+    })
+}
+
+fn direction_of_nothing() -> Value {
+    let tally = DirectionTally::default();
+    let clat = spread(tally.clat.spread());
+    figures(Figures { tally: &tally, clat, bytes_per_second: 0, iops: 0.0, runtime_ms: 0 })
+}
+
+struct Figures<'a> {
+    tally: &'a DirectionTally,
+    clat: Value,
+    bytes_per_second: u64,
+    iops: f64,
+    runtime_ms: u64,
+}
+
+fn figures(figures: Figures<'_>) -> Value {
+    let Figures { tally, clat, bytes_per_second, iops, runtime_ms } = figures;
+    let (bandwidth, rate) = (&tally.bandwidth, &tally.iops);
+    let whole = bytes_per_second as f64 / 1024.0;
+    let share = if whole > 0.0 { (bandwidth.mean() * 100.0 / whole).min(100.0) } else { 0.0 };
+    json!({
+        "io_bytes": tally.bytes,
+        "io_kbytes": tally.bytes >> 10,
+        "bw_bytes": bytes_per_second,
+        "bw": bytes_per_second >> 10,
+        "iops": iops,
+        "runtime": runtime_ms,
+        "total_ios": tally.ios,
+        "short_ios": tally.short,
+        "drop_ios": 0,
+        "slat_ns": spread(tally.slat.spread()),
+        "clat_ns": clat,
+        "lat_ns": spread(tally.lat.spread()),
+        "bw_min": bandwidth.min(),
+        "bw_max": bandwidth.max(),
+        "bw_agg": if bandwidth.count() == 0 { 0.0 } else { share },
+        "bw_mean": bandwidth.mean(),
+        "bw_dev": bandwidth.deviation(),
+        "bw_samples": bandwidth.count(),
+        "iops_min": rate.min(),
+        "iops_max": rate.max(),
+        "iops_mean": rate.mean(),
+        "iops_stddev": rate.deviation(),
+        "iops_samples": rate.count(),
+    })
+}
+
+fn spread(spread: &Spread) -> Value {
+    json!({
+        "min": spread.min(),
+        "max": spread.max(),
+        "mean": spread.mean(),
+        "stddev": spread.deviation(),
+        "N": spread.count(),
+    })
+}
+
+/// Counts as shares of their sum, named.
+fn shares_of(counts: &[u64; DEPTH_CLASSES], names: [&str; DEPTH_CLASSES]) -> Map<String, Value> {
+    let total = counts.iter().sum::<u64>().max(1) as f64;
+    let share = |count: &u64| json!(*count as f64 * 100.0 / total);
+    names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), share(count))).collect()
+}
+
+fn options(given: &[(String, String)]) -> Value {
+    given.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into()
+}

@@ -1,0 +1,69 @@
+//! Results in print: fio's report for people, fio's JSON for programs, or both.
+
+mod date;
+mod entry;
+mod human;
+mod json;
+mod latency_classes;
+mod units;
+
+pub use entry::{Entry, entries};
+
+use crate::Error;
+use crate::run::Results;
+use serde_json::Value;
+
+/// One of the two outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Normal,
+    /// For programs.
+    Json,
+}
+
+/// The formats of `--output-format`, as in `normal,json`.
+pub fn parse_formats(text: &str) -> Result<Vec<Format>, Error> {
+    let mut formats = Vec::new();
+    for name in text.split(',') {
+        let format = match name.trim() {
+            "normal" => Format::Normal,
+            "json" => Format::Json,
+            other => {
+                return Err(Error::input(format!(
+                    "output format `{other}` is neither normal nor json"
+                )));
+            }
+        };
+        if !formats.contains(&format) {
+            formats.push(format);
+        }
+    }
+    Ok(formats)
+}
+
+/// The report in the formats asked for. As with fio, JSON comes first when both are.
+pub fn render(results: &Results, formats: &[Format]) -> String {
+    let mut out = String::new();
+    if formats.contains(&Format::Json) {
+        out.push_str(&format!("{:#}\n", json(results)));
+    }
+    if formats.contains(&Format::Normal) {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        match results {
+            Results::Ours(outcome) => out.push_str(&human::report(outcome)),
+            Results::Fio(output) => out.push_str(&output.text),
+        }
+    }
+    out
+}
+
+/// The JSON report.
+pub fn json(results: &Results) -> Value {
+    match results {
+        Results::Ours(outcome) => json::report(outcome),
+        Results::Fio(output) => json::with_our_object(output.json.clone()),
+    }
+}

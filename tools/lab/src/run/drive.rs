@@ -1,0 +1,396 @@
+//! The loop of one thread: fill up to the depth in batches, hand over, reap, count. The order is
+//! fio's. It is generic over the engine and over whether times are taken, so that a run without
+//! latencies pays for none: its only clock moves at the kernel's tick.
+
+use super::clock::{coarse_ns, exact_ns};
+use super::pace::Pace;
+use super::tally::{Tally, batch_class};
+use super::usage::Usage;
+use crate::engine::{Done, Engine, EngineReport, Io, SyncKind, Wanted};
+use crate::job::{Measure, Options};
+use crate::random::Random;
+use crate::workload::{IoOp, Step, Workload};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Why a thread gave up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The error of the first I/O that failed.
+    pub errno: Errno,
+    /// What was being done, in a line.
+    pub what: String,
+}
+
+/// What a thread did.
+#[derive(Debug)]
+pub struct Drove {
+    /// Its counts since the ramp.
+    pub tally: Tally,
+    /// What it cost since the ramp.
+    pub usage: Usage,
+    /// Since the ramp.
+    pub runtime_ns: u64,
+    /// The engine's account since the ramp.
+    pub engine: EngineReport,
+    /// Why it ended early, if it did.
+    pub failure: Option<Failure>,
+}
+
+/// An I/O in flight.
+#[derive(Clone, Copy)]
+struct Flight {
+    /// What is still to be moved of it.
+    io: Io,
+    length: u32,
+    made_ns: u64,
+    issued_ns: u64,
+}
+
+struct Loop<'a, E, const TIMED: bool> {
+    engine: &'a mut E,
+    workload: &'a mut Workload,
+    options: &'a Options,
+    measure: Measure,
+    flights: Vec<Flight>,
+    free: Vec<u32>,
+    /// Slots pushed since the last hand-over.
+    batch: Vec<u32>,
+    done: Vec<Done>,
+    pace: Option<Pace>,
+    /// A step that waits for its time.
+    held: Option<Step>,
+    refill: Option<Random>,
+    tally: Tally,
+    /// The last reading of the clock.
+    now_ns: u64,
+    writes_since_sync: [u32; 2],
+    exhausted: bool,
+    failure: Option<Failure>,
+}
+
+/// Runs `workload` on `engine` until its amount is done, the job's time is over, an I/O fails, or
+/// `stop` is set. Whatever is in flight then is reaped.
+pub fn drive<E: Engine>(
+    engine: &mut E,
+    workload: &mut Workload,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Drove {
+    if options.measure().latency() {
+        Loop::<E, true>::new(engine, workload, options).run(stop)
+    } else {
+        Loop::<E, false>::new(engine, workload, options).run(stop)
+    }
+}
+
+impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
+    fn new(engine: &'a mut E, workload: &'a mut Workload, options: &'a Options) -> Self {
+        let depth = if E::FACTS.synchronous { 1 } else { options.depth };
+        let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
+        let idle = Flight { io: idle, length: 0, made_ns: 0, issued_ns: 0 };
+        let now_ns = exact_ns();
+        Self {
+            engine,
+            workload,
+            options,
+            measure: options.measure(),
+            flights: vec![idle; depth as usize],
+            free: (0..depth).rev().collect(),
+            batch: Vec::with_capacity(depth as usize),
+            done: Vec::with_capacity(depth as usize),
+            pace: Pace::of(options, now_ns),
+            held: None,
+            refill: options.refill_buffers.then(|| Random::new(now_ns)),
+            tally: Tally::begin(now_ns),
+            now_ns,
+            writes_since_sync: [0; 2],
+            exhausted: false,
+            failure: None,
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> Drove {
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        let mut started_ns = self.now_ns;
+        let ramp_ends = started_ns + nanoseconds(self.options.ramp_time);
+        let deadline = self.options.runtime.filter(|time| !time.is_zero());
+        let deadline = deadline.map_or(u64::MAX, |time| ramp_ends + nanoseconds(time));
+        let mut ramping = ramp_ends > started_ns;
+        let mut usage = Usage::of_thread();
+        let mut engine_before = EngineReport::default();
+
+        while self.failure.is_none() && !stop.load(Ordering::Relaxed) && self.now_ns < deadline {
+            self.fill();
+            if self.in_flight() == 0 {
+                if self.exhausted || self.failure.is_some() {
+                    break;
+                }
+                self.rest();
+            } else if let Err(errno) = self.reap_to_low_water() {
+                self.fail(errno, "reap".into());
+                break;
+            }
+            if ramping && self.now_ns >= ramp_ends {
+                ramping = false;
+                started_ns = exact_ns();
+                self.tally = Tally::begin(started_ns);
+                usage = Usage::of_thread();
+                engine_before = self.engine.report();
+            }
+        }
+        self.drain();
+        if self.options.end_fsync && self.failure.is_none() {
+            self.sync(SyncKind::Full);
+        }
+        Drove {
+            runtime_ns: exact_ns() - started_ns,
+            usage: Usage::of_thread().since(usage),
+            engine: self.engine.report().since(&engine_before),
+            tally: self.tally,
+            failure: self.failure,
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        (self.flights.len() - self.free.len()) as u32
+    }
+
+    /// Pushes I/Os while there are free slots, handing over every full batch.
+    fn fill(&mut self) {
+        if TIMED && self.done.capacity() > 4 {
+            // After a large reap its reading is stale by what the counting took.
+            self.now_ns = exact_ns();
+        }
+        while let Some(&slot) = self.free.last() {
+            let Some(step) = self.next_step() else { break };
+            self.free.pop();
+            if self.refill.is_some() && step.op == IoOp::Write {
+                self.refill(slot, step.length);
+            }
+            let Step { file, op, offset, length } = step;
+            let io = Io { slot, file, op, offset, length };
+            let flight = Flight { io, length, made_ns: self.now_ns, issued_ns: self.now_ns };
+            self.flights[slot as usize] = flight;
+            if let Err(errno) = self.engine.push(io) {
+                self.free.push(slot);
+                return self.fail(errno, "push".into());
+            }
+            self.batch.push(slot);
+            let full = self.batch.len() >= self.options.batch_submit as usize;
+            // The last batch goes with the reap, in one system call, unless it has to be timed.
+            if full && !self.free.is_empty() && !self.hand_over() {
+                return;
+            }
+            if self.writes_due(op) {
+                break;
+            }
+        }
+        if !self.batch.is_empty() && (!TIMED || E::FACTS.synchronous) {
+            self.count_batch();
+        } else if !self.batch.is_empty() {
+            self.hand_over();
+        }
+    }
+
+    #[inline]
+    fn next_step(&mut self) -> Option<Step> {
+        let step = match self.held.take() {
+            Some(step) => step,
+            None => match self.workload.next_step() {
+                Some(step) => step,
+                None => {
+                    self.exhausted = true;
+                    return None;
+                }
+            },
+        };
+        if let Some(pace) = &mut self.pace {
+            if !TIMED {
+                // The tick is too coarse to pace by.
+                self.now_ns = exact_ns();
+            }
+            if !pace.admit(&step, self.now_ns) {
+                self.held = Some(step);
+                return None;
+            }
+        }
+        Some(step)
+    }
+
+    /// Hands over the batch and notes when; false if that failed.
+    fn hand_over(&mut self) -> bool {
+        if let Err(errno) = self.engine.submit() {
+            self.fail(errno, "submit".into());
+            return false;
+        }
+        if TIMED {
+            self.now_ns = exact_ns();
+            for &slot in &self.batch {
+                self.flights[slot as usize].issued_ns = self.now_ns;
+            }
+        }
+        self.count_batch();
+        true
+    }
+
+    fn count_batch(&mut self) {
+        let size = self.batch.len();
+        self.tally.issued(size as u64, self.in_flight());
+        self.tally.submit[batch_class(size)] += 1;
+        self.batch.clear();
+    }
+
+    /// Reaps once, and once the depth was reached until it is down to `iodepth_low`.
+    fn reap_to_low_water(&mut self) -> Result<(), Errno> {
+        let full = self.free.is_empty();
+        self.reap()?;
+        while full && self.in_flight() > self.options.depth_low {
+            self.reap()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for completions and counts them.
+    fn reap(&mut self) -> Result<(), Errno> {
+        let in_flight = self.in_flight() as usize;
+        // One at least: nothing else is to be done until there is a free slot. While a step waits
+        // for its time, fio's zero (take what is there) would only spin.
+        let min = (self.options.complete_min as usize).clamp(1, in_flight);
+        let wanted = Wanted { min, max: (self.options.complete_max as usize).max(min) };
+        self.engine.reap(wanted, &mut self.done)?;
+        self.now_ns = if TIMED { exact_ns() } else { coarse_ns() };
+        self.tally.complete[batch_class(self.done.len())] += 1;
+        let mut done = std::mem::take(&mut self.done);
+        for one in done.drain(..) {
+            self.finish(one);
+        }
+        self.done = done;
+        if self.measure.bandwidth {
+            self.tally.sample(self.now_ns);
+        }
+        if self.writes_since_sync != [0; 2] {
+            self.sync_if_due();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn finish(&mut self, done: Done) {
+        let flight = &self.flights[done.slot as usize];
+        if done.result != Ok(flight.io.length) {
+            return self.finish_odd(done);
+        }
+        let tally = &mut self.tally.directions[flight.io.op as usize];
+        tally.bytes += u64::from(flight.length);
+        tally.ios += 1;
+        if TIMED {
+            if self.measure.slat && !E::FACTS.synchronous {
+                tally.slat.record(flight.issued_ns - flight.made_ns);
+            }
+            if self.measure.clat {
+                tally.clat.record(self.now_ns - flight.issued_ns);
+            }
+            if self.measure.lat {
+                tally.lat.record(self.now_ns - flight.made_ns);
+            }
+        }
+        self.free.push(done.slot);
+    }
+
+    /// A completion that is not simply all of it: the rest is issued again, or it has failed.
+    #[cold]
+    fn finish_odd(&mut self, done: Done) {
+        let flight = &mut self.flights[done.slot as usize];
+        let again = match done.result {
+            Ok(0) => None,
+            Ok(bytes) => {
+                self.tally.directions[flight.io.op as usize].short += 1;
+                flight.io.offset += u64::from(bytes);
+                flight.io.length -= bytes;
+                Some(flight.io)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Some(flight.io),
+            Err(_) => None,
+        };
+        let io = flight.io;
+        let errno = match again.map(|io| self.engine.push(io)) {
+            Some(Ok(())) => return,
+            Some(Err(errno)) => errno,
+            None => done.result.err().unwrap_or(Errno::IO),
+        };
+        let verb = if io.op == IoOp::Read { "read" } else { "write" };
+        let end = if done.result == Ok(0) { ", at the end of the target" } else { "" };
+        let Io { file, offset, length, .. } = io;
+        self.fail(errno, format!("{verb} of {length} bytes at {offset} of file {file}{end}"));
+        self.free.push(done.slot);
+    }
+
+    fn refill(&mut self, slot: u32, length: u32) {
+        if let Some(random) = &mut self.refill {
+            random.fill(&mut self.engine.buffer(slot)[..length as usize]);
+        }
+    }
+
+    /// Counts a write towards the next sync; true when one is due and issuing must pause.
+    #[inline]
+    fn writes_due(&mut self, op: IoOp) -> bool {
+        let every = [self.options.fsync, self.options.fdatasync];
+        if op == IoOp::Read || every == [0; 2] {
+            return false;
+        }
+        self.writes_since_sync = self.writes_since_sync.map(|count| count + 1);
+        every.iter().zip(self.writes_since_sync).any(|(&every, count)| every != 0 && count >= every)
+    }
+
+    fn sync_if_due(&mut self) {
+        for (index, kind) in [SyncKind::Full, SyncKind::Data].into_iter().enumerate() {
+            let every = [self.options.fsync, self.options.fdatasync][index];
+            if every != 0 && self.writes_since_sync[index] >= every && self.in_flight() == 0 {
+                self.writes_since_sync[index] = 0;
+                self.sync(kind);
+            }
+        }
+    }
+
+    fn sync(&mut self, kind: SyncKind) {
+        for file in 0..self.workload.files() {
+            let begin = exact_ns();
+            if let Err(errno) = self.engine.sync(file, kind) {
+                return self.fail(errno, format!("sync of file {file}"));
+            }
+            self.tally.sync.record(exact_ns() - begin);
+        }
+    }
+
+    /// Nothing is in flight and nothing may be issued yet: sleep a little, so that a stop is seen.
+    fn rest(&mut self) {
+        const LONGEST: Duration = Duration::from_millis(20);
+        let now = exact_ns();
+        if let (Some(pace), Some(step)) = (&self.pace, &self.held) {
+            std::thread::sleep(Duration::from_nanos(pace.wait_ns(step, now)).min(LONGEST));
+        }
+        self.now_ns = exact_ns();
+    }
+
+    /// Reaps everything, so that no buffer is in use when the engine goes.
+    fn drain(&mut self) {
+        self.batch.clear();
+        while self.in_flight() > 0 {
+            let failed_before = self.failure.is_some();
+            if let Err(errno) = self.reap() {
+                if !failed_before {
+                    self.fail(errno, "reap".into());
+                }
+                return;
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, errno: Errno, what: String) {
+        // The first says why; the others follow from it.
+        self.failure.get_or_insert(Failure { errno, what });
+    }
+}

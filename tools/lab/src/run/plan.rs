@@ -1,0 +1,275 @@
+//! From jobs to threads with targets and regions: everything that can be known to be wrong is
+//! found here, before the first byte is written.
+
+use crate::Error;
+use crate::engine::Facts;
+use crate::job::{Extent, Job, Options};
+use crate::target::{Access, Content, Found, Made, Target, inspect};
+use crate::workload::{Amount, Region};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// Whether the run may write over what it did not make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overwrite {
+    /// It may not.
+    #[default]
+    Refuse,
+    /// The user said so.
+    Allow,
+}
+
+/// One thread of one job.
+#[derive(Debug)]
+pub struct ThreadPlan {
+    /// Which job of the set.
+    pub job: usize,
+    /// Which of the job's threads.
+    pub index: u32,
+    /// Threads of one batch run side by side, and batches one after the other.
+    pub batch: u32,
+    /// Whose figures are summed up together.
+    pub group: u32,
+    /// Its files.
+    pub targets: Vec<Target>,
+    /// The part of each file.
+    pub regions: Vec<Region>,
+    /// How much of it.
+    pub amount: Amount,
+}
+
+impl ThreadPlan {
+    /// How the files are opened.
+    pub fn access(options: &Options, facts: Facts) -> Access {
+        let direct = options.direct || !facts.buffered;
+        Access { writes: options.pattern.writes(), direct, sync: options.sync }
+    }
+}
+
+/// All threads, and the files to be made for them.
+#[derive(Debug)]
+pub struct Plan {
+    /// In the order of jobs.
+    pub threads: Vec<ThreadPlan>,
+    missing: BTreeMap<PathBuf, ToMake>,
+}
+
+/// A file that is not there yet.
+#[derive(Debug, Default)]
+struct ToMake {
+    size: u64,
+    read: bool,
+    zeros: bool,
+    allocate: bool,
+}
+
+impl Plan {
+    /// Looks at all targets and refuses what cannot or may not be run.
+    pub fn new(jobs: &[Job], facts: Facts, overwrite: Overwrite) -> Result<Self, Error> {
+        let mut planner =
+            Planner { facts, overwrite, found: BTreeMap::new(), missing: BTreeMap::new() };
+        let mut threads = Vec::new();
+        let (mut batch, mut group, mut in_group) = (0, 0, 0);
+        for (index, job) in jobs.iter().enumerate() {
+            let options = &job.options;
+            if options.stonewall && index > 0 {
+                batch += 1;
+            }
+            if (options.stonewall || options.new_group) && in_group > 0 {
+                group += 1;
+                in_group = 0;
+            }
+            for thread in 0..options.jobs {
+                in_group += 1;
+                let targets = Target::of_job(&job.name, options, thread);
+                let regions = planner.regions(job, &targets)?;
+                let amount = amount(options, &regions);
+                threads.push(ThreadPlan {
+                    job: index,
+                    index: thread,
+                    batch,
+                    group,
+                    targets,
+                    regions,
+                    amount,
+                });
+            }
+        }
+        Ok(Self { threads, missing: planner.missing })
+    }
+
+    /// Makes the missing files. On an error none of them is left.
+    pub fn lay_out(&self, stop: &AtomicBool, watch: &dyn Fn(&str)) -> Result<Made, Error> {
+        let mut made = Made::default();
+        for (path, file) in &self.missing {
+            let content = match file {
+                ToMake { read: true, zeros: true, .. } => Content::Zeros,
+                ToMake { read: true, .. } => Content::Random,
+                ToMake { allocate: true, .. } => Content::Allocated,
+                ToMake { .. } => Content::Hole,
+            };
+            watch(&format!("Laying out {} ({} MiB)", path.display(), file.size.div_ceil(1 << 20)));
+            if let Err(error) = made.make(path, file.size, content, stop) {
+                made.remove();
+                return Err(error);
+            }
+        }
+        Ok(made)
+    }
+}
+
+struct Planner {
+    facts: Facts,
+    overwrite: Overwrite,
+    /// By target and whether it is to be written.
+    found: BTreeMap<(Target, bool), Found>,
+    missing: BTreeMap<PathBuf, ToMake>,
+}
+
+impl Planner {
+    fn regions(&mut self, job: &Job, targets: &[Target]) -> Result<Vec<Region>, Error> {
+        let share = |extent: Extent| match extent {
+            Extent::Bytes(bytes) => Extent::Bytes(bytes / targets.len() as u64),
+            percent => percent,
+        };
+        let size = job.options.size.map(share);
+        targets.iter().map(|target| self.region(job, target, size)).collect()
+    }
+
+    fn region(
+        &mut self,
+        job: &Job,
+        target: &Target,
+        size: Option<Extent>,
+    ) -> Result<Region, Error> {
+        let options = &job.options;
+        let refuse = |text: String| Error::input(format!("job `{}`: {target}: {text}", job.name));
+        let found = self.look(target, options.pattern.writes())?;
+        if matches!(target, Target::Virtual(_)) && !self.facts.virtual_targets {
+            return Err(refuse(
+                "only engine uringfs knows such targets; use --engine uringfs".into(),
+            ));
+        }
+        let whole = match (&found, target) {
+            (Found::Nothing, Target::Path(path)) => {
+                let made_already = self.missing.contains_key(path);
+                if !made_already && options.filename.is_some() && !options.pattern.writes() {
+                    return Err(refuse(
+                        "does not exist; make it first, or leave out filename= to have a file laid out".into(),
+                    ));
+                }
+                self.missing.get(path).map_or(0, |file| file.size)
+            }
+            _ => found.size(),
+        };
+        let region = region_of(options, size, whole, found == Found::Nothing).map_err(&refuse)?;
+        self.check_alignment(options, region, &found).map_err(&refuse)?;
+        match (&found, target) {
+            (Found::Nothing, Target::Path(path)) => {
+                let file = self.missing.entry(path.clone()).or_default();
+                file.size =
+                    file.size.max(region.begin + region.length).max(options.file_size.unwrap_or(0));
+                file.read |= options.pattern.reads();
+                file.zeros |= options.zero_buffers;
+                file.allocate |= options.fallocate;
+            }
+            _ if region.begin + region.length > whole => {
+                let wanted = region.begin + region.length;
+                return Err(refuse(format!(
+                    "is {whole} bytes long, but the job needs {wanted}; lower size="
+                )));
+            }
+            _ if options.pattern.writes() => self.check_overwrite(&found).map_err(&refuse)?,
+            _ => {}
+        }
+        Ok(region)
+    }
+
+    fn look(&mut self, target: &Target, writes: bool) -> Result<Found, Error> {
+        let key = (target.clone(), writes);
+        if let Some(found) = self.found.get(&key) {
+            return Ok(found.clone());
+        }
+        let found = inspect(target, writes)?;
+        self.found.insert(key, found.clone());
+        Ok(found)
+    }
+
+    fn check_overwrite(&self, found: &Found) -> Result<(), String> {
+        if self.overwrite == Overwrite::Allow {
+            return Ok(());
+        }
+        match found {
+            Found::Device { holds: Some(holder), .. } => {
+                Err(format!("holds {holder}; --overwrite destroys it"))
+            }
+            Found::File { .. } => {
+                Err("exists and the job writes to it; --overwrite allows that".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_alignment(
+        &self,
+        options: &Options,
+        region: Region,
+        found: &Found,
+    ) -> Result<(), String> {
+        let unit = found.alignment();
+        if !ThreadPlan::access(options, self.facts).direct || self.facts.any_alignment {
+            return Ok(());
+        }
+        let odd =
+            options.block.iter().flat_map(|range| [range.min, range.max]).chain([region.begin]);
+        match odd.into_iter().find(|value| value % unit != 0) {
+            Some(value) => Err(format!(
+                "direct I/O there is in multiples of {unit} bytes, and {value} is none; change bs= or offset="
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The part of a file of `whole` bytes that the job works on.
+fn region_of(
+    options: &Options,
+    size: Option<Extent>,
+    whole: u64,
+    missing: bool,
+) -> Result<Region, String> {
+    // A percentage needs something to be a percentage of.
+    let percent = |extent: &Extent| matches!(extent, Extent::Percent(_));
+    let unknown = missing && whole == 0;
+    if unknown && (percent(&options.offset) || size.as_ref().is_some_and(percent)) {
+        return Err("does not exist, so that a percentage of it means nothing; give bytes".into());
+    }
+    let begin = options.offset.of(whole);
+    let rest = whole.saturating_sub(begin);
+    let length = match (size, options.file_size) {
+        (Some(size), Some(file)) => size.of(whole).min(file.saturating_sub(begin)),
+        (Some(Extent::Bytes(bytes)), None) => bytes,
+        (Some(percent), None) => percent.of(whole).min(rest),
+        (None, Some(file)) => file.saturating_sub(begin),
+        (None, None) if unknown => return Err("does not exist; give size= to have it made".into()),
+        (None, None) => rest,
+    };
+    let block = options.largest_block();
+    if length < block {
+        return Err(format!("{length} bytes from {begin} on are less than one block of {block}"));
+    }
+    match begin.checked_add(length) {
+        Some(end) if end <= i64::MAX as u64 => Ok(Region { begin, length }),
+        _ => Err("offset and size reach beyond what a file can hold".into()),
+    }
+}
+
+fn amount(options: &Options, regions: &[Region]) -> Amount {
+    if options.time_based {
+        return Amount::Endless;
+    }
+    let whole = regions.iter().map(|region| region.length).sum();
+    let once = options.io_size.map_or(whole, |size| size.of(whole));
+    Amount::Bytes(once.saturating_mul(options.loops).min(u64::MAX - 1))
+}

@@ -1,0 +1,177 @@
+//! The threads of one batch: each opens its engine, waits until all have, then runs. An engine
+//! that cannot be opened stops the batch before its first I/O.
+
+use super::drive::drive;
+use super::{ThreadPlan, ThreadResult};
+use crate::Error;
+use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
+use crate::job::{Job, Options};
+use crate::random::Random;
+use crate::workload::Workload;
+use parking_lot::{Condvar, Mutex};
+use rustix::thread::CpuSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Threads that run side by side.
+pub struct Batch<'a> {
+    /// The jobs of the run.
+    pub jobs: &'a [Job],
+    /// The engine's switches.
+    pub config: &'a EngineConfig,
+    /// Ends the run.
+    pub stop: &'a AtomicBool,
+    /// Their plans.
+    pub threads: &'a [&'a ThreadPlan],
+    /// When they were let go.
+    pub began: Instant,
+}
+
+impl WithEngine for Batch<'_> {
+    type Output = Result<Vec<ThreadResult>, Error>;
+
+    fn call<E: Engine>(self) -> Self::Output {
+        let gate = Gate::new(self.threads.len());
+        std::thread::scope(|scope| {
+            let mut handles = Vec::new();
+            for plan in self.threads {
+                let (batch, gate) = (&self, &gate);
+                let thread =
+                    std::thread::Builder::new().name(format!("job-{}-{}", plan.job, plan.index));
+                let work = move || batch.thread::<E>(plan, gate);
+                match thread.spawn_scoped(scope, work) {
+                    Ok(handle) => handles.push(handle),
+                    Err(error) => {
+                        // The threads that wait must not wait for one that never comes.
+                        gate.give_up();
+                        return Err(Error::run("cannot start a thread").because(error));
+                    }
+                }
+            }
+            let mut results = Vec::new();
+            let mut error = None;
+            for handle in handles {
+                match handle.join() {
+                    Ok(Ok(result)) => results.extend(result),
+                    Ok(Err(problem)) => error = error.or(Some(problem)),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            error.map_or(Ok(results), Err)
+        })
+    }
+}
+
+/// Where threads wait until all are ready, or one is known not to become so.
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+struct GateState {
+    awaited: usize,
+    failed: bool,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Self {
+        let state = Mutex::new(GateState { awaited: threads, failed: false });
+        Self { state, changed: Condvar::new() }
+    }
+
+    /// Waits for the others; true if all are ready.
+    fn pass(&self, ready: bool) -> bool {
+        let mut state = self.state.lock();
+        state.awaited -= 1;
+        state.failed |= !ready;
+        self.changed.notify_all();
+        while state.awaited > 0 && !state.failed {
+            self.changed.wait(&mut state);
+        }
+        !state.failed
+    }
+
+    fn give_up(&self) {
+        self.state.lock().failed = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Batch<'_> {
+    fn thread<E: Engine>(
+        &self,
+        plan: &ThreadPlan,
+        gate: &Gate,
+    ) -> Result<Option<ThreadResult>, Error> {
+        let job = &self.jobs[plan.job];
+        let opened = self.open::<E>(plan, job);
+        let go = gate.pass(opened.is_ok());
+        let mut engine = opened?;
+        if !go {
+            return Ok(None);
+        }
+        let options = &job.options;
+        let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
+        self.delay(options.start_delay);
+        let drove = drive(&mut engine, &mut workload, options, self.stop);
+        let elapsed_ns = self.began.elapsed().as_nanos() as u64;
+        Ok(Some(ThreadResult { job: plan.job, group: plan.group, elapsed_ns, drove }))
+    }
+
+    fn open<E: Engine>(&self, plan: &ThreadPlan, job: &Job) -> Result<E, Error> {
+        let options = &job.options;
+        place(options, plan.index)?;
+        let settings: Vec<_> =
+            options.settings.iter().chain(&self.config.settings).cloned().collect();
+        let depth = if E::FACTS.synchronous { 1 } else { options.depth };
+        let mut engine = E::open(&Setup {
+            targets: &plan.targets,
+            access: ThreadPlan::access(options, E::FACTS),
+            depth,
+            block: options.largest_block() as usize,
+            options,
+            settings: &settings,
+        })?;
+        if options.pattern.writes() && !options.zero_buffers {
+            let mut random = Random::new(seed(options, plan));
+            (0..depth).for_each(|slot| random.fill(engine.buffer(slot)));
+        }
+        Ok(engine)
+    }
+
+    /// Waits, but not longer than the user does.
+    fn delay(&self, delay: Duration) {
+        const STEP: Duration = Duration::from_millis(20);
+        let until = Instant::now() + delay;
+        while let Some(left) = until.checked_duration_since(Instant::now())
+            && !left.is_zero()
+            && !self.stop.load(Ordering::Relaxed)
+        {
+            std::thread::sleep(left.min(STEP));
+        }
+    }
+}
+
+/// The seed of a thread: the same in every run unless `randrepeat=0`, and each thread its own.
+fn seed(options: &Options, plan: &ThreadPlan) -> u64 {
+    // fio's, when none is given.
+    const DEFAULT: u64 = 0x89;
+    let base = match (options.seed, options.repeatable) {
+        (Some(seed), _) => seed,
+        (None, true) => DEFAULT,
+        (None, false) => super::clock::exact_ns(),
+    };
+    base.wrapping_add(u64::from(plan.index) << 32).wrapping_add(plan.job as u64)
+}
+
+/// Binds the thread to the job's processors.
+fn place(options: &Options, thread: u32) -> Result<(), Error> {
+    if options.processors.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    options.processors.iter().for_each(|&processor| set.set(processor));
+    rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
+        Error::input(format!("cpus_allowed: thread {thread} cannot run there")).because(errno)
+    })
+}

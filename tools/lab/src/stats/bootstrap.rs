@@ -1,0 +1,81 @@
+//! How sure a median is: the interval that holds 95 % of the medians of samples drawn, with
+//! replacement, from what was measured (Efron's percentile bootstrap), from a fixed seed.
+
+use crate::random::Random;
+
+/// A median and the interval around it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The median measured.
+    pub median: f64,
+    /// 2.5 % of drawn medians are below.
+    pub low: f64,
+    /// 2.5 % of drawn medians are above.
+    pub high: f64,
+}
+
+/// The median; NaN of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    middle(&sorted)
+}
+
+fn middle(sorted: &[f64]) -> f64 {
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// The median with its 95 % interval.
+pub fn median_interval(values: &[f64], seed: u64) -> Interval {
+    const DRAWS: usize = 2000;
+    if values.is_empty() {
+        return Interval { median: f64::NAN, low: f64::NAN, high: f64::NAN };
+    }
+    let mut random = Random::new(seed);
+    let mut sample = vec![0.0; values.len()];
+    let mut medians: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            sample.fill_with(|| values[random.below(values.len() as u64) as usize]);
+            sample.sort_by(f64::total_cmp);
+            middle(&sample)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    let at = |share: f64| medians[(share * (DRAWS - 1) as f64).round() as usize];
+    Interval { median: median(values), low: at(0.025), high: at(0.975) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_even_and_none() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_median_about_as_often_as_it_says() {
+        let mut random = Random::new(11);
+        let mut covered = 0;
+        for seed in 0..300 {
+            let sample: Vec<f64> = (0..15).map(|_| random.below(1_000_000) as f64 / 1e6).collect();
+            let Interval { median, low, high } = median_interval(&sample, seed);
+            assert!(low <= median && median <= high);
+            covered += u32::from((low..=high).contains(&0.5));
+        }
+        assert!((270..=300).contains(&covered), "{covered} of 300");
+    }
+
+    #[test]
+    fn one_seed_gives_one_interval() {
+        let values = [1.1, 1.2, 0.9, 1.0, 1.3, 1.1, 1.05];
+        assert_eq!(median_interval(&values, 5), median_interval(&values, 5));
+    }
+}

@@ -1,0 +1,172 @@
+//! Times of I/Os in nanoseconds: smallest, largest, mean, deviation, and a histogram.
+
+use hdrhistogram::Histogram;
+
+/// Times above an hour are counted as an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Smallest, largest, mean and deviation of some numbers, in one pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spread {
+    count: u64,
+    min: u64,
+    max: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Spread {
+    /// Takes one number in.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        if self.count == 0 || value < self.min {
+            self.min = value;
+        }
+        if value > self.max {
+            self.max = value;
+        }
+        self.count += 1;
+        let value = value as f64;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    /// Takes in what another has.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
+    /// How many numbers.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The smallest, 0 of none.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// The largest, 0 of none.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The sum.
+    pub fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// The mean, 0 of none.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+    }
+
+    /// The sample's standard deviation, 0 of fewer than two.
+    pub fn deviation(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        let n = self.count as f64;
+        ((self.squares - self.sum * self.sum / n) / (n - 1.0)).max(0.0).sqrt()
+    }
+}
+
+/// Times with their percentiles. Two significant digits keep what a run touches of the histogram
+/// within the first-level cache; fio's own buckets are coarser.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    spread: Spread,
+    histogram: Histogram<u64>,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 2);
+        Self { spread: Spread::default(), histogram: histogram.expect("bounds that are constant") }
+    }
+}
+
+impl Latency {
+    /// Takes one time in.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.spread.record(ns);
+        self.histogram.saturating_record(ns);
+    }
+
+    /// Takes in what another has.
+    pub fn merge(&mut self, other: &Self) {
+        self.spread.merge(&other.spread);
+        self.histogram.add(&other.histogram).expect("histograms of the same bounds");
+    }
+
+    /// Its simple figures.
+    pub fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
+    /// The time that `percent` of the I/Os did not exceed.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        if self.spread.count == 0 {
+            return 0;
+        }
+        self.histogram.value_at_percentile(percent).clamp(self.spread.min, self.spread.max)
+    }
+
+    /// Each time that occurs, with its number.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_a_known_sequence() {
+        let mut latency = Latency::default();
+        (1..=1000).for_each(|ns| latency.record(ns));
+        let spread = latency.spread();
+        assert_eq!((spread.count(), spread.min(), spread.max()), (1000, 1, 1000));
+        assert_eq!(spread.mean(), 500.5);
+        assert!((spread.deviation() - 288.819).abs() < 0.001);
+        for (percent, expected) in [(50.0, 500.0), (99.0, 990.0), (99.9, 999.0)] {
+            let value = latency.percentile(percent) as f64;
+            assert!((value / expected - 1.0).abs() < 0.01, "{percent}: {value}");
+        }
+    }
+
+    #[test]
+    fn merging_is_the_same_as_recording_all_in_one() {
+        let (mut one, mut two, mut all) =
+            (Latency::default(), Latency::default(), Latency::default());
+        for ns in 0..100u64 {
+            if ns % 3 == 0 {
+                one.record(ns * 7)
+            } else {
+                two.record(ns * 7)
+            }
+            all.record(ns * 7);
+        }
+        one.merge(&two);
+        one.merge(&Latency::default());
+        assert_eq!(one.spread().min(), all.spread().min());
+        assert_eq!(one.spread().mean(), all.spread().mean());
+        assert_eq!(one.percentile(75.0), all.percentile(75.0));
+    }
+
+    #[test]
+    fn nothing_recorded_is_all_zeros() {
+        let latency = Latency::default();
+        assert_eq!((latency.spread().min(), latency.percentile(99.0)), (0, 0));
+        assert_eq!((latency.spread().mean(), latency.spread().deviation()), (0.0, 0.0));
+    }
+}

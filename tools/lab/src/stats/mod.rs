@@ -1,0 +1,7 @@
+//! Figures out of many numbers: latencies of I/Os, and verdicts out of pairs of runs.
+
+mod bootstrap;
+mod latency;
+
+pub use bootstrap::{Interval, median, median_interval};
+pub use latency::{Latency, Spread};

@@ -1,0 +1,192 @@
+//! A look at a target before a run: what it is, how long, and whether reading or writing it could
+//! hurt anyone. Opens and reads; writes nothing.
+
+use super::{Access, Target, signature};
+use crate::Error;
+use crate::job::{SyncWrites, parse_size};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::path::Path;
+
+/// What a target turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing there, in a folder that is.
+    Nothing,
+    /// An ordinary file.
+    File {
+        /// Bytes.
+        size: u64,
+        /// What O_DIRECT wants offsets and lengths to be multiples of.
+        alignment: u64,
+    },
+    /// A block device that nobody uses.
+    Device {
+        /// Bytes.
+        size: u64,
+        /// Its logical block size.
+        alignment: u64,
+        /// What lies on it.
+        holds: Option<&'static str>,
+    },
+    /// The engine's own.
+    Virtual {
+        /// Bytes.
+        size: u64,
+    },
+}
+
+impl Found {
+    /// Its size; nothing has none.
+    pub fn size(&self) -> u64 {
+        match *self {
+            Self::Nothing => 0,
+            Self::File { size, .. } | Self::Device { size, .. } | Self::Virtual { size } => size,
+        }
+    }
+
+    /// What direct I/O must be aligned to.
+    pub fn alignment(&self) -> u64 {
+        match *self {
+            Self::File { alignment, .. } | Self::Device { alignment, .. } => alignment,
+            Self::Nothing | Self::Virtual { .. } => 1,
+        }
+    }
+}
+
+/// Looks at a target; whatever makes it unusable for anything is an error.
+pub fn inspect(target: &Target, writes: bool) -> Result<Found, Error> {
+    let path = match target {
+        Target::Virtual(name) => return virtual_size(name).map(|size| Found::Virtual { size }),
+        Target::Path(path) => path,
+    };
+    let bad = |text: &str| Error::input(format!("{target}: {text}"));
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+    let status = match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), wanted) {
+        Ok(status) => status,
+        Err(rustix::io::Errno::NOENT) => return nothing(target, path),
+        Err(errno) => return Err(Error::input(target.to_string()).because(errno)),
+    };
+    let kind = FileType::from_raw_mode(status.stx_mode.into());
+    match kind {
+        FileType::RegularFile | FileType::BlockDevice => {}
+        FileType::Directory => {
+            return Err(bad("is a directory; name a file or a block device (or use directory=)"));
+        }
+        _ => return Err(bad("is neither a file nor a block device")),
+    }
+    if kind == FileType::BlockDevice
+        && let Some(user) = device_user(status.stx_rdev_major, status.stx_rdev_minor)
+    {
+        return Err(bad(&format!("{user}; unmount it, or use a file on it")));
+    }
+    let access = Access { writes, direct: false, sync: SyncWrites::No };
+    let mut file = target.open(access)?;
+    if kind == FileType::BlockDevice {
+        let alignment = rustix::fs::ioctl_blksszget(&file).map_or(512, u64::from);
+        let unreadable = |error| Error::input(target.to_string()).because(error);
+        let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        let holds = signature::probe(&file).map_err(unreadable)?;
+        return Ok(Found::Device { size, alignment, holds });
+    }
+    Ok(Found::File { size: status.stx_size, alignment: direct_alignment(&status) })
+}
+
+/// A missing file can be made if its folder is there.
+fn nothing(target: &Target, path: &Path) -> Result<Found, Error> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    match folder.metadata() {
+        Ok(found) if found.is_dir() => Ok(Found::Nothing),
+        Ok(_) => Err(Error::input(format!("{target}: {} is not a directory", folder.display()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::input(format!(
+            "{target}: the directory {} does not exist",
+            folder.display()
+        ))),
+        Err(error) => Err(Error::input(target.to_string()).because(error)),
+    }
+}
+
+/// The file system's word where it has one (Linux 6.1 on), else a sector.
+fn direct_alignment(status: &Statx) -> u64 {
+    let told = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN);
+    match status.stx_dio_offset_align {
+        align if told && align != 0 => align.into(),
+        _ => 512,
+    }
+}
+
+/// The SIZE of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`; the engine reads the rest.
+fn virtual_size(name: &str) -> Result<u64, Error> {
+    let (_, rest) = name.split_once(':').unwrap_or((name, ""));
+    let size = rest.split(',').next().unwrap_or("");
+    let size = size.strip_prefix("size=").unwrap_or(size);
+    match parse_size(size) {
+        Ok(size) if size > 0 => Ok(size),
+        _ => Err(Error::input(format!("{name}: expected a size, as in null:1g"))),
+    }
+}
+
+/// Who uses a block device, or one of its partitions, in words.
+fn device_user(major: u32, minor: u32) -> Option<String> {
+    let mut devices = vec![(format!("{major}:{minor}"), "is".to_owned())];
+    let node = format!("/sys/dev/block/{major}:{minor}");
+    for entry in std::fs::read_dir(&node).into_iter().flatten().flatten() {
+        if let Ok(number) = std::fs::read_to_string(entry.path().join("dev")) {
+            let partition = entry.file_name().to_string_lossy().into_owned();
+            devices
+                .push((number.trim().to_owned(), format!("has partition {partition}, which is")));
+        }
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for (number, who) in &devices {
+        if let Some(place) = mounted_at(&mounts, number) {
+            return Some(format!("{who} mounted at {place}"));
+        }
+        let holders = std::fs::read_dir(format!("/sys/dev/block/{number}/holders"));
+        if let Some(holder) = holders.into_iter().flatten().flatten().next() {
+            return Some(format!("{who} in use by {}", holder.file_name().to_string_lossy()));
+        }
+    }
+    None
+}
+
+fn mounted_at<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.nth(2)? == number).then(|| fields.nth(1)).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_device_number() {
+        let mounts = "24 1 254:1 / / rw - ext4 /dev/vda1 rw\n30 24 0:5 / /dev rw - devtmpfs d rw\n";
+        assert_eq!(mounted_at(mounts, "254:1"), Some("/"));
+        assert_eq!(mounted_at(mounts, "0:5"), Some("/dev"));
+        assert_eq!(mounted_at(mounts, "254:0"), None);
+    }
+
+    #[test]
+    fn virtual_targets_say_their_size() {
+        let size = |name: &str| inspect(&Target::parse(name), false).map(|found| found.size());
+        assert_eq!(size("null:1g").unwrap(), 1 << 30);
+        assert_eq!(size("sim:size=4m,seed=3").unwrap(), 4 << 20);
+        assert!(size("memory:").is_err() && size("null:0").is_err());
+    }
+
+    #[test]
+    fn directories_and_odd_files_are_refused() {
+        for (path, part) in [("/tmp", "is a directory"), ("/dev/null", "neither a file")] {
+            let error = inspect(&Target::parse(path), false).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let error = inspect(&Target::parse("/no/such/place"), false).unwrap_err().to_string();
+        assert!(error.contains("directory /no/such does not exist"), "{error}");
+    }
+}
