@@ -10,14 +10,15 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::geometry::Geometry;
 use crate::queue::Queue;
+use crate::queue::auto::Choice;
 use crate::request::Request;
 
 /// How many devices may be open at once in a process.
@@ -100,6 +101,7 @@ pub struct Core {
     backend: Box<dyn Backend>,
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
+    choice: OnceLock<Choice>,
 }
 
 impl Device {
@@ -132,6 +134,7 @@ impl Device {
             backend,
             closed: AtomicBool::new(false),
             on_close: Mutex::default(),
+            choice: OnceLock::new(),
         };
         Ok(Device { handle: Arc::new(Handle { core: Arc::new(core) }) })
     }
@@ -188,6 +191,11 @@ impl Core {
     /// Where its bytes live.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
+    }
+
+    /// The queue that was found best for it, once one reactor has tried.
+    pub fn choice(&self) -> &OnceLock<Choice> {
+        &self.choice
     }
 
     /// True once it takes no new requests.

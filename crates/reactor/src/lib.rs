@@ -1,1 +1,35 @@
-//! Placeholder.
+//! One thread: run what is ready, submit in one batch, reap, wake.
+//!
+//! A [`Reactor`] owns its thread's rings and queues. Operations are started on
+//! it by the crate above (`uringfs-file`), end on it, and are asked for either
+//! by token ([`Reactor::reap`]) or by awaiting. Threads meet only in the
+//! mailbox. It also waits for descriptors, so that a server needs no other loop.
+
+mod attach;
+mod completed;
+mod counters;
+mod descriptor;
+mod handle;
+mod in_flight;
+mod io;
+mod letters;
+mod mailbox;
+mod operation;
+mod options;
+mod quiescence;
+mod reactor;
+mod service;
+mod sync;
+mod task;
+mod timer;
+mod watch;
+mod worker;
+
+pub use completed::{Completed, Fate, Refused, Token};
+pub use counters::{Counter, Counters, total};
+pub use handle::{Outcome, OutcomeCell};
+pub use operation::{Asker, CellFuture, Operation};
+pub use options::{CompletionMode, ReactorOptions, Require, on_off};
+pub use quiescence::{Domain, Epoch};
+pub use reactor::{Inner, Reactor, Remote, current, quiescence};
+pub use service::service;

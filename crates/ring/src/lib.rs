@@ -1,1 +1,29 @@
-//! Placeholder.
+//! io_uring made safe: a submission owns its memory and its file until its completion.
+//!
+//! A [`Ring`] keeps a table of what is in flight. [`Ring::push`] moves a
+//! transfer (anything that implements [`Transfer`]) into it, [`Ring::enter`]
+//! hands everything pushed to the kernel and may wait, and [`Ring::reap`]
+//! moves transfers out again with their results. Files are installed into
+//! the ring's own table and stay there while a transfer names them; memory of a
+//! registered pool is registered at its first use.
+//!
+//! Every feature of the kernel is probed by itself and kept or dropped with a
+//! reason: see [`Features`]. [`bare::BareRing`] is the control of every
+//! benchmark: the same kernel interface with nothing around it.
+//!
+//! A ring belongs to the thread that made it.
+
+#![allow(unsafe_code)]
+
+pub mod bare;
+mod features;
+mod register;
+mod ring;
+mod slots;
+mod sys;
+mod wait;
+
+pub use features::{Feature, Features};
+pub use register::Registration;
+pub use ring::{Memory, Reaped, Ring, RingCounters, RingOptions, Step, Transfer};
+pub use wait::{Wait, WaitHandle, Waited};

@@ -4,21 +4,27 @@
 
 #![allow(dead_code)] // each test uses its own part
 
+pub mod loop_device;
+
 use std::path::Path;
 use std::sync::Arc;
 
+use loop_device::{LoopDevice, is_root};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uringfs_buffer::Buffer;
+use uringfs_device::backend::block::Block;
 use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::aio::AioQueue;
+use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Clock, Completion, Core, Device, Errno, Op, Payload, Progress, Queue, Ready, Request, Tag,
-    VirtualClock,
+    Access, Clock, Completion, Core, Device, Errno, Op, Payload, Progress, Queue, Ready, Request,
+    Tag, VirtualClock,
 };
+use uringfs_ring::RingOptions;
 
 /// SplitMix64, so that tests draw the same on every machine.
 pub struct Random(pub u64);
@@ -39,18 +45,25 @@ pub struct Pair {
     pub device: Device,
     pub queue: Box<dyn Queue>,
     pub clock: VirtualClock,
+    /// Behind the device, and dropped after it.
+    disk: Option<LoopDevice>,
 }
 
 type MakeQueue = fn(Arc<Core>, usize) -> Box<dyn Queue>;
 
 /// A back end's name, how one is made, and the queues that serve it.
-type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Device, &'a [(&'a str, MakeQueue)]);
+type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Made, &'a [(&'a str, MakeQueue)]);
+type Made = (Device, Option<LoopDevice>);
 
 /// Queues for devices that the kernel reaches through a descriptor.
 const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
     ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
     ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
     ("aio", |core, depth| Box::new(AioQueue::new(core, depth).unwrap())),
+    ("ring", |core, depth| {
+        let options = RingOptions { transfers: depth as u32, ..RingOptions::default() };
+        Box::new(RingQueue::new(core, &options).unwrap())
+    }),
 ];
 
 /// Queues for devices whose bytes are this process's.
@@ -62,7 +75,8 @@ const CALL_QUEUES: &[(&str, MakeQueue)] = &[
 const OWN_QUEUE: &[(&str, MakeQueue)] =
     &[("own", |core, depth| core.backend().own_queue(depth).unwrap())];
 
-/// Every queue with every back end that moves bytes, each `size` bytes of zeros.
+/// Every queue with every back end that moves bytes, each `size` bytes of zeros;
+/// block devices only for the superuser.
 pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
     let clock = VirtualClock::default();
     let file = || {
@@ -70,14 +84,18 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
         let path = folder.join(format!("{name}"));
         let file = File::create(&path, size, Allocation::Sparse).unwrap();
         std::fs::remove_file(&path).unwrap();
-        Device::new(file).unwrap()
+        (Device::new(file).unwrap(), None)
     };
-    let memory = || Device::new(Memory::new(size).unwrap()).unwrap();
-    let plain = || Device::new(Sim::new(SimOptions::new(size))).unwrap();
+    let block = || {
+        let disk = LoopDevice::new(folder, size, &["--direct-io=on"]);
+        (Device::new(Block::open(&disk.path, Access::ReadWrite).unwrap()).unwrap(), Some(disk))
+    };
+    let memory = || (Device::new(Memory::new(size).unwrap()).unwrap(), None);
+    let plain = || (Device::new(Sim::new(SimOptions::new(size))).unwrap(), None);
     let slow = || {
         let micro = std::time::Duration::from_micros;
         let options = SimOptions::new(size).seed(3).latency(micro(10)..=micro(900)).units(4);
-        Device::new(Sim::new(options.clock(Clock::Virtual(clock.clone())))).unwrap()
+        (Device::new(Sim::new(options.clock(Clock::Virtual(clock.clone())))).unwrap(), None)
     };
     let shaky = || {
         let sim = Sim::new(SimOptions::new(size).seed(4).max_transfer(16 << 10));
@@ -85,9 +103,10 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
         sim.inject(Rule::new(None, When::Every(5), Fault::Error(Errno::INTR)));
         sim.inject(Rule::new(None, When::Every(7), Fault::Error(Errno::AGAIN)));
         sim.inject(Rule::new(None, When::OneIn(9), Fault::Error(Errno::CANCELED)));
-        Device::new(sim).unwrap()
+        (Device::new(sim).unwrap(), None)
     };
-    let back_ends: [BackEnd; 6] = [
+    let back_ends: [BackEnd; 7] = [
+        ("block device", &block, if is_root() { KERNEL_QUEUES } else { &[] }),
         ("file", &file, KERNEL_QUEUES),
         ("memory", &memory, CALL_QUEUES),
         ("sim", &plain, OWN_QUEUE),
@@ -98,12 +117,13 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (back_end, device, queues) in back_ends {
         for (queue, make) in queues {
-            let device = device();
+            let (device, disk) = device();
             pairs.push(Pair {
                 name: format!("{queue} on {back_end}"),
                 queue: make(device.core().clone(), depth),
                 device,
                 clock: clock.clone(),
+                disk,
             });
         }
     }

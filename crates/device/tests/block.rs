@@ -1,0 +1,62 @@
+//! Block devices: what is asked of them when they are opened, and who is refused.
+//! Moving their bytes is tested with all other back ends in `model.rs`.
+
+mod drive;
+
+use std::io::ErrorKind;
+
+use drive::loop_device::{LoopDevice, is_root};
+use uringfs_device::backend::block::Block;
+use uringfs_device::{Access, Backend, Device};
+
+#[test]
+fn the_geometry_is_the_disks() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (blocks, option) in [(512, "--sector-size=512"), (4096, "--sector-size=4096")] {
+        let disk = LoopDevice::new(folder.path(), 8 << 20, &["--direct-io=on", option]);
+        let device = Device::open(&disk.path, Access::ReadWrite).unwrap();
+        let geometry = device.geometry();
+        assert_eq!((geometry.size, geometry.block_size), (8 << 20, blocks));
+        assert!(geometry.physical_block_size >= blocks && geometry.direct);
+        assert!(geometry.max_transfer >= blocks && geometry.max_transfer.is_multiple_of(blocks));
+        assert!(!geometry.read_only);
+        let discard = geometry.discard.expect("loop devices over ext4 and XFS discard");
+        assert!(discard.max_bytes > 0 && discard.granularity >= blocks);
+        assert!(device.description().contains(disk.path.to_str().unwrap()));
+    }
+}
+
+#[test]
+fn a_disk_in_use_is_refused_for_writing_only() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let disk = LoopDevice::new(folder.path(), 1 << 20, &[]);
+    let owner = Block::open(&disk.path, Access::ReadWrite).unwrap();
+    let error = Block::open(&disk.path, Access::ReadWrite).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+    let text = error.to_string();
+    assert!(text.contains(disk.path.to_str().unwrap()) && text.contains("unmount"), "{text}");
+    let reader = Block::open(&disk.path, Access::Read).unwrap();
+    let geometry = reader.geometry();
+    assert!(geometry.read_only && geometry.discard.is_none() && !geometry.write_zeroes);
+    drop(owner);
+    Block::open(&disk.path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_write_protected_disk_is_refused_for_writing_only() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let disk = LoopDevice::new(folder.path(), 1 << 20, &["--read-only"]);
+    let error = Block::open(&disk.path, Access::ReadWrite).err().expect("refused").to_string();
+    assert!(error.contains(disk.path.to_str().unwrap()), "{error}");
+    assert!(error.contains("for reading only") || error.contains("permission"), "{error}");
+    assert!(Block::open(&disk.path, Access::Read).unwrap().geometry().read_only);
+}

@@ -1,0 +1,91 @@
+//! What whoever asked gets back.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::Payload;
+
+/// A name that the caller gives an operation, to know it by when it completes.
+/// Values from 2^63 on are the reactor's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(u64);
+
+impl Token {
+    /// A token.
+    ///
+    /// # Panics
+    /// From 2^63 on.
+    #[inline]
+    pub const fn new(value: u64) -> Token {
+        assert!(value >> 63 == 0, "tokens are below 2^63");
+        Token(value)
+    }
+
+    /// Its value.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// What became of an operation, which matters when it was cancelled or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing of it has reached the device.
+    NotStarted,
+    /// It was carried out in full; `result` is its own.
+    Done,
+    /// Some of it has reached the device, and it is not known which: the range
+    /// may hold old bytes, new bytes, or a mixture of whole blocks of both.
+    Unknown,
+}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub struct Completed {
+    /// The caller's name for it.
+    pub token: Token,
+    /// Bytes moved, or the error. ECANCELED and ETIMEDOUT are answers to a
+    /// cancel and a deadline; `fate` then says what became of it.
+    pub result: Result<u64, Errno>,
+    /// What became of it.
+    pub fate: Fate,
+    /// The memory, back in the caller's hands.
+    pub payload: Payload,
+}
+
+impl Completed {
+    /// The buffer of an operation that had one.
+    ///
+    /// # Panics
+    /// When it had none, or several.
+    #[inline]
+    pub fn into_buffer(self) -> Buffer {
+        match self.payload {
+            Payload::Buffer(buffer) => buffer,
+            other => panic!("the operation had no single buffer: {other:?}"),
+        }
+    }
+}
+
+/// An operation that was refused before anything was done, with its memory.
+#[derive(Debug)]
+pub struct Refused {
+    /// EAGAIN: the queue is full, reap first. ENODEV: the device is gone.
+    pub error: Errno,
+    /// The memory, back in the caller's hands.
+    pub payload: Payload,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.error {
+            Errno::AGAIN => out.write_str("the queue is full: reap completions first"),
+            Errno::NODEV => out.write_str("the device has been removed"),
+            error => write!(out, "refused: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}

@@ -1,0 +1,154 @@
+//! What a reactor counts. Each reactor writes its own line; whoever asks sums them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Something that is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Counter {
+            /// Every counter, in the order they are shown.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+
+            /// Its name in reports: `layer.what.reason`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Counter::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads that went out as one request, without a task.
+    SimpleTaken = "direct.simple.taken",
+    /// Refused: the switch is off.
+    SimpleOff = "direct.simple.refused.switched_off",
+    /// Refused: empty, or longer than a block.
+    SimpleLength = "direct.simple.refused.length",
+    /// Refused: offset, length or memory not aligned for the device.
+    SimpleAlignment = "direct.simple.refused.alignment",
+    /// Refused: not inside the file's size.
+    SimpleSize = "direct.simple.refused.size",
+    /// Refused: not inside one written extent.
+    SimpleExtent = "direct.simple.refused.extent",
+    /// Refused: several pieces of memory.
+    SimplePieces = "direct.simple.refused.pieces",
+    /// Refused: it carries a deadline.
+    SimpleDeadline = "direct.simple.refused.deadline",
+    /// Refused: no free slot in the queue.
+    SimpleFull = "direct.simple.refused.queue_full",
+    /// Operations that went the general way, as a task.
+    General = "direct.general",
+    /// Reads and writes that went through a buffer of our own for alignment.
+    Bounced = "direct.bounced",
+    /// Overwrites under the shared mode: no lock.
+    WriteShared = "direct.write.shared",
+    /// Overwrites that took a range lock because another excluded them.
+    WriteRanged = "direct.write.range_locked",
+    /// Writes that excluded overwriters: part of a block.
+    WriteExclusive = "direct.write.exclusive.unaligned",
+    /// Operations completed by the thread that issued them, while it reaped.
+    CompletedInline = "completion.inline",
+    /// Operations that needed a flush after their write.
+    DeferredFlush = "completion.deferred.flush",
+    /// Steps whose rest was issued again: short, EINTR, EAGAIN.
+    Resumed = "completion.deferred.resumed",
+    /// Completions sent through a worker thread: `completion=worker`.
+    CompletedByWorker = "completion.worker",
+    /// Requests that waited for room in a queue.
+    Backlogged = "reactor.backlogged",
+    /// Operations that came from a thread without a reactor.
+    Remote = "reactor.remote",
+    /// Letters received.
+    Letters = "reactor.letters",
+    /// Times the thread went to sleep.
+    Sleeps = "reactor.sleeps",
+    /// Transfers that named their file by index.
+    FixedFiles = "ring.fixed_files",
+    /// Transfers that named it by descriptor.
+    PlainFiles = "ring.plain_files",
+    /// Transfers whose memory was registered.
+    FixedBuffers = "ring.fixed_buffers",
+    /// Transfers that named memory by address.
+    PlainBuffers = "ring.plain_buffers",
+    /// Calls of `io_uring_enter`.
+    Enters = "ring.enters",
+}
+
+const COUNT: usize = Counter::ALL.len();
+
+/// One reactor's counts. Only its thread writes them, without a locked instruction.
+#[derive(Debug)]
+pub struct Counters {
+    values: CachePadded<[AtomicU64; COUNT]>,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters { values: CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))) }
+    }
+}
+
+impl Counters {
+    /// Adds; only the owning thread calls this.
+    #[inline]
+    pub fn add(&self, counter: Counter, amount: u64) {
+        let value = &self.values[counter as usize];
+        value.store(value.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// Sets what is counted elsewhere; only the owning thread calls this.
+    pub(crate) fn set(&self, counter: Counter, value: u64) {
+        self.values[counter as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.values[counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Every count that is not 0, by name.
+    pub fn list(&self) -> Vec<(&'static str, u64)> {
+        Counter::ALL
+            .iter()
+            .map(|counter| (counter.name(), self.get(*counter)))
+            .filter(|(_, value)| *value > 0)
+            .collect()
+    }
+}
+
+/// The counts of every reactor alive.
+static LIVING: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
+/// The sums of those that are gone.
+static GONE: Mutex<[u64; COUNT]> = Mutex::new([0; COUNT]);
+
+pub(crate) fn enlist(counters: &Arc<Counters>) {
+    LIVING.lock().push(counters.clone());
+}
+
+pub(crate) fn retire(counters: &Arc<Counters>) {
+    let mut living = LIVING.lock();
+    living.retain(|other| !Arc::ptr_eq(other, counters));
+    let mut gone = GONE.lock();
+    for counter in Counter::ALL {
+        gone[*counter as usize] += counters.get(*counter);
+    }
+}
+
+/// The sum over all reactors of this process, gone ones included.
+pub fn total(counter: Counter) -> u64 {
+    let living = LIVING.lock();
+    let gone = GONE.lock()[counter as usize];
+    living.iter().map(|counters| counters.get(counter)).sum::<u64>() + gone
+}

@@ -1,0 +1,109 @@
+//! Waiting for descriptors: readiness, connections, bytes of a socket. The wait
+//! owns its descriptor and its memory; dropping the future cancels it.
+
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_ring::{Wait, Waited};
+
+use crate::in_flight::Answer;
+use crate::reactor::{Due, Inner, Reactor};
+
+impl Reactor {
+    /// Waits this long.
+    pub async fn sleep(&self, time: Duration) {
+        let inner = self.inner();
+        inner.sleep_until(inner.options.clock.now() + time, None).await;
+    }
+
+    /// Waits until `file` is ready for any of `events`, and answers which.
+    ///
+    /// # Errors
+    /// ETIMEDOUT when the deadline comes first; what `poll(2)` says.
+    pub async fn poll(
+        &self,
+        file: &Arc<OwnedFd>,
+        events: PollFlags,
+        deadline: Option<Instant>,
+    ) -> Result<PollFlags, Errno> {
+        let wait = Wait::Poll { file: file.clone(), events };
+        match wait_until(self.inner(), wait, deadline).await.1? {
+            Waited::Ready(events) => Ok(PollFlags::from_bits_truncate(events as u16)),
+            other => unreachable!("a poll answers readiness, not {other:?}"),
+        }
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// ETIMEDOUT when the deadline comes first; what `accept(2)` says.
+    pub async fn accept(
+        &self,
+        listener: &Arc<OwnedFd>,
+        deadline: Option<Instant>,
+    ) -> Result<OwnedFd, Errno> {
+        let wait = Wait::Accept { file: listener.clone() };
+        match wait_until(self.inner(), wait, deadline).await.1? {
+            Waited::Accepted(socket) => Ok(socket),
+            other => unreachable!("an accept answers a connection, not {other:?}"),
+        }
+    }
+
+    /// Receives bytes of a socket into `buffer` and gives it back with their
+    /// number, 0 at the end.
+    pub async fn receive(
+        &self,
+        socket: &Arc<OwnedFd>,
+        buffer: Buffer,
+        deadline: Option<Instant>,
+    ) -> (Buffer, Result<usize, Errno>) {
+        let wait = Wait::Receive { file: socket.clone(), buffer };
+        moved(wait_until(self.inner(), wait, deadline).await)
+    }
+
+    /// Sends bytes of `buffer` and gives it back with the number that went.
+    pub async fn send(
+        &self,
+        socket: &Arc<OwnedFd>,
+        buffer: Buffer,
+        deadline: Option<Instant>,
+    ) -> (Buffer, Result<usize, Errno>) {
+        let wait = Wait::Send { file: socket.clone(), buffer };
+        moved(wait_until(self.inner(), wait, deadline).await)
+    }
+}
+
+fn moved((wait, result): (Wait, Result<Waited, Errno>)) -> (Buffer, Result<usize, Errno>) {
+    let (Wait::Receive { buffer, .. } | Wait::Send { buffer, .. }) = wait else {
+        unreachable!("only these move bytes")
+    };
+    let result = result.map(|waited| match waited {
+        Waited::Moved(bytes) => bytes as usize,
+        other => unreachable!("a transfer answers bytes, not {other:?}"),
+    });
+    (buffer, result)
+}
+
+async fn wait_until(
+    inner: &Rc<Inner>,
+    wait: Wait,
+    deadline: Option<Instant>,
+) -> (Wait, Result<Waited, Errno>) {
+    let mut future = inner.wait_for(wait);
+    let key = deadline.map(|at| inner.timers.borrow_mut().insert(at, Due::Wait(future.cell)));
+    let answer = poll_fn(|context| future.poll_answer(context)).await;
+    inner.forget_wait(future.cell);
+    // A timer that is gone has come due: it was what cancelled the wait.
+    let late = key.is_some_and(|key| inner.timers.borrow_mut().remove(key).is_none());
+    match answer {
+        Answer::Wait(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
+        Answer::Wait(wait, result) => (wait, result),
+        Answer::Request(..) | Answer::Time => unreachable!("a wait's cell answers a wait"),
+    }
+}

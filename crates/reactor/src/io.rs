@@ -1,0 +1,377 @@
+//! A reactor's queues and devices: where a request goes, and what its return
+//! means. Knows nothing of tasks; it says whom to tell.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use uringfs_device::queue::ring::{carries, install};
+use uringfs_device::{Completion, Core, DeviceIndex, Op, Progress, Queue, Ready, Request, Tag};
+use uringfs_ring::{Reaped, Ring};
+
+use crate::attach::Attachment;
+use crate::completed::{Completed, Fate, Token};
+use crate::counters::{Counter, Counters};
+use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
+use crate::options::CompletionMode;
+use crate::quiescence::Tracker;
+
+/// Marks a tag as the reactor's own: the rest is a cell's index.
+const OWN_TAG: u64 = 1 << 63;
+/// The tag of the ring's watch on the mailbox.
+pub(crate) const MAIL_TAG: u64 = u64::MAX;
+
+pub(crate) fn tag_of_cell(cell: CellIndex) -> Tag {
+    Tag(OWN_TAG | cell as u64)
+}
+
+/// How a request reaches its device.
+pub(crate) enum Route {
+    /// Over the reactor's ring.
+    Ring,
+    /// Reads and writes over the ring that polls, the rest over the other.
+    Polled,
+    /// Over a queue of the device's own.
+    Own(Box<dyn Queue>),
+}
+
+/// Queues, devices, and what is in flight.
+pub(crate) struct Io {
+    pub(crate) ring: Option<Ring<Request>>,
+    pub(crate) polled: Option<Ring<Request>>,
+    pub(crate) attachments: Vec<Option<Attachment>>,
+    /// Devices with queues of their own, by place.
+    pub(crate) own: Vec<usize>,
+    pub(crate) state: State,
+}
+
+/// What is in flight and what has come back.
+pub(crate) struct State {
+    pub(crate) cells: Cells,
+    /// Token operations that have ended and not been reaped.
+    pub(crate) completed: Vec<Completed>,
+    /// Requests that wait for room in their queue.
+    pub(crate) backlog: VecDeque<Request>,
+    pub(crate) tracker: Tracker,
+    /// Whom to tell of answered cells.
+    pub(crate) told: Vec<Waiter>,
+    /// Completions on their way to the worker.
+    pub(crate) for_worker: Vec<Completion>,
+    /// Completions that the worker has and has not given back.
+    pub(crate) at_worker: usize,
+    pub(crate) mode: CompletionMode,
+    pub(crate) mail_arrived: bool,
+    pub(crate) completed_inline: u64,
+    pub(crate) resumed: u64,
+}
+
+impl Io {
+    /// Hands a request to its device's queue; gives it back when that is full,
+    /// or when the device is not attached.
+    #[inline]
+    pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
+        match self.attachments.get(request.device.get()) {
+            Some(Some(attachment)) if !attachment.closing => self.push_on(request),
+            _ => Err(request),
+        }
+    }
+
+    /// The same for what the device had taken before it closed.
+    #[inline]
+    fn push_on(&mut self, request: Request) -> Result<(), Request> {
+        let Some(Some(attachment)) = self.attachments.get_mut(request.device.get()) else {
+            return Err(request);
+        };
+        if let (Route::Ring, true, Some(ring)) =
+            (&attachment.route, carries(request.op), &mut self.ring)
+        {
+            return ring.push(request);
+        }
+        self.push_elsewhere(request)
+    }
+
+    #[inline(never)]
+    fn push_elsewhere(&mut self, request: Request) -> Result<(), Request> {
+        let attachment =
+            self.attachments[request.device.get()].as_mut().expect("the caller has looked");
+        match &mut attachment.route {
+            Route::Own(queue) => queue.push(request),
+            Route::Polled if matches!(request.op, Op::Read | Op::Write) => match &mut self.polled {
+                Some(polled) => polled.push(request),
+                None => Err(request),
+            },
+            Route::Ring | Route::Polled if carries(request.op) => match &mut self.ring {
+                Some(ring) => ring.push(request),
+                None => Err(request),
+            },
+            // No ring carries it without blocking, so threads do.
+            Route::Ring | Route::Polled => match attachment.side() {
+                Ok(queue) => {
+                    let place = request.device.get();
+                    if !self.own.contains(&place) {
+                        self.own.push(place);
+                    }
+                    queue.push(request)
+                }
+                Err(error) => {
+                    self.state.arrived(request, Err(error), 1);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Hands over what waited for room, oldest first, as far as there is room.
+    pub(crate) fn push_backlog(&mut self) {
+        for _ in 0..self.state.backlog.len() {
+            let Some(request) = self.state.backlog.pop_front() else { break };
+            if let Err(request) = self.push_on(request) {
+                if self.attachments.get(request.device.get()).is_some_and(Option::is_some) {
+                    self.state.backlog.push_front(request);
+                    break;
+                }
+                self.state.arrived(request, Err(Errno::NODEV), 1);
+            }
+        }
+    }
+
+    /// Takes everything that has come back, without a system call of the ring's.
+    #[inline]
+    pub(crate) fn collect(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            while let Some(reaped) = ring.reap() {
+                match reaped {
+                    Reaped::Transfer(request, result) => {
+                        if self.state.is_plain(&request, result) {
+                            self.state.complete(request, result);
+                        } else {
+                            let block = block_size(&self.attachments, request.device);
+                            self.state.arrived(request, result, block);
+                        }
+                    }
+                    Reaped::Wait { tag: MAIL_TAG, .. } => self.state.mail_arrived = true,
+                    Reaped::Wait { wait, tag, result } => {
+                        self.state.answer(tag as CellIndex, Answer::Wait(wait, result));
+                    }
+                    Reaped::Message => {}
+                }
+            }
+        }
+        if let Some(polled) = &mut self.polled {
+            while let Some(reaped) = polled.reap() {
+                if let Reaped::Transfer(request, result) = reaped {
+                    let attachment = self.attachments[request.device.get()].as_mut();
+                    let attachment = attachment.expect("attached while requests are in flight");
+                    if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
+                        attachment.stop_polling();
+                        self.state.backlog.push_back(request);
+                    } else {
+                        let block = attachment.block_size();
+                        self.state.arrived(request, result, block);
+                    }
+                }
+            }
+        }
+        if !self.own.is_empty() {
+            self.collect_own();
+        }
+    }
+
+    fn collect_own(&mut self) {
+        for place in &self.own {
+            let attachment = self.attachments[*place].as_mut().expect("listed while attached");
+            let block = attachment.block_size();
+            for queue in attachment.own_queues() {
+                while let Some(Completion { request, result }) = queue.reap() {
+                    if self.state.is_plain(&request, result) {
+                        self.state.complete(request, result);
+                    } else {
+                        self.state.arrived(request, result, block);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the worker gives back.
+    pub(crate) fn collect_from_worker(&mut self, completions: Vec<Completion>) {
+        self.state.at_worker -= completions.len();
+        for Completion { request, result } in completions {
+            let block = block_size(&self.attachments, request.device);
+            self.state.finish(request, result, block);
+        }
+    }
+
+    /// Starts everything pushed to queues of devices' own.
+    pub(crate) fn submit_own(&mut self) -> Result<(), Errno> {
+        for place in &self.own {
+            let attachment = self.attachments[*place].as_mut().expect("listed while attached");
+            for queue in attachment.own_queues() {
+                queue.submit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the queues of devices' own are waiting for.
+    pub(crate) fn own_ready(&self) -> impl Iterator<Item = Ready<'_>> {
+        self.own
+            .iter()
+            .filter_map(|place| self.attachments[*place].as_ref())
+            .flat_map(|attachment| attachment.own_queues_ref().map(|queue| queue.ready()))
+    }
+
+    /// Asks for requests carrying `tag` to end soon.
+    pub(crate) fn cancel(&mut self, tag: Tag) {
+        let mark = |request: &mut Request| {
+            let matches = request.tag == tag;
+            request.cancelled |= matches;
+            matches
+        };
+        for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
+            ring.cancel(mark);
+        }
+        for place in &self.own {
+            let attachment = self.attachments[*place].as_mut().expect("listed while attached");
+            for queue in attachment.own_queues() {
+                queue.cancel(tag);
+            }
+        }
+        let (waiting, rest): (VecDeque<_>, VecDeque<_>) =
+            self.state.backlog.drain(..).partition(|request| request.tag == tag);
+        self.state.backlog = rest;
+        for mut request in waiting {
+            request.cancelled = true;
+            self.state.not_started(request);
+        }
+    }
+
+    /// Requests in flight anywhere, the worker included.
+    pub(crate) fn in_flight(&self) -> usize {
+        let rings = [&self.ring, &self.polled].into_iter().flatten();
+        let own = self.own.iter().filter_map(|place| self.attachments[*place].as_ref());
+        rings.map(Ring::transfers_in_flight).sum::<usize>()
+            + own.map(Attachment::own_in_flight).sum::<usize>()
+            + self.state.backlog.len()
+            + self.state.at_worker
+            + self.state.for_worker.len()
+    }
+
+    /// Puts a device into the rings' tables.
+    pub(crate) fn install(&mut self, core: &Arc<Core>) -> std::io::Result<()> {
+        if let Some(ring) = &mut self.ring {
+            install(ring, core)?;
+        }
+        if let Some(polled) = &mut self.polled {
+            install(polled, core)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn publish(&self, counters: &Counters) {
+        counters.set(Counter::CompletedInline, self.state.completed_inline);
+        counters.set(Counter::Resumed, self.state.resumed);
+        let mut sum = [0; 5];
+        for ring in [&self.ring, &self.polled].into_iter().flatten() {
+            let ring = ring.counters();
+            sum[0] += ring.fixed_files;
+            sum[1] += ring.plain_files;
+            sum[2] += ring.fixed_buffers;
+            sum[3] += ring.plain_buffers;
+            sum[4] += ring.enters;
+        }
+        counters.set(Counter::FixedFiles, sum[0]);
+        counters.set(Counter::PlainFiles, sum[1]);
+        counters.set(Counter::FixedBuffers, sum[2]);
+        counters.set(Counter::PlainBuffers, sum[3]);
+        counters.set(Counter::Enters, sum[4]);
+    }
+}
+
+fn block_size(attachments: &[Option<Attachment>], device: DeviceIndex) -> u32 {
+    attachments[device.get()].as_ref().map_or(1, Attachment::block_size)
+}
+
+impl State {
+    /// True for what nearly every completion is: a token operation's only
+    /// request, done in one step, to be finished here.
+    #[inline]
+    fn is_plain(&self, request: &Request, result: Result<u32, Errno>) -> bool {
+        request.tag.0 & OWN_TAG == 0
+            && self.mode == CompletionMode::Inline
+            && request.completes(result)
+    }
+
+    /// Ends a token operation that moved all its bytes.
+    #[inline]
+    fn complete(&mut self, request: Request, result: Result<u32, Errno>) {
+        self.completed_inline += 1;
+        self.tracker.end(request.mark);
+        let result = match result {
+            Ok(moved) => Ok(request.done() + moved as u64),
+            Err(error) => Err(error),
+        };
+        let token = Token::new(request.tag.0);
+        self.completed.push(Completed {
+            token,
+            result,
+            fate: Fate::Done,
+            payload: request.payload,
+        });
+    }
+
+    /// A step has ended: finish it here, or send it through the worker.
+    pub(crate) fn arrived(&mut self, request: Request, result: Result<u32, Errno>, block: u32) {
+        match self.mode {
+            CompletionMode::Inline => self.finish(request, result, block),
+            CompletionMode::Worker => self.for_worker.push(Completion { request, result }),
+        }
+    }
+
+    fn finish(&mut self, mut request: Request, result: Result<u32, Errno>, block: u32) {
+        match request.advance(result, block) {
+            Progress::Again => {
+                self.resumed += 1;
+                self.backlog.push_back(request);
+            }
+            Progress::Done(result) if request.tag.0 & OWN_TAG != 0 => {
+                let cell = (request.tag.0 & !OWN_TAG) as CellIndex;
+                self.answer(cell, Answer::Request(request, result));
+            }
+            Progress::Done(result) => {
+                self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
+                self.tracker.end(request.mark);
+                let fate = if result.is_ok() { Fate::Done } else { Fate::Unknown };
+                let token = Token::new(request.tag.0);
+                self.completed.push(Completed { token, result, fate, payload: request.payload });
+            }
+        }
+    }
+
+    /// Ends a request that no queue has seen.
+    fn not_started(&mut self, request: Request) {
+        if request.tag.0 & OWN_TAG != 0 {
+            let cell = (request.tag.0 & !OWN_TAG) as CellIndex;
+            return self.answer(cell, Answer::Request(request, Err(Errno::CANCELED)));
+        }
+        self.tracker.end(request.mark);
+        let fate = if request.done() == 0 { Fate::NotStarted } else { Fate::Unknown };
+        let token = Token::new(request.tag.0);
+        let (result, payload) = (Err(Errno::CANCELED), request.payload);
+        self.completed.push(Completed { token, result, fate, payload });
+    }
+
+    pub(crate) fn answer(&mut self, cell: CellIndex, answer: Answer) {
+        if let Answer::Request(request, _) = &answer
+            && self.cells.is_outcome(cell)
+        {
+            // A simple read that somebody awaits: it counted itself in.
+            self.tracker.end(request.mark);
+            self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
+        }
+        match self.cells.answer(cell, answer) {
+            Waiter::Nobody => {}
+            waiter => self.told.push(waiter),
+        }
+    }
+}

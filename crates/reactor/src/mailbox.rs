@@ -1,0 +1,179 @@
+//! Where threads meet: letters for one reactor, and a bell that is rung only
+//! when it sleeps.
+//!
+//! The owner announces that it is going to sleep and then looks again; a sender
+//! leaves its letter and then looks whether the owner sleeps. A full fence
+//! stands between the two steps on both sides, so at least one sees the other.
+
+use crate::sync::{AtomicBool, Mutex, Ordering, fence};
+
+/// Wakes the owner of a mailbox.
+pub(crate) trait Bell {
+    fn ring(&self);
+}
+
+/// Letters to one owner, from any thread.
+pub(crate) struct Mailbox<T, B> {
+    letters: Mutex<Letters<T>>,
+    /// Set while there are letters: all that the awake owner looks at.
+    waiting: AtomicBool,
+    sleeping: AtomicBool,
+    bell: B,
+}
+
+struct Letters<T> {
+    list: Vec<T>,
+    closed: bool,
+}
+
+impl<T, B: Bell> Mailbox<T, B> {
+    pub(crate) fn new(bell: B) -> Mailbox<T, B> {
+        Mailbox {
+            letters: Mutex::new(Letters { list: Vec::new(), closed: false }),
+            waiting: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            bell,
+        }
+    }
+
+    pub(crate) fn bell(&self) -> &B {
+        &self.bell
+    }
+
+    /// Leaves a letter and wakes the owner if it sleeps. A mailbox whose owner
+    /// is gone gives the letter back.
+    pub(crate) fn post(&self, letter: T) -> Result<(), T> {
+        self.post_with(letter, |bell| bell.ring())
+    }
+
+    /// The same, waking a sleeping owner by `wake`.
+    pub(crate) fn post_with(&self, letter: T, wake: impl FnOnce(&B)) -> Result<(), T> {
+        {
+            let mut letters = self.letters.lock();
+            if letters.closed {
+                return Err(letter);
+            }
+            letters.list.push(letter);
+            self.waiting.store(true, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+        // Several senders may see it asleep; the one that ends it rings.
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+            wake(&self.bell);
+        }
+        Ok(())
+    }
+
+    /// The owner takes all letters; costs one load when there are none.
+    #[inline]
+    pub(crate) fn take(&self, into: &mut Vec<T>) {
+        if self.waiting.load(Ordering::Acquire) {
+            let mut letters = self.letters.lock();
+            self.waiting.store(false, Ordering::Relaxed);
+            into.append(&mut letters.list);
+        }
+    }
+
+    /// True while there are letters.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// The owner is going to wait for the bell. False when it must not: there is mail.
+    pub(crate) fn announce_sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.has_mail() {
+            self.sleeping.store(false, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// The owner is awake again.
+    pub(crate) fn announce_awake(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// No letter is taken from now on; those that wait are handed out.
+    pub(crate) fn close(&self) -> Vec<T> {
+        let mut letters = self.letters.lock();
+        letters.closed = true;
+        self.waiting.store(false, Ordering::Relaxed);
+        std::mem::take(&mut letters.list)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::{Arc, Condvar};
+
+    /// A bell that can be slept on.
+    #[derive(Default)]
+    struct Gong {
+        rung: loom::sync::Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Bell for Gong {
+        fn ring(&self) {
+            *self.rung.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    impl Gong {
+        fn sleep(&self) {
+            let mut rung = self.rung.lock().unwrap();
+            while !*rung {
+                rung = self.changed.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+    }
+
+    /// Every letter is read although the owner sleeps whenever it may: a lost
+    /// wake would be a deadlock, which loom reports.
+    #[test]
+    fn loom_no_wake_is_lost() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::<u32, Gong>::new(Gong::default()));
+            let senders: Vec<_> = (0..2)
+                .map(|letter| {
+                    let mailbox = mailbox.clone();
+                    loom::thread::spawn(move || mailbox.post(letter).unwrap())
+                })
+                .collect();
+            let mut read = Vec::new();
+            while read.len() < 2 {
+                mailbox.take(&mut read);
+                if read.len() < 2 && mailbox.announce_sleep() {
+                    mailbox.bell().sleep();
+                    mailbox.announce_awake();
+                }
+            }
+            for sender in senders {
+                sender.join().unwrap();
+            }
+            read.sort_unstable();
+            assert_eq!(read, [0, 1]);
+        });
+    }
+
+    /// A letter is either read, handed out by close, or given back to its sender.
+    #[test]
+    fn loom_close_loses_no_letter() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::<u32, Gong>::new(Gong::default()));
+            let sender = {
+                let mailbox = mailbox.clone();
+                loom::thread::spawn(move || mailbox.post(1).is_err())
+            };
+            let handed_out = mailbox.close().len();
+            let given_back = sender.join().unwrap() as usize;
+            assert_eq!(handed_out + given_back, 1);
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! Waiting by epoll: for queues that are not the ring, for descriptors on tiers
+//! without one, and behind the one descriptor that a foreign event loop watches.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use uringfs_ring::{Wait, Waited};
+
+use crate::in_flight::CellIndex;
+
+/// What an epoll event belongs to: cells below, the rest above.
+const OTHERS: u64 = 1 << 32;
+
+/// An epoll instance and what it watches.
+pub(crate) struct Watch {
+    epoll: OwnedFd,
+    timer: Option<OwnedFd>,
+    /// Descriptors of queues and rings that are in the set for good.
+    lasting: Vec<RawFd>,
+    waits: HashMap<CellIndex, (Wait, OwnedFd)>,
+    events: Vec<Event>,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Result<Watch, Errno> {
+        Ok(Watch {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            timer: None,
+            lasting: Vec::new(),
+            waits: HashMap::new(),
+            events: Vec::with_capacity(64),
+        })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Has `descriptor` wake the reactor whenever it is readable; asking again changes nothing.
+    pub(crate) fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        let raw = descriptor.as_raw_fd();
+        if !self.lasting.contains(&raw) {
+            epoll::add(&self.epoll, descriptor, EventData::new_u64(OTHERS), EventFlags::IN)?;
+            self.lasting.push(raw);
+        }
+        Ok(())
+    }
+
+    /// The descriptor of a queue that is going away.
+    pub(crate) fn unwatch(&mut self, descriptor: BorrowedFd<'_>) {
+        let raw = descriptor.as_raw_fd();
+        if let Some(place) = self.lasting.iter().position(|other| *other == raw) {
+            self.lasting.swap_remove(place);
+            let _ = epoll::delete(&self.epoll, descriptor);
+        }
+    }
+
+    /// Begins a wait; its descriptor is duplicated, since one may be waited for twice.
+    pub(crate) fn begin(&mut self, cell: CellIndex, wait: Wait) -> Result<(), (Wait, Errno)> {
+        let flags = match &wait {
+            Wait::Poll { events, .. } => interest(*events),
+            Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
+            Wait::Send { .. } => EventFlags::OUT,
+        };
+        let own = match wait.file().try_clone() {
+            Ok(own) => own,
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
+                return Err((wait, errno));
+            }
+        };
+        let data = EventData::new_u64(cell as u64);
+        if let Err(error) = epoll::add(&self.epoll, &own, data, flags) {
+            return Err((wait, error));
+        }
+        self.waits.insert(cell, (wait, own));
+        Ok(())
+    }
+
+    /// Ends a wait early.
+    pub(crate) fn cancel(&mut self, cell: CellIndex) -> Option<Wait> {
+        let (wait, own) = self.waits.remove(&cell)?;
+        let _ = epoll::delete(&self.epoll, &own);
+        Some(wait)
+    }
+
+    /// Waits until something is ready or `timeout` has passed, and hands every
+    /// wait that has ended to `ended`.
+    pub(crate) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        mut ended: impl FnMut(CellIndex, Wait, Result<Waited, Errno>),
+    ) -> Result<(), Errno> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        for place in 0..self.events.len() {
+            let event = self.events[place];
+            let data = event.data.u64();
+            if data >= OTHERS {
+                continue;
+            }
+            let cell = data as CellIndex;
+            let Some((wait, own)) = self.waits.get_mut(&cell) else { continue };
+            let result = carry_out(wait, own, event.flags);
+            if !matches!(result, Err(Errno::AGAIN | Errno::INTR))
+                && let Some(wait) = self.cancel(cell)
+            {
+                ended(cell, wait, result);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the descriptor readable `after` this long, or never.
+    pub(crate) fn set_timer(&mut self, after: Option<Duration>) -> Result<(), Errno> {
+        if self.timer.is_none() {
+            if after.is_none() {
+                return Ok(());
+            }
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            epoll::add(&self.epoll, &timer, EventData::new_u64(OTHERS), EventFlags::IN)?;
+            self.timer = Some(timer);
+        }
+        let Some(timer) = &self.timer else { return Ok(()) };
+        let _ = rustix::io::read(timer, &mut [0u8; 8]);
+        // 0 would disarm it.
+        let after = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));
+        let value = rustix::time::Timespec {
+            tv_sec: after.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: after.subsec_nanos().into(),
+        };
+        let once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = Itimerspec { it_interval: once, it_value: value };
+        rustix::time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting)?;
+        Ok(())
+    }
+}
+
+fn interest(events: PollFlags) -> EventFlags {
+    // The low bits of poll and epoll are the same numbers.
+    EventFlags::from_bits_truncate(u32::from(events.bits()))
+}
+
+/// Does what the wait is for, without blocking.
+fn carry_out(wait: &mut Wait, own: &OwnedFd, ready: EventFlags) -> Result<Waited, Errno> {
+    match wait {
+        Wait::Poll { .. } => Ok(Waited::Ready(ready.bits())),
+        Wait::Accept { .. } => {
+            // Readiness may be another thread's by now: a blocking listener must not block us.
+            let ready = rustix::event::poll(
+                &mut [rustix::event::PollFd::new(own, PollFlags::IN)],
+                Some(&Timespec { tv_sec: 0, tv_nsec: 0 }),
+            )?;
+            if ready == 0 {
+                return Err(Errno::AGAIN);
+            }
+            rustix::net::accept_with(own, SocketFlags::CLOEXEC).map(Waited::Accepted)
+        }
+        Wait::Receive { buffer, .. } => {
+            let (received, _) = rustix::net::recv(own, &mut buffer[..], RecvFlags::DONTWAIT)?;
+            Ok(Waited::Moved(received as u32))
+        }
+        Wait::Send { buffer, .. } => {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            Ok(Waited::Moved(rustix::net::send(own, buffer, flags)? as u32))
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The control of every benchmark: a bare loop over the kernel's interface, as
+//! close to it as a program can be, with nothing that a library adds.
+//!
+//! One buffer a slot, the slot's number as `user_data`, no table of what is in
+//! flight, no retries, no short transfers.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::squeue::Entry;
+use io_uring::{IoUring, opcode, types};
+use rustix::io::Errno;
+use uringfs_buffer::{Buffer, BufferPool};
+
+use crate::features::Features;
+use crate::sys::{self, RingName};
+
+/// How a bare ring is made.
+#[derive(Clone, Debug)]
+pub struct BareOptions {
+    /// Slots: the largest depth.
+    pub depth: u32,
+    /// Bytes of each slot's buffer.
+    pub block_size: u32,
+    /// Register the files.
+    pub fixed_files: bool,
+    /// Register the buffers.
+    pub fixed_buffers: bool,
+    /// Poll for completions.
+    pub polled: bool,
+}
+
+/// A bare loop over some files. With no file its requests are NOPs.
+pub struct BareRing {
+    io: IoUring,
+    name: RingName,
+    files: Vec<OwnedFd>,
+    buffers: Vec<Buffer>,
+    options: BareOptions,
+    queued: u32,
+    in_flight: u32,
+    enters: u64,
+}
+
+impl BareRing {
+    /// A ring over `files`, everything registered that the options ask for.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn new(options: BareOptions, files: &[BorrowedFd<'_>]) -> io::Result<BareRing> {
+        let features = Features::probe().map_err(io::Error::other)?;
+        let mut builder = IoUring::builder();
+        if features.defer_taskrun.is_kept() {
+            builder.setup_single_issuer().setup_defer_taskrun();
+        }
+        if features.no_sqarray.is_kept() {
+            builder.setup_no_sqarray();
+        }
+        if options.polled {
+            builder.setup_iopoll();
+        }
+        let io = builder.build(options.depth.next_power_of_two())?;
+        let name = sys::register_ring(io.as_raw_fd())
+            .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered);
+        let files: Vec<OwnedFd> =
+            files.iter().map(|file| file.try_clone_to_owned()).collect::<Result<_, _>>()?;
+        if options.fixed_files && !files.is_empty() {
+            let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
+            io.submitter().register_files(&descriptors)?;
+        }
+        let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
+        let buffers: Vec<Buffer> = std::iter::from_fn(|| pool.get()).collect();
+        if options.fixed_buffers {
+            let region = buffers[0].region();
+            let vector =
+                libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: region.len() };
+            // SAFETY: the buffers hold the region, and are dropped after the
+            // ring has been drained.
+            unsafe { io.submitter().register_buffers(&[vector]) }?;
+        }
+        let (queued, in_flight, enters) = (0, 0, 0);
+        Ok(BareRing { io, name, files, buffers, options, queued, in_flight, enters })
+    }
+
+    /// The bytes of a slot. Only for slots that are not in flight: the kernel
+    /// may be writing the others, and their content is then undefined.
+    pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        assert_eq!(self.in_flight, 0, "the kernel may be using the buffers");
+        &mut self.buffers[slot as usize]
+    }
+
+    /// Queues a read of `length` bytes into the slot's buffer.
+    #[inline]
+    pub fn push_read(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
+        let buffer = &mut self.buffers[slot as usize];
+        assert!(length as usize <= buffer.len());
+        let pointer = buffer.pointer().as_ptr();
+        let entry = if self.files.is_empty() {
+            opcode::Nop::new().build()
+        } else if self.options.fixed_files && self.options.fixed_buffers {
+            opcode::ReadFixed::new(types::Fixed(file), pointer, length, 0).offset(offset).build()
+        } else if self.options.fixed_files {
+            opcode::Read::new(types::Fixed(file), pointer, length).offset(offset).build()
+        } else {
+            let file = types::Fd(self.files[file as usize].as_raw_fd());
+            if self.options.fixed_buffers {
+                opcode::ReadFixed::new(file, pointer, length, 0).offset(offset).build()
+            } else {
+                opcode::Read::new(file, pointer, length).offset(offset).build()
+            }
+        };
+        self.push(entry.user_data(slot as u64));
+    }
+
+    /// Queues a write of `length` bytes of the slot's buffer.
+    #[inline]
+    pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32, flags: i32) {
+        let buffer = &mut self.buffers[slot as usize];
+        assert!(length as usize <= buffer.len());
+        let pointer = buffer.pointer().as_ptr();
+        let entry = if self.files.is_empty() {
+            opcode::Nop::new().build()
+        } else if self.options.fixed_files && self.options.fixed_buffers {
+            opcode::WriteFixed::new(types::Fixed(file), pointer, length, 0)
+                .offset(offset)
+                .rw_flags(flags)
+                .build()
+        } else if self.options.fixed_files {
+            opcode::Write::new(types::Fixed(file), pointer, length)
+                .offset(offset)
+                .rw_flags(flags)
+                .build()
+        } else {
+            let file = types::Fd(self.files[file as usize].as_raw_fd());
+            if self.options.fixed_buffers {
+                opcode::WriteFixed::new(file, pointer, length, 0)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            } else {
+                opcode::Write::new(file, pointer, length).offset(offset).rw_flags(flags).build()
+            }
+        };
+        self.push(entry.user_data(slot as u64));
+    }
+
+    /// Queues `fdatasync`.
+    pub fn push_sync(&mut self, slot: u32, file: u32) {
+        let entry = match self.files.get(file as usize) {
+            None => opcode::Nop::new().build(),
+            Some(_) if self.options.fixed_files => {
+                opcode::Fsync::new(types::Fixed(file)).flags(types::FsyncFlags::DATASYNC).build()
+            }
+            Some(descriptor) => opcode::Fsync::new(types::Fd(descriptor.as_raw_fd()))
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+        };
+        self.push(entry.user_data(slot as u64));
+    }
+
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        // SAFETY: the slot's buffer is dropped after the ring has been drained.
+        let pushed = unsafe { self.io.submission().push(&entry) };
+        assert!(pushed.is_ok(), "more requests than slots");
+        self.queued += 1;
+        self.in_flight += 1;
+    }
+
+    /// Submits what is queued and waits for at least `wait` completions.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[inline]
+    pub fn enter(&mut self, wait: u32) -> Result<(), Errno> {
+        self.enters += 1;
+        self.queued -= sys::enter(self.name, self.queued, wait, true, None)?;
+        Ok(())
+    }
+
+    /// Takes everything that has completed: slot and result.
+    #[inline]
+    pub fn reap(&mut self, mut take: impl FnMut(u32, Result<u32, Errno>)) {
+        for completion in self.io.completion() {
+            let result = completion.result();
+            let result =
+                if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
+            self.in_flight -= 1;
+            take(completion.user_data() as u32, result);
+        }
+    }
+
+    /// Calls of `io_uring_enter` so far.
+    pub fn enters(&self) -> u64 {
+        self.enters
+    }
+}
+
+impl Drop for BareRing {
+    fn drop(&mut self) {
+        while self.in_flight > 0 {
+            if self.enter(1).is_err_and(|error| error != Errno::INTR) {
+                std::mem::forget(std::mem::take(&mut self.buffers));
+                return;
+            }
+            self.reap(|_, _| {});
+        }
+        if let RingName::Registered(place) = self.name {
+            sys::unregister_ring(self.io.as_raw_fd(), place);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Which features of io_uring this machine gives: each probed by itself, by
+//! trying it, never by the kernel's version.
+
+use std::io;
+use std::sync::OnceLock;
+
+use io_uring::{IoUring, Probe, opcode};
+
+/// One feature: kept, or dropped with the kernel's reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// The kernel's name for it.
+    pub name: &'static str,
+    /// What it is good for.
+    pub purpose: &'static str,
+    /// `Ok` when it is used; else why not.
+    pub state: Result<(), String>,
+}
+
+impl Feature {
+    /// True when it is used.
+    pub fn is_kept(&self) -> bool {
+        self.state.is_ok()
+    }
+}
+
+/// Every feature the ring knows, as probed once a process.
+#[derive(Clone, Debug)]
+pub struct Features {
+    /// Only one thread submits.
+    pub single_issuer: Feature,
+    /// Completions are finished when the thread reaps, not by interrupting it.
+    pub defer_taskrun: Feature,
+    /// No indirection between queue and entries.
+    pub no_sqarray: Feature,
+    /// A completion queue larger than twice the submission queue.
+    pub cqsize: Feature,
+    /// A bad entry does not hold back those behind it.
+    pub submit_all: Feature,
+    /// The ring is named without a look-up of its descriptor.
+    pub registered_ring: Feature,
+    /// A table of registered files that fills as they come.
+    pub sparse_files: Feature,
+    /// A table of registered buffers that fills as they come.
+    pub sparse_buffers: Feature,
+    /// One ring wakes another.
+    pub message: Feature,
+    /// Cancelling by name.
+    pub cancel: Feature,
+    /// A timeout in the waiting call itself.
+    pub timeout: Feature,
+    /// Completions polled for, where the device can.
+    pub polled: Feature,
+}
+
+impl Features {
+    /// What this machine gives; probed at the first call.
+    ///
+    /// # Errors
+    /// Why there is no io_uring at all.
+    pub fn probe() -> Result<&'static Features, String> {
+        static PROBED: OnceLock<Result<Features, String>> = OnceLock::new();
+        PROBED.get_or_init(probe).as_ref().map_err(Clone::clone)
+    }
+
+    /// All of them, for people and for programs.
+    pub fn list(&self) -> [&Feature; 12] {
+        [
+            &self.single_issuer,
+            &self.defer_taskrun,
+            &self.no_sqarray,
+            &self.cqsize,
+            &self.submit_all,
+            &self.registered_ring,
+            &self.sparse_files,
+            &self.sparse_buffers,
+            &self.message,
+            &self.cancel,
+            &self.timeout,
+            &self.polled,
+        ]
+    }
+
+    /// True when nothing was dropped that a ring of full speed needs.
+    pub fn is_full(&self) -> bool {
+        self.list().iter().all(|feature| feature.is_kept())
+    }
+}
+
+/// Why the kernel gives no ring, and what to do.
+pub(crate) fn explain_refusal(error: &io::Error) -> String {
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    match (error.raw_os_error(), disabled.as_deref().map(str::trim)) {
+        (Some(libc::EPERM), Ok(level @ ("1" | "2"))) => {
+            format!("io_uring is switched off: kernel.io_uring_disabled={level}")
+        }
+        (Some(libc::EPERM), _) => {
+            "io_uring is forbidden here (EPERM): a seccomp filter or security module refuses it"
+                .into()
+        }
+        (Some(libc::ENOSYS), _) => {
+            "io_uring is missing here (ENOSYS): not in this kernel, or hidden by a seccomp filter"
+                .into()
+        }
+        (Some(libc::ENOMEM), _) => {
+            "io_uring needs locked memory that is not to be had: raise RLIMIT_MEMLOCK (ulimit -l)"
+                .into()
+        }
+        (Some(libc::EMFILE), _) => {
+            "no descriptor is left for a ring: raise RLIMIT_NOFILE (ulimit -n)".into()
+        }
+        _ => format!("io_uring cannot be set up: {error}"),
+    }
+}
+
+fn probe() -> Result<Features, String> {
+    let plain = IoUring::new(4).map_err(|error| explain_refusal(&error))?;
+    let parameters = plain.params();
+    if !parameters.is_feature_nodrop() {
+        return Err("this kernel's io_uring drops completions (no IORING_FEAT_NODROP)".into());
+    }
+    if !parameters.is_feature_submit_stable() {
+        return Err("this kernel's io_uring keeps pointing at submitted entries \
+                    (no IORING_FEAT_SUBMIT_STABLE)"
+            .into());
+    }
+    let timeout = if parameters.is_feature_ext_arg() {
+        Ok(())
+    } else {
+        return Err(
+            "this kernel's io_uring cannot wait with a timeout (no IORING_FEAT_EXT_ARG)".into()
+        );
+    };
+    let mut operations = Probe::new();
+    let known = plain.submitter().register_probe(&mut operations);
+    let operation = |code| match &known {
+        Err(error) => Err(format!("the kernel does not say: {error}")),
+        Ok(()) if operations.is_supported(code) => Ok(()),
+        Ok(()) => Err("this kernel's io_uring does not know the operation".into()),
+    };
+    let feature = |name, purpose, state| Feature { name, purpose, state };
+    let setup = |configure: fn(&mut io_uring::Builder) -> &mut io_uring::Builder| {
+        configure(&mut IoUring::builder())
+            .build(4)
+            .map(drop)
+            .map_err(|error| format!("the kernel refuses it: {error}"))
+    };
+    let refused = |error: io::Error| format!("the kernel refuses it: {error}");
+    Ok(Features {
+        single_issuer: feature(
+            "SINGLE_ISSUER",
+            "only one thread submits",
+            setup(|builder| builder.setup_single_issuer()),
+        ),
+        defer_taskrun: feature(
+            "DEFER_TASKRUN",
+            "completions are finished while reaping",
+            setup(|builder| builder.setup_single_issuer().setup_defer_taskrun()),
+        ),
+        no_sqarray: feature(
+            "NO_SQARRAY",
+            "no indirection between queue and entries",
+            setup(|builder| builder.setup_no_sqarray()),
+        ),
+        cqsize: feature(
+            "CQSIZE",
+            "a large completion queue",
+            setup(|builder| builder.setup_cqsize(64)),
+        ),
+        submit_all: feature(
+            "SUBMIT_ALL",
+            "a bad entry does not hold back the rest",
+            setup(|builder| builder.setup_submit_all()),
+        ),
+        registered_ring: feature(
+            "REGISTER_RING_FDS",
+            "entering without a descriptor look-up",
+            register_ring(&plain),
+        ),
+        sparse_files: feature(
+            "REGISTER_FILES2",
+            "registered files",
+            plain.submitter().register_files_sparse(4).map_err(refused),
+        ),
+        sparse_buffers: feature(
+            "REGISTER_BUFFERS2",
+            "registered buffers",
+            plain.submitter().register_buffers_sparse(4).map_err(refused),
+        ),
+        message: feature(
+            "MSG_RING",
+            "one ring wakes another",
+            operation(opcode::MsgRingData::CODE),
+        ),
+        cancel: feature("ASYNC_CANCEL", "cancelling", operation(opcode::AsyncCancel::CODE)),
+        timeout: feature("EXT_ARG", "waiting with a timeout in one call", timeout),
+        polled: feature(
+            "IOPOLL",
+            "polling for completions, where the device can",
+            setup(|builder| builder.setup_iopoll()),
+        ),
+    })
+}
+
+fn register_ring(ring: &IoUring) -> Result<(), String> {
+    use std::os::fd::AsRawFd;
+    let descriptor = ring.as_raw_fd();
+    match crate::sys::register_ring(descriptor) {
+        Ok(place) => {
+            crate::sys::unregister_ring(descriptor, place);
+            Ok(())
+        }
+        Err(error) => Err(format!("the kernel refuses it: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_is_kept_or_has_a_reason() {
+        let features = Features::probe().expect("the test machine has io_uring");
+        for feature in features.list() {
+            assert!(feature.is_kept() || !feature.state.as_ref().unwrap_err().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let seccomp = explain_refusal(&io::Error::from_raw_os_error(libc::ENOSYS));
+        assert!(seccomp.contains("seccomp"), "{seccomp}");
+        let limit = explain_refusal(&io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(limit.contains("RLIMIT_NOFILE"), "{limit}");
+    }
+}

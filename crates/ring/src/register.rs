@@ -1,0 +1,253 @@
+//! Files and memory that the ring has registered with the kernel, so that a
+//! request names them by index and the kernel neither looks up nor pins anything.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use io_uring::squeue::Entry;
+use io_uring::{IoUring, opcode, types};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use uringfs_buffer::{Region, RegionId};
+
+/// How registration went, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registration {
+    /// Files named by index now.
+    pub files: usize,
+    /// Regions of memory named by index now.
+    pub regions: usize,
+    /// Why registering memory was refused last; requests then name addresses.
+    pub refused: Option<String>,
+}
+
+/// How a request names its file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FileName {
+    Fixed(u32),
+    Plain(i32),
+    /// There is no file: requests are NOPs.
+    Nothing,
+}
+
+struct Installed {
+    name: FileName,
+    /// Keeps a plain descriptor open. The kernel's table keeps a fixed one.
+    _descriptor: Option<OwnedFd>,
+    in_flight: u32,
+}
+
+/// The files a ring knows, by places that the user chooses.
+pub(crate) struct Files {
+    fixed: bool,
+    installed: Vec<Option<Installed>>,
+}
+
+impl Files {
+    pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> Files {
+        let fixed = fixed && ring.submitter().register_files_sparse(places).is_ok();
+        Files { fixed, installed: (0..places).map(|_| None).collect() }
+    }
+
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    pub(crate) fn count_fixed(&self) -> usize {
+        self.installed
+            .iter()
+            .flatten()
+            .filter(|installed| matches!(installed.name, FileName::Fixed(_)))
+            .count()
+    }
+
+    pub(crate) fn install(
+        &mut self,
+        ring: &IoUring,
+        place: u32,
+        file: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let entry = self.installed.get_mut(place as usize).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("file place {place} is not in the table"),
+            )
+        })?;
+        assert!(entry.is_none(), "file place {place} is taken");
+        if self.fixed && ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok()
+        {
+            let name = FileName::Fixed(place);
+            *entry = Some(Installed { name, _descriptor: None, in_flight: 0 });
+            return Ok(());
+        }
+        let descriptor = file.try_clone_to_owned()?;
+        let name = FileName::Plain(descriptor.as_raw_fd());
+        *entry = Some(Installed { name, _descriptor: Some(descriptor), in_flight: 0 });
+        Ok(())
+    }
+
+    /// Makes every transfer that names `place` a NOP.
+    pub(crate) fn install_nothing(&mut self, place: u32) {
+        let entry = &mut self.installed[place as usize];
+        assert!(entry.is_none(), "file place {place} is taken");
+        *entry = Some(Installed { name: FileName::Nothing, _descriptor: None, in_flight: 0 });
+    }
+
+    /// Takes the file out, unless a transfer names it.
+    pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
+        let entry = self.installed.get_mut(place as usize).ok_or(Errno::BADF)?;
+        match entry {
+            None => Err(Errno::BADF),
+            Some(installed) if installed.in_flight > 0 => Err(Errno::BUSY),
+            Some(installed) => {
+                if matches!(installed.name, FileName::Fixed(_)) {
+                    // -1 empties the place. A failure leaves the file open in
+                    // the kernel's table until the place is used again.
+                    let _ = ring.submitter().register_files_update(place, &[-1]);
+                }
+                *entry = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts a transfer in, and says how it names its file.
+    #[inline]
+    pub(crate) fn begin(&mut self, place: u32) -> Option<FileName> {
+        let installed = self.installed.get_mut(place as usize)?.as_mut()?;
+        installed.in_flight += 1;
+        Some(installed.name)
+    }
+
+    /// Counts it out, and says how it named its file.
+    #[inline]
+    pub(crate) fn end(&mut self, place: u32) -> FileName {
+        let installed = self.installed[place as usize].as_mut();
+        let installed = installed.expect("a file stays while a transfer names it");
+        installed.in_flight -= 1;
+        installed.name
+    }
+}
+
+impl FileName {
+    /// Builds an entry with whichever name the file has.
+    #[inline]
+    pub(crate) fn with(
+        self,
+        fixed: impl FnOnce(types::Fixed) -> Entry,
+        plain: impl FnOnce(types::Fd) -> Entry,
+    ) -> Entry {
+        match self {
+            FileName::Fixed(place) => fixed(types::Fixed(place)),
+            FileName::Plain(descriptor) => plain(types::Fd(descriptor)),
+            FileName::Nothing => opcode::Nop::new().build(),
+        }
+    }
+}
+
+/// The regions of memory a ring knows, by the index in their id.
+pub(crate) struct Regions {
+    enabled: bool,
+    registered: Box<[RegionId]>,
+    refused: Box<[RegionId]>,
+    alive: Vec<Weak<Region>>,
+    reason: Option<String>,
+}
+
+impl Regions {
+    pub(crate) fn new(ring: &IoUring, enabled: bool) -> Regions {
+        let count = RegionId::INDEXES;
+        let table = if enabled { ring.submitter().register_buffers_sparse(count) } else { Ok(()) };
+        Regions {
+            enabled: enabled && table.is_ok(),
+            registered: vec![RegionId::NONE; count as usize].into_boxed_slice(),
+            refused: vec![RegionId::NONE; count as usize].into_boxed_slice(),
+            alive: std::iter::repeat_with(Weak::new).take(count as usize).collect(),
+            reason: table.err().map(|error| format!("no table for registered buffers: {error}")),
+        }
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.registered.iter().filter(|id| **id != RegionId::NONE).count()
+    }
+
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// The index to name `region` by, registering it at its first use.
+    #[inline]
+    pub(crate) fn index_of(
+        &mut self,
+        ring: &IoUring,
+        id: RegionId,
+        region: &Arc<Region>,
+    ) -> Option<u16> {
+        if !self.enabled || id == RegionId::NONE {
+            return None;
+        }
+        let index = id.index();
+        if self.registered[index as usize] == id || self.register(ring, id, region) {
+            return Some(index as u16);
+        }
+        None
+    }
+
+    #[cold]
+    fn register(&mut self, ring: &IoUring, id: RegionId, region: &Arc<Region>) -> bool {
+        let index = id.index() as usize;
+        if self.refused[index] == id {
+            return false;
+        }
+        self.forget_dead(ring);
+        let bytes = region.len();
+        let vector = libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: bytes };
+        // SAFETY: a transfer that names this index owns a buffer of the region,
+        // so the memory outlives every use. A region that dies while it is
+        // registered leaves pinned pages that nothing names any more.
+        let done = unsafe { ring.submitter().register_buffers_update(id.index(), &[vector], None) };
+        match done {
+            Ok(()) => {
+                self.registered[index] = id;
+                self.alive[index] = Arc::downgrade(region);
+                true
+            }
+            Err(error) => {
+                self.registered[index] = RegionId::NONE;
+                self.refused[index] = id;
+                self.reason = Some(explain(bytes, &error));
+                false
+            }
+        }
+    }
+
+    /// Gives back the pins of regions that are gone.
+    fn forget_dead(&mut self, ring: &IoUring) {
+        for index in 0..self.registered.len() {
+            if self.registered[index] != RegionId::NONE && self.alive[index].strong_count() == 0 {
+                let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+                // SAFETY: an empty vector names no memory; it empties the place.
+                let _ = unsafe {
+                    ring.submitter().register_buffers_update(index as u32, &[empty], None)
+                };
+                self.registered[index] = RegionId::NONE;
+            }
+        }
+    }
+}
+
+fn explain(bytes: usize, error: &io::Error) -> String {
+    let limit = getrlimit(Resource::Memlock).current;
+    match (error.raw_os_error(), limit) {
+        (Some(libc::ENOMEM), Some(limit)) => format!(
+            "{bytes} bytes of buffers are not registered: RLIMIT_MEMLOCK is {limit} bytes; \
+             raise it by {bytes} (ulimit -l)"
+        ),
+        _ => format!("{bytes} bytes of buffers are not registered: {error}"),
+    }
+}

@@ -1,0 +1,853 @@
+//! The ring: push, enter, reap. What is pushed is owned by the ring's table
+//! until the kernel has answered for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::squeue::Entry;
+use io_uring::{IoUring, opcode, types};
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+
+use crate::features::{Features, explain_refusal};
+use crate::register::{FileName, Files, Regions, Registration};
+use crate::slots::{Kind, Name, Slots};
+use crate::sys::{self, RingName};
+use crate::wait::{Wait, WaitHandle, Waited};
+
+/// Entries of the submission queue kept for waits, cancels and messages.
+const RESERVE: u32 = 64;
+
+/// How a ring is made.
+#[derive(Clone, Debug)]
+pub struct RingOptions {
+    /// Transfers in flight at once, at most 16384.
+    pub transfers: u32,
+    /// Waits in flight at once.
+    pub waits: u32,
+    /// Places for files.
+    pub files: u32,
+    /// Register files, so that requests name them by index.
+    pub fixed_files: bool,
+    /// Register memory of pools, so that requests name it by index.
+    pub fixed_buffers: bool,
+    /// Poll for completions. Such a ring takes reads and writes only.
+    pub polled: bool,
+}
+
+impl Default for RingOptions {
+    fn default() -> RingOptions {
+        RingOptions {
+            transfers: 1024,
+            waits: 256,
+            files: 1024,
+            fixed_files: true,
+            fixed_buffers: true,
+            polled: false,
+        }
+    }
+}
+
+/// The memory of a transfer's next step.
+#[derive(Clone, Copy, Debug)]
+pub enum Memory<'a> {
+    /// `length` bytes of `buffer` after the first `skip`.
+    One {
+        /// Owned by the transfer.
+        buffer: &'a Buffer,
+        /// Bytes done before.
+        skip: u32,
+        /// Bytes of this step.
+        length: u32,
+    },
+    /// `length` bytes of `buffers`, one after the other, after the first `skip`.
+    Many {
+        /// Owned by the transfer.
+        buffers: &'a [Buffer],
+        /// Bytes done before.
+        skip: u64,
+        /// Bytes of this step.
+        length: u64,
+    },
+}
+
+/// What the kernel is asked to do with a transfer next.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// From the file's `offset` to memory.
+    Read(u64, Memory<'a>),
+    /// From memory to the file's `offset`.
+    Write(u64, Memory<'a>),
+    /// The same, durable on completion (`RWF_DSYNC`).
+    WriteDurably(u64, Memory<'a>),
+    /// Everything written becomes durable (`fdatasync`).
+    Flush,
+}
+
+impl Step<'_> {
+    #[inline]
+    fn length(&self) -> u32 {
+        match self {
+            Step::Read(_, memory) | Step::Write(_, memory) | Step::WriteDurably(_, memory) => {
+                match memory {
+                    Memory::One { length, .. } => *length,
+                    Memory::Many { length, .. } => *length as u32,
+                }
+            }
+            Step::Flush => 0,
+        }
+    }
+}
+
+/// Something a ring can carry out.
+///
+/// # Safety
+/// The memory that [`step`](Transfer::step) names must be owned by `self`, stay
+/// where it is when `self` is moved, and be reachable by nobody else while
+/// `self` exists.
+pub unsafe trait Transfer {
+    /// What to do next.
+    fn step(&self) -> Step<'_>;
+    /// The place of the file concerned, see [`Ring::install`].
+    fn file(&self) -> u32;
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Reaped<T> {
+    /// A transfer's step has ended: bytes moved, or the error.
+    Transfer(T, Result<u32, Errno>),
+    /// What was waited for has happened, or has been cancelled.
+    Wait {
+        /// The wait, its memory included.
+        wait: Wait,
+        /// What it was pushed with.
+        tag: u64,
+        /// What it has come to.
+        result: Result<Waited, Errno>,
+    },
+    /// Another ring has sent a message.
+    Message,
+}
+
+/// What a ring has done, counted by its own thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounters {
+    /// Transfers that named their file by index.
+    pub fixed_files: u64,
+    /// Transfers that named it by descriptor.
+    pub plain_files: u64,
+    /// Transfers whose memory was registered.
+    pub fixed_buffers: u64,
+    /// Transfers that named memory by address.
+    pub plain_buffers: u64,
+    /// Calls of `io_uring_enter`.
+    pub enters: u64,
+    /// Messages sent to other rings.
+    pub messages: u64,
+}
+
+/// io_uring for transfers of type `T`. Belongs to the thread that made it.
+pub struct Ring<T: Transfer> {
+    io: IoUring,
+    name: RingName,
+    transfers: Slots<T>,
+    waits: Slots<(Wait, u64)>,
+    files: Files,
+    regions: Regions,
+    /// Entries pushed that the kernel has not taken.
+    queued: u32,
+    /// Lists of pieces of memory, until the kernel has read them.
+    vectors: Vec<Box<[libc::iovec]>>,
+    /// Cancels that wait for room in the submission queue.
+    cancels: VecDeque<Name>,
+    forks: u32,
+    polled: bool,
+    counters: RingCounters,
+    _owned_by_thread: PhantomData<*const ()>,
+}
+
+impl<T: Transfer> Ring<T> {
+    /// A ring with every feature that the machine gives.
+    ///
+    /// # Errors
+    /// Why there is none and what to do, in one line.
+    pub fn new(options: &RingOptions) -> io::Result<Ring<T>> {
+        let features = Features::probe().map_err(io::Error::other)?;
+        sys::watch_forks();
+        let transfers = options.transfers.clamp(1, 16384);
+        let entries = (transfers + options.waits + RESERVE).next_power_of_two();
+        let mut builder = IoUring::builder();
+        builder.setup_clamp();
+        if features.single_issuer.is_kept() {
+            builder.setup_single_issuer();
+        }
+        if features.defer_taskrun.is_kept() {
+            builder.setup_defer_taskrun();
+        }
+        if features.no_sqarray.is_kept() {
+            builder.setup_no_sqarray();
+        }
+        if features.submit_all.is_kept() {
+            builder.setup_submit_all();
+        }
+        if features.cqsize.is_kept() {
+            builder.setup_cqsize(2 * entries);
+        }
+        if options.polled {
+            builder.setup_iopoll();
+        }
+        let io = builder
+            .build(entries)
+            .map_err(|error| io::Error::new(error.kind(), explain_refusal(&error)))?;
+        let name = if features.registered_ring.is_kept() {
+            // A thread has 16 places; when they are out the descriptor serves.
+            sys::register_ring(io.as_raw_fd())
+                .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered)
+        } else {
+            RingName::Descriptor(io.as_raw_fd())
+        };
+        let files = Files::new(&io, options.files, options.fixed_files);
+        let regions = Regions::new(&io, options.fixed_buffers);
+        Ok(Ring {
+            name,
+            transfers: Slots::new(Kind::Transfer, transfers),
+            waits: Slots::new(Kind::Wait, options.waits),
+            files,
+            regions,
+            queued: 0,
+            vectors: Vec::new(),
+            cancels: VecDeque::new(),
+            forks: sys::fork_count(),
+            polled: options.polled,
+            counters: RingCounters::default(),
+            io,
+            _owned_by_thread: PhantomData,
+        })
+    }
+
+    /// Puts a file into the ring's table. The ring keeps it open until
+    /// [`Self::remove`]; the caller may close his descriptor.
+    ///
+    /// # Errors
+    /// When no descriptor is left (EMFILE) or `place` is not in the table.
+    ///
+    /// # Panics
+    /// When `place` is taken.
+    pub fn install(&mut self, place: u32, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.files.install(&self.io, place, file)
+    }
+
+    /// Makes every transfer that names `place` the kernel's NOP, for measuring
+    /// the way there and back.
+    ///
+    /// # Panics
+    /// When `place` is taken.
+    pub fn install_nothing(&mut self, place: u32) {
+        self.files.install_nothing(place);
+    }
+
+    /// Takes a file out of the table.
+    ///
+    /// # Errors
+    /// EBUSY while a transfer names it, EBADF when the place is empty.
+    pub fn remove(&mut self, place: u32) -> Result<(), Errno> {
+        self.files.remove(&self.io, place)
+    }
+
+    /// Takes a transfer, or gives it back when the table is full. It reaches
+    /// the kernel with the next [`Self::enter`].
+    #[inline]
+    pub fn push(&mut self, transfer: T) -> Result<(), T> {
+        if self.transfers.is_full() || self.queued >= self.io.params().sq_entries() - RESERVE {
+            return Err(transfer);
+        }
+        if self.forks != sys::fork_count() {
+            return Err(transfer);
+        }
+        let Some(file) = self.files.begin(transfer.file()) else { return Err(transfer) };
+        let (name, transfer) = self.transfers.put(transfer)?;
+        let entry = match transfer.step() {
+            Step::Read(offset, memory) => {
+                count_file(&mut self.counters, file);
+                read_entry(
+                    &self.io,
+                    &mut self.regions,
+                    &mut self.vectors,
+                    &mut self.counters,
+                    file,
+                    offset,
+                    memory,
+                )
+            }
+            Step::Write(offset, memory) | Step::WriteDurably(offset, memory) => {
+                let flags = match transfer.step() {
+                    Step::WriteDurably(..) => libc::RWF_DSYNC,
+                    _ => 0,
+                };
+                count_file(&mut self.counters, file);
+                write_entry(
+                    &self.io,
+                    &mut self.regions,
+                    &mut self.vectors,
+                    &mut self.counters,
+                    file,
+                    offset,
+                    memory,
+                    flags,
+                )
+            }
+            Step::Flush => {
+                let flags = types::FsyncFlags::DATASYNC;
+                file.with(
+                    |file| opcode::Fsync::new(file).flags(flags).build(),
+                    |file| opcode::Fsync::new(file).flags(flags).build(),
+                )
+            }
+        };
+        self.push_entry(entry.user_data(name.0));
+        Ok(())
+    }
+
+    /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
+    pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
+        let room = self.queued < self.io.params().sq_entries();
+        if self.polled || !room || self.forks != sys::fork_count() {
+            return Err(wait);
+        }
+        let (name, (wait, _)) = self.waits.put((wait, tag)).map_err(|(wait, _)| wait)?;
+        let entry = wait.entry().user_data(name.0);
+        self.push_entry(entry);
+        Ok(WaitHandle(name))
+    }
+
+    /// Wakes the thread that waits in the ring behind `ring`, whose
+    /// [`Self::reap`] then answers [`Reaped::Message`]. False when there is no
+    /// room or the kernel cannot: the caller takes another way.
+    pub fn push_message(&mut self, ring: BorrowedFd<'_>) -> bool {
+        let can = Features::probe().is_ok_and(|features| features.message.is_kept());
+        if !can || self.polled || self.queued >= self.io.params().sq_entries() {
+            return false;
+        }
+        let target = types::Fd(ring.as_raw_fd());
+        let entry = opcode::MsgRingData::new(target, 0, Name::MESSAGE.0, None).build();
+        self.push_entry(entry.user_data(Name::INTERNAL.0));
+        self.counters.messages += 1;
+        true
+    }
+
+    /// Asks for every transfer that `matches` to end soon; `matches` may mark
+    /// it. Each still completes, once. A cancel is kept until there is room.
+    pub fn cancel(&mut self, mut matches: impl FnMut(&mut T) -> bool) {
+        for (name, transfer) in self.transfers.iter_mut() {
+            if matches(transfer) {
+                self.cancels.push_back(name);
+            }
+        }
+    }
+
+    /// Asks for one wait to end soon. It still completes, once.
+    pub fn cancel_wait(&mut self, wait: WaitHandle) {
+        if self.waits.get_mut(wait.0).is_some() {
+            self.cancels.push_back(wait.0);
+        }
+    }
+
+    #[inline]
+    fn push_entry(&mut self, entry: Entry) {
+        // SAFETY: what the entry names is owned by the ring's tables until the
+        // kernel has answered for it, or until it has read it (`vectors`).
+        let pushed = unsafe { self.io.submission().push(&entry) };
+        assert!(pushed.is_ok(), "the caller left room");
+        self.queued += 1;
+    }
+
+    fn push_cancels(&mut self) {
+        while self.queued < self.io.params().sq_entries()
+            && let Some(name) = self.cancels.pop_front()
+        {
+            self.push_entry(opcode::AsyncCancel::new(name.0).build().user_data(Name::INTERNAL.0));
+        }
+    }
+
+    /// Hands everything pushed to the kernel, and waits until at least `wait`
+    /// completions are there or `timeout` has passed. With `wait` 0 it lets the
+    /// kernel finish what is ready and returns.
+    ///
+    /// # Errors
+    /// ECHILD in the child of a fork: the ring is its parent's. Anything else
+    /// means that the kernel takes no entries at all.
+    #[inline]
+    pub fn enter(&mut self, wait: u32, timeout: Option<Duration>) -> Result<(), Errno> {
+        if self.forks != sys::fork_count() {
+            return Err(Errno::CHILD);
+        }
+        if !self.cancels.is_empty() {
+            self.push_cancels();
+        }
+        self.counters.enters += 1;
+        match sys::enter(self.name, self.queued, wait, true, timeout) {
+            Ok(taken) => {
+                self.queued -= taken;
+                if self.queued == 0 && !self.vectors.is_empty() {
+                    self.vectors.clear();
+                }
+                Ok(())
+            }
+            // A signal, the timeout, or a full completion queue: reap and come again.
+            Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => {
+                self.recount();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// After a call that failed half way the kernel's head says what it took.
+    #[cold]
+    fn recount(&mut self) {
+        self.queued = self.io.submission().len() as u32;
+    }
+
+    /// One thing that has happened, if there is one; makes no system call.
+    #[inline]
+    pub fn reap(&mut self) -> Option<Reaped<T>> {
+        loop {
+            let completion = self.io.completion().next()?;
+            let name = Name(completion.user_data());
+            let result = completion.result();
+            let result =
+                if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
+            match name.kind() {
+                Kind::Transfer => {
+                    let transfer = self.transfers.take(name);
+                    return match self.files.end(transfer.file()) {
+                        // A NOP answers 0 for the bytes that were not moved.
+                        FileName::Nothing => {
+                            let length = transfer.step().length();
+                            Some(Reaped::Transfer(transfer, Ok(length)))
+                        }
+                        _ => Some(Reaped::Transfer(transfer, result)),
+                    };
+                }
+                Kind::Wait => {
+                    let (wait, tag) = self.waits.take(name);
+                    let result = result.map(|answer| wait.interpret(answer));
+                    return Some(Reaped::Wait { wait, tag, result });
+                }
+                Kind::Message => return Some(Reaped::Message),
+                Kind::Internal => {}
+            }
+        }
+    }
+
+    /// Transfers and waits in flight.
+    pub fn in_flight(&self) -> usize {
+        self.transfers.in_flight() + self.waits.in_flight()
+    }
+
+    /// Transfers in flight.
+    #[inline]
+    pub fn transfers_in_flight(&self) -> usize {
+        self.transfers.in_flight()
+    }
+
+    /// Entries that the next [`Self::enter`] hands over.
+    #[inline]
+    pub fn queued(&self) -> usize {
+        self.queued as usize + self.cancels.len()
+    }
+
+    /// The ring's descriptor: readable when there is something to reap, and
+    /// what other rings send messages to.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the ring, which is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor_raw()) }
+    }
+
+    fn descriptor_raw(&self) -> RawFd {
+        self.io.as_raw_fd()
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> RingCounters {
+        self.counters
+    }
+
+    /// How registration went.
+    pub fn registration(&self) -> Registration {
+        Registration {
+            files: self.files.count_fixed(),
+            regions: self.regions.count(),
+            refused: self.regions.reason().map(str::to_owned),
+        }
+    }
+
+    /// True when files are named by index.
+    pub fn has_fixed_files(&self) -> bool {
+        self.files.is_fixed()
+    }
+
+    /// True when memory of pools is named by index, where it can be registered.
+    pub fn has_fixed_buffers(&self) -> bool {
+        self.regions.is_enabled()
+    }
+}
+
+#[inline]
+fn count_file(counters: &mut RingCounters, file: FileName) {
+    match file {
+        FileName::Fixed(_) => counters.fixed_files += 1,
+        FileName::Plain(_) => counters.plain_files += 1,
+        FileName::Nothing => {}
+    }
+}
+
+#[inline]
+fn read_entry(
+    io: &IoUring,
+    regions: &mut Regions,
+    vectors: &mut Vec<Box<[libc::iovec]>>,
+    counters: &mut RingCounters,
+    file: FileName,
+    offset: u64,
+    memory: Memory<'_>,
+) -> Entry {
+    match memory {
+        Memory::One { buffer, skip, length } => {
+            let pointer = buffer[skip as usize..].as_ptr().cast_mut();
+            match regions.index_of(io, buffer.region_id(), buffer.region()) {
+                Some(index) => {
+                    counters.fixed_buffers += 1;
+                    file.with(
+                        |file| {
+                            opcode::ReadFixed::new(file, pointer, length, index)
+                                .offset(offset)
+                                .build()
+                        },
+                        |file| {
+                            opcode::ReadFixed::new(file, pointer, length, index)
+                                .offset(offset)
+                                .build()
+                        },
+                    )
+                }
+                None => {
+                    counters.plain_buffers += 1;
+                    file.with(
+                        |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
+                        |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
+                    )
+                }
+            }
+        }
+        Memory::Many { buffers, skip, length } => {
+            counters.plain_buffers += 1;
+            let (pointer, count) = keep_vector(vectors, buffers, skip, length);
+            file.with(
+                |file| opcode::Readv::new(file, pointer, count).offset(offset).build(),
+                |file| opcode::Readv::new(file, pointer, count).offset(offset).build(),
+            )
+        }
+    }
+}
+
+#[inline]
+#[allow(clippy::too_many_arguments)] // the fields of one ring, borrowed apart
+fn write_entry(
+    io: &IoUring,
+    regions: &mut Regions,
+    vectors: &mut Vec<Box<[libc::iovec]>>,
+    counters: &mut RingCounters,
+    file: FileName,
+    offset: u64,
+    memory: Memory<'_>,
+    flags: i32,
+) -> Entry {
+    match memory {
+        Memory::One { buffer, skip, length } => {
+            let pointer = buffer[skip as usize..].as_ptr();
+            match regions.index_of(io, buffer.region_id(), buffer.region()) {
+                Some(index) => {
+                    counters.fixed_buffers += 1;
+                    file.with(
+                        |file| {
+                            opcode::WriteFixed::new(file, pointer, length, index)
+                                .offset(offset)
+                                .rw_flags(flags)
+                                .build()
+                        },
+                        |file| {
+                            opcode::WriteFixed::new(file, pointer, length, index)
+                                .offset(offset)
+                                .rw_flags(flags)
+                                .build()
+                        },
+                    )
+                }
+                None => {
+                    counters.plain_buffers += 1;
+                    file.with(
+                        |file| {
+                            opcode::Write::new(file, pointer, length)
+                                .offset(offset)
+                                .rw_flags(flags)
+                                .build()
+                        },
+                        |file| {
+                            opcode::Write::new(file, pointer, length)
+                                .offset(offset)
+                                .rw_flags(flags)
+                                .build()
+                        },
+                    )
+                }
+            }
+        }
+        Memory::Many { buffers, skip, length } => {
+            counters.plain_buffers += 1;
+            let (pointer, count) = keep_vector(vectors, buffers, skip, length);
+            file.with(
+                |file| {
+                    opcode::Writev::new(file, pointer, count).offset(offset).rw_flags(flags).build()
+                },
+                |file| {
+                    opcode::Writev::new(file, pointer, count).offset(offset).rw_flags(flags).build()
+                },
+            )
+        }
+    }
+}
+
+/// Lists the pieces of `buffers` between `skip` and `skip + length`, and keeps
+/// the list until the kernel has read it.
+fn keep_vector(
+    vectors: &mut Vec<Box<[libc::iovec]>>,
+    buffers: &[Buffer],
+    mut skip: u64,
+    mut length: u64,
+) -> (*const libc::iovec, u32) {
+    let mut pieces = Vec::with_capacity(buffers.len());
+    for buffer in buffers {
+        let size = buffer.len() as u64;
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let take = (size - skip).min(length);
+        if take == 0 {
+            break;
+        }
+        let start = buffer[skip as usize..].as_ptr().cast_mut();
+        pieces.push(libc::iovec { iov_base: start.cast(), iov_len: take as usize });
+        skip = 0;
+        length -= take;
+    }
+    let pieces = pieces.into_boxed_slice();
+    let place = (pieces.as_ptr(), pieces.len() as u32);
+    vectors.push(pieces);
+    place
+}
+
+impl<T: Transfer> Drop for Ring<T> {
+    /// Cancels what is in flight and waits for it: until then its memory is
+    /// the kernel's. In the child of a fork nothing is touched.
+    fn drop(&mut self) {
+        if self.forks != sys::fork_count() {
+            return;
+        }
+        self.cancel(|_| true);
+        let waits: Vec<_> = self.waits.iter_mut().map(|(name, _)| name).collect();
+        self.cancels.extend(waits);
+        while self.in_flight() > 0 {
+            if let Err(error) = self.enter(1, None) {
+                // Memory in the kernel's hands cannot be freed, so it is leaked.
+                let in_flight = self.in_flight();
+                std::mem::forget(std::mem::replace(
+                    &mut self.transfers,
+                    Slots::new(Kind::Transfer, 0),
+                ));
+                std::mem::forget(std::mem::replace(&mut self.waits, Slots::new(Kind::Wait, 0)));
+                eprintln!(
+                    "uringfs: {in_flight} requests cannot be awaited ({error}); their memory is leaked"
+                );
+                return;
+            }
+            while self.reap().is_some() {}
+        }
+        if let RingName::Registered(place) = self.name {
+            sys::unregister_ring(self.io.as_raw_fd(), place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+    use uringfs_buffer::BufferPool;
+
+    struct Reading {
+        offset: u64,
+        buffer: Buffer,
+    }
+
+    // SAFETY: the buffer is the transfer's own.
+    unsafe impl Transfer for Reading {
+        fn step(&self) -> Step<'_> {
+            let length = self.buffer.len() as u32;
+            Step::Read(self.offset, Memory::One { buffer: &self.buffer, skip: 0, length })
+        }
+
+        fn file(&self) -> u32 {
+            3
+        }
+    }
+
+    fn file_of(bytes: &[u8]) -> std::fs::File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn ring(options: &RingOptions) -> Ring<Reading> {
+        let mut ring = Ring::new(options).unwrap();
+        ring.install(3, file_of(&[7; 8192]).as_fd()).unwrap();
+        ring
+    }
+
+    fn read_one(ring: &mut Ring<Reading>, buffer: Buffer) -> (Buffer, Result<u32, Errno>) {
+        assert!(ring.push(Reading { offset: 4096, buffer }).is_ok());
+        ring.enter(1, None).unwrap();
+        match ring.reap() {
+            Some(Reaped::Transfer(reading, result)) => (reading.buffer, result),
+            other => panic!("{:?}", other.is_some()),
+        }
+    }
+
+    #[test]
+    fn fixed_and_plain_name_the_same_bytes() {
+        let pool = BufferPool::new(4096, 2).unwrap();
+        for fixed in [true, false] {
+            let options =
+                RingOptions { fixed_files: fixed, fixed_buffers: fixed, ..RingOptions::default() };
+            let mut ring = ring(&options);
+            let (buffer, result) = read_one(&mut ring, pool.get().unwrap());
+            assert_eq!(result, Ok(4096));
+            assert!(buffer.iter().all(|byte| *byte == 7));
+            let counters = ring.counters();
+            let (files, buffers) = (counters.fixed_files, counters.fixed_buffers);
+            assert_eq!((files, buffers), if fixed { (1, 1) } else { (0, 0) });
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_gone_gives_its_place_back() {
+        let mut ring = ring(&RingOptions::default());
+        for _ in 0..10 {
+            let pool = BufferPool::new(4096, 1).unwrap();
+            let (_, result) = read_one(&mut ring, pool.get().unwrap());
+            assert_eq!(result, Ok(4096));
+        }
+        assert_eq!(ring.counters().fixed_buffers, 10);
+        assert!(ring.registration().regions <= 2);
+    }
+
+    #[test]
+    fn a_file_in_use_is_not_removed() {
+        let mut ring = ring(&RingOptions::default());
+        let reading = Reading { offset: 0, buffer: Buffer::zeroed(4096) };
+        assert!(ring.push(reading).is_ok());
+        assert_eq!(ring.remove(3), Err(Errno::BUSY));
+        ring.enter(1, None).unwrap();
+        assert!(ring.reap().is_some());
+        assert_eq!(ring.remove(3), Ok(()));
+        assert_eq!(ring.remove(3), Err(Errno::BADF));
+        assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_err());
+    }
+
+    #[test]
+    fn a_full_table_gives_the_transfer_back() {
+        let mut ring = ring(&RingOptions { transfers: 2, ..RingOptions::default() });
+        let reading = || Reading { offset: 0, buffer: Buffer::zeroed(512) };
+        assert!(ring.push(reading()).is_ok());
+        assert!(ring.push(reading()).is_ok());
+        assert!(ring.push(reading()).is_err());
+    }
+
+    #[test]
+    fn a_ring_dropped_with_transfers_in_flight_waits_for_them() {
+        let mut ring = ring(&RingOptions::default());
+        for _ in 0..100 {
+            let reading = Reading { offset: 0, buffer: Buffer::zeroed(4096) };
+            assert!(ring.push(reading).is_ok());
+        }
+        ring.enter(0, None).unwrap();
+    }
+
+    #[test]
+    fn a_wait_can_be_cancelled_and_a_message_wakes() {
+        let mut ring = ring(&RingOptions::default());
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let file: Arc<std::os::fd::OwnedFd> = Arc::new(reader.into());
+        let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
+        let handle = ring.push_wait(wait, 11).unwrap();
+        ring.enter(0, None).unwrap();
+        assert!(ring.reap().is_none());
+        ring.cancel_wait(handle);
+        ring.enter(1, None).unwrap();
+        loop {
+            match ring.reap() {
+                Some(Reaped::Wait { tag: 11, result, .. }) => {
+                    break assert_eq!(result.unwrap_err(), Errno::CANCELED);
+                }
+                Some(_) => panic!("only the wait is in flight"),
+                None => ring.enter(1, None).unwrap(),
+            }
+        }
+        let mut other: Ring<Reading> = Ring::new(&RingOptions::default()).unwrap();
+        assert!(other.push_message(ring.descriptor()));
+        other.enter(0, None).unwrap();
+        ring.enter(1, None).unwrap();
+        assert!(matches!(ring.reap(), Some(Reaped::Message)));
+    }
+
+    #[test]
+    fn a_timeout_ends_the_waiting() {
+        let mut ring = ring(&RingOptions::default());
+        ring.enter(1, Some(Duration::from_millis(1))).unwrap();
+        assert!(ring.reap().is_none());
+    }
+
+    #[test]
+    fn cancels_by_the_thousand_are_all_answered() {
+        let mut ring = ring(&RingOptions { transfers: 64, waits: 4096, ..RingOptions::default() });
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let file: Arc<std::os::fd::OwnedFd> = Arc::new(reader.into());
+        let mut answered = 0;
+        for _ in 0..3 {
+            let handles: Vec<_> = (0..4096)
+                .map(|tag| {
+                    let events = rustix::event::PollFlags::IN;
+                    ring.push_wait(Wait::Poll { file: file.clone(), events }, tag).unwrap()
+                })
+                .collect();
+            for handle in handles {
+                ring.cancel_wait(handle);
+            }
+            while ring.in_flight() > 0 {
+                ring.enter(1, None).unwrap();
+                while let Some(reaped) = ring.reap() {
+                    assert!(matches!(reaped, Reaped::Wait { result: Err(Errno::CANCELED), .. }));
+                    answered += 1;
+                }
+            }
+        }
+        assert_eq!(answered, 3 * 4096);
+    }
+}

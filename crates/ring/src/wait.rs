@@ -1,0 +1,105 @@
+//! What a ring can wait for besides transfers: descriptors that become ready,
+//! connections, bytes of a socket.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use io_uring::squeue::Entry;
+use io_uring::{opcode, types};
+use rustix::event::PollFlags;
+use uringfs_buffer::Buffer;
+
+use crate::slots::Name;
+
+/// Something to wait for. Owns its descriptor and its memory until it has happened.
+#[derive(Debug)]
+pub enum Wait {
+    /// The descriptor becomes ready for any of `events`.
+    Poll {
+        /// What is polled.
+        file: Arc<OwnedFd>,
+        /// For what.
+        events: PollFlags,
+    },
+    /// A connection arrives.
+    Accept {
+        /// The listening socket.
+        file: Arc<OwnedFd>,
+    },
+    /// Bytes arrive: 0 of them at the end.
+    Receive {
+        /// The socket.
+        file: Arc<OwnedFd>,
+        /// Where they go.
+        buffer: Buffer,
+    },
+    /// The socket takes bytes.
+    Send {
+        /// The socket.
+        file: Arc<OwnedFd>,
+        /// Where they come from.
+        buffer: Buffer,
+    },
+}
+
+/// What a wait has come to.
+#[derive(Debug)]
+pub enum Waited {
+    /// Polled: which events, as `poll(2)` numbers them.
+    Ready(u32),
+    /// Accepted: the connection.
+    Accepted(OwnedFd),
+    /// Received or sent: how many bytes.
+    Moved(u32),
+}
+
+/// Names a wait in flight, to cancel it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitHandle(pub(crate) Name);
+
+impl Wait {
+    /// The descriptor concerned.
+    pub fn file(&self) -> &Arc<OwnedFd> {
+        match self {
+            Wait::Poll { file, .. }
+            | Wait::Accept { file }
+            | Wait::Receive { file, .. }
+            | Wait::Send { file, .. } => file,
+        }
+    }
+
+    /// What the kernel's answer to this wait means. Called once an answer: it
+    /// takes an accepted descriptor into possession.
+    pub(crate) fn interpret(&self, answer: u32) -> Waited {
+        match self {
+            Wait::Poll { .. } => Waited::Ready(answer),
+            // SAFETY: the kernel has just made this descriptor for the accept,
+            // and its completion is taken once.
+            Wait::Accept { .. } => Waited::Accepted(unsafe { OwnedFd::from_raw_fd(answer as i32) }),
+            Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(answer),
+        }
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        let descriptor = types::Fd(self.file().as_raw_fd());
+        match self {
+            Wait::Poll { events, .. } => {
+                opcode::PollAdd::new(descriptor, events.bits().into()).build()
+            }
+            Wait::Accept { .. } => {
+                opcode::Accept::new(descriptor, std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+            }
+            Wait::Receive { buffer, .. } => {
+                opcode::Recv::new(descriptor, buffer.pointer().as_ptr(), buffer.len() as u32)
+                    .build()
+            }
+            Wait::Send { buffer, .. } => {
+                opcode::Send::new(descriptor, buffer.pointer().as_ptr(), buffer.len() as u32)
+                    .flags(libc::MSG_NOSIGNAL)
+                    .build()
+            }
+        }
+    }
+}
