@@ -78,6 +78,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             Error::run(format!("cannot write {}", path.display())).because(error)
         })?,
     }
+    for line in results.failures() {
+        eprintln!("uringfs: {line}");
+    }
     Ok(results.exit_code())
 }
 

@@ -4,8 +4,11 @@
 use super::driver::{Experiment, Side, Sides};
 use crate::Error;
 
+/// Makes an experiment; an engine that is not built in is an error.
+type Make = fn() -> Result<Experiment, Error>;
+
 /// Every experiment, by name.
-pub const CASES: &[(&str, fn() -> Result<Experiment, Error>)] =
+pub const CASES: &[(&str, Make)] =
     &[("simple-read", simple_read), ("completion", completion), ("fixed-files", fixed_files)];
 
 /// The experiments called so; `all` is all of them.

@@ -3,6 +3,7 @@
 use crate::engine::EngineReport;
 use crate::job::Job;
 use crate::run::{Failure, Outcome, Tally, Usage};
+use crate::stats::Latency;
 
 /// A thread or a group, with the job it is named after.
 #[derive(Debug)]
@@ -38,6 +39,16 @@ impl Entry<'_> {
     /// Reads or writes a second.
     pub fn iops(&self, direction: usize) -> f64 {
         per_second(self.tally.directions[direction].ios, self.runtime_ns)
+    }
+
+    /// The percentiles that the job asks for, of times there are.
+    pub fn percentiles(&self, times: &Latency) -> Vec<(f64, u64)> {
+        let options = &self.job.options;
+        if !options.clat_percentiles || times.spread().count() == 0 {
+            return Vec::new();
+        }
+        let one = |&percent: &f64| (percent, times.percentile(percent));
+        options.percentiles.iter().map(one).collect()
     }
 
     /// A figure of the whole run for each I/O.

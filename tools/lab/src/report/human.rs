@@ -160,7 +160,7 @@ fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str
             write_times(out, name, latency.spread())?;
         }
     }
-    let percentiles = entry.tally.percentiles(index, &entry.job.options);
+    let percentiles = entry.percentiles(&tally.clat);
     if let (Some((_, min)), Some((_, max))) = (percentiles.first(), percentiles.last()) {
         let scale = TimeScale::of(*min, *max);
         writeln!(out, "    clat percentiles ({}):", scale.name())?;
@@ -177,7 +177,7 @@ fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str
     }
     let (samples, iops) = (&tally.bandwidth, &tally.iops);
     if samples.count() > 0 {
-        let (unit, by) = if samples.mean() > 1048_576.0 { ("MiB", 1024) } else { ("KiB", 1) };
+        let (unit, by) = if samples.mean() > 1_048_576.0 { ("MiB", 1024) } else { ("KiB", 1) };
         let whole = rate as f64 / 1024.0;
         writeln!(
             out,
@@ -260,15 +260,19 @@ fn write_status(out: &mut String, entries: &[Entry<'_>]) -> fmt::Result {
             let members =
                 || entries.iter().filter(|e| e.group == group && e.tally.directions[index].ios > 0);
             let bytes: u64 = members().map(|entry| entry.tally.directions[index].bytes).sum();
-            let times = || members().map(Entry::runtime_ms);
-            let (Some(shortest), Some(longest)) = (times().min(), times().max()) else { continue };
+            let times = || members().map(|entry| entry.runtime_ns);
+            let (Some(shortest), Some(longest)) = (times().min(), times().max()) else {
+                continue;
+            };
+            let (first_ms, last_ms) = (shortest.div_ceil(1_000_000), longest.div_ceil(1_000_000));
+            let whole = bytes as f64 * 1e9 / longest.max(1) as f64;
             let rates = || members().map(|entry| entry.bytes_per_second(index));
             let (low, high) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
             let short = |rate, prefix| number(rate, 4, prefix, "B/s");
             writeln!(
                 out,
-                "{name}: bw={}, {}-{} ({}-{}), io={} ({}), run={shortest}-{longest}msec",
-                bandwidth(bytes * 1000 / longest.max(1)),
+                "{name}: bw={}, {}-{} ({}-{}), io={} ({}), run={first_ms}-{last_ms}msec",
+                bandwidth(whole as u64),
                 short(low, Prefix::Binary),
                 short(high, Prefix::Binary),
                 short(low, Prefix::Decimal),

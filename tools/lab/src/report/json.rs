@@ -5,7 +5,7 @@ use super::entry::{Entry, entries};
 use super::latency_classes::{CLASSES, distribution};
 use crate::engine::EngineReport;
 use crate::run::{DEPTH_CLASSES, DirectionTally, Outcome};
-use crate::stats::Spread;
+use crate::stats::{Latency, Spread};
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
 
@@ -80,9 +80,9 @@ fn job(entry: &Entry<'_>, outcome: &Outcome) -> Value {
         job[name] = direction(entry, index);
     }
     job["trim"] = direction_of_nothing();
-    let sync = entry.tally.sync.spread();
+    let sync = &entry.tally.sync;
     let rest = json!({
-        "sync": {"total_ios": sync.count(), "lat_ns": spread(sync)},
+        "sync": {"total_ios": sync.spread().count(), "lat_ns": times(entry, sync)},
         "job_runtime": entry.thread_time_ns / 1_000_000,
         "usr_cpu": cpu(entry.usage.user_ns),
         "sys_cpu": cpu(entry.usage.system_ns),
@@ -133,12 +133,7 @@ fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
 fn direction(entry: &Entry<'_>, index: usize) -> Value {
     let tally = &entry.tally.directions[index];
     let used = tally.ios > 0;
-    let mut clat = spread(tally.clat.spread());
-    let percentiles = entry.tally.percentiles(index, &entry.job.options);
-    if !percentiles.is_empty() {
-        let named = percentiles.iter().map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
-        clat["percentile"] = Value::Object(named.collect());
-    }
+    let clat = times(entry, &tally.clat);
     figures(Figures {
         tally,
         clat,
@@ -192,6 +187,17 @@ fn figures(figures: Figures<'_>) -> Value {
         "iops_stddev": rate.deviation(),
         "iops_samples": rate.count(),
     })
+}
+
+/// A spread with its percentiles.
+fn times(entry: &Entry<'_>, latency: &Latency) -> Value {
+    let mut value = spread(latency.spread());
+    let percentiles = entry.percentiles(latency);
+    if !percentiles.is_empty() {
+        let named = percentiles.iter().map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
+        value["percentile"] = Value::Object(named.collect());
+    }
+    value
 }
 
 fn spread(spread: &Spread) -> Value {

@@ -14,6 +14,9 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Completions counted in less time than a reading of the clock takes.
+const FRESH: usize = 4;
+
 /// Why a thread gave up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -65,6 +68,8 @@ struct Loop<'a, E, const TIMED: bool> {
     tally: Tally,
     /// The last reading of the clock.
     now_ns: u64,
+    /// Completions of the last reap.
+    reaped: usize,
     writes_since_sync: [u32; 2],
     exhausted: bool,
     failure: Option<Failure>,
@@ -105,6 +110,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             refill: options.refill_buffers.then(|| Random::new(now_ns)),
             tally: Tally::begin(now_ns),
             now_ns,
+            reaped: 0,
             writes_since_sync: [0; 2],
             exhausted: false,
             failure: None,
@@ -159,8 +165,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
 
     /// Pushes I/Os while there are free slots, handing over every full batch.
     fn fill(&mut self) {
-        if TIMED && self.done.capacity() > 4 {
-            // After a large reap its reading is stale by what the counting took.
+        if TIMED && self.reaped > FRESH {
+            // The reap's reading is stale by what counting so many took.
             self.now_ns = exact_ns();
         }
         while let Some(&slot) = self.free.last() {
@@ -261,7 +267,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let wanted = Wanted { min, max: (self.options.complete_max as usize).max(min) };
         self.engine.reap(wanted, &mut self.done)?;
         self.now_ns = if TIMED { exact_ns() } else { coarse_ns() };
-        self.tally.complete[batch_class(self.done.len())] += 1;
+        self.reaped = self.done.len();
+        self.tally.complete[batch_class(self.reaped)] += 1;
         let mut done = std::mem::take(&mut self.done);
         for one in done.drain(..) {
             self.finish(one);

@@ -81,6 +81,19 @@ pub enum Results {
 }
 
 impl Results {
+    /// What failed, a line a thread.
+    pub fn failures(&self) -> Vec<String> {
+        let Self::Ours(outcome) = self else {
+            return Vec::new();
+        };
+        let line = |thread: &ThreadResult| {
+            let failure = thread.drove.failure.as_ref()?;
+            let name = &outcome.jobs[thread.job].name;
+            Some(format!("job `{name}`: {}: {}", failure.what, failure.errno))
+        };
+        outcome.threads.iter().filter_map(line).collect()
+    }
+
     /// The exit code that says how it went.
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -1,7 +1,6 @@
 //! What one thread counts while it runs. Plain fields, written by that thread alone and merged
 //! when it has ended.
 
-use crate::job::Options;
 use crate::stats::{Latency, Spread};
 
 /// Classes of fio's depth distributions: how far up the powers of two.
@@ -110,15 +109,6 @@ impl Tally {
         for (mine, theirs) in pairs {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
         }
-    }
-
-    /// Percentiles the job's report shows, by direction.
-    pub fn percentiles(&self, direction: usize, options: &Options) -> Vec<(f64, u64)> {
-        let clat = &self.directions[direction].clat;
-        if !options.clat_percentiles || clat.spread().count() == 0 {
-            return Vec::new();
-        }
-        options.percentiles.iter().map(|&percent| (percent, clat.percentile(percent))).collect()
     }
 }
 

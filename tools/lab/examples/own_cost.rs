@@ -1,0 +1,112 @@
+//! What the run loop itself costs an I/O: it drives an engine that does nothing, and the same
+//! engine is driven by a bare loop. The difference is the runner's.
+//!
+//! `cargo run --release -p uringfs-lab --example own_cost`
+
+use rustix::io::Errno;
+use std::hint::black_box;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use uringfs_lab::Error;
+use uringfs_lab::engine::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use uringfs_lab::job::{Parser, UnknownKeys};
+use uringfs_lab::run::drive;
+use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
+
+/// I/Os of one measurement.
+const IOS: u64 = 20_000_000;
+
+/// Completes everything at once, in order.
+struct Nothing {
+    pushed: Vec<Io>,
+}
+
+impl Engine for Nothing {
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: true, virtual_targets: true };
+
+    fn open(setup: &Setup<'_>) -> Result<Self, Error> {
+        Ok(Self { pushed: Vec::with_capacity(setup.depth as usize) })
+    }
+
+    fn buffer(&mut self, _slot: u32) -> &mut [u8] {
+        &mut []
+    }
+
+    #[inline]
+    fn push(&mut self, io: Io) -> Result<(), Errno> {
+        self.pushed.push(black_box(io));
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+        // As many as a real queue brings at a time.
+        let count = wanted.min.max(1).min(self.pushed.len());
+        let ended =
+            self.pushed.drain(..count).map(|io| Done { slot: io.slot, result: Ok(io.length) });
+        done.extend(ended);
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: u32, _kind: SyncKind) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn report(&self) -> EngineReport {
+        EngineReport::default()
+    }
+}
+
+/// The least a loop can do: the same engine, the same batches, fixed offsets.
+fn bare(depth: u32, batch: u32) -> f64 {
+    let mut engine = Nothing { pushed: Vec::with_capacity(depth as usize) };
+    let mut free: Vec<u32> = (0..depth).collect();
+    let mut done = Vec::with_capacity(depth as usize);
+    let wanted = Wanted { min: batch as usize, max: depth as usize };
+    let begin = Instant::now();
+    let mut completed = 0;
+    while completed < IOS {
+        while let Some(slot) = free.pop() {
+            let io = Io { slot, file: 0, op: IoOp::Read, offset: 0, length: 4096 };
+            // It has no errors to give.
+            let _ = engine.push(io);
+        }
+        let _ = engine.reap(wanted, &mut done);
+        completed += done.len() as u64;
+        free.extend(done.drain(..).map(|done: Done| done.slot));
+    }
+    begin.elapsed().as_nanos() as f64 / completed as f64
+}
+
+fn driven(keys: &str) -> Result<f64, Error> {
+    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+    parser.bytes(format!("[cost]\nrw=randread\n{keys}").as_bytes(), "own_cost")?;
+    let options = parser.finish()?.jobs.remove(0).options;
+    let region = Region { begin: 0, length: 1 << 30 };
+    let mut workload = Workload::new(&options, &[region], Amount::Bytes(IOS * 4096), 1);
+    let mut engine = Nothing { pushed: Vec::with_capacity(options.depth as usize) };
+    let drove = drive(&mut engine, &mut workload, &options, &AtomicBool::new(false));
+    Ok(drove.runtime_ns as f64 / drove.tally.ios() as f64)
+}
+
+fn main() -> Result<(), Error> {
+    println!("ns an I/O           bare   gtod_reduce  + random map  full latencies");
+    for (depth, batch) in [(1, 1), (32, 8), (128, 32), (64, 1)] {
+        let shape = format!(
+            "iodepth={depth}\niodepth_batch_submit={batch}\niodepth_batch_complete_min={batch}\n"
+        );
+        let base = bare(depth, batch);
+        let drawn = driven(&format!("{shape}gtod_reduce=1\nnorandommap\n"))?;
+        let mapped = driven(&format!("{shape}gtod_reduce=1\n"))?;
+        let timed = driven(&format!("{shape}norandommap\n"))?;
+        println!(
+            "depth {depth:3}, batch {batch:2}  {base:5.1}  {drawn:11.1}  {mapped:12.1}  {timed:14.1}"
+        );
+    }
+    Ok(())
+}
