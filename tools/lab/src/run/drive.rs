@@ -70,6 +70,8 @@ struct Loop<'a, E, const TIMED: bool> {
     now_ns: u64,
     /// Completions of the last reap.
     reaped: usize,
+    /// Writes between two syncs of each kind, 0 for none; and since the last.
+    sync_every: [u32; 2],
     writes_since_sync: [u32; 2],
     exhausted: bool,
     failure: Option<Failure>,
@@ -111,6 +113,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             tally: Tally::begin(now_ns),
             now_ns,
             reaped: 0,
+            sync_every: [options.fsync, options.fdatasync],
             writes_since_sync: [0; 2],
             exhausted: false,
             failure: None,
@@ -165,6 +168,9 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
 
     /// Pushes I/Os while there are free slots, handing over every full batch.
     fn fill(&mut self) {
+        if self.sync_due(0) || self.sync_due(1) {
+            return;
+        }
         if TIMED && self.reaped > FRESH {
             // The reap's reading is stale by what counting so many took.
             self.now_ns = exact_ns();
@@ -189,7 +195,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             if full && !self.free.is_empty() && !self.hand_over() {
                 return;
             }
-            if self.writes_due(op) {
+            self.count_write(op);
+            if self.sync_due(0) || self.sync_due(1) {
                 break;
             }
         }
@@ -340,21 +347,24 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         }
     }
 
-    /// Counts a write towards the next sync; true when one is due and issuing must pause.
+    /// Counts a write towards the next sync.
     #[inline]
-    fn writes_due(&mut self, op: IoOp) -> bool {
-        let every = [self.options.fsync, self.options.fdatasync];
-        if op == IoOp::Read || every == [0; 2] {
-            return false;
+    fn count_write(&mut self, op: IoOp) {
+        if op == IoOp::Write && self.sync_every != [0; 2] {
+            self.writes_since_sync = self.writes_since_sync.map(|count| count + 1);
         }
-        self.writes_since_sync = self.writes_since_sync.map(|count| count + 1);
-        every.iter().zip(self.writes_since_sync).any(|(&every, count)| every != 0 && count >= every)
+    }
+
+    /// Whether a sync is due: nothing is issued until what is in flight has ended and it is done.
+    #[inline]
+    fn sync_due(&self, index: usize) -> bool {
+        let every = self.sync_every[index];
+        every != 0 && self.writes_since_sync[index] >= every
     }
 
     fn sync_if_due(&mut self) {
         for (index, kind) in [SyncKind::Full, SyncKind::Data].into_iter().enumerate() {
-            let every = [self.options.fsync, self.options.fdatasync][index];
-            if every != 0 && self.writes_since_sync[index] >= every && self.in_flight() == 0 {
+            if self.sync_due(index) && self.in_flight() == 0 {
                 self.writes_since_sync[index] = 0;
                 self.sync(kind);
             }
