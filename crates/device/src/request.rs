@@ -50,6 +50,18 @@ pub enum Payload {
     Length(u64),
 }
 
+impl Payload {
+    /// Bytes in all.
+    #[inline]
+    pub fn length(&self) -> u64 {
+        match self {
+            Payload::Buffer(buffer) => buffer.len() as u64,
+            Payload::Buffers(buffers) => buffers.iter().map(|buffer| buffer.len() as u64).sum(),
+            Payload::Length(length) => *length,
+        }
+    }
+}
+
 /// The most pieces of memory in one request: the kernel's `UIO_MAXIOV`.
 pub const MAX_PIECES: usize = 1024;
 
@@ -118,11 +130,7 @@ impl Request {
     /// Bytes in all.
     #[inline]
     pub fn length(&self) -> u64 {
-        match &self.payload {
-            Payload::Buffer(buffer) => buffer.len() as u64,
-            Payload::Buffers(buffers) => buffers.iter().map(|buffer| buffer.len() as u64).sum(),
-            Payload::Length(length) => *length,
-        }
+        self.payload.length()
     }
 
     /// Bytes done by earlier steps: the next step begins there.

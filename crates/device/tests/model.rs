@@ -59,6 +59,7 @@ fn bytes_of(payload: &Payload) -> Vec<u8> {
 /// bytes, several at once, and leaves what the device should hold.
 fn run(pair: &mut Pair, seed: u64, unit: u64) -> Model {
     let what = format!("{}, seed {seed}, units of {unit}", pair.name);
+    println!("{what}");
     let mut random = Random(seed);
     let mut model = Model { bytes: vec![Some(0); SIZE as usize] };
     let mut under_way: Vec<Range<u64>> = Vec::new();

@@ -11,7 +11,7 @@ use uringfs_device::backend::sim::{
     Action, Cache, Crash, CrashPlan, Event, Promises, Sim, SimOptions,
 };
 use uringfs_device::{
-    Backend, Clock, Device, Errno, Op, Payload, Queue, Ready, Request, Tag, VirtualClock,
+    Backend, Clock, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,
 };
 
 const SIZE: u64 = 64 << 10;

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{
-    Backend, Clock, Completion, Device, Errno, Op, Payload, Queue, Ready, Request, Tag,
-    VirtualClock,
+    Backend, Clock, Completion, Device, Errno, Op, Payload, Ready, Request, Tag, VirtualClock,
 };
 
 const SIZE: u64 = 1 << 20;

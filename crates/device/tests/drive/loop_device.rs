@@ -1,12 +1,16 @@
-//! A block device over a temporary file, detached when dropped. Needs root and
-//! `losetup` (util-linux).
+//! A block device over a temporary file. Needs root and `losetup` (util-linux).
+//! The kernel detaches it at its last close, so that even a test that is killed
+//! leaves nothing behind.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub struct LoopDevice {
     pub path: PathBuf,
+    /// Keeps the device there.
+    _open: File,
     _file: tempfile::NamedTempFile,
 }
 
@@ -16,29 +20,24 @@ pub fn is_root() -> bool {
 }
 
 impl LoopDevice {
-    /// `size` bytes of zeros, in blocks of 512; `options` go to losetup.
+    /// `size` bytes of zeros; `options` go to losetup.
     pub fn new(folder: &Path, size: u64, options: &[&str]) -> LoopDevice {
         let mut file = tempfile::NamedTempFile::new_in(folder).unwrap();
-        let zeros = vec![0; 1 << 20];
-        for start in (0..size).step_by(zeros.len()) {
-            file.write_all(&zeros[..zeros.len().min((size - start) as usize)]).unwrap();
-        }
+        file.write_all(&vec![0; size as usize]).unwrap();
         file.as_file().sync_all().unwrap();
-        let output = Command::new("losetup")
-            .args(["--find", "--show"])
-            .args(options)
-            .arg(file.path())
-            .output()
-            .expect("losetup is installed (util-linux)");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "losetup: {error}");
-        let path = String::from_utf8(output.stdout).unwrap().trim().into();
-        LoopDevice { path, _file: file }
+        let image = file.path().to_str().expect("temporary names are plain");
+        let path: PathBuf = losetup(&[options, &["--find", "--show", image]].concat()).into();
+        let open = File::open(&path).unwrap();
+        // While it is open this only marks it: it goes at its last close.
+        losetup(&["--detach", path.to_str().expect("as losetup said")]);
+        LoopDevice { path, _open: open, _file: file }
     }
 }
 
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
-    }
+fn losetup(arguments: &[&str]) -> String {
+    let command = Command::new("losetup").args(arguments).output();
+    let output = command.expect("losetup is installed (util-linux)");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "losetup {arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap().trim().into()
 }
