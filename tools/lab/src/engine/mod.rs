@@ -7,8 +7,10 @@
 
 pub mod fio;
 mod psync;
+mod ring;
 mod slots;
 mod threads;
+mod uringfs;
 
 use crate::Error;
 use crate::job::{Options, nearest};
@@ -230,6 +232,8 @@ macro_rules! engines {
 }
 
 engines! {
+    Uringfs "uringfs" uringfs::Uringfs,
+    Ring "ring" ring::Ring,
     Psync "psync" psync::Psync,
     Threads "threads" threads::Threads,
 }

@@ -123,6 +123,8 @@ fn write_entry(out: &mut String, entry: &Entry<'_>, when: &str) -> fmt::Result {
         read.short,
         write.short
     )?;
+    let depth = entry.job.options.depth;
+    writeln!(out, "     latency   : target=0, window=0, percentile=100.00%, depth={depth}")?;
     write_costs(out, entry)
 }
 
@@ -155,9 +157,10 @@ fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str
         number(tally.bytes, 4, Prefix::Binary, "B"),
         entry.runtime_ms()
     )?;
-    for (name, latency) in [("slat", &tally.slat), ("clat", &tally.clat), (" lat", &tally.lat)] {
-        if latency.spread().count() > 0 {
-            write_times(out, name, latency.spread())?;
+    let clat = tally.clat.spread();
+    for (name, times) in [("slat", &tally.slat), ("clat", clat), (" lat", &tally.lat)] {
+        if times.count() > 0 {
+            write_times(out, name, times)?;
         }
     }
     let percentiles = entry.percentiles(&tally.clat);

@@ -17,12 +17,13 @@ pub struct DirectionTally {
     pub ios: u64,
     /// I/Os that moved less than asked at first.
     pub short: u64,
-    /// Time from making an I/O to having handed it over.
-    pub slat: Latency,
+    /// Time from making an I/O to having handed it over. Without percentiles, like fio's: only
+    /// one histogram is kept an I/O.
+    pub slat: Spread,
     /// Time from there to its completion.
     pub clat: Latency,
     /// Both together.
-    pub lat: Latency,
+    pub lat: Spread,
     /// Bandwidth samples in KiB a second.
     pub bandwidth: Spread,
     /// I/Os a second, sampled likewise.

@@ -1,0 +1,91 @@
+//! The control: a bare io_uring loop, as close to the kernel as a program can be. What it reaches
+//! on a target is what the queue itself gives; everything else is measured against it.
+
+use super::psync::{open_files, sync_file};
+use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use crate::Error;
+use crate::target::Target;
+use crate::workload::IoOp;
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::AsFd;
+use uringfs_ring::bare::{BareOptions, BareRing};
+
+/// The engine.
+pub struct Ring {
+    ring: BareRing,
+    files: Vec<File>,
+    tier: String,
+    syncs: u64,
+}
+
+impl Engine for Ring {
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: true };
+
+    fn open(setup: &Setup<'_>) -> Result<Self, Error> {
+        setup.no_settings("ring")?;
+        let nothing = setup.targets.iter().all(|target| match target {
+            Target::Virtual(name) => name.starts_with("null:"),
+            Target::Path(_) => false,
+        });
+        let files = if nothing { Vec::new() } else { open_files(setup)? };
+        let options = BareOptions {
+            depth: setup.depth,
+            block_size: setup.block as u32,
+            fixed_files: setup.options.register_files,
+            fixed_buffers: setup.options.fixed_buffers,
+            polled: setup.options.polled,
+        };
+        let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let ring = BareRing::new(options.clone(), &borrowed)
+            .map_err(|error| Error::input("engine ring".to_owned()).because(error))?;
+        let named = |fixed, what| if fixed { format!("{what} registered") } else { String::new() };
+        let tier = [
+            "bare io_uring".to_owned(),
+            named(options.fixed_files, "files"),
+            named(options.fixed_buffers, "buffers"),
+            if options.polled { "polled".to_owned() } else { String::new() },
+        ];
+        let tier = tier.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
+        Ok(Self { ring, files, tier: tier.join(", "), syncs: 0 })
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        self.ring.buffer(slot)
+    }
+
+    #[inline]
+    fn push(&mut self, io: Io) -> Result<(), Errno> {
+        match io.op {
+            IoOp::Read => self.ring.push_read(io.slot, io.file, io.offset, io.length),
+            IoOp::Write => self.ring.push_write(io.slot, io.file, io.offset, io.length),
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        self.ring.enter(0)
+    }
+
+    #[inline]
+    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+        self.ring.enter(wanted.min as u32)?;
+        self.ring.reap(wanted.max, |slot, result| done.push(Done { slot, result }));
+        Ok(())
+    }
+
+    fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
+        self.syncs += 1;
+        self.files.get(file as usize).map_or(Ok(()), |file| sync_file(file, kind))
+    }
+
+    fn report(&self) -> EngineReport {
+        EngineReport {
+            queue: "ring".into(),
+            tier: self.tier.clone(),
+            system_calls: self.ring.enters() + self.syncs,
+            ..EngineReport::default()
+        }
+    }
+}

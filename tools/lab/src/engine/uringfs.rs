@@ -1,0 +1,146 @@
+//! This stack, through its public token interface and nothing below it.
+
+use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use crate::Error;
+use crate::job::SyncWrites;
+use crate::target::Target;
+use crate::workload::IoOp;
+use ::uringfs::backend::Target as DeviceTarget;
+use ::uringfs::{
+    Access, Buffer, BufferPool, Completed, Counter, Errno, File, Options, Reactor, Token, Tokens,
+};
+
+/// The engine.
+pub struct Uringfs {
+    reactor: Reactor,
+    files: Vec<File>,
+    /// The buffer of each slot that is not in flight.
+    buffers: Vec<Option<Buffer>>,
+    /// What a shorter I/O left of its slot's buffer.
+    tails: Vec<Option<Buffer>>,
+    completed: Vec<Completed>,
+    durable: bool,
+    queue: String,
+    notes: Vec<String>,
+}
+
+impl Engine for Uringfs {
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: false, any_alignment: true, virtual_targets: true };
+
+    fn open(setup: &Setup<'_>) -> Result<Self, Error> {
+        let mut options = Options::default();
+        options.reactor.depth = setup.depth.max(options.reactor.depth);
+        options.reactor.polled = setup.options.polled;
+        for (name, value) in setup.settings {
+            options.set(name, value).map_err(Error::input)?;
+        }
+        let files = setup
+            .targets
+            .iter()
+            .map(|target| open(target, setup, &options))
+            .collect::<Result<Vec<File>, Error>>()?;
+        let reactor = Reactor::new(options.reactor)
+            .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
+        let mut queue = String::new();
+        let mut notes = vec![];
+        for file in &files {
+            let (name, reason) = reactor
+                .queue_of(file.device())
+                .map_err(|error| Error::input(file.device().description()).because(error))?;
+            notes.push(format!("{}: queue {name}: {reason}", file.device().description()));
+            queue = name;
+        }
+        let depth = setup.depth as usize;
+        let pool = BufferPool::new(setup.block, depth)
+            .map_err(|error| Error::run("memory for the buffers".to_owned()).because(error))?;
+        Ok(Self {
+            reactor,
+            files,
+            buffers: (0..depth).map(|_| pool.get()).collect(),
+            tails: (0..depth).map(|_| None).collect(),
+            completed: Vec::with_capacity(depth),
+            durable: setup.options.sync != SyncWrites::No,
+            queue,
+            notes,
+        })
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        self.buffers[slot as usize].as_mut().expect("the slot is not in flight")
+    }
+
+    #[inline]
+    fn push(&mut self, io: Io) -> Result<(), Errno> {
+        let slot = io.slot as usize;
+        let mut buffer = self.buffers[slot].take().expect("the slot is not in flight");
+        if buffer.len() != io.length as usize {
+            self.tails[slot] = Some(buffer.split_off(io.length as usize));
+        }
+        let file = &self.files[io.file as usize];
+        let token = Token::new(io.slot.into());
+        let pushed = match io.op {
+            IoOp::Read => self.reactor.read(file, buffer, io.offset, token),
+            IoOp::Write if self.durable => {
+                self.reactor.start(file.write_durably(buffer, io.offset), token)
+            }
+            IoOp::Write => self.reactor.write(file, buffer, io.offset, token),
+        };
+        pushed.map_err(|refused| refused.error)
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        self.reactor.submit()
+    }
+
+    #[inline]
+    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+        let min = wanted.min.saturating_sub(self.completed.len());
+        self.reactor.reap(min, None, &mut self.completed)?;
+        let count = wanted.max.min(self.completed.len());
+        for completed in self.completed.drain(..count) {
+            let slot = completed.token.get() as u32;
+            done.push(Done { slot, result: completed.result.map(|bytes| bytes as u32) });
+            let mut buffer = completed.into_buffer();
+            if let Some(tail) = self.tails[slot as usize].take() {
+                let joined = buffer.join(tail);
+                assert!(joined.is_ok(), "they were one buffer");
+            }
+            self.buffers[slot as usize] = Some(buffer);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
+        let file = &self.files[file as usize];
+        self.reactor.block_on(match kind {
+            SyncKind::Full => file.sync(),
+            SyncKind::Data => file.datasync(),
+        })
+    }
+
+    fn report(&self) -> EngineReport {
+        let counters = self.reactor.counters();
+        EngineReport {
+            queue: self.queue.clone(),
+            tier: self.reactor.tier(),
+            system_calls: counters.get(Counter::Enters),
+            counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
+            notes: self.notes.iter().cloned().chain(self.reactor.registration_refused()).collect(),
+            ..EngineReport::default()
+        }
+    }
+}
+
+fn open(target: &Target, setup: &Setup<'_>, options: &Options) -> Result<File, Error> {
+    let access = if setup.access.writes { Access::ReadWrite } else { Access::Read };
+    let name = target.to_string();
+    let parsed = match target {
+        Target::Virtual(name) => name.parse::<DeviceTarget>(),
+        Target::Path(path) => Ok(DeviceTarget::Path(path.clone())),
+    };
+    let device = parsed
+        .and_then(|target| target.open(access))
+        .map_err(|error| Error::input(name).because(error))?;
+    Ok(File::over(device, options.file))
+}
