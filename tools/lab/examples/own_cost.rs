@@ -6,11 +6,10 @@
 use rustix::io::Errno;
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use uringfs_lab::job::{Parser, UnknownKeys};
-use uringfs_lab::run::drive;
+use uringfs_lab::run::{Usage, drive};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 /// I/Os of one measurement.
@@ -68,7 +67,7 @@ fn bare(depth: u32, batch: u32) -> f64 {
     let mut free: Vec<u32> = (0..depth).collect();
     let mut done = Vec::with_capacity(depth as usize);
     let wanted = Wanted { min: batch as usize, max: depth as usize };
-    let begin = Instant::now();
+    let before = Usage::of_thread();
     let mut completed = 0;
     while completed < IOS {
         while let Some(slot) = free.pop() {
@@ -80,7 +79,12 @@ fn bare(depth: u32, batch: u32) -> f64 {
         completed += done.len() as u64;
         free.extend(done.drain(..).map(|done: Done| done.slot));
     }
-    begin.elapsed().as_nanos() as f64 / completed as f64
+    cpu_ns(Usage::of_thread().since(before)) / completed as f64
+}
+
+/// CPU time, so that what else runs on the machine counts less.
+fn cpu_ns(usage: Usage) -> f64 {
+    (usage.user_ns + usage.system_ns) as f64
 }
 
 fn driven(keys: &str) -> Result<f64, Error> {
@@ -91,7 +95,7 @@ fn driven(keys: &str) -> Result<f64, Error> {
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(IOS * 4096), 1);
     let mut engine = Nothing { pushed: Vec::with_capacity(options.depth as usize) };
     let drove = drive(&mut engine, &mut workload, &options, &AtomicBool::new(false));
-    Ok(drove.runtime_ns as f64 / drove.tally.ios() as f64)
+    Ok(cpu_ns(drove.usage) / drove.tally.ios() as f64)
 }
 
 fn main() -> Result<(), Error> {
