@@ -1,1 +1,19 @@
-//! Placeholder.
+//! Moving a byte range between a caller and where its mapping says.
+//!
+//! A [`File`] is a device and a [`Map`]. It is asked by awaiting
+//! ([`File::read`] and the rest), or by token on a reactor ([`Tokens`]).
+//! Small reads take the simple way; everything else is an operation.
+
+mod ask;
+mod direct;
+mod file;
+mod lock;
+mod map;
+mod options;
+mod simple;
+mod transfer;
+
+pub use ask::{Answer, Ask, Tokens};
+pub use file::File;
+pub use map::{Flat, Map, Mapping, Place};
+pub use options::FileOptions;

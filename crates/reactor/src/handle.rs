@@ -46,6 +46,11 @@ impl OutcomeCell {
         }
     }
 
+    /// Leaves word that nothing was started.
+    pub fn refuse(&self, error: Errno, payload: Payload) {
+        self.set(Outcome { result: Err(error), fate: Fate::NotStarted, payload });
+    }
+
     /// Takes the outcome, or leaves word whom to wake.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = self.state.lock();

@@ -82,8 +82,10 @@ impl BareRing {
         Ok(BareRing { io, name, files, buffers, options, queued, in_flight, enters })
     }
 
-    /// The bytes of a slot. Only for slots that are not in flight: the kernel
-    /// may be writing the others, and their content is then undefined.
+    /// The bytes of a slot, while nothing is in flight.
+    ///
+    /// # Panics
+    /// When something is: the kernel may be using the bytes.
     pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
         assert_eq!(self.in_flight, 0, "the kernel may be using the buffers");
         &mut self.buffers[slot as usize]
@@ -114,46 +116,23 @@ impl BareRing {
 
     /// Queues a write of `length` bytes of the slot's buffer.
     #[inline]
-    pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32, flags: i32) {
+    pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
         let buffer = &mut self.buffers[slot as usize];
         assert!(length as usize <= buffer.len());
         let pointer = buffer.pointer().as_ptr();
         let entry = if self.files.is_empty() {
             opcode::Nop::new().build()
         } else if self.options.fixed_files && self.options.fixed_buffers {
-            opcode::WriteFixed::new(types::Fixed(file), pointer, length, 0)
-                .offset(offset)
-                .rw_flags(flags)
-                .build()
+            opcode::WriteFixed::new(types::Fixed(file), pointer, length, 0).offset(offset).build()
         } else if self.options.fixed_files {
-            opcode::Write::new(types::Fixed(file), pointer, length)
-                .offset(offset)
-                .rw_flags(flags)
-                .build()
+            opcode::Write::new(types::Fixed(file), pointer, length).offset(offset).build()
         } else {
             let file = types::Fd(self.files[file as usize].as_raw_fd());
             if self.options.fixed_buffers {
-                opcode::WriteFixed::new(file, pointer, length, 0)
-                    .offset(offset)
-                    .rw_flags(flags)
-                    .build()
+                opcode::WriteFixed::new(file, pointer, length, 0).offset(offset).build()
             } else {
-                opcode::Write::new(file, pointer, length).offset(offset).rw_flags(flags).build()
+                opcode::Write::new(file, pointer, length).offset(offset).build()
             }
-        };
-        self.push(entry.user_data(slot as u64));
-    }
-
-    /// Queues `fdatasync`.
-    pub fn push_sync(&mut self, slot: u32, file: u32) {
-        let entry = match self.files.get(file as usize) {
-            None => opcode::Nop::new().build(),
-            Some(_) if self.options.fixed_files => {
-                opcode::Fsync::new(types::Fixed(file)).flags(types::FsyncFlags::DATASYNC).build()
-            }
-            Some(descriptor) => opcode::Fsync::new(types::Fd(descriptor.as_raw_fd()))
-                .flags(types::FsyncFlags::DATASYNC)
-                .build(),
         };
         self.push(entry.user_data(slot as u64));
     }
@@ -178,15 +157,23 @@ impl BareRing {
         Ok(())
     }
 
-    /// Takes everything that has completed: slot and result.
+    /// Takes what has completed, at most `max`: slot and result.
     #[inline]
-    pub fn reap(&mut self, mut take: impl FnMut(u32, Result<u32, Errno>)) {
-        for completion in self.io.completion() {
+    pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
+        let nothing = self.files.is_empty();
+        for completion in self.io.completion().take(max) {
+            let slot = completion.user_data() as u32;
             let result = completion.result();
-            let result =
-                if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
+            let result = if result < 0 {
+                Err(Errno::from_raw_os_error(-result))
+            } else if nothing {
+                // A NOP answers 0 for the bytes that were not moved.
+                Ok(self.buffers[slot as usize].len() as u32)
+            } else {
+                Ok(result as u32)
+            };
             self.in_flight -= 1;
-            take(completion.user_data() as u32, result);
+            take(slot, result);
         }
     }
 
@@ -203,7 +190,7 @@ impl Drop for BareRing {
                 std::mem::forget(std::mem::take(&mut self.buffers));
                 return;
             }
-            self.reap(|_, _| {});
+            self.reap(usize::MAX, |_, _| {});
         }
         if let RingName::Registered(place) = self.name {
             sys::unregister_ring(self.io.as_raw_fd(), place);

@@ -1,1 +1,84 @@
-//! Placeholder.
+//! Files at a raw device's own speed, from user space, over plain io_uring.
+//!
+//! A [`File`] is an image in an ordinary file, a block device, memory, or a
+//! simulation. It is used by awaiting, on any executor, or by token on a
+//! [`Reactor`], which is one thread's loop.
+//!
+//! ```
+//! use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("image");
+//! uringfs::create_image(&path, 1 << 20)?;
+//! let file = File::open(&path, Access::ReadWrite)?;
+//! let reactor = Reactor::new(ReactorOptions::default())?;
+//!
+//! // By awaiting:
+//! let buffer = reactor.block_on(async {
+//!     let (buffer, written) = file.write(Buffer::copy_of(&[7; 4096]), 8192).await;
+//!     assert_eq!(written?, 4096);
+//!     file.datasync().await?;
+//!     Ok::<_, uringfs::Errno>(buffer)
+//! })?;
+//!
+//! // By token:
+//! reactor.read(&file, buffer, 8192, Token::new(1))?;
+//! let mut completed = Vec::new();
+//! reactor.reap(1, None, &mut completed)?;
+//! let completion = completed.remove(0);
+//! assert_eq!(completion.result, Ok(4096));
+//! assert!(completion.into_buffer().iter().all(|byte| *byte == 7));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::io;
+use std::path::Path;
+
+pub use uringfs_buffer::{Backing, Buffer, BufferPool};
+pub use uringfs_device::backend;
+pub use uringfs_device::queue::QueueKind;
+pub use uringfs_device::{Access, Clock, Device, Discard, Errno, Geometry, Payload, VirtualClock};
+pub use uringfs_file::{Answer, Ask, File, FileOptions, Flat, Map, Mapping, Place, Tokens};
+pub use uringfs_reactor::{
+    Completed, CompletionMode, Counter, Counters, Domain, Epoch, Fate, Outcome, Reactor,
+    ReactorOptions, Refused, Remote, Require, Token, quiescence, total,
+};
+pub use uringfs_ring::{Feature, Features};
+
+/// Makes an image: an ordinary file of `size` bytes, its blocks reserved.
+///
+/// # Errors
+/// When `path` exists, or the file system has no room.
+pub fn create_image(path: impl AsRef<Path>, size: u64) -> io::Result<()> {
+    backend::file::File::create(path.as_ref(), size, backend::file::Allocation::Reserved).map(drop)
+}
+
+/// Every switch of the stack, by its dotted name.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Of reactors and their queues.
+    pub reactor: ReactorOptions,
+    /// Of files.
+    pub file: FileOptions,
+}
+
+impl Options {
+    /// Sets a switch: `direct.simple_read=off`.
+    ///
+    /// # Errors
+    /// Which switches there are, or which values this one takes.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if self.reactor.set(name, value)? || self.file.set(name, value)? {
+            return Ok(());
+        }
+        let names: Vec<_> = Options::switches().map(|(name, _)| name).collect();
+        Err(format!("no switch is called {name:?}; there are {}", names.join(", ")))
+    }
+
+    /// Every switch and the values it takes.
+    pub fn switches() -> impl Iterator<Item = (&'static str, &'static str)> {
+        ReactorOptions::SWITCHES.iter().chain(FileOptions::SWITCHES).copied()
+    }
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::Buffer;
 
 use super::{Queue, QueueKind, Ready};
@@ -73,6 +73,8 @@ pub fn probe_nowait(core: &Core) -> Nowait {
     // A device that is busy for a moment answers EAGAIN too, but not each time.
     let mut answers = (0..16).map(|attempt| {
         let address = blocks / 16 * attempt * length;
+        // Writes back what the page cache may hold of it, which would be a wait.
+        pread(fd, &mut buffer[..], address)?;
         preadv2(fd, &mut [IoSliceMut::new(&mut buffer)], address, ReadWriteFlags::NOWAIT)
     });
     let refusal = |error: Errno| matches!(error, Errno::AGAIN | Errno::OPNOTSUPP);

@@ -1,0 +1,419 @@
+//! What a file can be asked to do: by token on a reactor, or by awaiting.
+//!
+//! Both make the same [`Ask`]; a small read takes the simple way, everything
+//! else becomes an operation of the reactor.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::{Durability, Payload, Request, Tag};
+use uringfs_reactor::{
+    Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, current, service,
+};
+
+use crate::direct;
+use crate::file::{File, Shared};
+use crate::simple;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Read,
+    Write(Durability),
+    Flush,
+    Discard,
+    WriteZeroes,
+}
+
+/// Something asked of a file, not started: await it, or give it to
+/// [`Tokens::start`]. `R` is what awaiting it answers.
+#[must_use = "nothing happens until it is awaited or started"]
+pub struct Ask<R> {
+    file: File,
+    what: What,
+    payload: Option<Payload>,
+    offset: u64,
+    deadline: Option<Instant>,
+    started: Option<(OutcomeCell, Option<Remote>)>,
+    answer: PhantomData<fn() -> R>,
+}
+
+impl File {
+    /// Reads into `buffer` from `offset` on: fewer bytes at the end of the file.
+    pub fn read(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
+        self.ask(What::Read, Payload::Buffer(buffer), offset)
+    }
+
+    /// Reads into several buffers, one after the other.
+    pub fn read_vectored(
+        &self,
+        buffers: Vec<Buffer>,
+        offset: u64,
+    ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
+        self.ask(What::Read, Payload::Buffers(buffers.into()), offset)
+    }
+
+    /// Writes `buffer` from `offset` on. The size of an image or a device does
+    /// not change: at its end the write is short, behind it ENOSPC.
+    pub fn write(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
+        self.ask(What::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
+    }
+
+    /// Writes several buffers, one after the other.
+    pub fn write_vectored(
+        &self,
+        buffers: Vec<Buffer>,
+        offset: u64,
+    ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
+        self.ask(What::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
+    }
+
+    /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device
+    /// has it, else by a flush after the write.
+    pub fn write_durably(
+        &self,
+        buffer: Buffer,
+        offset: u64,
+    ) -> Ask<(Buffer, Result<usize, Errno>)> {
+        self.ask(What::Write(Durability::Durable), Payload::Buffer(buffer), offset)
+    }
+
+    /// Makes every write that has completed durable, and the file's size and
+    /// attributes. An image or a device has none of its own, so that this is
+    /// [`Self::datasync`].
+    pub fn sync(&self) -> Ask<Result<(), Errno>> {
+        self.ask(What::Flush, Payload::Length(0), 0)
+    }
+
+    /// Makes every write that has completed durable.
+    pub fn datasync(&self) -> Ask<Result<(), Errno>> {
+        self.ask(What::Flush, Payload::Length(0), 0)
+    }
+
+    /// Gives up the content of a range; what reads of it return is undefined.
+    /// Blocks that are covered in part are kept.
+    ///
+    /// Answers EOPNOTSUPP on a device without discard.
+    pub fn discard(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+        self.ask(What::Discard, Payload::Length(length), offset)
+    }
+
+    /// Has a range read as zeros.
+    pub fn write_zeroes(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+        self.ask(What::WriteZeroes, Payload::Length(length), offset)
+    }
+
+    fn ask<R>(&self, what: What, payload: Payload, offset: u64) -> Ask<R> {
+        Ask {
+            file: self.clone(),
+            what,
+            payload: Some(payload),
+            offset,
+            deadline: None,
+            started: None,
+            answer: PhantomData,
+        }
+    }
+}
+
+/// Operations by token, on a reactor: what exports, benchmarks and foreign
+/// event loops use. Completions come from [`Reactor::reap`].
+pub trait Tokens {
+    /// Reads into `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// EAGAIN when as much is in flight as the reactor's depth allows, ENODEV
+    /// when the device is gone; both give the buffer back.
+    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
+
+    /// Writes `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
+
+    /// Starts anything that can be asked of a file.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused>;
+}
+
+impl Tokens for Reactor {
+    #[inline]
+    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
+        let shared = &*file.shared;
+        let inner = self.inner();
+        let tag = Tag(token.get());
+        let plan = || simple::plan(shared, buffer, offset, tag);
+        match inner.push_simple(plan, pushed_back) {
+            Ok(()) => {
+                inner.count(Counter::SimpleTaken);
+                Ok(())
+            }
+            Err((buffer, reason)) => self.read_generally(file, buffer, offset, token, reason),
+        }
+    }
+
+    #[inline]
+    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
+        self.start(file.write(buffer, offset), token)
+    }
+
+    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused> {
+        let Ask { file, what, payload, offset, deadline, started, .. } = ask;
+        let payload = payload.filter(|_| started.is_none()).expect("it has not been started");
+        start(self.inner(), file, what, payload, offset, deadline, Asker::Token(token))
+    }
+}
+
+/// A request that its queue did not take.
+fn pushed_back(request: Request) -> (Buffer, Counter) {
+    match request.payload {
+        Payload::Buffer(buffer) => (buffer, Counter::SimpleFull),
+        Payload::Buffers(_) | Payload::Length(_) => unreachable!("a simple read has one buffer"),
+    }
+}
+
+trait General {
+    fn read_generally(
+        &self,
+        file: &File,
+        buffer: Buffer,
+        offset: u64,
+        token: Token,
+        reason: Counter,
+    ) -> Result<(), Refused>;
+}
+
+impl General for Reactor {
+    /// A read that the simple way has refused: counted, and done as an operation.
+    #[inline(never)]
+    fn read_generally(
+        &self,
+        file: &File,
+        buffer: Buffer,
+        offset: u64,
+        token: Token,
+        reason: Counter,
+    ) -> Result<(), Refused> {
+        let inner = self.inner();
+        let payload = Payload::Buffer(buffer);
+        if reason == Counter::SimpleFull {
+            match admit(inner, &file.shared) {
+                Err(error) => return Err(Refused { error, payload }),
+                // It was the first use of the device here; it is attached now.
+                Ok(true) => {
+                    let Payload::Buffer(buffer) = payload else { unreachable!("made above") };
+                    return self.read(file, buffer, offset, token);
+                }
+                Ok(false) => return Err(Refused { error: Errno::AGAIN, payload }),
+            }
+        }
+        inner.count(reason);
+        start(inner, file.clone(), What::Read, payload, offset, None, Asker::Token(token))
+    }
+}
+
+/// Attaches the device if it was not: true when it is attached only now.
+fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
+    if shared.core().is_closed() {
+        return Err(Errno::NODEV);
+    }
+    if inner.is_attached(shared.device.index()) {
+        return Ok(false);
+    }
+    inner
+        .attach(shared.core())
+        .map(|()| true)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// Starts an operation on this reactor.
+fn start(
+    inner: &Rc<Inner>,
+    file: File,
+    what: What,
+    payload: Payload,
+    offset: u64,
+    deadline: Option<Instant>,
+    asker: Asker,
+) -> Result<(), Refused> {
+    if let Err(error) = admit(inner, &file.shared) {
+        return Err(Refused { error, payload });
+    }
+    if inner.is_full() {
+        return Err(Refused { error: Errno::AGAIN, payload });
+    }
+    inner.count(Counter::General);
+    let length = payload.length();
+    match what {
+        What::Read => inner.start_operation(asker, deadline, |operation| {
+            direct::read(operation, file, payload, offset)
+        }),
+        What::Write(durability) => inner.start_operation(asker, deadline, |operation| {
+            direct::write(operation, file, payload, offset, durability)
+        }),
+        What::Flush => {
+            inner.start_operation(asker, deadline, |operation| direct::flush(operation, file))
+        }
+        What::Discard => inner.start_operation(asker, deadline, |operation| {
+            direct::discard(operation, file, offset, length)
+        }),
+        What::WriteZeroes => inner.start_operation(asker, deadline, |operation| {
+            direct::write_zeroes(operation, file, offset, length)
+        }),
+    }
+    Ok(())
+}
+
+/// Starts for a caller that awaits: the simple way when it is one.
+fn start_awaited(
+    inner: &Rc<Inner>,
+    file: File,
+    what: What,
+    payload: Payload,
+    offset: u64,
+    deadline: Option<Instant>,
+    cell: &OutcomeCell,
+) {
+    let mut payload = payload;
+    if what == What::Read
+        && deadline.is_none()
+        && let Payload::Buffer(buffer) = payload
+    {
+        let shared = &*file.shared;
+        if let Err(error) = admit(inner, shared) {
+            return cell.refuse(error, Payload::Buffer(buffer));
+        }
+        let plan = || simple::plan(shared, buffer, offset, Tag(0));
+        match inner.push_awaited(cell, plan, pushed_back) {
+            Ok(()) => return inner.count(Counter::SimpleTaken),
+            Err((buffer, reason)) => {
+                inner.count(reason);
+                payload = Payload::Buffer(buffer);
+            }
+        }
+    }
+    let asker = Asker::Cell(cell.clone());
+    if let Err(refused) = start(inner, file, what, payload, offset, deadline, asker) {
+        cell.refuse(refused.error, refused.payload);
+    }
+}
+
+impl<R> Ask<R> {
+    /// Has the operation stop at its next safe step when `deadline` comes. Its
+    /// result is then ETIMEDOUT.
+    pub fn deadline(mut self, deadline: Instant) -> Ask<R> {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Asks the operation to stop at its next safe step. It still ends, and
+    /// awaiting it says how.
+    pub fn cancel(&mut self) {
+        match &self.started {
+            None => {
+                let cell = OutcomeCell::default();
+                let payload = self.payload.take().unwrap_or(Payload::Length(0));
+                cell.refuse(Errno::CANCELED, payload);
+                self.started = Some((cell, None));
+            }
+            Some((cell, remote)) => {
+                let cell = cell.clone();
+                if let Some(remote) = remote {
+                    remote.run(move |inner| inner.cancel_by_cell(&cell));
+                }
+            }
+        }
+    }
+
+    /// Starts it if it was not, and answers how it ended.
+    fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        if self.started.is_none() {
+            self.start();
+        }
+        let (cell, _) = self.started.as_ref().expect("it was just started");
+        cell.poll(context)
+    }
+
+    /// On this thread's reactor, else on the process's own.
+    fn start(&mut self) {
+        let cell = OutcomeCell::default();
+        let payload = self.payload.take().expect("it has not been started");
+        let (file, what, offset, deadline) =
+            (self.file.clone(), self.what, self.offset, self.deadline);
+        let remote = match current() {
+            Some(inner) => {
+                start_awaited(&inner, file, what, payload, offset, deadline, &cell);
+                Some(inner.remote())
+            }
+            None => match service() {
+                Err(_) => {
+                    cell.refuse(Errno::NOSYS, payload);
+                    None
+                }
+                Ok(remote) => {
+                    let answer = cell.clone();
+                    remote.run(move |inner| {
+                        inner.count(Counter::Remote);
+                        start_awaited(inner, file, what, payload, offset, deadline, &answer);
+                    });
+                    Some(remote.clone())
+                }
+            },
+        };
+        self.started = Some((cell, remote));
+    }
+
+    /// How it ended, in full: the result, what became of it, and the memory.
+    pub async fn outcome(mut self) -> Outcome {
+        std::future::poll_fn(move |context| self.poll_outcome(context)).await
+    }
+}
+
+/// What awaiting an [`Ask`] answers.
+pub trait Answer {
+    /// From the outcome.
+    fn of(outcome: Outcome) -> Self;
+}
+
+impl Answer for (Buffer, Result<usize, Errno>) {
+    fn of(outcome: Outcome) -> Self {
+        match outcome.payload {
+            Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
+            other => unreachable!("one buffer went in, {other:?} came out"),
+        }
+    }
+}
+
+impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
+    fn of(outcome: Outcome) -> Self {
+        match outcome.payload {
+            Payload::Buffers(buffers) => {
+                (buffers.into_vec(), outcome.result.map(|bytes| bytes as usize))
+            }
+            other => unreachable!("several buffers went in, {other:?} came out"),
+        }
+    }
+}
+
+impl Answer for Result<(), Errno> {
+    fn of(outcome: Outcome) -> Self {
+        outcome.result.map(drop)
+    }
+}
+
+impl<R: Answer> Future for Ask<R> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<R> {
+        let outcome = ready!(self.poll_outcome(context));
+        Poll::Ready(R::of(outcome))
+    }
+}

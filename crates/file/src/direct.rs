@@ -1,0 +1,377 @@
+//! Direct I/O, the general way: any offset, length and memory. Each operation
+//! is one `async fn`, read top to bottom; it owns its memory and its locks
+//! until it has ended.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::{Durability, Op, Payload, Request, Tag};
+use uringfs_reactor::{Counter, Operation};
+
+use crate::file::{File, Shared};
+use crate::lock::RangeGuard;
+use crate::map::Place;
+use crate::transfer::transfer;
+
+/// What an operation's `async fn` ends with.
+pub(crate) type Ended = (Operation, Payload, Result<u64, Errno>);
+
+/// The most memory one unaligned operation borrows, in bytes.
+const BOUNCE: u64 = 1 << 20;
+
+/// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
+pub(crate) async fn read(operation: Operation, file: File, payload: Payload, offset: u64) -> Ended {
+    let shared = &*file.shared;
+    let length = payload.length().min(shared.map.size().saturating_sub(offset));
+    if length == 0 {
+        return (operation, payload, Ok(0));
+    }
+    if length == payload.length() && is_aligned(shared, &payload, offset) {
+        let (payload, result) =
+            transfer(&operation, shared, Op::Read, Durability::Volatile, payload, offset).await;
+        return (operation, payload, result);
+    }
+    operation.count(Counter::Bounced);
+    let mut payload = payload;
+    let result = read_bounced(&operation, shared, &mut payload, offset, length).await;
+    (operation, payload, result)
+}
+
+async fn read_bounced(
+    operation: &Operation,
+    shared: &Shared,
+    payload: &mut Payload,
+    offset: u64,
+    length: u64,
+) -> Result<u64, Errno> {
+    let mut done = 0;
+    while done < length {
+        operation.check()?;
+        let at = offset + done;
+        let blocks = around(shared, at..at + (length - done).min(BOUNCE));
+        let (bounce, read) = read_blocks(operation, shared, blocks.clone()).await?;
+        let skip = at - blocks.start;
+        let take = (length - done).min(BOUNCE).min(read.saturating_sub(skip));
+        if take == 0 {
+            break;
+        }
+        copy_in(payload, done, &bounce[skip as usize..(skip + take) as usize]);
+        done += take;
+    }
+    Ok(done)
+}
+
+/// Writes `payload` from `offset` on. A file of this layer does not grow: at
+/// its end a write is short, behind it ENOSPC.
+pub(crate) async fn write(
+    mut operation: Operation,
+    file: File,
+    mut payload: Payload,
+    offset: u64,
+    durability: Durability,
+) -> Ended {
+    let shared = &*file.shared;
+    let whole = payload.length();
+    let length = whole.min(shared.map.size().saturating_sub(offset));
+    if whole == 0 {
+        return (operation, payload, Ok(0));
+    }
+    if shared.device.geometry().read_only {
+        return (operation, payload, Err(Errno::ROFS));
+    }
+    if length == 0 {
+        return (operation, payload, Err(Errno::NOSPC));
+    }
+    let fua = match durability {
+        Durability::Durable if shared.device.geometry().fua => Durability::Durable,
+        _ => Durability::Volatile,
+    };
+    let range = offset..offset + length;
+    let result = if length == whole && is_aligned(shared, &payload, offset) {
+        let guard = match enter_shared(&mut operation, shared, range).await {
+            Ok(guard) => guard,
+            Err(error) => return (operation, payload, Err(error)),
+        };
+        let result;
+        (payload, result) = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
+        drop(guard);
+        result
+    } else {
+        operation.count(Counter::Bounced);
+        write_bounced(&mut operation, shared, &payload, range, fua).await
+    };
+    let result = match result {
+        Ok(written) if durability == Durability::Durable && fua == Durability::Volatile => {
+            operation.count(Counter::DeferredFlush);
+            request_flush(&operation, shared).await.map(|_| written)
+        }
+        result => result,
+    };
+    (operation, payload, result)
+}
+
+/// Overwriters of whole blocks: no lock in the shared mode, a range lock else.
+async fn enter_shared(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<Option<RangeGuard>, Errno> {
+    if shared.lock.is_shared() {
+        operation.count(Counter::WriteShared);
+        return Ok(None);
+    }
+    operation.count(Counter::WriteRanged);
+    operation.wait_uncounted(shared.lock.range(range)).await.map(Some)
+}
+
+/// Writes bytes that are not whole blocks, or whose memory is not aligned: the
+/// blocks at both ends are read first, with every other writer kept out of them.
+async fn write_bounced(
+    operation: &mut Operation,
+    shared: &Shared,
+    payload: &Payload,
+    range: Range<u64>,
+    durability: Durability,
+) -> Result<u64, Errno> {
+    let blocks = around(shared, range.clone());
+    let whole_blocks = blocks == range;
+    let _exclusion = if whole_blocks {
+        None
+    } else {
+        let (exclusion, epoch) = shared.lock.exclude();
+        operation.count(Counter::WriteExclusive);
+        operation.wait_for_quiescence(epoch).await?;
+        Some(exclusion)
+    };
+    let _guard = if whole_blocks {
+        enter_shared(operation, shared, blocks).await?
+    } else {
+        Some(operation.wait_uncounted(shared.lock.range(blocks)).await?)
+    };
+    let mut at = range.start;
+    while at < range.end {
+        operation.check()?;
+        let end = range.end.min((at / BOUNCE + 1) * BOUNCE);
+        let blocks = around(shared, at..end);
+        let bytes = |bounce: &mut Buffer| {
+            let start = (at - blocks.start) as usize;
+            copy_out(payload, at - range.start, &mut bounce[start..start + (end - at) as usize]);
+        };
+        merge_blocks(operation, shared, blocks.clone(), at..end, durability, bytes).await?;
+        at = end;
+    }
+    Ok(range.end - range.start)
+}
+
+/// Reads what of `blocks` lies outside `range`, has `fill` put the rest in, and writes all.
+async fn merge_blocks(
+    operation: &Operation,
+    shared: &Shared,
+    blocks: Range<u64>,
+    range: Range<u64>,
+    durability: Durability,
+    fill: impl FnOnce(&mut Buffer),
+) -> Result<(), Errno> {
+    let mut bounce = bounce(shared, blocks.end - blocks.start);
+    let block = shared.block_mask + 1;
+    let head = (blocks.start < range.start).then_some(blocks.start);
+    let tail = (range.end < blocks.end).then_some(blocks.end - block);
+    for start in head.into_iter().chain(tail.filter(|tail| Some(*tail) != head)) {
+        let (old, _) = read_blocks(operation, shared, start..start + block).await?;
+        let place = (start - blocks.start) as usize;
+        bounce[place..place + block as usize].copy_from_slice(&old);
+    }
+    fill(&mut bounce);
+    let length = bounce.len() as u64;
+    let payload = Payload::Buffer(bounce);
+    let (_, result) =
+        transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
+    if result? < length { Err(Errno::IO) } else { Ok(()) }
+}
+
+/// Makes every write that has completed durable.
+pub(crate) async fn flush(operation: Operation, file: File) -> Ended {
+    let result = request_flush(&operation, &file.shared).await;
+    (operation, Payload::Length(0), result)
+}
+
+async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
+    let index = shared.device.index();
+    let request = Request::new(index, Op::Flush, 0, Payload::Length(0), Tag(0));
+    operation.request(shared.core(), request).await.1
+}
+
+/// Gives up the content of a range; blocks that it covers in part are kept.
+pub(crate) async fn discard(
+    mut operation: Operation,
+    file: File,
+    offset: u64,
+    length: u64,
+) -> Ended {
+    let shared = &*file.shared;
+    let result = match shared.device.geometry().discard {
+        _ if shared.device.geometry().read_only => Err(Errno::ROFS),
+        None => Err(Errno::OPNOTSUPP),
+        Some(limits) => {
+            let range = within(shared, offset, length);
+            let block = shared.block_mask + 1;
+            let whole = range.start.next_multiple_of(block)..range.end / block * block;
+            clear(&mut operation, shared, Op::Discard, whole, limits.max_bytes).await
+        }
+    };
+    (operation, Payload::Length(length), result.map(|()| length))
+}
+
+/// Has a range read as zeros.
+pub(crate) async fn write_zeroes(
+    mut operation: Operation,
+    file: File,
+    offset: u64,
+    length: u64,
+) -> Ended {
+    let shared = &*file.shared;
+    let result = if shared.device.geometry().read_only {
+        Err(Errno::ROFS)
+    } else {
+        zero(&mut operation, shared, within(shared, offset, length)).await
+    };
+    (operation, Payload::Length(length), result.map(|()| length))
+}
+
+async fn zero(operation: &mut Operation, shared: &Shared, range: Range<u64>) -> Result<(), Errno> {
+    let block = shared.block_mask + 1;
+    let whole = range.start.next_multiple_of(block)..range.end / block * block;
+    if whole.start >= whole.end {
+        return zero_part(operation, shared, range).await;
+    }
+    zero_part(operation, shared, range.start..whole.start).await?;
+    zero_part(operation, shared, whole.end..range.end).await?;
+    clear(operation, shared, Op::WriteZeroes, whole, u64::MAX).await
+}
+
+/// Zeroes bytes that are not whole blocks.
+async fn zero_part(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let zeros = Payload::Buffer(Buffer::zeroed((range.end - range.start) as usize));
+    write_bounced(operation, shared, &zeros, range, Durability::Volatile).await.map(drop)
+}
+
+/// Discards or zeroes whole blocks, extent by extent.
+async fn clear(
+    operation: &mut Operation,
+    shared: &Shared,
+    op: Op,
+    range: Range<u64>,
+    max: u64,
+) -> Result<(), Errno> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let _guard = enter_shared(operation, shared, range.clone()).await?;
+    let block = shared.block_mask + 1;
+    let max = (max / block * block).max(block);
+    let mut at = range.start;
+    while at < range.end {
+        operation.check()?;
+        let mapping = shared.map.map(at);
+        let length = mapping.length.min(range.end - at).min(max);
+        if let Place::Written(address) = mapping.place {
+            let payload = Payload::Length(length);
+            let request = Request::new(shared.device.index(), op, address, payload, Tag(0));
+            operation.request(shared.core(), request).await.1?;
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+async fn read_blocks(
+    operation: &Operation,
+    shared: &Shared,
+    blocks: Range<u64>,
+) -> Result<(Buffer, u64), Errno> {
+    let payload = Payload::Buffer(bounce(shared, blocks.end - blocks.start));
+    let (payload, result) =
+        transfer(operation, shared, Op::Read, Durability::Volatile, payload, blocks.start).await;
+    match payload {
+        Payload::Buffer(buffer) => Ok((buffer, result?)),
+        Payload::Buffers(_) | Payload::Length(_) => unreachable!("one buffer went in"),
+    }
+}
+
+fn bounce(shared: &Shared, length: u64) -> Buffer {
+    Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask + 1))
+}
+
+/// The whole blocks around a range. The last block of an image whose size is no
+/// multiple of the block reaches behind its end; the device answers short there.
+fn around(shared: &Shared, range: Range<u64>) -> Range<u64> {
+    let block = shared.block_mask + 1;
+    range.start / block * block..range.end.next_multiple_of(block)
+}
+
+/// The part of a range that is inside the size.
+fn within(shared: &Shared, offset: u64, length: u64) -> Range<u64> {
+    let size = shared.map.size();
+    let start = offset.min(size);
+    start..start + length.min(size - start)
+}
+
+fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> bool {
+    let fits = |buffer: &Buffer| {
+        buffer.len() as u64 & shared.block_mask == 0
+            && buffer.pointer().as_ptr() as usize & shared.memory_mask == 0
+    };
+    offset & shared.block_mask == 0
+        && match payload {
+            Payload::Buffer(buffer) => fits(buffer),
+            Payload::Buffers(buffers) => buffers.iter().all(fits),
+            Payload::Length(_) => true,
+        }
+}
+
+/// Copies `bytes` into the payload, `skip` bytes after its beginning.
+fn copy_in(payload: &mut Payload, skip: u64, bytes: &[u8]) {
+    let mut skip = skip as usize;
+    let mut bytes = bytes;
+    let buffers = match payload {
+        Payload::Buffer(buffer) => std::slice::from_mut(buffer),
+        Payload::Buffers(buffers) => &mut buffers[..],
+        Payload::Length(_) => return,
+    };
+    for buffer in buffers {
+        let room = buffer.len().saturating_sub(skip);
+        let take = room.min(bytes.len());
+        if take > 0 {
+            buffer[skip..skip + take].copy_from_slice(&bytes[..take]);
+            bytes = &bytes[take..];
+        }
+        skip = skip.saturating_sub(buffer.len());
+    }
+}
+
+/// Copies bytes of the payload out, from `skip` bytes after its beginning on.
+fn copy_out(payload: &Payload, skip: u64, into: &mut [u8]) {
+    let mut skip = skip as usize;
+    let mut into = into;
+    let buffers = match payload {
+        Payload::Buffer(buffer) => std::slice::from_ref(buffer),
+        Payload::Buffers(buffers) => buffers,
+        Payload::Length(_) => return,
+    };
+    for buffer in buffers {
+        let take = buffer.len().saturating_sub(skip).min(into.len());
+        if take > 0 {
+            into[..take].copy_from_slice(&buffer[skip..skip + take]);
+            into = &mut into[take..];
+        }
+        skip = skip.saturating_sub(buffer.len());
+    }
+}

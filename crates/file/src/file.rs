@@ -1,0 +1,96 @@
+//! A file: a device, a map that says where on it the bytes lie, and who may
+//! write when. What it can do stands in [`crate::ask`].
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use uringfs_device::{Access, Core, Device, Geometry};
+
+use crate::lock::WriteLock;
+use crate::map::{Flat, Map};
+use crate::options::FileOptions;
+
+/// The longest simple read: a block of the file system's usual size, or the
+/// device's, if that is larger. In bytes.
+const SIMPLE_LIMIT: u32 = 4096;
+
+/// A file. Clones are the same file; it can be used from any thread.
+#[derive(Clone)]
+pub struct File {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) device: Device,
+    pub(crate) map: Box<dyn Map>,
+    pub(crate) options: FileOptions,
+    pub(crate) lock: Arc<WriteLock>,
+    /// Offsets, lengths and addresses of direct requests have none of these bits.
+    pub(crate) block_mask: u64,
+    /// Nor has the memory of these.
+    pub(crate) memory_mask: usize,
+    pub(crate) simple_limit: u32,
+}
+
+impl File {
+    /// Opens an image file or a block device as one file.
+    ///
+    /// # Errors
+    /// What opening says, with the path and what to do.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
+        let device = Device::open(path.as_ref(), access)?;
+        Ok(File::over(device, FileOptions::default()))
+    }
+
+    /// A whole device as one file.
+    pub fn over(device: Device, options: FileOptions) -> File {
+        let size = device.geometry().size;
+        File::with_map(device, Flat { address: 0, size }, options)
+    }
+
+    /// A file on `device` whose bytes lie where `map` says: at addresses that
+    /// are multiples of the device's block size.
+    pub fn with_map(device: Device, map: impl Map, options: FileOptions) -> File {
+        let geometry = device.geometry();
+        let shared = Shared {
+            block_mask: geometry.block_size as u64 - 1,
+            memory_mask: geometry.memory_alignment as usize - 1,
+            simple_limit: SIMPLE_LIMIT.max(geometry.block_size),
+            map: Box::new(map),
+            options,
+            lock: Arc::default(),
+            device,
+        };
+        File { shared: Arc::new(shared) }
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.shared.map.size()
+    }
+
+    /// The device the bytes lie on.
+    pub fn device(&self) -> &Device {
+        &self.shared.device
+    }
+
+    /// What that device is like.
+    pub fn geometry(&self) -> &Geometry {
+        self.shared.device.geometry()
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        self.device.core()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "File of {} bytes on {:?}", self.size(), self.shared.device)
+    }
+}

@@ -1,0 +1,51 @@
+//! Where a file's bytes lie. A map only answers; it moves nothing.
+
+/// What lies behind a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing: reads as zeros.
+    Hole,
+    /// Allocated at this address on the device, never written: reads as zeros.
+    Unwritten(u64),
+    /// Written at this address on the device.
+    Written(u64),
+}
+
+/// The answer for one offset: from there on, this many bytes lie so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Bytes, at least 1.
+    pub length: u64,
+    /// Where they lie.
+    pub place: Place,
+}
+
+/// Where the bytes of one file lie. Asked from any thread; answers from memory.
+pub trait Map: Send + Sync + 'static {
+    /// What lies at `offset`, which is inside the size, and how far.
+    fn map(&self, offset: u64) -> Mapping;
+
+    /// The file's size in bytes.
+    fn size(&self) -> u64;
+}
+
+/// The map of an image or a bare device: one written extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flat {
+    /// Where the file begins on the device.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl Map for Flat {
+    #[inline]
+    fn map(&self, offset: u64) -> Mapping {
+        Mapping { length: self.size - offset, place: Place::Written(self.address + offset) }
+    }
+
+    #[inline]
+    fn size(&self) -> u64 {
+        self.size
+    }
+}

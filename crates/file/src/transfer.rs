@@ -1,0 +1,171 @@
+//! The one place where data requests of the general way are issued: a range of
+//! a file whose offset, length and memory are aligned, piece by piece.
+
+use std::collections::VecDeque;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
+use uringfs_reactor::{CellFuture, Operation};
+
+use crate::file::Shared;
+use crate::map::Place;
+
+/// Requests of one operation under way at once.
+const WINDOW: usize = 32;
+
+/// Moves `payload` between memory and the file from `offset` on, all inside
+/// the size, and answers the bytes moved: fewer only where the device ends.
+pub(crate) async fn transfer(
+    operation: &Operation,
+    shared: &Shared,
+    op: Op,
+    durability: Durability,
+    payload: Payload,
+    offset: u64,
+) -> (Payload, Result<u64, Errno>) {
+    let length = payload.length();
+    let max = shared.device.geometry().max_transfer as u64;
+    let mapping = shared.map.map(offset);
+    if let Place::Written(address) = mapping.place
+        && mapping.length >= length
+        && length <= max
+        && pieces(&payload) <= MAX_PIECES
+    {
+        let mut request = Request::new(shared.device.index(), op, address, payload, Tag(0));
+        request.durability = durability;
+        return operation.request(shared.core(), request).await;
+    }
+    match payload {
+        Payload::Buffer(buffer) => {
+            let (buffer, result) =
+                transfer_buffer(operation, shared, op, durability, buffer, offset).await;
+            (Payload::Buffer(buffer), result)
+        }
+        Payload::Buffers(buffers) => {
+            transfer_each(operation, shared, op, durability, buffers.into_vec(), offset).await
+        }
+        Payload::Length(_) => unreachable!("a transfer has memory"),
+    }
+}
+
+fn pieces(payload: &Payload) -> usize {
+    match payload {
+        Payload::Buffers(buffers) => buffers.len(),
+        Payload::Buffer(_) | Payload::Length(_) => 1,
+    }
+}
+
+/// One buffer after the other, until one moves less than its length.
+async fn transfer_each(
+    operation: &Operation,
+    shared: &Shared,
+    op: Op,
+    durability: Durability,
+    buffers: Vec<Buffer>,
+    mut offset: u64,
+) -> (Payload, Result<u64, Errno>) {
+    let mut done = Vec::with_capacity(buffers.len());
+    let mut moved = 0;
+    let mut end = Ok(());
+    let mut buffers = buffers.into_iter();
+    for buffer in buffers.by_ref() {
+        let length = buffer.len() as u64;
+        let (buffer, result) =
+            transfer_buffer(operation, shared, op, durability, buffer, offset).await;
+        done.push(buffer);
+        match result {
+            Ok(bytes) => {
+                moved += bytes;
+                offset += bytes;
+                if bytes < length {
+                    break;
+                }
+            }
+            Err(error) => {
+                end = Err(error);
+                break;
+            }
+        }
+    }
+    done.extend(buffers);
+    (Payload::Buffers(done.into_boxed_slice()), end.map(|()| moved))
+}
+
+/// Splits a buffer where extents and the device's limit say, keeps a window of
+/// requests under way, and joins it again.
+async fn transfer_buffer(
+    operation: &Operation,
+    shared: &Shared,
+    op: Op,
+    durability: Durability,
+    mut rest: Buffer,
+    offset: u64,
+) -> (Buffer, Result<u64, Errno>) {
+    let max = shared.device.geometry().max_transfer as u64;
+    let mut whole: Option<Buffer> = None;
+    let mut under_way: VecDeque<(CellFuture, u64)> = VecDeque::new();
+    let mut at = offset;
+    let mut moved = 0;
+    let mut end = Ok(());
+    let mut ended = rest.is_empty();
+    loop {
+        while !ended && !rest.is_empty() && under_way.len() < WINDOW {
+            let mapping = shared.map.map(at);
+            let length = mapping.length.min(rest.len() as u64).min(max);
+            let tail = rest.split_off(length as usize);
+            let mut piece = std::mem::replace(&mut rest, tail);
+            at += length;
+            match mapping.place {
+                Place::Written(address) => {
+                    let payload = Payload::Buffer(piece);
+                    let mut request =
+                        Request::new(shared.device.index(), op, address, payload, Tag(0));
+                    request.durability = durability;
+                    under_way.push_back((operation.request(shared.core(), request), length));
+                }
+                Place::Hole | Place::Unwritten(_) if op == Op::Read && under_way.is_empty() => {
+                    piece.fill(0);
+                    moved += length;
+                    join(&mut whole, piece);
+                }
+                Place::Hole | Place::Unwritten(_) => {
+                    // Zeros are filled in when it is their turn.
+                    at -= length;
+                    let joined = piece.join(rest);
+                    assert!(joined.is_ok(), "they were one buffer");
+                    rest = piece;
+                    break;
+                }
+            }
+        }
+        let Some((request, length)) = under_way.pop_front() else { break };
+        let (payload, result) = request.await;
+        let Payload::Buffer(piece) = payload else { unreachable!("a piece is one buffer") };
+        join(&mut whole, piece);
+        match result {
+            Ok(bytes) if end.is_ok() && !ended => {
+                moved += bytes;
+                ended = bytes < length;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                ended = true;
+                end = end.and(Err(error));
+            }
+        }
+    }
+    join(&mut whole, rest);
+    let whole = whole.expect("the rest has been joined");
+    (whole, end.map(|()| moved))
+}
+
+fn join(whole: &mut Option<Buffer>, piece: Buffer) {
+    match whole {
+        None => *whole = Some(piece),
+        Some(whole) => {
+            let joined = whole.join(piece);
+            assert!(joined.is_ok(), "pieces of one buffer come back in order");
+        }
+    }
+}
