@@ -260,8 +260,16 @@ fn a_late_request_is_overtaken() {
     assert_eq!(queue.reap().unwrap().request.tag, Tag(0));
 }
 
-/// All that can be seen of a run: order of completion, results, bytes.
-fn trace(seed: u64) -> (Vec<(u64, Result<u32, Errno>)>, Vec<u8>) {
+/// All that can be seen of a run.
+#[derive(PartialEq)]
+struct Trace {
+    /// Tags and results, in the order of completion.
+    ended: Vec<(u64, Result<u32, Errno>)>,
+    /// What a crash left.
+    bytes: Vec<u8>,
+}
+
+fn trace(seed: u64) -> Trace {
     let clock = VirtualClock::default();
     let options = SimOptions::new(SIZE).seed(seed).latency(MICRO..=90 * MICRO).units(8);
     let (sim, device) = disk(options.clock(Clock::Virtual(clock.clone())));
@@ -269,7 +277,7 @@ fn trace(seed: u64) -> (Vec<(u64, Result<u32, Errno>)>, Vec<u8>) {
         sim.inject(Rule::new(None, When::OneIn(10), fault));
     }
     let mut queue = sim.own_queue(16).unwrap();
-    let mut seen = Vec::new();
+    let mut ended = Vec::new();
     for number in 0..300u64 {
         let op = if number % 3 == 0 { Op::Read } else { Op::Write };
         queue.push(request(&device, op, number % 50 * 4096, &[number as u8; 4096])).unwrap();
@@ -278,13 +286,13 @@ fn trace(seed: u64) -> (Vec<(u64, Result<u32, Errno>)>, Vec<u8>) {
             if let Ready::At(time) = queue.ready() {
                 clock.advance_to(time);
             }
-            let ended = queue.reap().expect("it is time");
-            seen.push((ended.request.tag.0, ended.result));
+            let Completion { request, result } = queue.reap().expect("it is time");
+            ended.push((request.tag.0, result));
         }
     }
     let mut bytes = vec![0; SIZE as usize];
     sim.crash_image(Crash::Seeded(seed)).peek(0, &mut bytes);
-    (seen, bytes)
+    Trace { ended, bytes }
 }
 
 #[test]

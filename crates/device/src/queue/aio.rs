@@ -7,17 +7,18 @@
 
 #![allow(unsafe_code)]
 
+mod context;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use self::context::{Context, ControlBlock, RESFD};
 use super::{Queue, Ready};
 use crate::device::{Core, Reach};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
@@ -27,187 +28,6 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// `IOCB_FLAG_RESFD`: each completion adds one to an eventfd.
-const RESFD: u32 = 1;
-/// Says that the shared ring has the layout below (`AIO_RING_MAGIC`).
-const RING_MAGIC: u32 = 0xa10a_10a1;
-
-/// `struct iocb` of linux/aio_abi.h.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct ControlBlock {
-    data: u64,
-    #[cfg(target_endian = "little")]
-    key: u32,
-    rw_flags: i32,
-    #[cfg(target_endian = "big")]
-    key: u32,
-    opcode: u16,
-    priority: i16,
-    file: u32,
-    memory: u64,
-    length: u64,
-    offset: i64,
-    reserved: u64,
-    flags: u32,
-    bell: u32,
-}
-
-/// `struct io_event` of linux/aio_abi.h.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Event {
-    data: u64,
-    object: u64,
-    result: i64,
-    result2: i64,
-}
-
-/// `struct aio_ring` of fs/aio.c: the head of the ring that io_setup maps.
-#[repr(C)]
-struct RingHeader {
-    id: u32,
-    /// Events in the ring.
-    length: u32,
-    /// Written by whoever reaps.
-    head: u32,
-    /// Written by the kernel.
-    tail: u32,
-    magic: u32,
-    compatible: u32,
-    incompatible: u32,
-    header_length: u32,
-}
-
-/// How completions are taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Reaping {
-    /// From the shared ring.
-    Mapped,
-    /// By io_getevents, where the ring has a layout that is not known here.
-    ByCall,
-}
-
-/// A kernel's AIO context. Its drop waits for everything in flight.
-struct Context {
-    /// The context's name, which is the address of its ring.
-    ring: NonNull<RingHeader>,
-    reaping: Reaping,
-}
-
-impl Context {
-    fn new(depth: u32) -> io::Result<Context> {
-        let mut name: libc::c_ulong = 0;
-        // SAFETY: io_setup writes one word to where `name` is, during the call.
-        let answer = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut name) };
-        if answer != 0 {
-            return Err(explain(io::Error::last_os_error(), depth));
-        }
-        let ring = NonNull::new(name as *mut RingHeader)
-            .ok_or_else(|| io::Error::other("Linux AIO: the kernel gave no context"))?;
-        // SAFETY: io_setup has mapped the ring, at least a page, at the address
-        // that names the context; it stays until io_destroy in this type's drop.
-        let header = unsafe { ring.as_ptr().read_volatile() };
-        let known = header.magic == RING_MAGIC
-            && header.incompatible == 0
-            && header.header_length as usize == size_of::<RingHeader>()
-            && header.length > 0;
-        Ok(Context { ring, reaping: if known { Reaping::Mapped } else { Reaping::ByCall } })
-    }
-
-    fn name(&self) -> libc::c_ulong {
-        self.ring.as_ptr() as libc::c_ulong
-    }
-
-    fn head(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapped ring, see `new`.
-        let field = unsafe { &raw mut (*self.ring.as_ptr()).head };
-        // SAFETY: aligned, mapped while `self` lives, and used as an atomic only.
-        unsafe { AtomicU32::from_ptr(field) }
-    }
-
-    fn tail(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapped ring, see `new`.
-        let field = unsafe { &raw mut (*self.ring.as_ptr()).tail };
-        // SAFETY: as in `head`; the kernel writes it whole.
-        unsafe { AtomicU32::from_ptr(field) }
-    }
-
-    /// True when there is something to take; in doubt true.
-    fn has_events(&self) -> bool {
-        match self.reaping {
-            Reaping::Mapped => {
-                self.head().load(Ordering::Relaxed) != self.tail().load(Ordering::Acquire)
-            }
-            Reaping::ByCall => false,
-        }
-    }
-
-    #[inline]
-    fn take(&self) -> Option<Event> {
-        if self.reaping == Reaping::ByCall {
-            return self.take_by_call();
-        }
-        let head = self.head().load(Ordering::Relaxed);
-        // Acquire: the kernel wrote the event before it moved the tail.
-        if head == self.tail().load(Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: inside the mapped ring, see `new`; the kernel never changes it.
-        let length = unsafe { (*self.ring.as_ptr()).length };
-        // SAFETY: the events begin where the header ends, in the same mapping.
-        let events = unsafe { self.ring.as_ptr().add(1) }.cast::<Event>();
-        // SAFETY: the head is below the length of the ring, as below.
-        let place = unsafe { events.add((head % length) as usize) };
-        // SAFETY: written before the tail passed it; not written again before
-        // the head does.
-        let event = unsafe { place.read_volatile() };
-        // Release: the event is read before the kernel may use its place again.
-        self.head().store((head + 1) % length, Ordering::Release);
-        Some(event)
-    }
-
-    fn take_by_call(&self) -> Option<Event> {
-        let mut event = Event::default();
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes at most the one event asked for, and reads
-        // the time, during the call.
-        let taken = unsafe {
-            libc::syscall(
-                libc::SYS_io_getevents,
-                self.name(),
-                0 as libc::c_long,
-                1 as libc::c_long,
-                &raw mut event,
-                &raw const now,
-            )
-        };
-        (taken == 1).then_some(event)
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: the context is this type's alone. The kernel returns when the
-        // last request in flight has completed (fs/aio.c, since 3.15), so their
-        // memory, which is dropped later, is nobody's any more.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.name()) };
-    }
-}
-
-fn explain(error: io::Error, depth: u32) -> io::Error {
-    let why = match Errno::from_io_error(&error) {
-        Some(Errno::AGAIN) => {
-            format!("no room for {depth} requests; raise the sysctl fs.aio-max-nr")
-        }
-        Some(Errno::NOSYS) => "the kernel was built without it, or a filter forbids it".into(),
-        Some(Errno::PERM | Errno::ACCESS) => "a filter (seccomp) forbids it".into(),
-        Some(Errno::INVAL) => format!("a depth of {depth} is not possible"),
-        _ => error.to_string(),
-    };
-    io::Error::new(error.kind(), format!("Linux AIO: {why}"))
-}
-
 /// A queue over Linux AIO.
 pub struct AioQueue {
     /// First, so that it is dropped first: see its drop.
@@ -388,30 +208,22 @@ impl Queue for AioQueue {
         let mut start = 0;
         while start < self.batch.len() {
             let rest = &mut self.batch[start..];
-            // SAFETY: `rest` points to control blocks that stay in place; the
-            // kernel copies them and the vectors during the call. The memory they
-            // name belongs to requests in `slots`, which are kept until their
-            // events are reaped, or until the context is destroyed.
-            let taken = unsafe {
-                libc::syscall(
-                    libc::SYS_io_submit,
-                    self.context.name(),
-                    rest.len() as libc::c_long,
-                    rest.as_mut_ptr(),
-                )
-            };
-            if taken > 0 {
-                start += taken as usize;
-                self.flying += taken as usize;
-                continue;
+            // SAFETY: the blocks stay in place, and name memory of requests in
+            // `slots`, which are kept until their events are taken. The context
+            // is dropped before them.
+            match unsafe { self.context.submit(rest) } {
+                Ok(taken) => {
+                    start += taken;
+                    self.flying += taken;
+                }
+                // The first of the rest is refused, and only that.
+                Err(error) => {
+                    // SAFETY: points into `blocks`.
+                    let slot = unsafe { (*rest[0]).data };
+                    self.end(slot as u32, Err(error));
+                    start += 1;
+                }
             }
-            // The first of the rest is refused, and only that.
-            let error = io::Error::last_os_error();
-            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            // SAFETY: points into `blocks`, as above.
-            let slot = unsafe { (*rest[0]).data };
-            self.end(slot as u32, Err(error));
-            start += 1;
         }
         self.batch.clear();
         Ok(())
@@ -440,13 +252,7 @@ impl Queue for AioQueue {
             }
             request.cancelled = true;
             if !self.pushed.contains(&(slot as u32)) {
-                let mut event = Event::default();
-                let block: *const ControlBlock = ptr::from_ref(&self.blocks[slot]);
-                // SAFETY: the kernel looks the control block's address up among
-                // its own and reads its key. It still reports the end as an event.
-                let _ = unsafe {
-                    libc::syscall(libc::SYS_io_cancel, self.context.name(), block, &raw mut event)
-                };
+                self.context.cancel(&self.blocks[slot]);
             }
         }
     }
@@ -468,6 +274,7 @@ impl Queue for AioQueue {
 
 #[cfg(test)]
 mod tests {
+    use super::context::{Event, Reaping, RingHeader};
     use super::*;
     use crate::backend::file::{Allocation, File};
     use crate::{Device, Reach};

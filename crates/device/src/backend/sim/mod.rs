@@ -23,8 +23,8 @@ mod options;
 mod queue;
 mod random;
 mod record;
+mod state;
 
-use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ use self::image::Image;
 use self::media::{Media, tear};
 use self::random::Random;
 use self::record::Record;
+use self::state::{State, Ticket, action, check};
 
 pub use self::fault::{Fault, MAX_RULES, Rule, When};
 pub use self::media::{Action, Crash, Event, Outcome};
@@ -60,31 +61,6 @@ struct Shared {
     options: SimOptions,
     geometry: Geometry,
     state: Mutex<State>,
-}
-
-struct State {
-    /// What reads see.
-    current: Image,
-    /// What a crash would find; absent when nothing is recorded.
-    record: Option<Record>,
-    faults: Faults,
-    random: Random,
-    /// When each unit is free again, soonest first.
-    units: BinaryHeap<Reverse<Instant>>,
-    gone: Option<Errno>,
-    next_id: u64,
-}
-
-/// A request that the device works on: what became of it is decided already.
-struct Ticket {
-    id: u64,
-    /// Where it really goes, and how many bytes it moves.
-    address: u64,
-    length: u64,
-    fault: Option<Fault>,
-    /// What was recorded of it.
-    action: Option<Action>,
-    deadline: Instant,
 }
 
 impl Sim {
@@ -280,143 +256,6 @@ impl Sim {
             (_, Promises::Broken) if settles => Outcome::Lied,
             (_, Promises::Kept) if settles => Outcome::Stable,
             _ => Outcome::Done,
-        }
-    }
-}
-
-impl State {
-    fn recorded(&mut self) -> &mut Record {
-        self.record.as_mut().expect("the device was made without a record")
-    }
-
-    fn note(&mut self, event: Event) {
-        if let Some(record) = &mut self.record {
-            record.note(event);
-        }
-    }
-
-    /// When a request that comes now is answered: the first unit that is free
-    /// works on it for the latency drawn.
-    fn deadline(&mut self, now: Instant, options: &SimOptions, fault: Option<Fault>) -> Instant {
-        let (least, most) = (*options.latency.start(), *options.latency.end());
-        let mut deadline = now;
-        if !most.is_zero() {
-            let spread = (most - least).as_nanos() as u64;
-            let latency = least + std::time::Duration::from_nanos(self.random.below(spread + 1));
-            let busy = self.units.len() == options.units as usize;
-            let free = if busy { self.units.pop().map_or(now, |unit| unit.0) } else { now };
-            deadline = free.max(now) + latency;
-            self.units.push(Reverse(deadline));
-        }
-        match fault {
-            Some(Fault::Late(late)) => deadline + late,
-            _ => deadline,
-        }
-    }
-
-    /// The effect of a request that ends well.
-    fn act(&mut self, ticket: &Ticket, request: &mut Request) {
-        let Ticket { mut address, length, .. } = *ticket;
-        if ticket.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Read {
-            let at = address + self.random.below(length);
-            let bit = self.random.below(8) as u32;
-            self.rot(at, bit);
-        }
-        match request.op {
-            Op::Flush => {}
-            Op::Read => {
-                let nothing = Image::default();
-                let image = match (ticket.fault, &self.record) {
-                    (Some(Fault::Stale), Some(record)) => record.now.stable(),
-                    (Some(Fault::Stale), None) => &nothing,
-                    _ => &self.current,
-                };
-                let mut left = length as usize;
-                for piece in request.pieces_mut() {
-                    let part = piece.len().min(left);
-                    image.read(address, &mut piece[..part]);
-                    address += part as u64;
-                    left -= part;
-                }
-            }
-            Op::Write if ticket.fault == Some(Fault::Stale) => {}
-            Op::Write => {
-                let mut left = length as usize;
-                for piece in request.pieces() {
-                    let part = piece.len().min(left);
-                    self.current.write(address, &piece[..part]);
-                    address += part as u64;
-                    left -= part;
-                }
-            }
-            Op::Discard | Op::WriteZeroes => self.current.clear(address, length),
-        }
-        if ticket.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Write {
-            let at = ticket.address + self.random.below(length);
-            let bit = self.random.below(8) as u32;
-            self.rot(at, bit);
-        }
-    }
-
-    /// Flips a bit, and records it as a change that is stable at once.
-    fn rot(&mut self, address: u64, bit: u32) {
-        self.current.flip_bit(address, bit);
-        let mut byte = [0];
-        self.current.read(address, &mut byte);
-        let id = self.next_id;
-        self.next_id += 1;
-        let action = Action::Write { address, bytes: byte.as_slice().into() };
-        self.note(Event::Begin { id, action });
-        self.note(Event::End { id, outcome: Outcome::Stable });
-    }
-}
-
-/// Where the next step begins and how many bytes it may move; refuses what a
-/// real device would.
-fn check(request: &Request, geometry: &Geometry) -> Result<(u64, u64), Errno> {
-    let address = request.address + request.done();
-    let remaining = request.remaining();
-    let moves = matches!(request.op, Op::Read | Op::Write);
-    let block = geometry.block_size as u64;
-    if request.op == Op::Flush {
-        return Ok((0, 0));
-    }
-    if !address.is_multiple_of(block) || !remaining.is_multiple_of(block) {
-        return Err(Errno::INVAL);
-    }
-    let memory = geometry.memory_alignment as usize;
-    let aligned = |piece: &[u8]| {
-        (piece.as_ptr() as usize).is_multiple_of(memory) && piece.len().is_multiple_of(memory)
-    };
-    if moves && !request.pieces().all(aligned) {
-        return Err(Errno::INVAL);
-    }
-    if request.durability == Durability::Durable && !geometry.fua {
-        return Err(Errno::OPNOTSUPP);
-    }
-    let room = geometry.size.saturating_sub(address);
-    match request.op {
-        Op::Read => Ok((address, remaining.min(room).min(geometry.max_transfer as u64))),
-        _ if remaining > room => Err(Errno::NOSPC),
-        Op::Write => Ok((address, remaining.min(geometry.max_transfer as u64))),
-        _ => Ok((address, remaining)),
-    }
-}
-
-/// What a request changes, as it is recorded.
-fn action(request: &Request, ticket: &Ticket) -> Action {
-    match request.op {
-        Op::Flush | Op::Read => Action::Flush,
-        Op::Discard | Op::WriteZeroes => {
-            Action::Clear { address: ticket.address, length: ticket.length }
-        }
-        Op::Write => {
-            let mut bytes = Vec::with_capacity(ticket.length as usize);
-            for piece in request.pieces() {
-                let part = piece.len().min(ticket.length as usize - bytes.len());
-                bytes.extend_from_slice(&piece[..part]);
-            }
-            Action::Write { address: ticket.address, bytes: bytes.into() }
         }
     }
 }
