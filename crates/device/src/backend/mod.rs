@@ -1,4 +1,4 @@
-//! Where data lives: an ordinary [`file`], a [`block`] device, [`memory`],
+//! Where data lives: an ordinary [`mod@file`], a [`block`] device, [`memory`],
 //! nothing ([`null`]), a simulated device ([`sim`]); and how one is named
 //! ([`Target`]).
 

@@ -352,6 +352,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_file_tells_nothing_about_its_driver() {
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        assert_eq!(probe_nowait(device.core()), Nowait::Unknown);
+    }
+
+    #[test]
+    fn the_reason_names_a_driver_that_refuses_nowait() {
+        let kinds = [QueueKind::Sync, QueueKind::Ring];
+        let rates = [[676_000.0, 670_000.0], [19_000.0, 0.0]];
+        assert_eq!(
+            reason(&kinds, &rates, 0, Nowait::Refused),
+            "sync does 676 k and 670 k reads a second at depths 1 and 32, against ring 19 k and 0; \
+             the driver refuses NOWAIT, so io_uring would hand every request to a worker thread"
+        );
+    }
+
+    #[test]
     fn an_empty_device_is_not_tried() {
         let device = Device::new(Memory::new(0).unwrap()).unwrap();
         let sync =
