@@ -12,7 +12,8 @@ use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
-    Backend, Device, Errno, Geometry, Op, Payload, Queue, Reach, Request, Tag, VirtualClock,
+    Backend, Device, Errno, Geometry, Op, Payload, Progress, Queue, Reach, Request, Tag,
+    VirtualClock,
 };
 
 const SIZE: u64 = 1 << 20;
@@ -36,6 +37,40 @@ fn a_full_queue_gives_the_request_back() {
         let fifth = pair.queue.push(fifth).expect_err("it still is, though submitted");
         assert_eq!(pair.finish().len(), 4, "{}", pair.name);
         assert_eq!(pair.run(fifth).1, Ok(4096), "{}", pair.name);
+    }
+}
+
+#[test]
+fn a_request_goes_on_where_its_last_step_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    for mut pair in pairs(folder.path(), SIZE, 4) {
+        let two =
+            |first: u8, second: u8| Buffer::copy_of(&[[first; 4096], [second; 4096]].concat());
+        let vectored = |mut whole: Buffer| {
+            let tail = whole.split_off(4096);
+            Payload::Buffers(Box::new([whole, tail]))
+        };
+        for (address, in_pieces) in [(0, false), (65536, true)] {
+            let payload = |buffer| match in_pieces {
+                true => vectored(buffer),
+                false => Payload::Buffer(buffer),
+            };
+            let mut write = pair.request(Op::Write, address, payload(two(1, 2)), 0);
+            assert_eq!(write.advance(Ok(4096), 4096), Progress::Again);
+            assert_eq!(pair.run(write).1, Ok(8192), "{}", pair.name);
+            let found = pair.read(address, 8192);
+            assert_eq!((found[0], found[4096]), (0, 2), "{}: only the rest", pair.name);
+            let mut read = pair.request(Op::Read, address, payload(two(8, 9)), 0);
+            assert_eq!(read.advance(Ok(4096), 4096), Progress::Again);
+            let (read, result) = pair.run(read);
+            assert_eq!(result, Ok(8192), "{}", pair.name);
+            let first = match &read.payload {
+                Payload::Buffer(buffer) => (buffer[0], buffer[4096]),
+                Payload::Buffers(buffers) => (buffers[0][0], buffers[1][0]),
+                Payload::Length(_) => unreachable!("it went out with memory"),
+            };
+            assert_eq!(first, (8, 2), "{}: only the rest", pair.name);
+        }
     }
 }
 
