@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Payload, Request, Tag};
+use uringfs_device::{Durability, Op, Payload, Tag};
 use uringfs_reactor::{
     Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, current, service,
 };
@@ -150,78 +150,99 @@ impl Tokens for Reactor {
         let shared = &*file.shared;
         let inner = self.inner();
         let tag = Tag(token.get());
-        let plan = || simple::plan(shared, buffer, offset, tag);
-        match inner.push_simple(plan, pushed_back) {
+        let place = |buffer: &Buffer| simple::read(shared, buffer, offset);
+        match inner.push_simple(shared.device.index(), Op::Read, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
             }
-            Err((buffer, reason)) => self.read_generally(file, buffer, offset, token, reason),
+            Err((buffer, reason)) => start_refused(self, file.read(buffer, offset), token, reason),
         }
     }
 
     #[inline]
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        self.start(file.write(buffer, offset), token)
+        let shared = &*file.shared;
+        let inner = self.inner();
+        let tag = Tag(token.get());
+        let place = |buffer: &Buffer| simple::write(shared, buffer, offset);
+        match inner.push_simple(shared.device.index(), Op::Write, buffer, tag, place) {
+            Ok(()) => {
+                inner.count(Counter::WriteShared);
+                Ok(())
+            }
+            Err((buffer, reason)) => start_refused(self, file.write(buffer, offset), token, reason),
+        }
     }
 
     fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused> {
         let Ask { file, what, payload, offset, deadline, started, .. } = ask;
         let payload = payload.filter(|_| started.is_none()).expect("it has not been started");
-        start(self.inner(), file, what, payload, offset, deadline, Asker::Token(token))
-    }
-}
-
-/// A request that its queue did not take.
-fn pushed_back(request: Request) -> (Buffer, Counter) {
-    match request.payload {
-        Payload::Buffer(buffer) => (buffer, Counter::SimpleFull),
-        Payload::Buffers(_) | Payload::Length(_) => unreachable!("a simple read has one buffer"),
-    }
-}
-
-trait General {
-    fn read_generally(
-        &self,
-        file: &File,
-        buffer: Buffer,
-        offset: u64,
-        token: Token,
-        reason: Counter,
-    ) -> Result<(), Refused>;
-}
-
-impl General for Reactor {
-    /// A read that the simple way has refused: counted, and done as an operation.
-    #[inline(never)]
-    fn read_generally(
-        &self,
-        file: &File,
-        buffer: Buffer,
-        offset: u64,
-        token: Token,
-        reason: Counter,
-    ) -> Result<(), Refused> {
-        let inner = self.inner();
-        let payload = Payload::Buffer(buffer);
-        if reason == Counter::SimpleFull {
-            match admit(inner, &file.shared) {
-                Err(error) => return Err(Refused { error, payload }),
-                // It was the first use of the device here; it is attached now.
-                Ok(true) => {
-                    let Payload::Buffer(buffer) = payload else { unreachable!("made above") };
-                    return self.read(file, buffer, offset, token);
-                }
-                Ok(false) => return Err(Refused { error: Errno::AGAIN, payload }),
+        match (what, payload, deadline) {
+            (What::Read, Payload::Buffer(buffer), None) => self.read(&file, buffer, offset, token),
+            (What::Write(Durability::Volatile), Payload::Buffer(buffer), None) => {
+                self.write(&file, buffer, offset, token)
+            }
+            (what, payload, deadline) => {
+                count_refusal(self.inner(), what, &payload, deadline);
+                start(self.inner(), file, what, payload, offset, deadline, Asker::Token(token))
             }
         }
-        inner.count(reason);
-        start(inner, file.clone(), What::Read, payload, offset, None, Asker::Token(token))
+    }
+}
+
+/// Counts why a read that was not even tried as a simple one is none.
+fn count_refusal(inner: &Inner, what: What, payload: &Payload, deadline: Option<Instant>) {
+    match (what, payload) {
+        (What::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
+        (What::Read, _) if deadline.is_some() => inner.count(Counter::SimpleDeadline),
+        _ => {}
+    }
+}
+
+/// What the simple way has refused: with room made by attaching the device it
+/// is tried once more, else counted and done as an operation.
+#[inline(never)]
+fn start_refused<R>(
+    reactor: &Reactor,
+    mut ask: Ask<R>,
+    token: Token,
+    reason: Counter,
+) -> Result<(), Refused> {
+    let inner = reactor.inner();
+    if reason != Counter::SimpleFull {
+        if ask.what == What::Read {
+            inner.count(reason);
+        }
+        let Ask { file, what, payload, offset, deadline, .. } = ask;
+        let payload = payload.expect("it has not been started");
+        return start(inner, file, what, payload, offset, deadline, Asker::Token(token));
+    }
+    let refuse = |ask: Ask<R>, error| {
+        let payload = ask.payload.expect("it has not been started");
+        Err(Refused { error, payload })
+    };
+    match admit(inner, &ask.file.shared) {
+        Err(error) => refuse(ask, error),
+        Ok(false) => refuse(ask, Errno::AGAIN),
+        // It was the first use of the device here; it is attached now.
+        Ok(true) => match (ask.what, ask.payload.take()) {
+            (What::Read, Some(Payload::Buffer(buffer))) => {
+                reactor.read(&ask.file, buffer, ask.offset, token)
+            }
+            (What::Write(_), Some(Payload::Buffer(buffer))) => {
+                reactor.write(&ask.file, buffer, ask.offset, token)
+            }
+            _ => unreachable!("only reads and writes of one buffer are simple"),
+        },
     }
 }
 
 /// Attaches the device if it was not: true when it is attached only now.
 fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
+    if inner.is_forked() {
+        return Err(Errno::CHILD);
+    }
     if shared.core().is_closed() {
         return Err(Errno::NODEV);
     }
@@ -283,7 +304,8 @@ fn start_awaited(
     cell: &OutcomeCell,
 ) {
     let mut payload = payload;
-    if what == What::Read
+    let simple = matches!(what, What::Read | What::Write(Durability::Volatile));
+    if simple
         && deadline.is_none()
         && let Payload::Buffer(buffer) = payload
     {
@@ -291,14 +313,25 @@ fn start_awaited(
         if let Err(error) = admit(inner, shared) {
             return cell.refuse(error, Payload::Buffer(buffer));
         }
-        let plan = || simple::plan(shared, buffer, offset, Tag(0));
-        match inner.push_awaited(cell, plan, pushed_back) {
-            Ok(()) => return inner.count(Counter::SimpleTaken),
+        let (op, taken) = match what {
+            What::Read => (Op::Read, Counter::SimpleTaken),
+            _ => (Op::Write, Counter::WriteShared),
+        };
+        let place = |buffer: &Buffer| match op {
+            Op::Read => simple::read(shared, buffer, offset),
+            _ => simple::write(shared, buffer, offset),
+        };
+        match inner.push_awaited(shared.device.index(), op, buffer, cell, place) {
+            Ok(()) => return inner.count(taken),
             Err((buffer, reason)) => {
-                inner.count(reason);
+                if op == Op::Read {
+                    inner.count(reason);
+                }
                 payload = Payload::Buffer(buffer);
             }
         }
+    } else {
+        count_refusal(inner, what, &payload, deadline);
     }
     let asker = Asker::Cell(cell.clone());
     if let Err(refused) = start(inner, file, what, payload, offset, deadline, asker) {

@@ -12,7 +12,7 @@ use crate::lock::WriteLock;
 use crate::map::{Flat, Map};
 use crate::options::FileOptions;
 
-/// The longest simple read: a block of the file system's usual size, or the
+/// The longest simple transfer: a block of the file system's usual size, or the
 /// device's, if that is larger. In bytes.
 const SIMPLE_LIMIT: u32 = 4096;
 
@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     /// Nor has the memory of these.
     pub(crate) memory_mask: usize,
     pub(crate) simple_limit: u32,
+    pub(crate) read_only: bool,
 }
 
 impl File {
@@ -58,6 +59,7 @@ impl File {
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as usize - 1,
             simple_limit: SIMPLE_LIMIT.max(geometry.block_size),
+            read_only: geometry.read_only,
             map: Box::new(map),
             options,
             lock: Arc::default(),

@@ -1,40 +1,42 @@
-//! The simple direct read: a small read inside one written extent goes out as
-//! one request and completes inline. No task, no state machine, no allocation.
+//! The simple way: a small aligned read or overwrite inside one written extent
+//! goes out as one request and completes inline. No task, no state machine, no
+//! allocation.
 //!
 //! What refuses it is counted by reason, and goes the general way.
 
 use uringfs_buffer::Buffer;
-use uringfs_device::{Op, Payload, Request, Tag};
 use uringfs_reactor::Counter;
 
 use crate::file::Shared;
 use crate::map::Place;
 
-/// The one request that a simple read is, or why it is none. The caller has
+/// Where on the device a simple read lies, or why it is none. The caller has
 /// counted it in for quiescence, so the extent stays where it is until the read
 /// has ended.
-#[inline]
-pub(crate) fn plan(
-    shared: &Shared,
-    buffer: Buffer,
-    offset: u64,
-    tag: Tag,
-) -> Result<Request, (Buffer, Counter)> {
-    match place(shared, &buffer, offset) {
-        Ok(address) => {
-            let payload = Payload::Buffer(buffer);
-            Ok(Request::new(shared.device.index(), Op::Read, address, payload, tag))
-        }
-        Err(reason) => Err((buffer, reason)),
-    }
-}
-
-#[inline]
-fn place(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
-    let length = buffer.len() as u64;
+#[inline(always)]
+pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
     if !shared.options.simple_read {
         return Err(Counter::SimpleOff);
     }
+    place(shared, buffer, offset)
+}
+
+/// The same for an overwrite that nobody excludes. Whoever wants to exclude it
+/// changes the mode first and then waits for everything counted in.
+#[inline(always)]
+pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
+    if !shared.lock.is_shared() {
+        return Err(Counter::WriteRanged);
+    }
+    if shared.read_only {
+        return Err(Counter::SimpleExtent);
+    }
+    place(shared, buffer, offset)
+}
+
+#[inline(always)]
+fn place(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
+    let length = buffer.len() as u64;
     if length == 0 || length > shared.simple_limit as u64 {
         return Err(Counter::SimpleLength);
     }

@@ -34,7 +34,7 @@ pub(crate) async fn transfer(
     {
         let mut request = Request::new(shared.device.index(), op, address, payload, Tag(0));
         request.durability = durability;
-        return operation.request(shared.core(), request).await;
+        return operation.finish(operation.request(shared.core(), request)).await;
     }
     match payload {
         Payload::Buffer(buffer) => {
@@ -140,7 +140,7 @@ async fn transfer_buffer(
             }
         }
         let Some((request, length)) = under_way.pop_front() else { break };
-        let (payload, result) = request.await;
+        let (payload, result) = operation.finish(request).await;
         let Payload::Buffer(piece) = payload else { unreachable!("a piece is one buffer") };
         join(&mut whole, piece);
         match result {

@@ -96,11 +96,11 @@ async fn wait_until(
     deadline: Option<Instant>,
 ) -> (Wait, Result<Waited, Errno>) {
     let mut future = inner.wait_for(wait);
-    let key = deadline.map(|at| inner.timers.borrow_mut().insert(at, Due::Wait(future.cell)));
+    let timer = deadline.map(|at| inner.timer(at, Due::Wait(future.cell)));
     let answer = poll_fn(|context| future.poll_answer(context)).await;
     inner.forget_wait(future.cell);
-    // A timer that is gone has come due: it was what cancelled the wait.
-    let late = key.is_some_and(|key| inner.timers.borrow_mut().remove(key).is_none());
+    // It was the deadline that cancelled the wait.
+    let late = timer.is_some_and(|timer| timer.has_come());
     match answer {
         Answer::Wait(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
         Answer::Wait(wait, result) => (wait, result),

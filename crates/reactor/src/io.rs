@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{Completion, Core, DeviceIndex, Op, Progress, Queue, Ready, Request, Tag};
-use uringfs_ring::{Reaped, Ring};
+use uringfs_ring::{Event, Ring};
 
 use crate::attach::Attachment;
 use crate::completed::{Completed, Fate, Token};
@@ -18,6 +18,10 @@ use crate::quiescence::Tracker;
 
 /// Marks a tag as the reactor's own: the rest is a cell's index.
 const OWN_TAG: u64 = 1 << 63;
+/// The mark of an operation's request that no queue has had yet.
+pub(crate) const NOT_ISSUED: u8 = 0;
+/// And of one that a queue has had.
+pub(crate) const ISSUED: u8 = 1;
 /// The tag of the ring's watch on the mailbox.
 pub(crate) const MAIL_TAG: u64 = u64::MAX;
 
@@ -35,8 +39,21 @@ pub(crate) enum Route {
     Own(Box<dyn Queue>),
 }
 
+/// Where new requests for a device go: all that the hot path asks of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Nowhere: it is not attached, or it has closed.
+    Closed,
+    /// Reads and writes over the reactor's ring.
+    Ring,
+    /// See its attachment.
+    Other,
+}
+
 /// Queues, devices, and what is in flight.
 pub(crate) struct Io {
+    /// By place, kept with `attachments`.
+    pub(crate) ways: Vec<Way>,
     pub(crate) ring: Option<Ring<Request>>,
     pub(crate) polled: Option<Ring<Request>>,
     pub(crate) attachments: Vec<Option<Attachment>>,
@@ -66,20 +83,32 @@ pub(crate) struct State {
 }
 
 impl Io {
+    /// True when the ring serves the device and has room: what nearly every
+    /// request finds, and [`Self::push_into_ring`] may follow.
+    #[inline(always)]
+    pub(crate) fn ring_has_room(&self, device: DeviceIndex) -> bool {
+        matches!(self.ways.get(device.get()), Some(Way::Ring))
+            && self.ring.as_ref().is_some_and(Ring::has_room)
+    }
+
+    /// Pushes a read or write after [`Self::ring_has_room`] has said so.
+    #[inline(always)]
+    pub(crate) fn push_into_ring(&mut self, request: Request) {
+        self.ring.as_mut().expect("the caller has looked").push_into_room(request);
+    }
+
     /// Hands a request to its device's queue; gives it back when that is full,
     /// or when the device is not attached.
-    #[inline]
     pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
-        match self.attachments.get(request.device.get()) {
-            Some(Some(attachment)) if !attachment.closing => self.push_on(request),
-            _ => Err(request),
+        match self.ways.get(request.device.get()) {
+            None | Some(Way::Closed) => Err(request),
+            Some(Way::Ring | Way::Other) => self.push_on(request),
         }
     }
 
     /// The same for what the device had taken before it closed.
-    #[inline]
     fn push_on(&mut self, request: Request) -> Result<(), Request> {
-        let Some(Some(attachment)) = self.attachments.get_mut(request.device.get()) else {
+        let Some(Some(attachment)) = self.attachments.get(request.device.get()) else {
             return Err(request);
         };
         if let (Route::Ring, true, Some(ring)) =
@@ -121,60 +150,83 @@ impl Io {
         }
     }
 
-    /// Hands over what waited for room, oldest first, as far as there is room.
-    pub(crate) fn push_backlog(&mut self) {
-        for _ in 0..self.state.backlog.len() {
-            let Some(request) = self.state.backlog.pop_front() else { break };
-            if let Err(request) = self.push_on(request) {
-                if self.attachments.get(request.device.get()).is_some_and(Option::is_some) {
-                    self.state.backlog.push_front(request);
-                    break;
+    /// Hands over what waited for room, oldest first, as far as each device's
+    /// queue has room. True when some of it went.
+    pub(crate) fn push_backlog(&mut self) -> bool {
+        let mut went = false;
+        let mut full = Vec::new();
+        for mut request in std::mem::take(&mut self.state.backlog) {
+            let device = request.device;
+            if full.contains(&device) {
+                self.state.backlog.push_back(request);
+                continue;
+            }
+            let mark = request.mark;
+            if request.tag.0 & OWN_TAG != 0 && mark == NOT_ISSUED {
+                request.mark = ISSUED;
+            }
+            match self.push_on(request) {
+                Ok(()) => went = true,
+                Err(mut request) => {
+                    request.mark = mark;
+                    if self.attachments.get(device.get()).is_some_and(Option::is_some) {
+                        full.push(device);
+                        self.state.backlog.push_back(request);
+                    } else {
+                        self.state.arrived(request, Err(Errno::NODEV), 1);
+                    }
                 }
-                self.state.arrived(request, Err(Errno::NODEV), 1);
             }
         }
+        went
     }
 
     /// Takes everything that has come back, without a system call of the ring's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn collect(&mut self) {
-        if let Some(ring) = &mut self.ring {
-            while let Some(reaped) = ring.reap() {
-                match reaped {
-                    Reaped::Transfer(request, result) => {
-                        if self.state.is_plain(&request, result) {
-                            self.state.complete(request, result);
-                        } else {
-                            let block = block_size(&self.attachments, request.device);
-                            self.state.arrived(request, result, block);
-                        }
+        let Io { ring, attachments, state, .. } = self;
+        if let Some(ring) = ring {
+            let mut events = Vec::new();
+            ring.reap(
+                |request, result| {
+                    if state.is_plain(&request, result) {
+                        state.complete(request);
+                    } else {
+                        let block = block_size(attachments, request.device);
+                        state.arrived(request, result, block);
                     }
-                    Reaped::Wait { tag: MAIL_TAG, .. } => self.state.mail_arrived = true,
-                    Reaped::Wait { wait, tag, result } => {
-                        self.state.answer(tag as CellIndex, Answer::Wait(wait, result));
-                    }
-                    Reaped::Message => {}
-                }
+                },
+                |event| events.push(event),
+            );
+            for event in events {
+                state.take_event(event);
             }
         }
-        if let Some(polled) = &mut self.polled {
-            while let Some(reaped) = polled.reap() {
-                if let Reaped::Transfer(request, result) = reaped {
-                    let attachment = self.attachments[request.device.get()].as_mut();
-                    let attachment = attachment.expect("attached while requests are in flight");
-                    if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
-                        attachment.stop_polling();
-                        self.state.backlog.push_back(request);
-                    } else {
-                        let block = attachment.block_size();
-                        self.state.arrived(request, result, block);
-                    }
-                }
-            }
+        if self.polled.is_some() {
+            self.collect_polled();
         }
         if !self.own.is_empty() {
             self.collect_own();
         }
+        self.state.tracker.settle();
+    }
+
+    #[inline(never)]
+    fn collect_polled(&mut self) {
+        let Io { polled: Some(polled), attachments, state, .. } = self else { return };
+        polled.reap(
+            |request, result| {
+                let attachment = attachments[request.device.get()].as_mut();
+                let attachment = attachment.expect("attached while requests are in flight");
+                if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
+                    attachment.stop_polling();
+                    state.backlog.push_back(request);
+                } else {
+                    state.arrived(request, result, attachment.block_size());
+                }
+            },
+            |_| unreachable!("the ring that polls carries requests only"),
+        );
     }
 
     fn collect_own(&mut self) {
@@ -184,7 +236,7 @@ impl Io {
             for queue in attachment.own_queues() {
                 while let Some(Completion { request, result }) = queue.reap() {
                     if self.state.is_plain(&request, result) {
-                        self.state.complete(request, result);
+                        self.state.complete(request);
                     } else {
                         self.state.arrived(request, result, block);
                     }
@@ -303,21 +355,29 @@ impl State {
     }
 
     /// Ends a token operation that moved all its bytes.
-    #[inline]
-    fn complete(&mut self, request: Request, result: Result<u32, Errno>) {
+    #[inline(always)]
+    fn complete(&mut self, request: Request) {
         self.completed_inline += 1;
         self.tracker.end(request.mark);
-        let result = match result {
-            Ok(moved) => Ok(request.done() + moved as u64),
-            Err(error) => Err(error),
-        };
         let token = Token::new(request.tag.0);
+        let result = Ok(request.length());
         self.completed.push(Completed {
             token,
             result,
             fate: Fate::Done,
             payload: request.payload,
         });
+    }
+
+    #[cold]
+    fn take_event(&mut self, event: Event) {
+        match event {
+            Event::Wait { tag: MAIL_TAG, .. } => self.mail_arrived = true,
+            Event::Wait { wait, tag, result } => {
+                self.answer(tag as CellIndex, Answer::Wait(wait, result));
+            }
+            Event::Message => {}
+        }
     }
 
     /// A step has ended: finish it here, or send it through the worker.

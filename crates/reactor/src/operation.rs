@@ -14,7 +14,7 @@ use uringfs_device::{Core, Payload, Request};
 use crate::completed::{Completed, Fate, Token};
 use crate::handle::{Outcome, OutcomeCell};
 use crate::in_flight::{Answer, CellIndex, Waiter};
-use crate::io::tag_of_cell;
+use crate::io::{ISSUED, NOT_ISSUED, tag_of_cell};
 use crate::options::CompletionMode;
 use crate::quiescence::Epoch;
 use crate::reactor::{Due, Inner, quiescence};
@@ -172,21 +172,25 @@ impl Operation {
     pub fn request(&self, core: &Arc<Core>, mut request: Request) -> CellFuture {
         let cell = self.inner.io.borrow_mut().state.cells.open(Some(self.place));
         request.tag = tag_of_cell(cell);
+        request.mark = NOT_ISSUED;
         let refused = match self.check() {
             Err(why) => Some((request, why)),
-            Ok(()) => match self.inner.issue_or_wait(core, request) {
-                Ok(()) => {
-                    self.inner.operations.borrow_mut().get(self.place).issued = true;
-                    None
-                }
-                Err(refused) => Some(refused),
-            },
+            Ok(()) => self.inner.issue_or_wait(core, request).err(),
         };
         if let Some((request, why)) = refused {
             let mut io = self.inner.io.borrow_mut();
             io.state.answer(cell, Answer::Request(request, Err(why)));
         }
         CellFuture { inner: self.inner.clone(), cell, by_task: true, taken: false }
+    }
+
+    /// Awaits a request, and remembers whether a queue has had it.
+    pub async fn finish(&self, request: CellFuture) -> (Payload, Result<u64, Errno>) {
+        let (request, result) = request.await;
+        if request.mark == ISSUED {
+            self.inner.operations.borrow_mut().get(self.place).issued = true;
+        }
+        (request.payload, result)
     }
 
     /// Waits this long, or until the operation is asked to stop.
@@ -315,11 +319,11 @@ impl CellFuture {
 }
 
 impl Future for CellFuture {
-    type Output = (Payload, Result<u64, Errno>);
+    type Output = (Request, Result<u64, Errno>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_answer(context).map(|answer| match answer {
-            Answer::Request(request, result) => (request.payload, result),
+            Answer::Request(request, result) => (request, result),
             Answer::Wait(..) | Answer::Time => panic!("a request's cell answers a request"),
         })
     }

@@ -10,7 +10,6 @@
 //! retires changes the map first, passes a full fence, and reads what is
 //! published after. So a request that is not seen has seen the change.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
@@ -22,7 +21,7 @@ const IDLE: u64 = u64::MAX;
 
 /// The largest number of epochs a reactor tells apart; requests beyond are
 /// counted to the newest, which only makes others wait longer.
-const MAX_EPOCHS: usize = 200;
+const MAX_EPOCHS: u8 = 200;
 
 /// A moment: what was retired then waits for what was in flight then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,24 +86,25 @@ impl Domain {
     }
 }
 
-/// Requests issued in one epoch.
-struct Issued {
-    epoch: u64,
-    in_flight: u32,
-}
-
 /// One reactor's requests in flight, by the epoch they were issued in.
+///
+/// Epochs with requests in flight have marks, `first` to `newest`, modulo 256.
+/// Counting in and out is one addition; [`Self::settle`], once a batch, looks
+/// whether the oldest epoch has ended and publishes it.
 pub(crate) struct Tracker {
     member: Arc<Member>,
-    /// Oldest first; the first is never empty.
-    issued: VecDeque<Issued>,
-    /// The mark of the first entry; marks count on, modulo 256.
-    first_mark: u8,
+    in_flight: Box<[u32; 256]>,
+    epochs: Box<[u64; 256]>,
+    first: u8,
+    newest: u8,
+    /// False while nothing is in flight and that has been published.
+    active: bool,
 }
 
 impl Tracker {
     pub(crate) fn new(member: Arc<Member>) -> Tracker {
-        Tracker { member, issued: VecDeque::with_capacity(8), first_mark: 0 }
+        let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
+        Tracker { member, in_flight, epochs, first: 0, newest: 0, active: false }
     }
 
     pub(crate) fn member(&self) -> &Arc<Member> {
@@ -112,51 +112,54 @@ impl Tracker {
     }
 
     /// Counts a request in, before its map is read. The mark goes with it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, domain: &Domain) -> u8 {
-        if let Some(newest) = self.issued.back_mut() {
-            let epoch = domain.epoch.load(Ordering::Acquire);
-            if newest.epoch == epoch {
-                newest.in_flight += 1;
-                return self.first_mark.wrapping_add(self.issued.len() as u8 - 1);
-            }
+        let epoch = domain.epoch.load(Ordering::Acquire);
+        if !self.active || self.epochs[self.newest as usize] != epoch {
+            self.begin_epoch(epoch);
         }
-        self.begin_epoch(domain)
+        self.in_flight[self.newest as usize] += 1;
+        self.newest
     }
 
     #[inline(never)]
-    fn begin_epoch(&mut self, domain: &Domain) -> u8 {
-        let epoch = domain.epoch.load(Ordering::Acquire);
-        if self.issued.is_empty() {
+    fn begin_epoch(&mut self, epoch: u64) {
+        if !self.active {
+            self.active = true;
+            self.first = self.newest;
+            self.epochs[self.newest as usize] = epoch;
             self.member.oldest.store(epoch, Ordering::Relaxed);
             fence(Ordering::SeqCst);
+        } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
+            self.newest = self.newest.wrapping_add(1);
+            self.epochs[self.newest as usize] = epoch;
         }
-        if self.issued.len() < MAX_EPOCHS {
-            self.issued.push_back(Issued { epoch, in_flight: 0 });
-        }
-        let newest = self.issued.back_mut().expect("one is there or was just pushed");
-        newest.in_flight += 1;
-        self.first_mark.wrapping_add(self.issued.len() as u8 - 1)
     }
 
     /// Counts the request with this mark out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(&mut self, mark: u8) {
-        let place = mark.wrapping_sub(self.first_mark) as usize;
-        let issued = &mut self.issued[place];
-        issued.in_flight -= 1;
-        if issued.in_flight == 0 && place == 0 {
-            self.advance();
+        self.in_flight[mark as usize] -= 1;
+    }
+
+    /// Publishes what the requests counted out since the last time have ended.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        if self.active && self.in_flight[self.first as usize] == 0 {
+            self.publish();
         }
     }
 
-    fn advance(&mut self) {
-        while self.issued.front().is_some_and(|oldest| oldest.in_flight == 0) {
-            self.issued.pop_front();
-            self.first_mark = self.first_mark.wrapping_add(1);
+    #[inline(never)]
+    fn publish(&mut self) {
+        while self.in_flight[self.first as usize] == 0 {
+            if self.first == self.newest {
+                self.active = false;
+                return self.member.oldest.store(IDLE, Ordering::Release);
+            }
+            self.first = self.first.wrapping_add(1);
         }
-        let oldest = self.issued.front().map_or(IDLE, |oldest| oldest.epoch);
-        self.member.oldest.store(oldest, Ordering::Release);
+        self.member.oldest.store(self.epochs[self.first as usize], Ordering::Release);
     }
 }
 
@@ -174,8 +177,10 @@ mod tests {
         assert!(!domain.passed(epoch));
         assert_eq!(domain.holders(epoch), ["one"]);
         tracker.end(old);
+        tracker.settle();
         assert!(domain.passed(epoch));
         tracker.end(new);
+        tracker.settle();
         assert!(domain.passed(domain.retire()));
     }
 
@@ -187,6 +192,7 @@ mod tests {
             let mark = tracker.begin(&domain);
             domain.retire();
             tracker.end(mark);
+            tracker.settle();
         }
         assert!(domain.passed(domain.retire()));
     }
@@ -204,6 +210,7 @@ mod tests {
         for mark in marks {
             assert!(!domain.passed(epoch));
             tracker.end(mark);
+            tracker.settle();
         }
         assert!(domain.passed(epoch));
     }
@@ -242,6 +249,8 @@ mod loom_tests {
                             assert_eq!(content.load(Ordering::Relaxed), 7, "read after reuse");
                         }
                         tracker.end(mark);
+                        tracker.settle();
+                        tracker.settle();
                     }
                 })
             };

@@ -11,22 +11,23 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uringfs_device::{Clock, Core, Device, DeviceIndex, Ready, Request, Tag};
-use uringfs_ring::{Features, Wait, WaitHandle};
+use uringfs_buffer::Buffer;
+use uringfs_device::{Clock, Core, Device, DeviceIndex, Op, Payload, Ready, Request, Tag};
+use uringfs_ring::{Features, Ring, Wait, WaitHandle};
 
 use crate::attach::{self, Attachment};
 use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
 use crate::handle::OutcomeCell;
 use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
-use crate::io::{Io, MAIL_TAG, Route, State, tag_of_cell};
+use crate::io::{ISSUED, Io, MAIL_TAG, NOT_ISSUED, Route, State, Way, tag_of_cell};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
 use crate::operation::{Asker, CellFuture, Operation, Operations};
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::quiescence::{Domain, Tracker};
 use crate::task::{NO_TASK, ROOT, TaskKind, Tasks, waker_of};
-use crate::timer::Timers;
+use crate::timer::{TimerKey, Timers};
 use crate::watch::Watch;
 use crate::worker::Worker;
 
@@ -46,6 +47,7 @@ pub(crate) enum Due {
 
 /// A reactor, as its own tasks and operations see it.
 pub struct Inner {
+    itself: Weak<Inner>,
     pub(crate) options: ReactorOptions,
     pub(crate) io: RefCell<Io>,
     pub(crate) tasks: RefCell<Tasks>,
@@ -131,8 +133,10 @@ impl Reactor {
             CompletionMode::Inline => None,
             CompletionMode::Worker => Some(Worker::start(letterbox.clone())?),
         };
-        let io = Io { ring, polled, attachments: Vec::new(), own: Vec::new(), state };
-        let inner = Rc::new(Inner {
+        let (ways, attachments, own) = (Vec::new(), Vec::new(), Vec::new());
+        let io = Io { ways, ring, polled, attachments, own, state };
+        let inner = Rc::new_cyclic(|itself| Inner {
+            itself: itself.clone(),
             io: RefCell::new(io),
             tasks: RefCell::new(Tasks::new(letterbox.clone())),
             timers: RefCell::new(Timers::new()),
@@ -350,47 +354,54 @@ impl Inner {
         self.io.borrow_mut().state.tracker.begin(self.domain)
     }
 
-    /// Counts something in, and pushes it in the same breath: a token
-    /// operation that is one request. `map` reads the map and makes the request.
-    #[inline]
-    pub fn push_simple<E>(
+    /// Issues a token operation that is one request, without a task: counts it
+    /// in, asks `place` for its address on the device, which reads the map, and
+    /// pushes it.
+    ///
+    /// # Errors
+    /// The reason that `place` gave, or [`Counter::SimpleFull`] when the queue
+    /// has no room or does not serve the device; with the buffer.
+    #[inline(always)]
+    pub fn push_simple(
         &self,
-        map: impl FnOnce() -> Result<Request, E>,
-        full: impl FnOnce(Request) -> E,
-    ) -> Result<(), E> {
+        device: DeviceIndex,
+        op: Op,
+        buffer: Buffer,
+        tag: Tag,
+        place: impl FnOnce(&Buffer) -> Result<u64, Counter>,
+    ) -> Result<(), (Buffer, Counter)> {
         let io = &mut *self.io.borrow_mut();
         let mark = io.state.tracker.begin(self.domain);
-        let mut request = match map() {
-            Ok(request) => request,
-            Err(error) => {
+        let address = match place(&buffer) {
+            Ok(address) => address,
+            Err(reason) => {
                 io.state.tracker.end(mark);
-                return Err(error);
+                return Err((buffer, reason));
             }
         };
+        let mut request = Request::new(device, op, address, Payload::Buffer(buffer), tag);
         request.mark = mark;
-        match io.push(request) {
-            Ok(()) => Ok(()),
-            Err(request) => {
-                io.state.tracker.end(mark);
-                Err(full(request))
-            }
+        if io.ring_has_room(device) {
+            io.push_into_ring(request);
+            return Ok(());
         }
+        push_elsewhere(io, request)
     }
 
     /// The same for a read that somebody awaits.
-    pub fn push_awaited<E>(
+    ///
+    /// # Errors
+    /// As [`Self::push_simple`].
+    pub fn push_awaited(
         &self,
+        device: DeviceIndex,
+        op: Op,
+        buffer: Buffer,
         cell: &OutcomeCell,
-        map: impl FnOnce() -> Result<Request, E>,
-        full: impl FnOnce(Request) -> E,
-    ) -> Result<(), E> {
+        place: impl FnOnce(&Buffer) -> Result<u64, Counter>,
+    ) -> Result<(), (Buffer, Counter)> {
         let index = self.io.borrow_mut().state.cells.open_awaited(cell.clone());
-        let tagged = || {
-            let mut request = map()?;
-            request.tag = tag_of_cell(index);
-            Ok(request)
-        };
-        let pushed = self.push_simple(tagged, full);
+        let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
         if pushed.is_err() {
             self.io.borrow_mut().state.cells.close(index);
         }
@@ -401,6 +412,11 @@ impl Inner {
     #[inline]
     pub fn is_attached(&self, device: DeviceIndex) -> bool {
         self.io.borrow().attachments.get(device.get()).is_some_and(Option::is_some)
+    }
+
+    /// True in the child of a fork, where the reactor is its parent's.
+    pub fn is_forked(&self) -> bool {
+        self.io.borrow().ring.as_ref().is_some_and(Ring::is_forked)
     }
 
     /// True when no more operations are taken until some have ended.
@@ -421,7 +437,7 @@ impl Inner {
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
-        F: Future<Output = (Operation, uringfs_device::Payload, Result<u64, Errno>)> + 'static,
+        F: Future<Output = (Operation, Payload, Result<u64, Errno>)> + 'static,
     {
         self.start(asker, deadline, body);
     }
@@ -465,15 +481,20 @@ impl Inner {
             if io.attachments.len() <= place {
                 io.attachments.resize_with(place + 1, || None);
             }
+            io.ways.resize(io.attachments.len(), Way::Closed);
+            io.ways[place] =
+                if matches!(chosen.route, Route::Ring) { Way::Ring } else { Way::Other };
             io.attachments[place] = Some(Attachment::new(core.clone(), chosen));
             if !by_ring {
                 io.own.push(place);
             }
         }
-        let letterbox = self.letterbox.clone();
+        let letterbox = Arc::downgrade(&self.letterbox);
         core.on_close(Box::new(move |index| {
             // A reactor that is gone holds no device.
-            let _ = letterbox.post(Letter::Detach(index));
+            if let Some(letterbox) = letterbox.upgrade() {
+                let _ = letterbox.post_with(Letter::Detach(index), ring_bell);
+            }
         }));
         Ok(())
     }
@@ -492,8 +513,12 @@ impl Inner {
         if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
             return Err((request, Errno::NODEV));
         }
-        if let Err(request) = io.push(request) {
+        // The mark of an operation's request says whether a queue has had it.
+        let mut request = request;
+        request.mark = ISSUED;
+        if let Err(mut request) = io.push(request) {
             self.count(Counter::Backlogged);
+            request.mark = NOT_ISSUED;
             io.state.backlog.push_back(request);
         }
         Ok(())
@@ -502,11 +527,16 @@ impl Inner {
     /// Waits for a moment, or until the operation is asked to stop.
     pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
         let cell = self.io.borrow_mut().state.cells.open(operation);
-        let key = self.timers.borrow_mut().insert(at, Due::Cell(cell));
+        let _timer = self.timer(at, Due::Cell(cell));
         let mut future =
             CellFuture { inner: self.clone(), cell, by_task: operation.is_some(), taken: false };
         poll_fn(|context| future.poll_answer(context)).await;
-        self.timers.borrow_mut().remove(key);
+    }
+
+    /// Has something happen at a moment, unless the guard is dropped before.
+    pub(crate) fn timer(self: &Rc<Self>, at: Instant, due: Due) -> TimerGuard {
+        let key = self.timers.borrow_mut().insert(at, due);
+        TimerGuard { inner: self.clone(), key }
     }
 
     /// Begins to wait for a descriptor; cancelled when the future is dropped.
@@ -522,7 +552,7 @@ impl Inner {
                     }
                     Err(wait) => Err((wait, Errno::AGAIN)),
                 },
-                None => self.with_watch(|watch| watch.begin(cell, wait)),
+                None => self.begin_by_epoll(cell, wait),
             }
         };
         if let Err((wait, error)) = begun {
@@ -552,13 +582,15 @@ impl Inner {
         self.waits.borrow_mut().retain(|(other, _)| *other != cell);
     }
 
-    fn with_watch<T, E: From<Errno>>(
-        &self,
-        act: impl FnOnce(&mut Watch) -> Result<T, (Wait, E)>,
-    ) -> Result<T, (Wait, E)> {
+    fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), (Wait, Errno)> {
         let mut watch = self.watch.borrow_mut();
-        let watch = watch.get_or_insert_with(|| Watch::new().expect("a descriptor for epoll"));
-        act(watch)
+        if watch.is_none() {
+            match Watch::new() {
+                Ok(made) => *watch = Some(made),
+                Err(error) => return Err((wait, error)),
+            }
+        }
+        watch.as_mut().expect("it was just made").begin(cell, wait)
     }
 
     #[inline]
@@ -722,9 +754,9 @@ impl Inner {
                 }
                 Letter::Detach(device) => self.detach(device),
                 Letter::Run(act) => {
-                    if let Some(current) = current() {
-                        act(&current);
-                    }
+                    let itself = self.itself.upgrade().expect("whoever calls holds it");
+                    let _current = Current::set(&itself);
+                    act(&itself);
                 }
             }
         }
@@ -737,6 +769,7 @@ impl Inner {
         let io = &mut *self.io.borrow_mut();
         if let Some(Some(attachment)) = io.attachments.get_mut(device.get()) {
             attachment.closing = true;
+            io.ways[device.get()] = Way::Closed;
         }
     }
 
@@ -745,6 +778,8 @@ impl Inner {
         let io = &mut *self.io.borrow_mut();
         let backlog: Vec<usize> =
             io.state.backlog.iter().map(|request| request.device.get()).collect();
+        // Which devices these belong to is not known until they are back.
+        let at_worker = io.state.at_worker + io.state.for_worker.len() > 0;
         let mut waiting = false;
         for place in 0..io.attachments.len() {
             let Some(attachment) = &io.attachments[place] else { continue };
@@ -752,7 +787,7 @@ impl Inner {
                 continue;
             }
             let by_ring = matches!(attachment.route, Route::Ring | Route::Polled);
-            let mut busy = attachment.own_in_flight() > 0 || backlog.contains(&place);
+            let mut busy = at_worker || attachment.own_in_flight() > 0 || backlog.contains(&place);
             if by_ring && !busy {
                 for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
                     busy |= ring.remove(place as u32) == Err(Errno::BUSY);
@@ -763,11 +798,8 @@ impl Inner {
                 continue;
             }
             if let Some(watch) = &mut *self.watch.borrow_mut() {
-                for queue in attachment.own_queues_ref() {
-                    if let Ready::Readable(descriptor) = queue.ready() {
-                        watch.unwatch(descriptor);
-                    }
-                }
+                // Its queues' descriptors are closed; their numbers may come again.
+                watch.forget_lasting();
             }
             io.own.retain(|other| *other != place);
             io.attachments[place] = None;
@@ -909,7 +941,7 @@ impl Inner {
     }
 
     /// Has the ring wake us when the mailbox's bell is rung.
-    fn watch_mail(&self, ring: &mut uringfs_ring::Ring<Request>) {
+    fn watch_mail(&self, ring: &mut Ring<Request>) {
         if !self.mail_watched.get() {
             let Ok(file) = self.letterbox.bell().event().try_clone_to_owned() else { return };
             let events = rustix::event::PollFlags::IN;
@@ -919,21 +951,19 @@ impl Inner {
     }
 
     fn wait_by_epoll(&self, io: &mut Io, limit: Option<Duration>) -> Result<(), Errno> {
-        if let Some(ring) = &mut io.ring {
-            ring.enter(0, None)?;
-        }
         let mut watch = self.watch.borrow_mut();
         let watch = match &mut *watch {
             Some(watch) => watch,
             none => none.insert(Watch::new()?),
         };
-        watch.watch(self.letterbox.bell().event())?;
-        if let Some(ring) = &io.ring {
-            watch.watch(ring.descriptor())?;
-        }
-        for ready in io.own_ready() {
-            if let Ready::Readable(descriptor) = ready {
-                watch.watch(descriptor)?;
+        self.watch_all(watch, io)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+        if let Some(ring) = &mut io.ring {
+            // What completes from here on makes the notifier readable.
+            ring.silence();
+            ring.enter(0, None)?;
+            if ring.has_completed() {
+                return Ok(());
             }
         }
         if !self.letterbox.announce_sleep() {
@@ -954,10 +984,14 @@ impl Inner {
             Some(watch) => watch,
             none => none.insert(Watch::new()?),
         };
+        self.watch_all(watch, &self.io.borrow())
+    }
+
+    /// Has everything that may complete wake whoever waits on `watch`.
+    fn watch_all(&self, watch: &mut Watch, io: &Io) -> io::Result<()> {
         watch.watch(self.letterbox.bell().event())?;
-        let io = self.io.borrow();
         if let Some(ring) = &io.ring {
-            watch.watch(ring.descriptor())?;
+            watch.watch(ring.notifier()?)?;
         }
         for ready in io.own_ready() {
             if let Ready::Readable(descriptor) = ready {
@@ -970,11 +1004,15 @@ impl Inner {
     fn turn(&self) -> Result<(), Errno> {
         self.letterbox.announce_awake();
         self.letterbox.bell().silence();
+        if let Some(ring) = &self.io.borrow().ring {
+            ring.silence();
+        }
         loop {
             self.progress();
+            let pushed = self.io.borrow_mut().push_backlog();
             self.submit()?;
             self.progress();
-            if self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
+            if pushed || self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
                 continue;
             }
             if self.watched.get().is_none() {
@@ -1014,6 +1052,21 @@ impl Inner {
     }
 }
 
+/// Over a queue that is not the ring.
+#[inline(never)]
+fn push_elsewhere(io: &mut Io, request: Request) -> Result<(), (Buffer, Counter)> {
+    match io.push(request) {
+        Ok(()) => Ok(()),
+        Err(request) => {
+            io.state.tracker.end(request.mark);
+            match request.payload {
+                Payload::Buffer(buffer) => Err((buffer, Counter::SimpleFull)),
+                Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
+            }
+        }
+    }
+}
+
 #[inline]
 fn take_completed(from: &mut Vec<Completed>, into: &mut Vec<Completed>) {
     if into.is_empty() {
@@ -1035,21 +1088,13 @@ impl Drop for Reactor {
             loop {
                 inner.progress();
                 if inner.outstanding(&inner.io.borrow()) == 0 {
+                    if inner.letterbox.close_if_empty() {
+                        break;
+                    }
+                } else if inner.wait(1, None).is_err() {
+                    // The child of a fork: everything in flight is its parent's.
                     break;
                 }
-                match inner.wait(1, None) {
-                    Ok(()) => {}
-                    // The child of a fork: everything in flight is its parent's.
-                    Err(_) => break,
-                }
-            }
-            for letter in inner.letterbox.close() {
-                if let Letter::Run(act) = letter {
-                    act(inner);
-                }
-            }
-            while inner.outstanding(&inner.io.borrow()) > 0 && inner.wait(1, None).is_ok() {
-                inner.progress();
             }
         }
         inner.io.borrow().publish(&inner.counters);
@@ -1058,6 +1103,25 @@ impl Drop for Reactor {
         let io = &mut *inner.io.borrow_mut();
         io.own.clear();
         io.attachments.clear();
+    }
+}
+
+/// A moment that is to come. Dropped before, nothing happens then.
+pub(crate) struct TimerGuard {
+    inner: Rc<Inner>,
+    key: TimerKey,
+}
+
+impl TimerGuard {
+    /// True when the moment has come.
+    pub(crate) fn has_come(&self) -> bool {
+        !self.inner.timers.borrow().contains(self.key)
+    }
+}
+
+impl Drop for TimerGuard {
+    fn drop(&mut self) {
+        self.inner.timers.borrow_mut().remove(self.key);
     }
 }
 

@@ -32,6 +32,10 @@ impl<T> Timers<T> {
         self.entries.remove(&key)
     }
 
+    pub(crate) fn contains(&self, key: TimerKey) -> bool {
+        self.entries.contains_key(&key)
+    }
+
     /// The earliest moment.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.entries.first_key_value().map(|(key, _)| key.at)

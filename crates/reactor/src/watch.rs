@@ -47,19 +47,18 @@ impl Watch {
     pub(crate) fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let raw = descriptor.as_raw_fd();
         if !self.lasting.contains(&raw) {
-            epoll::add(&self.epoll, descriptor, EventData::new_u64(OTHERS), EventFlags::IN)?;
-            self.lasting.push(raw);
+            let data = EventData::new_u64(OTHERS);
+            match epoll::add(&self.epoll, descriptor, data, EventFlags::IN) {
+                Ok(()) | Err(Errno::EXIST) => self.lasting.push(raw),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 
-    /// The descriptor of a queue that is going away.
-    pub(crate) fn unwatch(&mut self, descriptor: BorrowedFd<'_>) {
-        let raw = descriptor.as_raw_fd();
-        if let Some(place) = self.lasting.iter().position(|other| *other == raw) {
-            self.lasting.swap_remove(place);
-            let _ = epoll::delete(&self.epoll, descriptor);
-        }
+    /// Queues have gone: which descriptors are still open is found out anew.
+    pub(crate) fn forget_lasting(&mut self) {
+        self.lasting.clear();
     }
 
     /// Begins a wait; its descriptor is duplicated, since one may be waited for twice.

@@ -25,5 +25,5 @@ mod wait;
 
 pub use features::{Feature, Features};
 pub use register::Registration;
-pub use ring::{Memory, Reaped, Ring, RingCounters, RingOptions, Step, Transfer};
+pub use ring::{Event, Memory, Ring, RingCounters, RingOptions, Step, Transfer};
 pub use wait::{Wait, WaitHandle, Waited};

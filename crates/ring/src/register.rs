@@ -23,31 +23,31 @@ pub struct Registration {
 }
 
 /// How a request names its file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileName {
+    /// There is none at this place.
+    Absent,
+    /// By its place in the kernel's table.
     Fixed(u32),
+    /// By descriptor.
     Plain(i32),
     /// There is no file: requests are NOPs.
     Nothing,
 }
 
-struct Installed {
-    name: FileName,
-    /// Keeps a plain descriptor open. The kernel's table keeps a fixed one.
-    _descriptor: Option<OwnedFd>,
-    in_flight: u32,
-}
-
 /// The files a ring knows, by places that the user chooses.
 pub(crate) struct Files {
     fixed: bool,
-    installed: Vec<Option<Installed>>,
+    names: Box<[FileName]>,
+    /// Keeps plain descriptors open; the kernel's table keeps fixed ones.
+    descriptors: Vec<OwnedFd>,
 }
 
 impl Files {
     pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> Files {
         let fixed = fixed && ring.submitter().register_files_sparse(places).is_ok();
-        Files { fixed, installed: (0..places).map(|_| None).collect() }
+        let names = vec![FileName::Absent; places as usize].into_boxed_slice();
+        Files { fixed, names, descriptors: Vec::new() }
     }
 
     pub(crate) fn is_fixed(&self) -> bool {
@@ -55,11 +55,7 @@ impl Files {
     }
 
     pub(crate) fn count_fixed(&self) -> usize {
-        self.installed
-            .iter()
-            .flatten()
-            .filter(|installed| matches!(installed.name, FileName::Fixed(_)))
-            .count()
+        self.names.iter().filter(|name| matches!(name, FileName::Fixed(_))).count()
     }
 
     pub(crate) fn install(
@@ -68,71 +64,65 @@ impl Files {
         place: u32,
         file: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let entry = self.installed.get_mut(place as usize).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("file place {place} is not in the table"),
-            )
-        })?;
-        assert!(entry.is_none(), "file place {place} is taken");
-        if self.fixed && ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok()
-        {
-            let name = FileName::Fixed(place);
-            *entry = Some(Installed { name, _descriptor: None, in_flight: 0 });
+        let name = self.free_place(place)?;
+        let registered =
+            || ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok();
+        if self.fixed && registered() {
+            self.names[name] = FileName::Fixed(place);
             return Ok(());
         }
         let descriptor = file.try_clone_to_owned()?;
-        let name = FileName::Plain(descriptor.as_raw_fd());
-        *entry = Some(Installed { name, _descriptor: Some(descriptor), in_flight: 0 });
+        self.names[name] = FileName::Plain(descriptor.as_raw_fd());
+        self.descriptors.push(descriptor);
         Ok(())
     }
 
     /// Makes every transfer that names `place` a NOP.
-    pub(crate) fn install_nothing(&mut self, place: u32) {
-        let entry = &mut self.installed[place as usize];
-        assert!(entry.is_none(), "file place {place} is taken");
-        *entry = Some(Installed { name: FileName::Nothing, _descriptor: None, in_flight: 0 });
+    pub(crate) fn install_nothing(&mut self, place: u32) -> io::Result<()> {
+        let name = self.free_place(place)?;
+        self.names[name] = FileName::Nothing;
+        Ok(())
     }
 
-    /// Takes the file out, unless a transfer names it.
-    pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
-        let entry = self.installed.get_mut(place as usize).ok_or(Errno::BADF)?;
-        match entry {
-            None => Err(Errno::BADF),
-            Some(installed) if installed.in_flight > 0 => Err(Errno::BUSY),
-            Some(installed) => {
-                if matches!(installed.name, FileName::Fixed(_)) {
-                    // -1 empties the place. A failure leaves the file open in
-                    // the kernel's table until the place is used again.
-                    let _ = ring.submitter().register_files_update(place, &[-1]);
-                }
-                *entry = None;
-                Ok(())
+    fn free_place(&self, place: u32) -> io::Result<usize> {
+        match self.names.get(place as usize) {
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("file place {place} is not in the table"),
+            )),
+            Some(name) => {
+                assert_eq!(*name, FileName::Absent, "file place {place} is taken");
+                Ok(place as usize)
             }
         }
     }
 
-    /// Counts a transfer in, and says how it names its file.
-    #[inline]
-    pub(crate) fn begin(&mut self, place: u32) -> Option<FileName> {
-        let installed = self.installed.get_mut(place as usize)?.as_mut()?;
-        installed.in_flight += 1;
-        Some(installed.name)
+    /// Takes the file out. The caller knows that no transfer names it.
+    pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
+        match self.name(place) {
+            FileName::Absent => return Err(Errno::BADF),
+            // -1 empties the place. A failure leaves the file open in the
+            // kernel's table until the place is used again.
+            FileName::Fixed(_) => drop(ring.submitter().register_files_update(place, &[-1])),
+            FileName::Plain(raw) => {
+                self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != raw);
+            }
+            FileName::Nothing => {}
+        }
+        self.names[place as usize] = FileName::Absent;
+        Ok(())
     }
 
-    /// Counts it out, and says how it named its file.
+    /// How a transfer names the file at `place`.
     #[inline]
-    pub(crate) fn end(&mut self, place: u32) -> FileName {
-        let installed = self.installed[place as usize].as_mut();
-        let installed = installed.expect("a file stays while a transfer names it");
-        installed.in_flight -= 1;
-        installed.name
+    pub(crate) fn name(&self, place: u32) -> FileName {
+        self.names.get(place as usize).copied().unwrap_or(FileName::Absent)
     }
 }
 
 impl FileName {
     /// Builds an entry with whichever name the file has.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with(
         self,
         fixed: impl FnOnce(types::Fixed) -> Entry,
@@ -141,7 +131,7 @@ impl FileName {
         match self {
             FileName::Fixed(place) => fixed(types::Fixed(place)),
             FileName::Plain(descriptor) => plain(types::Fd(descriptor)),
-            FileName::Nothing => opcode::Nop::new().build(),
+            FileName::Nothing | FileName::Absent => opcode::Nop::new().build(),
         }
     }
 }

@@ -1,14 +1,16 @@
 //! The ring: push, enter, reap. What is pushed is owned by the ring's table
 //! until the kernel has answered for it.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
@@ -54,14 +56,12 @@ impl Default for RingOptions {
 /// The memory of a transfer's next step.
 #[derive(Clone, Copy, Debug)]
 pub enum Memory<'a> {
-    /// `length` bytes of `buffer` after the first `skip`.
+    /// The bytes of `buffer` after the first `skip`.
     One {
         /// Owned by the transfer.
         buffer: &'a Buffer,
         /// Bytes done before.
         skip: u32,
-        /// Bytes of this step.
-        length: u32,
     },
     /// `length` bytes of `buffers`, one after the other, after the first `skip`.
     Many {
@@ -93,7 +93,7 @@ impl Step<'_> {
         match self {
             Step::Read(_, memory) | Step::Write(_, memory) | Step::WriteDurably(_, memory) => {
                 match memory {
-                    Memory::One { length, .. } => *length,
+                    Memory::One { buffer, skip } => buffer.len() as u32 - skip,
                     Memory::Many { length, .. } => *length as u32,
                 }
             }
@@ -115,11 +115,9 @@ pub unsafe trait Transfer {
     fn file(&self) -> u32;
 }
 
-/// What has happened.
+/// What has happened besides the end of a transfer.
 #[derive(Debug)]
-pub enum Reaped<T> {
-    /// A transfer's step has ended: bytes moved, or the error.
-    Transfer(T, Result<u32, Errno>),
+pub enum Event {
     /// What was waited for has happened, or has been cancelled.
     Wait {
         /// The wait, its memory included.
@@ -160,12 +158,16 @@ pub struct Ring<T: Transfer> {
     regions: Regions,
     /// Entries pushed that the kernel has not taken.
     queued: u32,
+    /// Transfers may be pushed while fewer are queued.
+    room: u32,
     /// Lists of pieces of memory, until the kernel has read them.
     vectors: Vec<Box<[libc::iovec]>>,
     /// Cancels that wait for room in the submission queue.
     cancels: VecDeque<Name>,
     forks: u32,
     polled: bool,
+    /// Written to by the kernel when something completes, once it was asked for.
+    notifier: OnceCell<OwnedFd>,
     counters: RingCounters,
     _owned_by_thread: PhantomData<*const ()>,
 }
@@ -219,10 +221,12 @@ impl<T: Transfer> Ring<T> {
             files,
             regions,
             queued: 0,
+            room: io.params().sq_entries() - RESERVE,
             vectors: Vec::new(),
             cancels: VecDeque::new(),
             forks: sys::fork_count(),
             polled: options.polled,
+            notifier: OnceCell::new(),
             counters: RingCounters::default(),
             io,
             _owned_by_thread: PhantomData,
@@ -244,10 +248,13 @@ impl<T: Transfer> Ring<T> {
     /// Makes every transfer that names `place` the kernel's NOP, for measuring
     /// the way there and back.
     ///
+    /// # Errors
+    /// When `place` is not in the table.
+    ///
     /// # Panics
     /// When `place` is taken.
-    pub fn install_nothing(&mut self, place: u32) {
-        self.files.install_nothing(place);
+    pub fn install_nothing(&mut self, place: u32) -> io::Result<()> {
+        self.files.install_nothing(place)
     }
 
     /// Takes a file out of the table.
@@ -255,70 +262,88 @@ impl<T: Transfer> Ring<T> {
     /// # Errors
     /// EBUSY while a transfer names it, EBADF when the place is empty.
     pub fn remove(&mut self, place: u32) -> Result<(), Errno> {
+        if self.transfers.iter_mut().any(|(_, transfer)| transfer.file() == place) {
+            return Err(Errno::BUSY);
+        }
         self.files.remove(&self.io, place)
+    }
+
+    /// True when [`Self::push_into_room`] may be called: a slot is free, the
+    /// submission queue has room, and this is not the child of a fork.
+    #[inline(always)]
+    pub fn has_room(&self) -> bool {
+        !self.transfers.is_full() && self.queued < self.room && !self.is_forked()
     }
 
     /// Takes a transfer, or gives it back when the table is full. It reaches
     /// the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
-        if self.transfers.is_full() || self.queued >= self.io.params().sq_entries() - RESERVE {
+        if !self.has_room() || self.files.name(transfer.file()) == FileName::Absent {
             return Err(transfer);
         }
-        if self.forks != sys::fork_count() {
-            return Err(transfer);
-        }
-        let Some(file) = self.files.begin(transfer.file()) else { return Err(transfer) };
-        let (name, transfer) = self.transfers.put(transfer)?;
-        let entry = match transfer.step() {
-            Step::Read(offset, memory) => {
-                count_file(&mut self.counters, file);
-                read_entry(
-                    &self.io,
-                    &mut self.regions,
-                    &mut self.vectors,
-                    &mut self.counters,
-                    file,
-                    offset,
-                    memory,
-                )
-            }
-            Step::Write(offset, memory) | Step::WriteDurably(offset, memory) => {
-                let flags = match transfer.step() {
-                    Step::WriteDurably(..) => libc::RWF_DSYNC,
-                    _ => 0,
-                };
-                count_file(&mut self.counters, file);
-                write_entry(
-                    &self.io,
-                    &mut self.regions,
-                    &mut self.vectors,
-                    &mut self.counters,
-                    file,
-                    offset,
-                    memory,
-                    flags,
-                )
-            }
-            Step::Flush => {
-                let flags = types::FsyncFlags::DATASYNC;
-                file.with(
-                    |file| opcode::Fsync::new(file).flags(flags).build(),
-                    |file| opcode::Fsync::new(file).flags(flags).build(),
-                )
-            }
-        };
-        self.push_entry(entry.user_data(name.0));
+        self.push_into_room(transfer);
         Ok(())
+    }
+
+    /// Takes a transfer after [`Self::has_room`] has said so.
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[inline(always)]
+    pub fn push_into_room(&mut self, transfer: T) {
+        let (name, transfer) = self.transfers.put(transfer);
+        let file = self.files.name(transfer.file());
+        let entry = match transfer.step() {
+            Step::Read(offset, Memory::One { buffer, skip }) => {
+                let place = Place::of(buffer, skip);
+                match self.regions.index_of(&self.io, buffer.region_id(), buffer.region()) {
+                    Some(index) => {
+                        self.counters.count(file, true);
+                        place.read_fixed(file, offset, index)
+                    }
+                    None => {
+                        self.counters.count(file, false);
+                        place.read(file, offset)
+                    }
+                }
+            }
+            Step::Write(offset, Memory::One { buffer, skip }) => {
+                let place = Place::of(buffer, skip);
+                match self.regions.index_of(&self.io, buffer.region_id(), buffer.region()) {
+                    Some(index) => {
+                        self.counters.count(file, true);
+                        place.write_fixed(file, offset, index, 0)
+                    }
+                    None => {
+                        self.counters.count(file, false);
+                        place.write(file, offset, 0)
+                    }
+                }
+            }
+            step => rare_entry(
+                &self.io,
+                &mut self.regions,
+                &mut self.vectors,
+                &mut self.counters,
+                file,
+                step,
+            ),
+        };
+        // SAFETY: what the entry names is owned by the table of transfers until
+        // the kernel has answered for it, or by `vectors` until it has read it.
+        let pushed = unsafe { self.io.submission().push(&entry.user_data(name.0)) };
+        assert!(pushed.is_ok(), "there was room");
+        self.queued += 1;
     }
 
     /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
         let room = self.queued < self.io.params().sq_entries();
-        if self.polled || !room || self.forks != sys::fork_count() {
+        if self.polled || !room || self.waits.is_full() || self.is_forked() {
             return Err(wait);
         }
-        let (name, (wait, _)) = self.waits.put((wait, tag)).map_err(|(wait, _)| wait)?;
+        let (name, (wait, _)) = self.waits.put((wait, tag));
         let entry = wait.entry().user_data(name.0);
         self.push_entry(entry);
         Ok(WaitHandle(name))
@@ -382,7 +407,7 @@ impl<T: Transfer> Ring<T> {
     /// means that the kernel takes no entries at all.
     #[inline]
     pub fn enter(&mut self, wait: u32, timeout: Option<Duration>) -> Result<(), Errno> {
-        if self.forks != sys::fork_count() {
+        if self.is_forked() {
             return Err(Errno::CHILD);
         }
         if !self.cancels.is_empty() {
@@ -412,36 +437,37 @@ impl<T: Transfer> Ring<T> {
         self.queued = self.io.submission().len() as u32;
     }
 
-    /// One thing that has happened, if there is one; makes no system call.
-    #[inline]
-    pub fn reap(&mut self) -> Option<Reaped<T>> {
-        loop {
-            let completion = self.io.completion().next()?;
+    /// Hands over everything that has happened; makes no system call.
+    /// Transfers, which are nearly all, go to `transfer`.
+    #[inline(always)]
+    pub fn reap(
+        &mut self,
+        mut transfer: impl FnMut(T, Result<u32, Errno>),
+        mut other: impl FnMut(Event),
+    ) {
+        if self.is_forked() {
+            return;
+        }
+        for completion in self.io.completion() {
             let name = Name(completion.user_data());
             let result = completion.result();
-            let result =
-                if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
-            match name.kind() {
-                Kind::Transfer => {
-                    let transfer = self.transfers.take(name);
-                    return match self.files.end(transfer.file()) {
-                        // A NOP answers 0 for the bytes that were not moved.
-                        FileName::Nothing => {
-                            let length = transfer.step().length();
-                            Some(Reaped::Transfer(transfer, Ok(length)))
-                        }
-                        _ => Some(Reaped::Transfer(transfer, result)),
-                    };
+            if name.kind() == Kind::Transfer {
+                let held = self.transfers.take(name);
+                if result > 0 {
+                    transfer(held, Ok(result as u32));
+                } else {
+                    let result = interpret(&self.files, &held, result);
+                    transfer(held, result);
                 }
-                Kind::Wait => {
-                    let (wait, tag) = self.waits.take(name);
-                    let result = result.map(|answer| wait.interpret(answer));
-                    return Some(Reaped::Wait { wait, tag, result });
-                }
-                Kind::Message => return Some(Reaped::Message),
-                Kind::Internal => {}
+            } else if let Some(event) = event(&mut self.waits, name, result) {
+                other(event);
             }
         }
+    }
+
+    /// True when there is something to reap.
+    pub fn has_completed(&mut self) -> bool {
+        !self.is_forked() && !self.io.completion().is_empty()
     }
 
     /// Transfers and waits in flight.
@@ -461,8 +487,45 @@ impl<T: Transfer> Ring<T> {
         self.queued as usize + self.cancels.len()
     }
 
-    /// The ring's descriptor: readable when there is something to reap, and
-    /// what other rings send messages to.
+    /// True in the child of a fork, where the ring is its parent's: its queues
+    /// are memory that both share, so nothing here touches them.
+    #[inline(always)]
+    pub fn is_forked(&self) -> bool {
+        self.forks != sys::fork_count()
+    }
+
+    /// Readable from a completion on until [`Self::silence`]. The ring's own
+    /// descriptor does not do: with DEFER_TASKRUN the kernel (6.18) does not
+    /// wake those who poll it. Every completion costs a little more from the
+    /// first call on.
+    ///
+    /// # Errors
+    /// When no descriptor is left or the kernel refuses.
+    pub fn notifier(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.notifier.get().is_none() {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            let event = eventfd(0, flags)?;
+            self.io.submitter().register_eventfd(event.as_raw_fd())?;
+            let _ = self.notifier.set(event);
+        }
+        Ok(self.notifier.get().expect("it was just set").as_fd())
+    }
+
+    /// True once [`Self::notifier`] has been asked for.
+    pub fn has_notifier(&self) -> bool {
+        self.notifier.get().is_some()
+    }
+
+    /// Makes the notifier unreadable until the next completion. What has
+    /// completed before has to be looked for afterwards.
+    pub fn silence(&self) {
+        if let Some(event) = self.notifier.get() {
+            // EAGAIN: nothing has completed.
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+        }
+    }
+
+    /// The ring's descriptor: what other rings send messages to.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the ring, which is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.descriptor_raw()) }
@@ -497,126 +560,161 @@ impl<T: Transfer> Ring<T> {
     }
 }
 
-#[inline]
-fn count_file(counters: &mut RingCounters, file: FileName) {
-    match file {
-        FileName::Fixed(_) => counters.fixed_files += 1,
-        FileName::Plain(_) => counters.plain_files += 1,
-        FileName::Nothing => {}
+impl RingCounters {
+    #[inline(always)]
+    fn count(&mut self, file: FileName, fixed_buffer: bool) {
+        let file = match file {
+            FileName::Fixed(_) => &mut self.fixed_files,
+            FileName::Plain(_) => &mut self.plain_files,
+            FileName::Nothing | FileName::Absent => return,
+        };
+        *file += 1;
+        *(if fixed_buffer { &mut self.fixed_buffers } else { &mut self.plain_buffers }) += 1;
     }
 }
 
-#[inline]
-fn read_entry(
+/// What a result that is not some bytes means.
+#[cold]
+#[inline(never)]
+fn interpret<T: Transfer>(files: &Files, transfer: &T, result: i32) -> Result<u32, Errno> {
+    if result < 0 {
+        return Err(Errno::from_raw_os_error(-result));
+    }
+    match files.name(transfer.file()) {
+        // A NOP answers 0 for the bytes that were not moved.
+        FileName::Nothing => Ok(transfer.step().length()),
+        _ => Ok(result as u32),
+    }
+}
+
+#[cold]
+fn event(waits: &mut Slots<(Wait, u64)>, name: Name, result: i32) -> Option<Event> {
+    let result =
+        if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
+    match name.kind() {
+        Kind::Wait => {
+            let (wait, tag) = waits.take(name);
+            let result = result.map(|answer| wait.interpret(answer));
+            Some(Event::Wait { wait, tag, result })
+        }
+        Kind::Message => Some(Event::Message),
+        Kind::Transfer | Kind::Internal => None,
+    }
+}
+
+/// Memory as an entry names it.
+#[derive(Clone, Copy)]
+struct Place {
+    pointer: *mut u8,
+    length: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(buffer: &Buffer, skip: u32) -> Place {
+        if skip == 0 {
+            return Place { pointer: buffer.pointer().as_ptr(), length: buffer.len() as u32 };
+        }
+        let rest = &buffer[skip as usize..];
+        Place { pointer: rest.as_ptr().cast_mut(), length: rest.len() as u32 }
+    }
+
+    #[inline(always)]
+    fn read_fixed(self, file: FileName, offset: u64, index: u16) -> Entry {
+        let Place { pointer, length } = self;
+        file.with(
+            |file| opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build(),
+            |file| opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build(),
+        )
+    }
+
+    #[inline(always)]
+    fn read(self, file: FileName, offset: u64) -> Entry {
+        let Place { pointer, length } = self;
+        file.with(
+            |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
+            |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
+        )
+    }
+
+    #[inline(always)]
+    fn write_fixed(self, file: FileName, offset: u64, index: u16, flags: i32) -> Entry {
+        let Place { pointer, length } = self;
+        let fixed = |file| opcode::WriteFixed::new(file, pointer, length, index).offset(offset);
+        let plain = |file| opcode::WriteFixed::new(file, pointer, length, index).offset(offset);
+        file.with(
+            |file: types::Fixed| fixed(file).rw_flags(flags).build(),
+            |file: types::Fd| plain(file).rw_flags(flags).build(),
+        )
+    }
+
+    #[inline(always)]
+    fn write(self, file: FileName, offset: u64, flags: i32) -> Entry {
+        let Place { pointer, length } = self;
+        let fixed = |file| opcode::Write::new(file, pointer, length).offset(offset);
+        let plain = |file| opcode::Write::new(file, pointer, length).offset(offset);
+        file.with(
+            |file: types::Fixed| fixed(file).rw_flags(flags).build(),
+            |file: types::Fd| plain(file).rw_flags(flags).build(),
+        )
+    }
+}
+
+/// The entry of what is not a plain transfer of one buffer.
+#[cold]
+#[inline(never)]
+fn rare_entry(
     io: &IoUring,
     regions: &mut Regions,
     vectors: &mut Vec<Box<[libc::iovec]>>,
     counters: &mut RingCounters,
     file: FileName,
-    offset: u64,
-    memory: Memory<'_>,
+    step: Step<'_>,
 ) -> Entry {
-    match memory {
-        Memory::One { buffer, skip, length } => {
-            let pointer = buffer[skip as usize..].as_ptr().cast_mut();
+    let flags = if matches!(step, Step::WriteDurably(..)) { libc::RWF_DSYNC } else { 0 };
+    match step {
+        Step::Flush => {
+            let flags = types::FsyncFlags::DATASYNC;
+            file.with(
+                |file| opcode::Fsync::new(file).flags(flags).build(),
+                |file| opcode::Fsync::new(file).flags(flags).build(),
+            )
+        }
+        Step::Read(offset, Memory::One { buffer, skip }) => {
+            counters.count(file, false);
+            Place::of(buffer, skip).read(file, offset)
+        }
+        Step::Write(offset, Memory::One { buffer, skip })
+        | Step::WriteDurably(offset, Memory::One { buffer, skip }) => {
+            let place = Place::of(buffer, skip);
             match regions.index_of(io, buffer.region_id(), buffer.region()) {
                 Some(index) => {
-                    counters.fixed_buffers += 1;
-                    file.with(
-                        |file| {
-                            opcode::ReadFixed::new(file, pointer, length, index)
-                                .offset(offset)
-                                .build()
-                        },
-                        |file| {
-                            opcode::ReadFixed::new(file, pointer, length, index)
-                                .offset(offset)
-                                .build()
-                        },
-                    )
+                    counters.count(file, true);
+                    place.write_fixed(file, offset, index, flags)
                 }
                 None => {
-                    counters.plain_buffers += 1;
-                    file.with(
-                        |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
-                        |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
-                    )
+                    counters.count(file, false);
+                    place.write(file, offset, flags)
                 }
             }
         }
-        Memory::Many { buffers, skip, length } => {
-            counters.plain_buffers += 1;
+        Step::Read(offset, Memory::Many { buffers, skip, length }) => {
+            counters.count(file, false);
             let (pointer, count) = keep_vector(vectors, buffers, skip, length);
             file.with(
                 |file| opcode::Readv::new(file, pointer, count).offset(offset).build(),
                 |file| opcode::Readv::new(file, pointer, count).offset(offset).build(),
             )
         }
-    }
-}
-
-#[inline]
-#[allow(clippy::too_many_arguments)] // the fields of one ring, borrowed apart
-fn write_entry(
-    io: &IoUring,
-    regions: &mut Regions,
-    vectors: &mut Vec<Box<[libc::iovec]>>,
-    counters: &mut RingCounters,
-    file: FileName,
-    offset: u64,
-    memory: Memory<'_>,
-    flags: i32,
-) -> Entry {
-    match memory {
-        Memory::One { buffer, skip, length } => {
-            let pointer = buffer[skip as usize..].as_ptr();
-            match regions.index_of(io, buffer.region_id(), buffer.region()) {
-                Some(index) => {
-                    counters.fixed_buffers += 1;
-                    file.with(
-                        |file| {
-                            opcode::WriteFixed::new(file, pointer, length, index)
-                                .offset(offset)
-                                .rw_flags(flags)
-                                .build()
-                        },
-                        |file| {
-                            opcode::WriteFixed::new(file, pointer, length, index)
-                                .offset(offset)
-                                .rw_flags(flags)
-                                .build()
-                        },
-                    )
-                }
-                None => {
-                    counters.plain_buffers += 1;
-                    file.with(
-                        |file| {
-                            opcode::Write::new(file, pointer, length)
-                                .offset(offset)
-                                .rw_flags(flags)
-                                .build()
-                        },
-                        |file| {
-                            opcode::Write::new(file, pointer, length)
-                                .offset(offset)
-                                .rw_flags(flags)
-                                .build()
-                        },
-                    )
-                }
-            }
-        }
-        Memory::Many { buffers, skip, length } => {
-            counters.plain_buffers += 1;
+        Step::Write(offset, Memory::Many { buffers, skip, length })
+        | Step::WriteDurably(offset, Memory::Many { buffers, skip, length }) => {
+            counters.count(file, false);
             let (pointer, count) = keep_vector(vectors, buffers, skip, length);
+            let fixed = |file| opcode::Writev::new(file, pointer, count).offset(offset);
+            let plain = |file| opcode::Writev::new(file, pointer, count).offset(offset);
             file.with(
-                |file| {
-                    opcode::Writev::new(file, pointer, count).offset(offset).rw_flags(flags).build()
-                },
-                |file| {
-                    opcode::Writev::new(file, pointer, count).offset(offset).rw_flags(flags).build()
-                },
+                |file: types::Fixed| fixed(file).rw_flags(flags).build(),
+                |file: types::Fd| plain(file).rw_flags(flags).build(),
             )
         }
     }
@@ -656,7 +754,7 @@ impl<T: Transfer> Drop for Ring<T> {
     /// Cancels what is in flight and waits for it: until then its memory is
     /// the kernel's. In the child of a fork nothing is touched.
     fn drop(&mut self) {
-        if self.forks != sys::fork_count() {
+        if self.is_forked() {
             return;
         }
         self.cancel(|_| true);
@@ -676,7 +774,7 @@ impl<T: Transfer> Drop for Ring<T> {
                 );
                 return;
             }
-            while self.reap().is_some() {}
+            self.reap(|_, _| {}, |_| {});
         }
         if let RingName::Registered(place) = self.name {
             sys::unregister_ring(self.io.as_raw_fd(), place);
@@ -700,8 +798,7 @@ mod tests {
     // SAFETY: the buffer is the transfer's own.
     unsafe impl Transfer for Reading {
         fn step(&self) -> Step<'_> {
-            let length = self.buffer.len() as u32;
-            Step::Read(self.offset, Memory::One { buffer: &self.buffer, skip: 0, length })
+            Step::Read(self.offset, Memory::One { buffer: &self.buffer, skip: 0 })
         }
 
         fn file(&self) -> u32 {
@@ -724,10 +821,16 @@ mod tests {
     fn read_one(ring: &mut Ring<Reading>, buffer: Buffer) -> (Buffer, Result<u32, Errno>) {
         assert!(ring.push(Reading { offset: 4096, buffer }).is_ok());
         ring.enter(1, None).unwrap();
-        match ring.reap() {
-            Some(Reaped::Transfer(reading, result)) => (reading.buffer, result),
-            other => panic!("{:?}", other.is_some()),
-        }
+        let (reading, result) = reap_all(ring).0.pop().unwrap();
+        (reading.buffer, result)
+    }
+
+    type Ended = (Reading, Result<u32, Errno>);
+
+    fn reap_all(ring: &mut Ring<Reading>) -> (Vec<Ended>, Vec<Event>) {
+        let (mut transfers, mut events) = (Vec::new(), Vec::new());
+        ring.reap(|reading, result| transfers.push((reading, result)), |event| events.push(event));
+        (transfers, events)
     }
 
     #[test]
@@ -765,7 +868,7 @@ mod tests {
         assert!(ring.push(reading).is_ok());
         assert_eq!(ring.remove(3), Err(Errno::BUSY));
         ring.enter(1, None).unwrap();
-        assert!(ring.reap().is_some());
+        assert_eq!(reap_all(&mut ring).0.len(), 1);
         assert_eq!(ring.remove(3), Ok(()));
         assert_eq!(ring.remove(3), Err(Errno::BADF));
         assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_err());
@@ -798,30 +901,27 @@ mod tests {
         let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
         let handle = ring.push_wait(wait, 11).unwrap();
         ring.enter(0, None).unwrap();
-        assert!(ring.reap().is_none());
+        assert!(reap_all(&mut ring).1.is_empty());
         ring.cancel_wait(handle);
-        ring.enter(1, None).unwrap();
-        loop {
-            match ring.reap() {
-                Some(Reaped::Wait { tag: 11, result, .. }) => {
-                    break assert_eq!(result.unwrap_err(), Errno::CANCELED);
-                }
-                Some(_) => panic!("only the wait is in flight"),
-                None => ring.enter(1, None).unwrap(),
-            }
+        let mut events = Vec::new();
+        while events.is_empty() {
+            ring.enter(1, None).unwrap();
+            events = reap_all(&mut ring).1;
         }
+        let Some(Event::Wait { tag: 11, result, .. }) = events.pop() else { panic!("one wait") };
+        assert_eq!(result.unwrap_err(), Errno::CANCELED);
         let mut other: Ring<Reading> = Ring::new(&RingOptions::default()).unwrap();
         assert!(other.push_message(ring.descriptor()));
         other.enter(0, None).unwrap();
         ring.enter(1, None).unwrap();
-        assert!(matches!(ring.reap(), Some(Reaped::Message)));
+        assert!(matches!(reap_all(&mut ring).1[..], [Event::Message]));
     }
 
     #[test]
     fn a_timeout_ends_the_waiting() {
         let mut ring = ring(&RingOptions::default());
         ring.enter(1, Some(Duration::from_millis(1))).unwrap();
-        assert!(ring.reap().is_none());
+        assert!(reap_all(&mut ring).0.is_empty());
     }
 
     #[test]
@@ -842,8 +942,8 @@ mod tests {
             }
             while ring.in_flight() > 0 {
                 ring.enter(1, None).unwrap();
-                while let Some(reaped) = ring.reap() {
-                    assert!(matches!(reaped, Reaped::Wait { result: Err(Errno::CANCELED), .. }));
+                for event in reap_all(&mut ring).1 {
+                    assert!(matches!(event, Event::Wait { result: Err(Errno::CANCELED), .. }));
                     answered += 1;
                 }
             }

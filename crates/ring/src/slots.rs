@@ -13,25 +13,21 @@ pub(crate) enum Kind {
     Message = 3,
 }
 
-const GENERATION_BITS: u32 = 30;
-const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+const KIND_SHIFT: u32 = 32;
+/// The next generation of a name; it wraps around at the top.
+const GENERATION: u64 = 1 << 34;
 
-/// Names one use of one slot: 2 bits of kind, 30 of generation, 32 of place.
+/// Names one use of one slot: 30 bits of generation, 2 of kind, 32 of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name(pub u64);
 
 impl Name {
-    pub(crate) const INTERNAL: Name = Name((Kind::Internal as u64) << 62);
-    pub(crate) const MESSAGE: Name = Name((Kind::Message as u64) << 62);
-
-    #[inline]
-    fn new(kind: Kind, generation: u32, place: u32) -> Name {
-        Name((kind as u64) << 62 | ((generation & GENERATION_MASK) as u64) << 32 | place as u64)
-    }
+    pub(crate) const INTERNAL: Name = Name((Kind::Internal as u64) << KIND_SHIFT);
+    pub(crate) const MESSAGE: Name = Name((Kind::Message as u64) << KIND_SHIFT);
 
     #[inline]
     pub(crate) fn kind(self) -> Kind {
-        match self.0 >> 62 {
+        match self.0 >> KIND_SHIFT & 3 {
             0 => Kind::Transfer,
             1 => Kind::Wait,
             2 => Kind::Internal,
@@ -47,38 +43,44 @@ impl Name {
 
 /// A fixed number of slots of one kind.
 pub(crate) struct Slots<T> {
-    kind: Kind,
     held: Box<[Option<T>]>,
-    generations: Box<[u32]>,
-    free: Vec<u32>,
+    /// What each slot is called now, or will be when it is next used.
+    names: Box<[Name]>,
+    /// The free slots: the first `free_count`, the last used on top.
+    free: Box<[u32]>,
+    free_count: usize,
 }
 
 impl<T> Slots<T> {
     pub(crate) fn new(kind: Kind, count: u32) -> Slots<T> {
+        let name = |place| Name((kind as u64) << KIND_SHIFT | place as u64);
         Slots {
-            kind,
             held: (0..count).map(|_| None).collect(),
-            generations: vec![0; count as usize].into_boxed_slice(),
+            names: (0..count).map(name).collect(),
             free: (0..count).rev().collect(),
+            free_count: count as usize,
         }
     }
 
     #[inline]
     pub(crate) fn in_flight(&self) -> usize {
-        self.held.len() - self.free.len()
+        self.held.len() - self.free_count
     }
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free_count == 0
     }
 
-    /// Moves `held` into a free slot; the reference stays where it is until [`Self::take`].
-    #[inline]
-    pub(crate) fn put(&mut self, held: T) -> Result<(Name, &T), T> {
-        let Some(place) = self.free.pop() else { return Err(held) };
-        let name = Name::new(self.kind, self.generations[place as usize], place);
-        Ok((name, self.held[place as usize].insert(held)))
+    /// Moves `held` into a free slot, where it stays until [`Self::take`].
+    ///
+    /// # Panics
+    /// When no slot is free.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, held: T) -> (Name, &mut T) {
+        self.free_count -= 1;
+        let place = self.free[self.free_count] as usize;
+        (self.names[place], self.held[place].insert(held))
     }
 
     /// Moves what `name` holds out, and frees its slot.
@@ -86,32 +88,26 @@ impl<T> Slots<T> {
     /// # Panics
     /// When `name` does not name what is in flight: the kernel answered twice
     /// or something else wrote our table.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, name: Name) -> T {
         let place = name.place();
-        let generation = self.generations[place];
-        assert!(
-            Name::new(self.kind, generation, place as u32) == name,
-            "a completion for a slot that is not in flight"
-        );
-        self.generations[place] = generation.wrapping_add(1);
-        self.free.push(place as u32);
-        self.held[place].take().expect("the generation says it is in flight")
+        assert!(self.names[place] == name, "a completion for a slot that is not in flight");
+        self.names[place] = Name(name.0.wrapping_add(GENERATION));
+        self.free[self.free_count] = place as u32;
+        self.free_count += 1;
+        self.held[place].take().expect("its name says that it is in flight")
     }
 
     /// What is in flight, with its names.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Name, &mut T)> {
-        let (kind, generations) = (self.kind, &self.generations);
-        self.held.iter_mut().enumerate().filter_map(move |(place, held)| {
-            Some((Name::new(kind, generations[place], place as u32), held.as_mut()?))
-        })
+        let named = self.names.iter().zip(self.held.iter_mut());
+        named.filter_map(|(name, held)| Some((*name, held.as_mut()?)))
     }
 
     /// What `name` holds, if it is still in flight.
     pub(crate) fn get_mut(&mut self, name: Name) -> Option<&mut T> {
         let place = name.place();
-        let current = Name::new(self.kind, *self.generations.get(place)?, place as u32);
-        if current == name { self.held[place].as_mut() } else { None }
+        if *self.names.get(place)? == name { self.held[place].as_mut() } else { None }
     }
 }
 
@@ -122,10 +118,10 @@ mod tests {
     #[test]
     fn a_slot_used_again_has_another_name() {
         let mut slots = Slots::new(Kind::Transfer, 1);
-        let (first, _) = slots.put('a').unwrap();
-        assert!(slots.put('b').is_err());
+        let (first, _) = slots.put('a');
+        assert!(slots.is_full());
         assert_eq!(slots.take(first), 'a');
-        let (second, _) = slots.put('b').unwrap();
+        let (second, _) = slots.put('b');
         assert_ne!(first, second);
         assert!(slots.get_mut(first).is_none());
         assert_eq!(slots.get_mut(second), Some(&mut 'b'));
@@ -135,15 +131,27 @@ mod tests {
     #[should_panic(expected = "not in flight")]
     fn a_completion_is_taken_once() {
         let mut slots = Slots::new(Kind::Wait, 2);
-        let (name, _) = slots.put(1).unwrap();
+        let (name, _) = slots.put(1);
         slots.take(name);
         slots.take(name);
     }
 
     #[test]
+    fn generations_wrap_around_and_leave_kind_and_place_alone() {
+        let mut slots = Slots::new(Kind::Wait, 3);
+        slots.names[2] = Name(u64::MAX << 34 | (Kind::Wait as u64) << 32 | 2);
+        let (name, _) = slots.put('a');
+        let (_, _) = slots.put('b');
+        let (last, _) = slots.put('c');
+        assert_eq!((name.kind(), name.place()), (Kind::Wait, 0));
+        assert_eq!(slots.take(last), 'c');
+        assert_eq!(slots.names[2], Name((Kind::Wait as u64) << 32 | 2));
+    }
+
+    #[test]
     fn kinds_are_told_apart() {
         let mut slots = Slots::new(Kind::Wait, 1);
-        let (name, _) = slots.put(()).unwrap();
+        let (name, _) = slots.put(());
         assert_eq!(name.kind(), Kind::Wait);
         assert_eq!(Name::INTERNAL.kind(), Kind::Internal);
         assert_eq!(Name::MESSAGE.kind(), Kind::Message);

@@ -3,6 +3,9 @@
 //! Goes around the page cache (O_DIRECT) where the file system can. Completed
 //! writes count as volatile whatever the disk below is: a write into a hole is
 //! lost without the file system's own metadata, which wait for a flush.
+//!
+//! A file that ends inside a block goes through the page cache, byte by byte:
+//! a direct write of its last block would make it longer.
 
 use std::fs::Metadata;
 use std::io;
@@ -81,8 +84,11 @@ impl File {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let status = statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)?;
         let direct = direct && !direct_is_refused(&status);
-        let fd = if direct { fd } else { buffered(fd)? };
-        let geometry = geometry(fd.as_fd(), &status, direct, access);
+        let alignment = direct.then(|| direct_alignment(fd.as_fd(), &status));
+        let whole = |(_, block): &(u32, u32)| status.stx_size.is_multiple_of(*block as u64);
+        let alignment = alignment.filter(whole);
+        let fd = if alignment.is_some() { fd } else { buffered(fd)? };
+        let geometry = geometry(fd.as_fd(), &status, alignment, access);
         Ok(File { fd, path: path.to_owned(), geometry })
     }
 }
@@ -118,12 +124,17 @@ fn buffered(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-fn geometry(fd: BorrowedFd<'_>, status: &Statx, direct: bool, access: Access) -> Geometry {
+/// `alignment` is that of memory and of addresses, when the file is used directly.
+fn geometry(
+    fd: BorrowedFd<'_>,
+    status: &Statx,
+    alignment: Option<(u32, u32)>,
+    access: Access,
+) -> Geometry {
     let disk = sysfs::limits(status.stx_dev_major, status.stx_dev_minor);
-    let (memory_alignment, block_size) = match direct {
-        true => direct_alignment(fd, status),
-        false => (1, 512),
-    };
+    let direct = alignment.is_some();
+    let buffered_block = if status.stx_size.is_multiple_of(512) { 512 } else { 1 };
+    let (memory_alignment, block_size) = alignment.unwrap_or((1, buffered_block));
     let file_block = status.stx_blksize.clamp(block_size, 64 << 10);
     let writable = access == Access::ReadWrite;
     let file_system = fstatfs(fd).map_or(0, |found| found.f_type as u64);
@@ -265,7 +276,8 @@ mod tests {
         let path = folder.path().join("odd");
         std::fs::write(&path, [1; 1000]).unwrap();
         let file = File::open(&path, Access::Read).unwrap();
-        assert_eq!(file.geometry().size, 1000);
+        assert_eq!((file.geometry().size, file.geometry().block_size), (1000, 1));
+        assert!(!file.geometry().direct);
         assert!(file.geometry().read_only && file.geometry().discard.is_none());
     }
 

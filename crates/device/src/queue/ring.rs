@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_ring::{Memory, Reaped, Ring, RingOptions, Step, Transfer};
+use uringfs_ring::{Memory, Ring, RingOptions, Step, Transfer};
 
 use crate::device::{Core, Reach};
 use crate::queue::{Queue, Ready};
@@ -21,11 +21,7 @@ unsafe impl Transfer for Request {
     #[inline]
     fn step(&self) -> Step<'_> {
         let memory = match &self.payload {
-            Payload::Buffer(buffer) => Memory::One {
-                buffer,
-                skip: self.done() as u32,
-                length: buffer.len() as u32 - self.done() as u32,
-            },
+            Payload::Buffer(buffer) => Memory::One { buffer, skip: self.done() as u32 },
             Payload::Buffers(buffers) => {
                 Memory::Many { buffers, skip: self.done(), length: self.length() - self.done() }
             }
@@ -62,10 +58,7 @@ pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
     let place = core.index().get() as u32;
     match core.backend().reach() {
         Reach::Descriptor(file) => ring.install(place, file),
-        Reach::Nothing => {
-            ring.install_nothing(place);
-            Ok(())
-        }
+        Reach::Nothing => ring.install_nothing(place),
         Reach::Call => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("{}: the kernel cannot reach it", core.backend().description()),
@@ -77,8 +70,8 @@ pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
 pub struct RingQueue {
     ring: Ring<Request>,
     core: Arc<Core>,
-    /// Completions of what the ring does not carry, done in the call.
-    called: VecDeque<Completion>,
+    /// What has completed, and what the ring does not carry, done in the call.
+    ended: VecDeque<Completion>,
 }
 
 impl RingQueue {
@@ -89,7 +82,7 @@ impl RingQueue {
     pub fn new(core: Arc<Core>, options: &RingOptions) -> io::Result<RingQueue> {
         let mut ring = Ring::new(options)?;
         install(&mut ring, &core)?;
-        Ok(RingQueue { ring, core, called: VecDeque::new() })
+        Ok(RingQueue { ring, core, ended: VecDeque::new() })
     }
 }
 
@@ -99,27 +92,28 @@ impl Queue for RingQueue {
             return self.ring.push(request);
         }
         let result = self.core.backend().perform(&mut request);
-        self.called.push_back(Completion { request, result });
+        self.ended.push_back(Completion { request, result });
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
+        self.ring.silence();
         self.ring.enter(0, None)
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        if let Some(completion) = self.called.pop_front() {
-            return Some(completion);
+        if self.ended.is_empty() {
+            let ended = &mut self.ended;
+            self.ring.reap(
+                |request, result| ended.push_back(Completion { request, result }),
+                |_| unreachable!("this ring carries requests only"),
+            );
         }
-        loop {
-            if let Reaped::Transfer(request, result) = self.ring.reap()? {
-                return Some(Completion { request, result });
-            }
-        }
+        self.ended.pop_front()
     }
 
     fn in_flight(&self) -> usize {
-        self.ring.transfers_in_flight() + self.called.len()
+        self.ring.transfers_in_flight() + self.ended.len()
     }
 
     fn cancel(&mut self, tag: Tag) {
@@ -131,12 +125,18 @@ impl Queue for RingQueue {
     }
 
     fn ready(&self) -> Ready<'_> {
-        if !self.called.is_empty() {
+        if !self.ended.is_empty() {
             Ready::Now
         } else if self.ring.transfers_in_flight() == 0 {
             Ready::Never
         } else {
-            Ready::Readable(self.ring.descriptor())
+            // The notifier tells of what completes after it was made: at first,
+            // and when none can be had, look again.
+            let is_new = !self.ring.has_notifier();
+            match self.ring.notifier() {
+                Ok(notifier) if !is_new => Ready::Readable(notifier),
+                _ => Ready::Now,
+            }
         }
     }
 }

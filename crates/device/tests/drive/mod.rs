@@ -17,12 +17,14 @@ use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::queue::aio::AioQueue;
+use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
     Access, Clock, Completion, Core, Device, Errno, Op, Payload, Progress, Queue, Ready, Request,
     Tag, VirtualClock,
 };
+use uringfs_ring::RingOptions;
 
 /// SplitMix64, so that tests draw the same on every machine.
 pub struct Random(pub u64);
@@ -58,6 +60,10 @@ const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
     ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
     ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
     ("aio", |core, depth| Box::new(AioQueue::new(core, depth).unwrap())),
+    ("ring", |core, depth| {
+        let options = RingOptions { transfers: depth as u32, ..RingOptions::default() };
+        Box::new(RingQueue::new(core, &options).unwrap())
+    }),
 ];
 
 /// Queues for devices whose bytes are this process's.
