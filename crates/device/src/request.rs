@@ -65,8 +65,8 @@ impl Payload {
 /// The most pieces of memory in one request: the kernel's `UIO_MAXIOV`.
 pub const MAX_PIECES: usize = 1024;
 
-/// Retries of a request that moves nothing (EINTR, EAGAIN, a short transfer of 0)
-/// before the error is believed.
+/// Steps one after the other that move nothing (EINTR, EAGAIN, a short transfer of
+/// 0) before the error is believed.
 const MAX_RETRIES: u8 = 100;
 
 /// One request. Owns its memory from push to completion.
@@ -184,8 +184,12 @@ impl Request {
                     // Only the end of a file breaks off inside a block.
                     return Progress::Done(Ok(self.done + moved as u64));
                 }
+                if moved == tail {
+                    return retry(self, Errno::IO);
+                }
                 self.done += (moved - tail) as u64;
-                if moved == tail { retry(self, Errno::IO) } else { Progress::Again }
+                self.retries = 0;
+                Progress::Again
             }
             Err(error @ (Errno::INTR | Errno::AGAIN)) => retry(self, error),
             Err(Errno::CANCELED) if !self.cancelled => retry(self, Errno::CANCELED),
@@ -260,6 +264,16 @@ mod tests {
             steps += 1;
         }
         assert_eq!(steps, MAX_RETRIES as usize - 1);
+    }
+
+    #[test]
+    fn interruptions_between_steps_that_move_something_have_none() {
+        let mut request = read(1 << 20);
+        for _ in 0..1000 {
+            assert_eq!(request.advance(Err(Errno::INTR), 512), Progress::Again);
+            assert_eq!(request.advance(Ok(512), 512), Progress::Again);
+        }
+        assert_eq!(request.done(), 512_000);
     }
 
     #[test]
