@@ -139,13 +139,6 @@ impl Request {
         self.done
     }
 
-    /// True when a step that moved this much was the last: what nearly every
-    /// completion is, and all that the hot path asks.
-    #[inline]
-    pub fn completes(&self, moved: Result<u32, Errno>) -> bool {
-        matches!(moved, Ok(moved) if self.done + moved as u64 == self.length())
-    }
-
     /// Counts a step's result in. `moved` is what this step moved, after the
     /// bytes already [`done`](Self::done); `alignment` is the device's block, at
     /// which a resumed transfer has to begin.

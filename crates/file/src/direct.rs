@@ -14,52 +14,49 @@ use crate::lock::RangeGuard;
 use crate::map::Place;
 use crate::transfer::transfer;
 
-/// What an operation's `async fn` ends with.
-pub(crate) type Ended = (Operation, Payload, Result<u64, Errno>);
-
 /// The most memory one unaligned operation borrows, in bytes.
 const BOUNCE: u64 = 1 << 20;
 
 /// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
-pub(crate) async fn read(operation: Operation, file: File, payload: Payload, offset: u64) -> Ended {
+pub(crate) async fn read(operation: Operation, file: File, payload: Payload, offset: u64) {
     let shared = &*file.shared;
-    let length = payload.length().min(shared.map.size().saturating_sub(offset));
-    if length == 0 {
-        return (operation, payload, Ok(0));
-    }
-    if length == payload.length() && is_aligned(shared, &payload, offset) {
-        let (payload, result) =
-            transfer(&operation, shared, Op::Read, Durability::Volatile, payload, offset).await;
-        return (operation, payload, result);
-    }
-    operation.count(Counter::Bounced);
-    let mut payload = payload;
-    let result = read_bounced(&operation, shared, &mut payload, offset, length).await;
-    (operation, payload, result)
+    let whole = payload.length();
+    let length = whole.min(shared.map.size().saturating_sub(offset));
+    let (payload, result) = if length == 0 {
+        (payload, Ok(0))
+    } else if length == whole && is_aligned(shared, &payload, offset) {
+        transfer(&operation, shared, Op::Read, Durability::Volatile, payload, offset).await
+    } else {
+        operation.count(Counter::Bounced);
+        Box::pin(read_bounced(&operation, shared, payload, offset, length)).await
+    };
+    operation.end(payload, result);
 }
 
 async fn read_bounced(
     operation: &Operation,
     shared: &Shared,
-    payload: &mut Payload,
+    mut payload: Payload,
     offset: u64,
     length: u64,
-) -> Result<u64, Errno> {
+) -> (Payload, Result<u64, Errno>) {
     let mut done = 0;
     while done < length {
-        operation.check()?;
         let at = offset + done;
         let blocks = around(shared, at..at + (length - done).min(BOUNCE));
-        let (bounce, read) = read_blocks(operation, shared, blocks.clone()).await?;
+        let (bounce, read) = match read_blocks(operation, shared, blocks.clone()).await {
+            Ok(read) => read,
+            Err(error) => return (payload, Err(error)),
+        };
         let skip = at - blocks.start;
         let take = (length - done).min(BOUNCE).min(read.saturating_sub(skip));
         if take == 0 {
             break;
         }
-        copy_in(payload, done, &bounce[skip as usize..(skip + take) as usize]);
+        copy_in(&mut payload, done, &bounce[skip as usize..(skip + take) as usize]);
         done += take;
     }
-    Ok(done)
+    (payload, Ok(done))
 }
 
 /// Writes `payload` from `offset` on. A file of this layer does not grow: at
@@ -67,48 +64,48 @@ async fn read_bounced(
 pub(crate) async fn write(
     mut operation: Operation,
     file: File,
-    mut payload: Payload,
+    payload: Payload,
     offset: u64,
     durability: Durability,
-) -> Ended {
+) {
     let shared = &*file.shared;
     let whole = payload.length();
     let length = whole.min(shared.map.size().saturating_sub(offset));
-    if whole == 0 {
-        return (operation, payload, Ok(0));
-    }
-    if shared.device.geometry().read_only {
-        return (operation, payload, Err(Errno::ROFS));
-    }
-    if length == 0 {
-        return (operation, payload, Err(Errno::NOSPC));
+    let early = if whole == 0 {
+        Some(Ok(0))
+    } else if shared.read_only {
+        Some(Err(Errno::ROFS))
+    } else if length == 0 {
+        Some(Err(Errno::NOSPC))
+    } else {
+        None
+    };
+    if let Some(result) = early {
+        return operation.end(payload, result);
     }
     let fua = match durability {
         Durability::Durable if shared.device.geometry().fua => Durability::Durable,
         _ => Durability::Volatile,
     };
     let range = offset..offset + length;
-    let result = if length == whole && is_aligned(shared, &payload, offset) {
-        let guard = match enter_shared(&mut operation, shared, range).await {
-            Ok(guard) => guard,
-            Err(error) => return (operation, payload, Err(error)),
-        };
-        let result;
-        (payload, result) = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
-        drop(guard);
-        result
+    let (payload, result) = if length == whole && is_aligned(shared, &payload, offset) {
+        match enter_shared(&mut operation, shared, range).await {
+            Ok(_guard) => transfer(&operation, shared, Op::Write, fua, payload, offset).await,
+            Err(error) => (payload, Err(error)),
+        }
     } else {
         operation.count(Counter::Bounced);
-        write_bounced(&mut operation, shared, &payload, range, fua).await
+        let result = Box::pin(write_bounced(&mut operation, shared, &payload, range, fua)).await;
+        (payload, result)
     };
     let result = match result {
-        Ok(written) if durability == Durability::Durable && fua == Durability::Volatile => {
+        Ok(written) if durability != fua => {
             operation.count(Counter::DeferredFlush);
             request_flush(&operation, shared).await.map(|_| written)
         }
         result => result,
     };
-    (operation, payload, result)
+    operation.end(payload, result);
 }
 
 /// Overwriters of whole blocks: no lock in the shared mode, a range lock else.
@@ -122,7 +119,7 @@ async fn enter_shared(
         return Ok(None);
     }
     operation.count(Counter::WriteRanged);
-    operation.wait_uncounted(shared.lock.range(range)).await.map(Some)
+    Box::pin(operation.wait_uncounted(shared.lock.range(range))).await.map(Some)
 }
 
 /// Writes bytes that are not whole blocks, or whose memory is not aligned: the
@@ -191,9 +188,9 @@ async fn merge_blocks(
 }
 
 /// Makes every write that has completed durable.
-pub(crate) async fn flush(operation: Operation, file: File) -> Ended {
+pub(crate) async fn flush(operation: Operation, file: File) {
     let result = request_flush(&operation, &file.shared).await;
-    (operation, Payload::Length(0), result)
+    operation.end(Payload::Length(0), result);
 }
 
 async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
@@ -203,15 +200,10 @@ async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Er
 }
 
 /// Gives up the content of a range; blocks that it covers in part are kept.
-pub(crate) async fn discard(
-    mut operation: Operation,
-    file: File,
-    offset: u64,
-    length: u64,
-) -> Ended {
+pub(crate) async fn discard(mut operation: Operation, file: File, offset: u64, length: u64) {
     let shared = &*file.shared;
     let result = match shared.device.geometry().discard {
-        _ if shared.device.geometry().read_only => Err(Errno::ROFS),
+        _ if shared.read_only => Err(Errno::ROFS),
         None => Err(Errno::OPNOTSUPP),
         Some(limits) => {
             let range = within(shared, offset, length);
@@ -220,23 +212,18 @@ pub(crate) async fn discard(
             clear(&mut operation, shared, Op::Discard, whole, limits.max_bytes).await
         }
     };
-    (operation, Payload::Length(length), result.map(|()| length))
+    operation.end(Payload::Length(length), result.map(|()| length));
 }
 
 /// Has a range read as zeros.
-pub(crate) async fn write_zeroes(
-    mut operation: Operation,
-    file: File,
-    offset: u64,
-    length: u64,
-) -> Ended {
+pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u64, length: u64) {
     let shared = &*file.shared;
-    let result = if shared.device.geometry().read_only {
+    let result = if shared.read_only {
         Err(Errno::ROFS)
     } else {
         zero(&mut operation, shared, within(shared, offset, length)).await
     };
-    (operation, Payload::Length(length), result.map(|()| length))
+    operation.end(Payload::Length(length), result.map(|()| length));
 }
 
 async fn zero(operation: &mut Operation, shared: &Shared, range: Range<u64>) -> Result<(), Errno> {

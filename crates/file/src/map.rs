@@ -14,7 +14,7 @@ pub enum Place {
 /// The answer for one offset: from there on, this many bytes lie so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Bytes, at least 1.
+    /// Bytes; 0 only behind the size.
     pub length: u64,
     /// Where they lie.
     pub place: Place,
@@ -22,7 +22,7 @@ pub struct Mapping {
 
 /// Where the bytes of one file lie. Asked from any thread; answers from memory.
 pub trait Map: Send + Sync + 'static {
-    /// What lies at `offset`, which is inside the size, and how far.
+    /// What lies at `offset`, and how far; nothing behind the size.
     fn map(&self, offset: u64) -> Mapping;
 
     /// The file's size in bytes.
@@ -41,7 +41,8 @@ pub struct Flat {
 impl Map for Flat {
     #[inline]
     fn map(&self, offset: u64) -> Mapping {
-        Mapping { length: self.size - offset, place: Place::Written(self.address + offset) }
+        let length = self.size.saturating_sub(offset);
+        Mapping { length, place: Place::Written(self.address.wrapping_add(offset)) }
     }
 
     #[inline]

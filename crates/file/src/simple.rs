@@ -44,13 +44,15 @@ fn place(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> 
     if (offset | length) & shared.block_mask != 0 || memory & shared.memory_mask != 0 {
         return Err(Counter::SimpleAlignment);
     }
-    let size = shared.map.size();
-    if offset >= size || length > size - offset {
-        return Err(Counter::SimpleSize);
-    }
     let mapping = shared.map.map(offset);
     match mapping.place {
         Place::Written(address) if mapping.length >= length => Ok(address),
-        _ => Err(Counter::SimpleExtent),
+        _ => Err(why_not(shared, offset, length)),
     }
+}
+
+#[cold]
+fn why_not(shared: &Shared, offset: u64, length: u64) -> Counter {
+    let inside = offset.checked_add(length).is_some_and(|end| end <= shared.map.size());
+    if inside { Counter::SimpleExtent } else { Counter::SimpleSize }
 }

@@ -36,6 +36,18 @@ pub(crate) async fn transfer(
         request.durability = durability;
         return operation.finish(operation.request(shared.core(), request)).await;
     }
+    Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)).await
+}
+
+/// What is more than one request. Boxed by its caller, to keep the common case small.
+async fn transfer_parts(
+    operation: &Operation,
+    shared: &Shared,
+    op: Op,
+    durability: Durability,
+    payload: Payload,
+    offset: u64,
+) -> (Payload, Result<u64, Errno>) {
     match payload {
         Payload::Buffer(buffer) => {
             let (buffer, result) =

@@ -22,6 +22,12 @@ impl Token {
         Token(value)
     }
 
+    /// The token of a tag that is not the reactor's own.
+    #[inline(always)]
+    pub(crate) fn of_tag(tag: uringfs_device::Tag) -> Token {
+        Token(tag.0)
+    }
+
     /// Its value.
     #[inline]
     pub const fn get(self) -> u64 {

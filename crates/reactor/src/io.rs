@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{carries, install};
-use uringfs_device::{Completion, Core, DeviceIndex, Op, Progress, Queue, Ready, Request, Tag};
+use uringfs_device::{
+    Completion, Core, DeviceIndex, Op, Payload, Progress, Queue, Ready, Request, Tag,
+};
 use uringfs_ring::{Event, Ring};
 
 use crate::attach::Attachment;
@@ -189,12 +191,8 @@ impl Io {
             let mut events = Vec::new();
             ring.reap(
                 |request, result| {
-                    if state.is_plain(&request, result) {
-                        state.complete(request);
-                    } else {
-                        let block = block_size(attachments, request.device);
-                        state.arrived(request, result, block);
-                    }
+                    let device = request.device;
+                    state.take(request, result, || block_size(attachments, device));
                 },
                 |event| events.push(event),
             );
@@ -235,11 +233,7 @@ impl Io {
             let block = attachment.block_size();
             for queue in attachment.own_queues() {
                 while let Some(Completion { request, result }) = queue.reap() {
-                    if self.state.is_plain(&request, result) {
-                        self.state.complete(request);
-                    } else {
-                        self.state.arrived(request, result, block);
-                    }
+                    self.state.take(request, result, || block);
                 }
             }
         }
@@ -345,28 +339,26 @@ fn block_size(attachments: &[Option<Attachment>], device: DeviceIndex) -> u32 {
 }
 
 impl State {
-    /// True for what nearly every completion is: a token operation's only
-    /// request, done in one step, to be finished here.
-    #[inline]
-    fn is_plain(&self, request: &Request, result: Result<u32, Errno>) -> bool {
-        request.tag.0 & OWN_TAG == 0
-            && self.mode == CompletionMode::Inline
-            && request.completes(result)
-    }
-
-    /// Ends a token operation that moved all its bytes.
+    /// Takes the end of a step. Nearly every one is the end of a token
+    /// operation of one request, done in one step, which is finished here.
     #[inline(always)]
-    fn complete(&mut self, request: Request) {
-        self.completed_inline += 1;
-        self.tracker.end(request.mark);
-        let token = Token::new(request.tag.0);
-        let result = Ok(request.length());
-        self.completed.push(Completed {
-            token,
-            result,
-            fate: Fate::Done,
-            payload: request.payload,
-        });
+    fn take(&mut self, request: Request, result: Result<u32, Errno>, block: impl FnOnce() -> u32) {
+        if request.tag.0 & OWN_TAG == 0
+            && self.mode == CompletionMode::Inline
+            && let Payload::Buffer(buffer) = &request.payload
+            && result == Ok(buffer.len() as u32)
+        {
+            self.completed_inline += 1;
+            self.tracker.end(request.mark);
+            self.completed.push(Completed {
+                token: Token::of_tag(request.tag),
+                result: Ok(buffer.len() as u64),
+                fate: Fate::Done,
+                payload: request.payload,
+            });
+        } else {
+            self.arrived(request, result, block());
+        }
     }
 
     #[cold]
@@ -402,7 +394,7 @@ impl State {
                 self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
                 self.tracker.end(request.mark);
                 let fate = if result.is_ok() { Fate::Done } else { Fate::Unknown };
-                let token = Token::new(request.tag.0);
+                let token = Token::of_tag(request.tag);
                 self.completed.push(Completed { token, result, fate, payload: request.payload });
             }
         }
@@ -416,7 +408,7 @@ impl State {
         }
         self.tracker.end(request.mark);
         let fate = if request.done() == 0 { Fate::NotStarted } else { Fate::Unknown };
-        let token = Token::new(request.tag.0);
+        let token = Token::of_tag(request.tag);
         let (result, payload) = (Err(Errno::CANCELED), request.payload);
         self.completed.push(Completed { token, result, fate, payload });
     }

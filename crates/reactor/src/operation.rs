@@ -100,7 +100,7 @@ impl Inner {
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
-        F: Future<Output = (Operation, Payload, Result<u64, Errno>)> + 'static,
+        F: Future<Output = ()> + 'static,
     {
         let state = OperationState { asker, stop: None, issued: false, deadline: None, task: 0 };
         let place = self.operations.borrow_mut().open(state);
@@ -110,13 +110,7 @@ impl Inner {
         }
         let mark = Some(self.begin());
         let body = body(Operation { inner: self.clone(), place, mark });
-        let task = self.tasks.borrow_mut().add(
-            TaskKind::Operation,
-            Box::pin(async move {
-                let (operation, payload, result) = body.await;
-                operation.end(payload, result);
-            }),
-        );
+        let task = self.tasks.borrow_mut().add(TaskKind::Operation, Box::pin(body));
         self.operations.borrow_mut().get(place).task = task;
     }
 
@@ -254,8 +248,8 @@ impl Operation {
         self.inner.counters.add(counter, 1);
     }
 
-    /// Answers whoever asked.
-    fn end(self, payload: Payload, result: Result<u64, Errno>) {
+    /// Answers whoever asked: the last step of every operation.
+    pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
         let inner = &self.inner;
         let state = inner.operations.borrow_mut().close(self.place);
         if let Some(key) = state.deadline {

@@ -211,6 +211,8 @@ impl Reactor {
             let watch = self.inner.watch.borrow();
             let watch = watch.as_ref().expect("it was just made");
             let _ = self.inner.watched.set(watch.descriptor().try_clone_to_owned()?);
+            // What had completed before nobody will be told of: a turn is due.
+            self.inner.letterbox.bell().ring();
         }
         Ok(self.inner.watched.get().expect("it was just set").as_fd())
     }
@@ -430,14 +432,14 @@ impl Inner {
         self.counters.add(counter, 1);
     }
 
-    /// Starts an operation for `asker`; see [`Operation`].
+    /// Starts an operation for `asker`. Its body ends with [`Operation::end`].
     pub fn start_operation<F>(
         self: &Rc<Inner>,
         asker: Asker,
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
-        F: Future<Output = (Operation, Payload, Result<u64, Errno>)> + 'static,
+        F: Future<Output = ()> + 'static,
     {
         self.start(asker, deadline, body);
     }
@@ -714,13 +716,16 @@ impl Inner {
         let ready = self.tasks.borrow().ready();
         for _ in 0..ready {
             let taken = self.tasks.borrow_mut().take_ready();
-            let Some((place, mut future, waker, _)) = taken else { return };
+            let Some((place, mut future, waker)) = taken else { return };
             let before = self.current_task.replace(place);
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             self.current_task.set(before);
             match polled {
-                Poll::Ready(()) => self.tasks.borrow_mut().finish(place),
-                Poll::Pending => self.tasks.borrow_mut().put_back(place, future),
+                Poll::Ready(()) => {
+                    self.tasks.borrow_mut().finish(place, waker);
+                    drop(future);
+                }
+                Poll::Pending => self.tasks.borrow_mut().put_back(place, future, waker),
             }
         }
     }

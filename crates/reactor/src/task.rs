@@ -105,20 +105,28 @@ impl Tasks {
 
     /// The next task to poll, its future and its waker. [`Self::put_back`] or
     /// [`Self::finish`] must follow.
-    pub(crate) fn take_ready(&mut self) -> Option<(u32, LocalFuture, Waker, TaskKind)> {
+    pub(crate) fn take_ready(&mut self) -> Option<(u32, LocalFuture, Waker)> {
         let place = self.ready.pop_front()?;
         let task = &mut self.tasks[place as usize];
         task.queued = false;
-        let waker = task.waker.get_or_insert_with(|| waker_of(place, &self.letterbox)).clone();
+        let waker = task.waker.take().unwrap_or_else(|| waker_of(place, &self.letterbox));
         let future = task.future.take().expect("a ready task is not being polled");
-        Some((place, future, waker, task.kind))
+        Some((place, future, waker))
     }
 
-    pub(crate) fn put_back(&mut self, place: u32, future: LocalFuture) {
-        self.tasks[place as usize].future = Some(future);
+    pub(crate) fn put_back(&mut self, place: u32, future: LocalFuture, waker: Waker) {
+        let task = &mut self.tasks[place as usize];
+        task.future = Some(future);
+        task.waker = Some(waker);
     }
 
-    pub(crate) fn finish(&mut self, place: u32) {
+    /// The task has ended; its place, with its waker, is free for the next.
+    pub(crate) fn finish(&mut self, place: u32, waker: Waker) {
+        self.tasks[place as usize].waker = Some(waker);
+        self.free_place(place);
+    }
+
+    fn free_place(&mut self, place: u32) {
         let task = &mut self.tasks[place as usize];
         task.alive = false;
         self.operations -= (task.kind == TaskKind::Operation) as usize;
@@ -150,7 +158,7 @@ impl Tasks {
             let task = &mut self.tasks[place];
             if task.alive && task.kind == TaskKind::Spawned && task.future.is_some() {
                 futures.extend(task.future.take());
-                self.finish(place as u32);
+                self.free_place(place as u32);
             }
         }
         futures

@@ -453,12 +453,12 @@ impl<T: Transfer> Ring<T> {
             let result = completion.result();
             if name.kind() == Kind::Transfer {
                 let held = self.transfers.take(name);
-                if result > 0 {
-                    transfer(held, Ok(result as u32));
+                let result = if result > 0 {
+                    Ok(result as u32)
                 } else {
-                    let result = interpret(&self.files, &held, result);
-                    transfer(held, result);
-                }
+                    interpret(&self.files, &held, result)
+                };
+                transfer(held, result);
             } else if let Some(event) = event(&mut self.waits, name, result) {
                 other(event);
             }
