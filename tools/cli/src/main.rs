@@ -4,6 +4,7 @@
 mod bench_experiment;
 mod bench_run;
 mod fio_keys;
+mod info;
 mod progress;
 
 use clap::{Parser, Subcommand};
@@ -20,6 +21,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Say what a target is like, and what this machine gives to reach it.
+    Info(info::Arguments),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     let done = match arguments.command {
+        Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
     };

@@ -212,6 +212,16 @@ macro_rules! engines {
                 }
             }
 
+            /// Whether its I/O can reach `target` at all.
+            pub fn reaches(self, target: &Target) -> bool {
+                match (self, target) {
+                    (_, Target::Path(_)) => true,
+                    // A bare ring knows one thing without a descriptor: the NOP.
+                    (Self::Ring, Target::Virtual(name)) => name.starts_with("null:"),
+                    (_, Target::Virtual(_)) => self.facts().virtual_targets,
+                }
+            }
+
             /// What it can do. fio decides for itself.
             pub fn facts(self) -> Facts {
                 match self {

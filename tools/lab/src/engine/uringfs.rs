@@ -7,13 +7,17 @@ use crate::target::Target;
 use crate::workload::IoOp;
 use ::uringfs::backend::Target as DeviceTarget;
 use ::uringfs::{
-    Access, Buffer, BufferPool, Completed, Counter, Errno, File, Options, Reactor, Token, Tokens,
+    Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Reactor, Token,
+    Tokens,
 };
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The engine.
 pub struct Uringfs {
     reactor: Reactor,
     files: Vec<File>,
+    /// Keeps the devices open for the other threads of the run.
+    _devices: Vec<Arc<Device>>,
     /// The buffer of each slot that is not in flight.
     buffers: Vec<Option<Buffer>>,
     /// What a shorter I/O left of its slot's buffer.
@@ -35,11 +39,13 @@ impl Engine for Uringfs {
         for (name, value) in setup.settings {
             options.set(name, value).map_err(Error::input)?;
         }
-        let files = setup
+        let devices = setup
             .targets
             .iter()
-            .map(|target| open(target, setup, &options))
-            .collect::<Result<Vec<File>, Error>>()?;
+            .map(|target| open(target, setup.access.writes))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let files: Vec<File> =
+            devices.iter().map(|device| File::over((**device).clone(), options.file)).collect();
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
         let mut queue = String::new();
@@ -57,6 +63,7 @@ impl Engine for Uringfs {
         Ok(Self {
             reactor,
             files,
+            _devices: devices,
             buffers: (0..depth).map(|_| pool.get()).collect(),
             tails: (0..depth).map(|_| None).collect(),
             completed: Vec::with_capacity(depth),
@@ -132,15 +139,31 @@ impl Engine for Uringfs {
     }
 }
 
-fn open(target: &Target, setup: &Setup<'_>, options: &Options) -> Result<File, Error> {
-    let access = if setup.access.writes { Access::ReadWrite } else { Access::Read };
+/// A device that threads of one run share: what they all write to is the same memory, a block
+/// device is opened once, and its best queue is found once.
+type Shared = (String, bool, Weak<Device>);
+
+/// The devices that are open now, by name and by whether they are written.
+static OPEN: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+
+fn open(target: &Target, writes: bool) -> Result<Arc<Device>, Error> {
     let name = target.to_string();
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|(_, _, device)| device.strong_count() > 0);
+    let known =
+        open.iter().find(|(other, other_writes, _)| *other == name && *other_writes == writes);
+    if let Some(device) = known.and_then(|(_, _, device)| device.upgrade()) {
+        return Ok(device);
+    }
     let parsed = match target {
         Target::Virtual(name) => name.parse::<DeviceTarget>(),
         Target::Path(path) => Ok(DeviceTarget::Path(path.clone())),
     };
+    let access = if writes { Access::ReadWrite } else { Access::Read };
     let device = parsed
         .and_then(|target| target.open(access))
-        .map_err(|error| Error::input(name).because(error))?;
-    Ok(File::over(device, options.file))
+        .map_err(|error| Error::input(name.clone()).because(error))?;
+    let device = Arc::new(device);
+    open.push((name, writes, Arc::downgrade(&device)));
+    Ok(device)
 }

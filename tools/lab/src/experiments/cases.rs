@@ -25,6 +25,11 @@ pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
     Ok(found)
 }
 
+/// A side of engine `uringfs`.
+fn side(name: &str, settings: &[(&str, &str)]) -> Result<Side, Error> {
+    Side::new(name, "uringfs", settings)
+}
+
 /// A case at one depth, in batches of at most 32, as `t/io_uring -s32 -c32`.
 fn at_depth(depth: u32) -> Vec<(&'static str, String)> {
     let batch = depth.min(32).to_string();
@@ -58,8 +63,8 @@ fn simple_read() -> Result<Experiment, Error> {
     Ok(Experiment {
         name: "simple-read",
         sides: Sides {
-            a: Side::new("general path", "uringfs", &[("direct.simple_read", "off")])?,
-            b: Side::new("simple read", "uringfs", &[("direct.simple_read", "on")])?,
+            a: side("general path", &[("direct.simple_read", "off")])?,
+            b: side("simple read", &[("direct.simple_read", "on")])?,
             control: Side::new("bare ring", "ring", &[])?,
             beside: Vec::new(),
         },
@@ -74,8 +79,8 @@ fn completion() -> Result<Experiment, Error> {
     Ok(Experiment {
         name: "completion",
         sides: Sides {
-            a: Side::new("worker", "uringfs", &[("completion", "worker")])?,
-            b: Side::new("inline", "uringfs", &[("completion", "inline")])?,
+            a: side("worker", &[("completion", "worker")])?,
+            b: side("inline", &[("completion", "inline")])?,
             control: Side::new("bare ring", "ring", &[])?,
             beside: vec![Side::new("psync", "psync", &[])?],
         },
@@ -90,8 +95,8 @@ fn fixed_files() -> Result<Experiment, Error> {
     Ok(Experiment {
         name: "fixed-files",
         sides: Sides {
-            a: Side::new("plain", "uringfs", &switches("off"))?,
-            b: Side::new("registered", "uringfs", &switches("on"))?,
+            a: side("plain", &switches("off"))?,
+            b: side("registered", &switches("on"))?,
             control: Side::new("bare ring", "ring", &[])?,
             beside: Vec::new(),
         },

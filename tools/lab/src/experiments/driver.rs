@@ -6,6 +6,7 @@ use crate::job::{JobSet, Parser, UnknownKeys};
 use crate::report::entries;
 use crate::run::{Overwrite, Results as RunResults, Run};
 use crate::stats::{Interval, median, median_interval};
+use crate::target::Target;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One of the things compared.
@@ -83,9 +84,9 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The median of its runs.
-    pub fn median(&self) -> f64 {
-        median(&self.iops)
+    /// The median of its runs; none where it cannot reach the target.
+    pub fn median(&self) -> Option<f64> {
+        if self.iops.is_empty() { None } else { Some(median(&self.iops)) }
     }
 }
 
@@ -148,12 +149,22 @@ fn run_case(
     label: &str,
 ) -> Result<CaseResult, Error> {
     let Sides { a, b, control, beside } = &experiment.sides;
+    let target = Target::parse(conditions.target);
+    let (a, b) = (&by_ring(a, &target), &by_ring(b, &target));
+    // What stands beside the pair is left out where it cannot reach the target.
+    let measure_beside = |side: &Side, set: &JobSet, into: &mut Measured| {
+        if side.config.engine.reaches(&target) {
+            measure(side, set, conditions, into)
+        } else {
+            Ok(())
+        }
+    };
     let set = jobs(experiment, case, conditions.target, seconds)?;
     let (mut of_a, mut of_b, mut of_control) = <(Measured, Measured, Measured)>::default();
     let mut of_beside = vec![Measured::default(); beside.len()];
     for pair in 0..conditions.pairs {
         (conditions.watch)(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
-        measure(control, &set, conditions, &mut of_control)?;
+        measure_beside(control, &set, &mut of_control)?;
         // Every other pair runs the other way round, so that a drift helps neither.
         if pair % 2 == 0 {
             measure(a, &set, conditions, &mut of_a)?;
@@ -163,7 +174,7 @@ fn run_case(
             measure(a, &set, conditions, &mut of_a)?;
         }
         for (side, measured) in beside.iter().zip(&mut of_beside) {
-            measure(side, &set, conditions, measured)?;
+            measure_beside(side, &set, measured)?;
         }
     }
     let ratios: Vec<f64> = of_b.iops.iter().zip(&of_a.iops).map(|(b, a)| b / a).collect();
@@ -180,6 +191,16 @@ fn run_case(
     })
 }
 
+/// The side, over the ring where that reaches the target: the switch is then all that differs,
+/// and which queue would be chosen is not what is measured.
+fn by_ring(side: &Side, target: &Target) -> Side {
+    let mut side = side.clone();
+    if side.config.engine == EngineKind::Uringfs && EngineKind::Ring.reaches(target) {
+        side.config.settings.insert(0, ("device.queue".into(), "ring".into()));
+    }
+    side
+}
+
 /// The job of a case: fio keys, so that it means the same to every engine.
 fn jobs(
     experiment: &Experiment,
@@ -190,9 +211,9 @@ fn jobs(
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     parser.argument("name", Some(experiment.name))?;
     // A colon in a path is no separator here: there is one target.
-    let name = match crate::target::Target::parse(target) {
-        crate::target::Target::Path(_) => target.replace(':', r"\:"),
-        crate::target::Target::Virtual(name) => name,
+    let name = match Target::parse(target) {
+        Target::Path(_) => target.replace(':', r"\:"),
+        Target::Virtual(name) => name,
     };
     let runtime = format!("{}ms", (seconds * 1e3).max(1.0));
     let fixed = [

@@ -22,7 +22,7 @@ pub fn table(results: &Results) -> String {
     for case in &results.cases {
         let mut row = vec![case.depth.to_string(), case.b.queue.clone()];
         let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
-        row.extend(measured.map(|side| thousands(side.median())));
+        row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
         row.push(format!("{:.3}-{:.3}", case.noise.low, case.noise.high));
         let cpu = |side: &Measured| crate::stats::median(&side.cpu_ns);
@@ -63,7 +63,7 @@ pub fn json(results: &Results) -> Value {
             "name": name,
             "iops": measured.median(),
             "runs": measured.iops,
-            "cpu_ns_per_io": crate::stats::median(&measured.cpu_ns),
+            "cpu_ns_per_io": measured.median().map(|_| crate::stats::median(&measured.cpu_ns)),
         })
     };
     let interval =

@@ -133,6 +133,10 @@ fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
     if text.is_empty() {
         return Ok(None);
     }
+    // What a line holds comes back in messages: a terminal must not obey it.
+    if let Some(control) = text.chars().find(|letter| letter.is_control() && *letter != '\t') {
+        return Err(format!("line has the control character {}", control.escape_default()));
+    }
     if let Some(rest) = text.strip_prefix('[') {
         let name = rest.strip_suffix(']').ok_or("section without a closing `]`")?.trim();
         return if name.is_empty() {
