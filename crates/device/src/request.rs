@@ -92,6 +92,8 @@ pub struct Request {
     pub cancelled: bool,
     /// A byte of the issuer's own, carried along.
     pub mark: u8,
+    /// Some queue has had it: set by whoever hands it over.
+    pub issued: bool,
 }
 
 /// What a step's result means for its request.
@@ -118,6 +120,7 @@ impl Request {
             retries: 0,
             cancelled: false,
             mark: 0,
+            issued: false,
         }
     }
 

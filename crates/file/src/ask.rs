@@ -272,21 +272,20 @@ fn start(
         return Err(Refused { error: Errno::AGAIN, payload });
     }
     inner.count(Counter::General);
-    let length = payload.length();
+    let (device, length) = (file.shared.device.index(), payload.length());
     match what {
-        What::Read => inner.start_operation(asker, deadline, |operation| {
+        What::Read => inner.start_operation(asker, device, deadline, |operation| {
             direct::read(operation, file, payload, offset)
         }),
-        What::Write(durability) => inner.start_operation(asker, deadline, |operation| {
+        What::Write(durability) => inner.start_operation(asker, device, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
         }),
-        What::Flush => {
-            inner.start_operation(asker, deadline, |operation| direct::flush(operation, file))
-        }
-        What::Discard => inner.start_operation(asker, deadline, |operation| {
+        What::Flush => inner
+            .start_operation(asker, device, deadline, |operation| direct::flush(operation, file)),
+        What::Discard => inner.start_operation(asker, device, deadline, |operation| {
             direct::discard(operation, file, offset, length)
         }),
-        What::WriteZeroes => inner.start_operation(asker, deadline, |operation| {
+        What::WriteZeroes => inner.start_operation(asker, device, deadline, |operation| {
             direct::write_zeroes(operation, file, offset, length)
         }),
     }

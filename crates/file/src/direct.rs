@@ -136,7 +136,7 @@ async fn write_bounced(
     let _exclusion = if whole_blocks {
         None
     } else {
-        let (exclusion, epoch) = shared.lock.exclude();
+        let (exclusion, epoch) = shared.lock.exclude(shared.device.index());
         operation.count(Counter::WriteExclusive);
         operation.wait_for_quiescence(epoch).await?;
         Some(exclusion)

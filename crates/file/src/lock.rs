@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, quiescence};
 
 /// The lock of one file.
@@ -37,10 +38,10 @@ impl WriteLock {
 
     /// Ends the shared mode until the guard is dropped. Overwrites that did not
     /// see it have finished when the epoch has passed.
-    pub(crate) fn exclude(self: &Arc<Self>) -> (Exclusion, Epoch) {
+    pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Epoch) {
         self.excluders.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        (Exclusion { lock: self.clone() }, quiescence().retire())
+        (Exclusion { lock: self.clone() }, quiescence(device).retire())
     }
 
     /// Waits for a range of bytes, first come, first served.
@@ -144,6 +145,8 @@ impl Drop for RangeGuard {
 mod tests {
     use super::*;
     use std::pin::pin;
+    use uringfs_device::Device;
+    use uringfs_device::backend::null::Null;
 
     fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -188,8 +191,9 @@ mod tests {
     #[test]
     fn the_mode_is_shared_again_when_the_last_excluder_is_done() {
         let lock = Arc::new(WriteLock::default());
-        let (one, _) = lock.exclude();
-        let (two, _) = lock.exclude();
+        let device = Device::new(Null::new(4096)).unwrap();
+        let (one, _) = lock.exclude(device.index());
+        let (two, _) = lock.exclude(device.index());
         drop(one);
         assert!(!lock.is_shared());
         drop(two);

@@ -36,6 +36,10 @@ pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64
 
 #[inline(always)]
 fn place(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
+    if shared.core().is_closed() {
+        // Whoever starts the operation is told; the reactor may not know yet.
+        return Err(Counter::SimpleFull);
+    }
     let length = buffer.len() as u64;
     if length == 0 || length > shared.simple_limit as u64 {
         return Err(Counter::SimpleLength);

@@ -16,14 +16,10 @@ use crate::completed::{Completed, Fate, Token};
 use crate::counters::{Counter, Counters};
 use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
 use crate::options::CompletionMode;
-use crate::quiescence::Tracker;
+use crate::quiescence::{Domain, Tracker};
 
 /// Marks a tag as the reactor's own: the rest is a cell's index.
 const OWN_TAG: u64 = 1 << 63;
-/// The mark of an operation's request that no queue has had yet.
-pub(crate) const NOT_ISSUED: u8 = 0;
-/// And of one that a queue has had.
-pub(crate) const ISSUED: u8 = 1;
 /// The tag of the ring's watch on the mailbox.
 pub(crate) const MAIL_TAG: u64 = u64::MAX;
 
@@ -52,10 +48,14 @@ pub(crate) enum Way {
     Other,
 }
 
+/// What the hot path knows of a device.
+pub(crate) struct Lane {
+    pub(crate) way: Way,
+    pub(crate) tracker: Tracker<&'static Domain>,
+}
+
 /// Queues, devices, and what is in flight.
 pub(crate) struct Io {
-    /// By place, kept with `attachments`.
-    pub(crate) ways: Vec<Way>,
     pub(crate) ring: Option<Ring<Request>>,
     pub(crate) polled: Option<Ring<Request>>,
     pub(crate) attachments: Vec<Option<Attachment>>,
@@ -71,7 +71,8 @@ pub(crate) struct State {
     pub(crate) completed: Vec<Completed>,
     /// Requests that wait for room in their queue.
     pub(crate) backlog: VecDeque<Request>,
-    pub(crate) tracker: Tracker,
+    /// By the device's place, kept with `attachments`.
+    pub(crate) lanes: Vec<Lane>,
     /// Whom to tell of answered cells.
     pub(crate) told: Vec<Waiter>,
     /// Completions on their way to the worker.
@@ -85,26 +86,28 @@ pub(crate) struct State {
 }
 
 impl Io {
-    /// True when the ring serves the device and has room: what nearly every
-    /// request finds, and [`Self::push_into_ring`] may follow.
+    /// Hands over a request that is to go in this very call: nearly always
+    /// straight into the ring.
     #[inline(always)]
-    pub(crate) fn ring_has_room(&self, device: DeviceIndex) -> bool {
-        matches!(self.ways.get(device.get()), Some(Way::Ring))
-            && self.ring.as_ref().is_some_and(Ring::has_room)
-    }
-
-    /// Pushes a read or write after [`Self::ring_has_room`] has said so.
-    #[inline(always)]
-    pub(crate) fn push_into_ring(&mut self, request: Request) {
-        self.ring.as_mut().expect("the caller has looked").push_into_room(request);
+    pub(crate) fn push_now(&mut self, mut request: Request) -> Result<(), Request> {
+        request.issued = true;
+        if let Some(Lane { way: Way::Ring, .. }) = self.state.lanes.get(request.device.get())
+            && let Some(ring) = &mut self.ring
+            && ring.has_room()
+        {
+            ring.push_into_room(request);
+            return Ok(());
+        }
+        self.push(request)
     }
 
     /// Hands a request to its device's queue; gives it back when that is full,
     /// or when the device is not attached.
+    #[inline(never)]
     pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
-        match self.ways.get(request.device.get()) {
-            None | Some(Way::Closed) => Err(request),
-            Some(Way::Ring | Way::Other) => self.push_on(request),
+        match self.state.lanes.get(request.device.get()) {
+            None | Some(Lane { way: Way::Closed, .. }) => Err(request),
+            Some(Lane { way: Way::Ring | Way::Other, .. }) => self.push_on(request),
         }
     }
 
@@ -158,19 +161,17 @@ impl Io {
         let mut went = false;
         let mut full = Vec::new();
         for mut request in std::mem::take(&mut self.state.backlog) {
+            let issued = std::mem::replace(&mut request.issued, true);
             let device = request.device;
             if full.contains(&device) {
+                request.issued = issued;
                 self.state.backlog.push_back(request);
                 continue;
-            }
-            let mark = request.mark;
-            if request.tag.0 & OWN_TAG != 0 && mark == NOT_ISSUED {
-                request.mark = ISSUED;
             }
             match self.push_on(request) {
                 Ok(()) => went = true,
                 Err(mut request) => {
-                    request.mark = mark;
+                    request.issued = issued;
                     if self.attachments.get(device.get()).is_some_and(Option::is_some) {
                         full.push(device);
                         self.state.backlog.push_back(request);
@@ -206,7 +207,7 @@ impl Io {
         if !self.own.is_empty() {
             self.collect_own();
         }
-        self.state.tracker.settle();
+        self.settle();
     }
 
     #[inline(never)]
@@ -225,6 +226,14 @@ impl Io {
             },
             |_| unreachable!("the ring that polls carries requests only"),
         );
+    }
+
+    /// Publishes what has ended, for those who wait for quiescence.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        for lane in &mut self.state.lanes {
+            lane.tracker.settle();
+        }
     }
 
     fn collect_own(&mut self) {
@@ -339,6 +348,19 @@ fn block_size(attachments: &[Option<Attachment>], device: DeviceIndex) -> u32 {
 }
 
 impl State {
+    /// Counts something in that is to be issued to this device, before its map
+    /// is read. None when the device is not attached: then nothing is issued.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, device: DeviceIndex) -> Option<u8> {
+        self.lanes.get_mut(device.get()).map(|lane| lane.tracker.begin())
+    }
+
+    /// Counts it out.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, device: DeviceIndex, mark: u8) {
+        self.lanes[device.get()].tracker.end(mark);
+    }
+
     /// Takes the end of a step. Nearly every one is the end of a token
     /// operation of one request, done in one step, which is finished here.
     #[inline(always)]
@@ -349,7 +371,7 @@ impl State {
             && result == Ok(buffer.len() as u32)
         {
             self.completed_inline += 1;
-            self.tracker.end(request.mark);
+            self.end(request.device, request.mark);
             self.completed.push(Completed {
                 token: Token::of_tag(request.tag),
                 result: Ok(buffer.len() as u64),
@@ -392,7 +414,7 @@ impl State {
             }
             Progress::Done(result) => {
                 self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
-                self.tracker.end(request.mark);
+                self.end(request.device, request.mark);
                 let fate = if result.is_ok() { Fate::Done } else { Fate::Unknown };
                 let token = Token::of_tag(request.tag);
                 self.completed.push(Completed { token, result, fate, payload: request.payload });
@@ -406,8 +428,8 @@ impl State {
             let cell = (request.tag.0 & !OWN_TAG) as CellIndex;
             return self.answer(cell, Answer::Request(request, Err(Errno::CANCELED)));
         }
-        self.tracker.end(request.mark);
-        let fate = if request.done() == 0 { Fate::NotStarted } else { Fate::Unknown };
+        self.end(request.device, request.mark);
+        let fate = if request.issued { Fate::Unknown } else { Fate::NotStarted };
         let token = Token::of_tag(request.tag);
         let (result, payload) = (Err(Errno::CANCELED), request.payload);
         self.completed.push(Completed { token, result, fate, payload });
@@ -418,7 +440,7 @@ impl State {
             && self.cells.is_outcome(cell)
         {
             // A simple read that somebody awaits: it counted itself in.
-            self.tracker.end(request.mark);
+            self.end(request.device, request.mark);
             self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
         }
         match self.cells.answer(cell, answer) {

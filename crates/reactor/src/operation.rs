@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uringfs_device::{Core, Payload, Request};
+use uringfs_device::{Core, DeviceIndex, Payload, Request};
 
 use crate::completed::{Completed, Fate, Token};
 use crate::handle::{Outcome, OutcomeCell};
 use crate::in_flight::{Answer, CellIndex, Waiter};
-use crate::io::{ISSUED, NOT_ISSUED, tag_of_cell};
+use crate::io::tag_of_cell;
 use crate::options::CompletionMode;
 use crate::quiescence::Epoch;
 use crate::reactor::{Due, Inner, quiescence};
@@ -88,6 +88,7 @@ impl Operations {
 pub struct Operation {
     inner: Rc<Inner>,
     place: u32,
+    device: DeviceIndex,
     /// Where it is counted for quiescence; absent while it waits for a lock.
     mark: Option<u8>,
 }
@@ -97,6 +98,7 @@ impl Inner {
     pub(crate) fn start<F>(
         self: &Rc<Inner>,
         asker: Asker,
+        device: DeviceIndex,
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
@@ -108,8 +110,8 @@ impl Inner {
             let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
             self.operations.borrow_mut().get(place).deadline = Some(key);
         }
-        let mark = Some(self.begin());
-        let body = body(Operation { inner: self.clone(), place, mark });
+        let mark = self.io.borrow_mut().state.begin(device);
+        let body = body(Operation { inner: self.clone(), place, device, mark });
         let task = self.tasks.borrow_mut().add(TaskKind::Operation, Box::pin(body));
         self.operations.borrow_mut().get(place).task = task;
     }
@@ -166,7 +168,6 @@ impl Operation {
     pub fn request(&self, core: &Arc<Core>, mut request: Request) -> CellFuture {
         let cell = self.inner.io.borrow_mut().state.cells.open(Some(self.place));
         request.tag = tag_of_cell(cell);
-        request.mark = NOT_ISSUED;
         let refused = match self.check() {
             Err(why) => Some((request, why)),
             Ok(()) => self.inner.issue_or_wait(core, request).err(),
@@ -181,7 +182,7 @@ impl Operation {
     /// Awaits a request, and remembers whether a queue has had it.
     pub async fn finish(&self, request: CellFuture) -> (Payload, Result<u64, Errno>) {
         let (request, result) = request.await;
-        if request.mark == ISSUED {
+        if request.issued {
             self.inner.operations.borrow_mut().get(self.place).issued = true;
         }
         (request.payload, result)
@@ -205,17 +206,27 @@ impl Operation {
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub async fn wait_uncounted<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Errno> {
-        if let Some(mark) = self.mark.take() {
-            self.inner.io.borrow_mut().state.tracker.end(mark);
-        }
+        self.count_out();
         let mut wait = pin!(wait);
         let ended = poll_fn(|context| match self.check() {
             Err(why) => Poll::Ready(Err(why)),
             Ok(()) => wait.as_mut().poll(context).map(Ok),
         })
         .await;
-        self.mark = Some(self.inner.begin());
+        self.count_in();
         ended
+    }
+
+    fn count_out(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            let io = &mut *self.inner.io.borrow_mut();
+            io.state.end(self.device, mark);
+            io.settle();
+        }
+    }
+
+    fn count_in(&mut self) {
+        self.mark = self.inner.io.borrow_mut().state.begin(self.device);
     }
 
     /// Waits until everything that was in flight when `epoch` was retired has
@@ -224,12 +235,10 @@ impl Operation {
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
-        if let Some(mark) = self.mark.take() {
-            self.inner.io.borrow_mut().state.tracker.end(mark);
-        }
+        self.count_out();
         let mut pause = Duration::from_micros(20);
         let stopped = loop {
-            if quiescence().passed(epoch) {
+            if quiescence(self.device).passed(epoch) {
                 break Ok(());
             }
             if let Err(why) = self.check() {
@@ -239,7 +248,7 @@ impl Operation {
             self.sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(1));
         };
-        self.mark = Some(self.inner.begin());
+        self.count_in();
         stopped
     }
 
@@ -268,7 +277,7 @@ impl Operation {
         {
             let mut io = inner.io.borrow_mut();
             if let Some(mark) = self.mark {
-                io.state.tracker.end(mark);
+                io.state.end(self.device, mark);
             }
             io.state.completed_inline += (io.state.mode == CompletionMode::Inline) as u64;
             if let Asker::Token(token) = state.asker {

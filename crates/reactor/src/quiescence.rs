@@ -10,6 +10,7 @@
 //! retires changes the map first, passes a full fence, and reads what is
 //! published after. So a request that is not seen has seen the change.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
@@ -27,7 +28,7 @@ const MAX_EPOCHS: u8 = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
-/// Reactors that wait for each other's requests.
+/// Reactors that wait for each other's requests: those to one device.
 pub struct Domain {
     epoch: CachePadded<AtomicU64>,
     members: Mutex<Vec<Arc<Member>>>,
@@ -75,13 +76,13 @@ impl Domain {
             .collect()
     }
 
-    pub(crate) fn join(&self, name: String) -> Arc<Member> {
+    fn join(&self, name: String) -> Arc<Member> {
         let member = Arc::new(Member { oldest: CachePadded::new(AtomicU64::new(IDLE)), name });
         self.members.lock().push(member.clone());
         member
     }
 
-    pub(crate) fn leave(&self, member: &Arc<Member>) {
+    fn leave(&self, member: &Arc<Member>) {
         self.members.lock().retain(|other| !Arc::ptr_eq(other, member));
     }
 }
@@ -91,7 +92,8 @@ impl Domain {
 /// Epochs with requests in flight have marks, `first` to `newest`, modulo 256.
 /// Counting in and out is one addition; [`Self::settle`], once a batch, looks
 /// whether the oldest epoch has ended and publishes it.
-pub(crate) struct Tracker {
+pub(crate) struct Tracker<D: Deref<Target = Domain>> {
+    domain: D,
     member: Arc<Member>,
     in_flight: Box<[u32; 256]>,
     epochs: Box<[u64; 256]>,
@@ -101,20 +103,22 @@ pub(crate) struct Tracker {
     active: bool,
 }
 
-impl Tracker {
-    pub(crate) fn new(member: Arc<Member>) -> Tracker {
+impl<D: Deref<Target = Domain>> Tracker<D> {
+    pub(crate) fn new(domain: D, name: String) -> Tracker<D> {
         let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
-        Tracker { member, in_flight, epochs, first: 0, newest: 0, active: false }
+        let member = domain.join(name);
+        Tracker { domain, member, in_flight, epochs, first: 0, newest: 0, active: false }
     }
 
-    pub(crate) fn member(&self) -> &Arc<Member> {
-        &self.member
+    /// True while something is counted in, or has been since the last [`Self::settle`].
+    pub(crate) fn is_active(&self) -> bool {
+        self.active
     }
 
     /// Counts a request in, before its map is read. The mark goes with it.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, domain: &Domain) -> u8 {
-        let epoch = domain.epoch.load(Ordering::Acquire);
+    pub(crate) fn begin(&mut self) -> u8 {
+        let epoch = self.domain.epoch.load(Ordering::Acquire);
         if !self.active || self.epochs[self.newest as usize] != epoch {
             self.begin_epoch(epoch);
         }
@@ -163,6 +167,12 @@ impl Tracker {
     }
 }
 
+impl<D: Deref<Target = Domain>> Drop for Tracker<D> {
+    fn drop(&mut self) {
+        self.domain.leave(&self.member);
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -170,10 +180,10 @@ mod tests {
     #[test]
     fn what_was_in_flight_holds_back_and_what_came_later_does_not() {
         let domain = Domain::new();
-        let mut tracker = Tracker::new(domain.join("one".into()));
-        let old = tracker.begin(&domain);
+        let mut tracker = Tracker::new(&domain, "one".into());
+        let old = tracker.begin();
         let epoch = domain.retire();
-        let new = tracker.begin(&domain);
+        let new = tracker.begin();
         assert!(!domain.passed(epoch));
         assert_eq!(domain.holders(epoch), ["one"]);
         tracker.end(old);
@@ -187,9 +197,9 @@ mod tests {
     #[test]
     fn an_idle_reactor_holds_nothing_back() {
         let domain = Domain::new();
-        let mut tracker = Tracker::new(domain.join("idle".into()));
+        let mut tracker = Tracker::new(&domain, "idle".into());
         for _ in 0..1000 {
-            let mark = tracker.begin(&domain);
+            let mark = tracker.begin();
             domain.retire();
             tracker.end(mark);
             tracker.settle();
@@ -200,10 +210,10 @@ mod tests {
     #[test]
     fn more_epochs_than_marks_only_wait_longer() {
         let domain = Domain::new();
-        let mut tracker = Tracker::new(domain.join("slow".into()));
+        let mut tracker = Tracker::new(&domain, "slow".into());
         let mut marks = Vec::new();
         for _ in 0..1000 {
-            marks.push(tracker.begin(&domain));
+            marks.push(tracker.begin());
             domain.retire();
         }
         let epoch = domain.retire();
@@ -218,11 +228,11 @@ mod tests {
     #[test]
     fn a_reactor_that_left_holds_nothing_back() {
         let domain = Domain::new();
-        let mut tracker = Tracker::new(domain.join("gone".into()));
-        tracker.begin(&domain);
+        let mut tracker = Tracker::new(&domain, "gone".into());
+        tracker.begin();
         let epoch = domain.retire();
         assert!(!domain.passed(epoch));
-        domain.leave(tracker.member());
+        drop(tracker);
         assert!(domain.passed(epoch));
     }
 }
@@ -240,11 +250,11 @@ mod loom_tests {
             let mapped = loom::sync::Arc::new(AtomicU64::new(1));
             let content = loom::sync::Arc::new(AtomicU64::new(7));
             let reader = {
-                let (domain, mapped, content) = (domain.clone(), mapped.clone(), content.clone());
-                let mut tracker = Tracker::new(domain.join("reader".into()));
+                let (mapped, content) = (mapped.clone(), content.clone());
+                let mut tracker = Tracker::new(domain.clone(), "reader".into());
                 loom::thread::spawn(move || {
                     for _ in 0..2 {
-                        let mark = tracker.begin(&domain);
+                        let mark = tracker.begin();
                         if mapped.load(Ordering::Acquire) == 1 {
                             assert_eq!(content.load(Ordering::Relaxed), 7, "read after reuse");
                         }

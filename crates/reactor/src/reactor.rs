@@ -6,13 +6,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Clock, Core, Device, DeviceIndex, Op, Payload, Ready, Request, Tag};
+use uringfs_device::{
+    Clock, Core, Device, DeviceIndex, MAX_DEVICES, Op, Payload, Ready, Request, Tag,
+};
 use uringfs_ring::{Features, Ring, Wait, WaitHandle};
 
 use crate::attach::{self, Attachment};
@@ -20,7 +22,7 @@ use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
 use crate::handle::OutcomeCell;
 use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
-use crate::io::{ISSUED, Io, MAIL_TAG, NOT_ISSUED, Route, State, Way, tag_of_cell};
+use crate::io::{Io, Lane, MAIL_TAG, Route, State, Way, tag_of_cell};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
 use crate::operation::{Asker, CellFuture, Operation, Operations};
@@ -69,7 +71,7 @@ pub struct Inner {
     watched: OnceCell<OwnedFd>,
     /// Devices wait to be let go.
     closing: Cell<bool>,
-    domain: &'static Domain,
+    name: String,
 }
 
 /// One thread's reactor. Dropping it finishes what is in flight first.
@@ -81,10 +83,14 @@ thread_local! {
     static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The domain of quiescence that all reactors of the process belong to.
-pub fn quiescence() -> &'static Domain {
-    static DOMAIN: std::sync::OnceLock<Domain> = std::sync::OnceLock::new();
-    DOMAIN.get_or_init(Domain::new)
+/// Tells when what was in flight to a device has finished, on all reactors.
+pub fn quiescence(device: DeviceIndex) -> &'static Domain {
+    domain_at(device.get())
+}
+
+fn domain_at(place: usize) -> &'static Domain {
+    static DOMAINS: [OnceLock<Domain>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+    DOMAINS[place].get_or_init(Domain::new)
 }
 
 /// The reactor of this thread, if it has one.
@@ -111,14 +117,13 @@ impl Reactor {
             None => None,
         };
         let letterbox: Arc<Letterbox> = Arc::new(Mailbox::new(EventBell::new(wake_ring)?));
-        let domain = quiescence();
         let thread = std::thread::current();
         let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
         let state = State {
             cells: Cells::new(),
             completed: Vec::with_capacity(options.depth as usize),
             backlog: Default::default(),
-            tracker: Tracker::new(domain.join(name)),
+            lanes: Vec::new(),
             told: Vec::new(),
             for_worker: Vec::new(),
             at_worker: 0,
@@ -133,8 +138,8 @@ impl Reactor {
             CompletionMode::Inline => None,
             CompletionMode::Worker => Some(Worker::start(letterbox.clone())?),
         };
-        let (ways, attachments, own) = (Vec::new(), Vec::new(), Vec::new());
-        let io = Io { ways, ring, polled, attachments, own, state };
+        let (attachments, own) = (Vec::new(), Vec::new());
+        let io = Io { ring, polled, attachments, own, state };
         let inner = Rc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
             io: RefCell::new(io),
@@ -153,7 +158,7 @@ impl Reactor {
             mail_watched: Cell::new(false),
             watched: OnceCell::new(),
             closing: Cell::new(false),
-            domain,
+            name,
             options,
         });
         CURRENT.with_borrow_mut(|current| {
@@ -350,12 +355,6 @@ impl Drop for Current {
 }
 
 impl Inner {
-    /// Counts what is issued next in, for quiescence: before its map is read.
-    #[inline]
-    pub fn begin(&self) -> u8 {
-        self.io.borrow_mut().state.tracker.begin(self.domain)
-    }
-
     /// Issues a token operation that is one request, without a task: counts it
     /// in, asks `place` for its address on the device, which reads the map, and
     /// pushes it.
@@ -373,21 +372,22 @@ impl Inner {
         place: impl FnOnce(&Buffer) -> Result<u64, Counter>,
     ) -> Result<(), (Buffer, Counter)> {
         let io = &mut *self.io.borrow_mut();
-        let mark = io.state.tracker.begin(self.domain);
+        let Some(mark) = io.state.begin(device) else {
+            return Err((buffer, Counter::SimpleFull));
+        };
         let address = match place(&buffer) {
             Ok(address) => address,
             Err(reason) => {
-                io.state.tracker.end(mark);
+                io.state.end(device, mark);
                 return Err((buffer, reason));
             }
         };
         let mut request = Request::new(device, op, address, Payload::Buffer(buffer), tag);
         request.mark = mark;
-        if io.ring_has_room(device) {
-            io.push_into_ring(request);
-            return Ok(());
+        match io.push_now(request) {
+            Ok(()) => Ok(()),
+            Err(request) => pushed_back(io, request),
         }
-        push_elsewhere(io, request)
     }
 
     /// The same for a read that somebody awaits.
@@ -436,12 +436,13 @@ impl Inner {
     pub fn start_operation<F>(
         self: &Rc<Inner>,
         asker: Asker,
+        device: DeviceIndex,
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
         F: Future<Output = ()> + 'static,
     {
-        self.start(asker, deadline, body);
+        self.start(asker, device, deadline, body);
     }
 
     /// Asks what answers to this cell to end soon.
@@ -483,8 +484,12 @@ impl Inner {
             if io.attachments.len() <= place {
                 io.attachments.resize_with(place + 1, || None);
             }
-            io.ways.resize(io.attachments.len(), Way::Closed);
-            io.ways[place] =
+            while io.state.lanes.len() <= place {
+                let index = io.state.lanes.len();
+                let tracker = Tracker::new(domain_at(index), self.name.clone());
+                io.state.lanes.push(Lane { way: Way::Closed, tracker });
+            }
+            io.state.lanes[place].way =
                 if matches!(chosen.route, Route::Ring) { Way::Ring } else { Way::Other };
             io.attachments[place] = Some(Attachment::new(core.clone(), chosen));
             if !by_ring {
@@ -515,12 +520,9 @@ impl Inner {
         if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
             return Err((request, Errno::NODEV));
         }
-        // The mark of an operation's request says whether a queue has had it.
-        let mut request = request;
-        request.mark = ISSUED;
-        if let Err(mut request) = io.push(request) {
+        if let Err(mut request) = io.push_now(request) {
             self.count(Counter::Backlogged);
-            request.mark = NOT_ISSUED;
+            request.issued = false;
             io.state.backlog.push_back(request);
         }
         Ok(())
@@ -774,7 +776,7 @@ impl Inner {
         let io = &mut *self.io.borrow_mut();
         if let Some(Some(attachment)) = io.attachments.get_mut(device.get()) {
             attachment.closing = true;
-            io.ways[device.get()] = Way::Closed;
+            io.state.lanes[device.get()].way = Way::Closed;
         }
     }
 
@@ -793,6 +795,10 @@ impl Inner {
             }
             let by_ring = matches!(attachment.route, Route::Ring | Route::Polled);
             let mut busy = at_worker || attachment.own_in_flight() > 0 || backlog.contains(&place);
+            // An operation may be between two requests.
+            let tracker = &mut io.state.lanes[place].tracker;
+            tracker.settle();
+            busy |= tracker.is_active();
             if by_ring && !busy {
                 for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
                     busy |= ring.remove(place as u32) == Err(Errno::BUSY);
@@ -892,6 +898,8 @@ impl Inner {
         let ring_busy = io.ring.as_ref().is_some_and(|ring| ring.transfers_in_flight() > 0);
         if let Clock::Virtual(clock) = &self.options.clock
             && !ring_busy
+            && !readable
+            && io.state.at_worker == 0
             && let Some(until) = until
         {
             clock.advance_to(until);
@@ -1057,18 +1065,13 @@ impl Inner {
     }
 }
 
-/// Over a queue that is not the ring.
-#[inline(never)]
-fn push_elsewhere(io: &mut Io, request: Request) -> Result<(), (Buffer, Counter)> {
-    match io.push(request) {
-        Ok(()) => Ok(()),
-        Err(request) => {
-            io.state.tracker.end(request.mark);
-            match request.payload {
-                Payload::Buffer(buffer) => Err((buffer, Counter::SimpleFull)),
-                Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
-            }
-        }
+/// No queue has taken a request of [`Inner::push_simple`].
+#[cold]
+fn pushed_back(io: &mut Io, request: Request) -> Result<(), (Buffer, Counter)> {
+    io.state.end(request.device, request.mark);
+    match request.payload {
+        Payload::Buffer(buffer) => Err((buffer, Counter::SimpleFull)),
+        Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
     }
 }
 
@@ -1104,10 +1107,10 @@ impl Drop for Reactor {
         }
         inner.io.borrow().publish(&inner.counters);
         counters::retire(&inner.counters);
-        inner.domain.leave(inner.io.borrow().state.tracker.member());
         let io = &mut *inner.io.borrow_mut();
         io.own.clear();
         io.attachments.clear();
+        io.state.lanes.clear();
     }
 }
 

@@ -1,0 +1,80 @@
+//! Runs a test once on each tier: with io_uring, where it is forbidden (EPERM),
+//! and where it is missing (ENOSYS). Each run is this test program again, whose
+//! thread takes a seccomp filter upon itself before it makes a reactor.
+
+#![allow(dead_code)] // each test uses its own part
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use rustix::io::Errno;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+/// Names the tier in the environment of a run.
+const VARIABLE: &str = "URINGFS_TEST_TIER";
+/// `io_uring_setup`, `io_uring_enter`, `io_uring_register`: the same on every architecture.
+const SYSTEM_CALLS: [i64; 3] = [425, 426, 427];
+
+/// What io_uring answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    Ring,
+    Forbidden,
+    Missing,
+}
+
+impl Tier {
+    pub const ALL: [Tier; 3] = [Tier::Ring, Tier::Forbidden, Tier::Missing];
+
+    fn name(self) -> &'static str {
+        match self {
+            Tier::Ring => "ring",
+            Tier::Forbidden => "forbidden",
+            Tier::Missing => "missing",
+        }
+    }
+
+    /// What a reactor's reason names.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Tier::Ring => "io_uring",
+            Tier::Forbidden => "EPERM",
+            Tier::Missing => "ENOSYS",
+        }
+    }
+}
+
+/// Runs `body` in processes of their own, one a tier. `test` is the calling
+/// test's name, with its modules.
+pub fn on_every_tier(test: &str, body: impl FnOnce(Tier)) {
+    if let Ok(name) = std::env::var(VARIABLE) {
+        let tier = Tier::ALL.into_iter().find(|tier| tier.name() == name);
+        let tier = tier.expect("set below");
+        match tier {
+            Tier::Ring => {}
+            Tier::Forbidden => refuse(Errno::PERM),
+            Tier::Missing => refuse(Errno::NOSYS),
+        }
+        return body(tier);
+    }
+    for tier in Tier::ALL {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]).env(VARIABLE, tier.name());
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "on tier {tier:?}:\n{out}{error}");
+        assert!(out.contains("1 passed"), "no test is called {test}:\n{out}");
+    }
+}
+
+/// Has every call of io_uring by this thread and its children answer `errno`.
+fn refuse(errno: Errno) {
+    let rules = SYSTEM_CALLS.map(|call| (call, Vec::new()));
+    let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
+    let architecture = std::env::consts::ARCH.try_into().unwrap();
+    let rules = BTreeMap::from(rules);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter(&program).unwrap();
+}
