@@ -86,6 +86,10 @@ impl Found {
             ("volatile_cache", json!(geometry.volatile_cache), volatile_cache(geometry).into()),
             ("fua", json!(geometry.fua), fua(geometry).into()),
         ];
+        lines.push(match &self.reading_only {
+            None => ("writable", json!(true), String::new()),
+            Some(why) => ("writable", json!(false), why.clone()),
+        });
         lines.extend(self.of_writers());
         lines.push(("rotational", json!(geometry.rotational), String::new()));
         lines
@@ -93,8 +97,9 @@ impl Found {
 
     /// What is known only of a target that may be written.
     fn of_writers(&self) -> Vec<(&'static str, Value, String)> {
-        if let Some(why) = &self.reading_only {
-            let unknown = |name| (name, Value::Null, format!("not known: {why}"));
+        if self.reading_only.is_some() {
+            let why = "not known: asked only of what is opened for writing";
+            let unknown = |name| (name, Value::Null, why.into());
             return vec![unknown("discard"), unknown("write_zeroes")];
         }
         let geometry = &self.geometry;
@@ -135,7 +140,8 @@ impl Found {
                     Ok(()) => feature.purpose.to_owned(),
                     Err(why) => format!("{}: {why}", feature.purpose),
                 };
-                let line = format!("  {:<20} {:<12}  {reason}", feature.name, yes_no(feature.is_kept()));
+                let line =
+                    format!("  {:<20} {:<12}  {reason}", feature.name, yes_no(feature.is_kept()));
                 text += line.trim_end();
                 text.push('\n');
             }
@@ -202,7 +208,9 @@ fn registered(reactor: &Reactor, device: Device, queue: &str) -> Result<Register
     let pool = BufferPool::new(block, 1).map_err(refused)?;
     let buffer = pool.get().unwrap_or_else(|| Buffer::zeroed(block));
     let file = File::over(device, FileOptions::default());
-    reactor.read(&file, buffer, 0, Token::new(0)).map_err(|refused| failed(refused.error.into()))?;
+    reactor
+        .read(&file, buffer, 0, Token::new(0))
+        .map_err(|refused| failed(refused.error.into()))?;
     let mut completed = Vec::new();
     reactor.reap(1, None, &mut completed).map_err(|error| failed(error.into()))?;
     match reactor.registration_refused() {
@@ -214,7 +222,9 @@ fn registered(reactor: &Reactor, device: Device, queue: &str) -> Result<Register
 fn direct(geometry: &Geometry) -> &'static str {
     match geometry.direct {
         true => "requests go around the kernel's page cache",
-        false => "through the kernel's page cache: its file system takes no direct I/O",
+        false => {
+            "through the kernel's page cache: its file system or its length forbids direct I/O"
+        }
     }
 }
 

@@ -1,0 +1,178 @@
+//! `uringfs info` as a user meets it.
+
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn info(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_uringfs")).arg("info").args(arguments).output().unwrap()
+}
+
+fn json(target: &str) -> Value {
+    let output = info(&[target, "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// An ordinary file of whole blocks, with something in it.
+fn image(folder: &Path) -> String {
+    let path = folder.join("image");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn every_line_of_the_text_has_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let output = info(&[&image]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(&format!("file {image}\n")), "{text}");
+    for part in ["volatile cache", "fua", "discard", "queue", "registered memory", "\ntier: "] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    for line in text.lines().filter(|line| line.starts_with("  ")) {
+        let words = line.split_whitespace().count();
+        let alone = ["rotational", "writable"].iter().any(|name| line.trim().starts_with(name));
+        assert!(alone || words >= 3, "no reason: {line}");
+    }
+}
+
+#[test]
+fn json_has_the_geometry_the_queue_and_every_feature() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let found = json(&image);
+    assert_eq!(found["target"], format!("file {image}"));
+    assert_eq!(found["geometry"]["size"], 1 << 20);
+    assert_eq!(found["geometry"]["volatile_cache"], true);
+    assert_eq!(found["geometry"]["writable"], true);
+    for key in ["block_size", "memory_alignment", "max_transfer"] {
+        assert!(found["geometry"][key].as_u64().unwrap() > 0, "{key}");
+    }
+    assert!(found["geometry"]["fua"].is_boolean());
+    assert!(!found["queue"]["reason"].as_str().unwrap().is_empty());
+    assert!(!found["registered_memory"]["reason"].as_str().unwrap().is_empty());
+    assert!(!found["tier"].as_str().unwrap().is_empty());
+    for feature in found["features"].as_array().unwrap() {
+        let used = feature["used"].as_bool().unwrap();
+        assert_eq!(used, feature["reason"].is_null(), "{feature}");
+    }
+    assert_eq!(std::fs::read(&image).unwrap(), before, "info writes nothing");
+}
+
+#[test]
+fn devices_of_our_own_are_described_too() {
+    let null = json("null:1g");
+    assert_eq!(null["geometry"]["size"], 1 << 30);
+    assert_eq!(json("memory:1m")["queue"]["name"], "sync");
+    let sim = json("sim:1m,cache=volatile,block=4k");
+    assert_eq!(sim["queue"]["name"], "own");
+    assert_eq!(
+        (&sim["geometry"]["fua"], &sim["geometry"]["block_size"]),
+        (&false.into(), &4096.into())
+    );
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_one_line_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    for (target, part) in [
+        (&*format!("{folder}/missing"), "does not exist"),
+        (folder, "is a directory"),
+        ("/dev/null", "neither a file nor a block device"),
+        ("memory:much", "no size"),
+        ("sim:1m,unit=3", "did you mean 'units'"),
+    ] {
+        refused(&info(&[target]), part);
+    }
+}
+
+fn refused(output: &Output, part: &str) {
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(line.contains(part) && line.lines().count() == 1, "{line}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let with_mode = |mode| {
+        std::fs::set_permissions(&image, std::fs::Permissions::from_mode(mode)).unwrap();
+        let program = env!("CARGO_BIN_EXE_uringfs");
+        // The superuser may read everything, but not without his capabilities.
+        let mut command = match is_root() {
+            true => {
+                let mut command = Command::new("setpriv");
+                command.args(["--bounding-set=-all", program]);
+                command
+            }
+            false => Command::new(program),
+        };
+        command.args(["info", &image, "--json"]).output().unwrap()
+    };
+    refused(&with_mode(0o000), "no permission to read");
+    let output = with_mode(0o400);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["geometry"]["writable"], false);
+    assert!(found["reasons"]["writable"].as_str().unwrap().contains("no permission to write"));
+    assert!(found["reasons"]["discard"].as_str().unwrap().contains("not known"));
+}
+
+/// As root, who alone can make and mount block devices.
+#[test]
+fn a_mounted_block_device_is_described_for_reading() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mounted = Mounted::new(folder.path());
+    let found = json(&mounted.device);
+    assert_eq!(found["target"], format!("block device {}", mounted.device));
+    assert_eq!(found["geometry"]["size"], 8 << 20);
+    assert_eq!(found["geometry"]["writable"], false);
+    assert!(found["reasons"]["writable"].as_str().unwrap().contains("mounted"));
+}
+
+/// A file system in a file, mounted over a loop device that goes with it.
+struct Mounted {
+    device: String,
+    place: std::path::PathBuf,
+}
+
+impl Mounted {
+    fn new(folder: &Path) -> Mounted {
+        let (image, place) = (folder.join("disk"), folder.join("place"));
+        std::fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        let (image, at) = (image.to_str().unwrap(), place.to_str().unwrap());
+        run("mkfs.ext4", &["-q", image]);
+        run("mount", &["-o", "loop", image, at]);
+        let mut mounted = Mounted { device: String::new(), place: place.clone() };
+        mounted.device = run("findmnt", &["-n", "-o", "SOURCE", at]).trim().to_owned();
+        mounted
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run("umount", &[self.place.to_str().unwrap()]);
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
