@@ -30,7 +30,7 @@ use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::quiescence::{Domain, Tracker};
 use crate::task::{NO_TASK, ROOT, TaskKind, Tasks, waker_of};
 use crate::timer::{TimerKey, Timers};
-use crate::watch::Watch;
+use crate::watch::{Answered, Watch};
 use crate::worker::Worker;
 
 /// A wait for several completions looks around this often, so that mail and
@@ -554,13 +554,13 @@ impl Inner {
                         self.waits.borrow_mut().push((cell, handle));
                         Ok(())
                     }
-                    Err(wait) => Err((wait, Errno::AGAIN)),
+                    Err(wait) => Err((wait, Err(Errno::AGAIN))),
                 },
                 None => self.begin_by_epoll(cell, wait),
             }
         };
-        if let Err((wait, error)) = begun {
-            self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, Err(error)));
+        if let Err((wait, result)) = begun {
+            self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, result));
         }
         CellFuture { inner: self.clone(), cell, by_task: false, taken: false }
     }
@@ -586,12 +586,12 @@ impl Inner {
         self.waits.borrow_mut().retain(|(other, _)| *other != cell);
     }
 
-    fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), (Wait, Errno)> {
+    fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), Answered> {
         let mut watch = self.watch.borrow_mut();
         if watch.is_none() {
             match Watch::new() {
                 Ok(made) => *watch = Some(made),
-                Err(error) => return Err((wait, error)),
+                Err(error) => return Err((wait, Err(error))),
             }
         }
         watch.as_mut().expect("it was just made").begin(cell, wait)

@@ -18,6 +18,9 @@ use crate::in_flight::CellIndex;
 /// What an epoll event belongs to: cells below, the rest above.
 const OTHERS: u64 = 1 << 32;
 
+/// A wait that has ended, and what it has come to.
+pub(crate) type Answered = (Wait, Result<Waited, Errno>);
+
 /// An epoll instance and what it watches.
 pub(crate) struct Watch {
     epoll: OwnedFd,
@@ -61,23 +64,36 @@ impl Watch {
         self.lasting.clear();
     }
 
-    /// Begins a wait; its descriptor is duplicated, since one may be waited for twice.
-    pub(crate) fn begin(&mut self, cell: CellIndex, wait: Wait) -> Result<(), (Wait, Errno)> {
+    /// Begins a wait, or gives it back with its answer when that is known at
+    /// once. Its descriptor is duplicated, since one may be waited for twice.
+    pub(crate) fn begin(&mut self, cell: CellIndex, mut wait: Wait) -> Result<(), Answered> {
         let flags = match &wait {
             Wait::Poll { events, .. } => interest(*events),
             Wait::Accept { .. } | Wait::Receive { .. } => EventFlags::IN,
             Wait::Send { .. } => EventFlags::OUT,
         };
+        // What is no socket has nothing to say to epoll that would end the wait.
+        let transfers = !matches!(wait, Wait::Poll { .. });
+        if transfers && let Err(error) = rustix::net::sockopt::socket_type(wait.file()) {
+            return Err((wait, Err(error)));
+        }
         let own = match wait.file().try_clone() {
             Ok(own) => own,
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
-                return Err((wait, errno));
+                return Err((wait, Err(errno)));
             }
         };
         let data = EventData::new_u64(cell as u64);
-        if let Err(error) = epoll::add(&self.epoll, &own, data, flags) {
-            return Err((wait, error));
+        match epoll::add(&self.epoll, &own, data, flags) {
+            Ok(()) => {}
+            // epoll(7): ordinary files and directories cannot be watched, since
+            // they are always ready.
+            Err(Errno::PERM) => {
+                let result = carry_out(&mut wait, &own, flags);
+                return Err((wait, result));
+            }
+            Err(error) => return Err((wait, Err(error))),
         }
         self.waits.insert(cell, (wait, own));
         Ok(())
