@@ -82,3 +82,8 @@ impl Options {
         ReactorOptions::SWITCHES.iter().chain(FileOptions::SWITCHES).copied()
     }
 }
+
+/// Has the code of the README compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
