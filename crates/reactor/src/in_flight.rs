@@ -16,8 +16,6 @@ pub(crate) type CellIndex = u32;
 /// Who is told when a cell is answered.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// One of the reactor's operations, by its task.
-    Task(u32),
     /// Whoever is behind a waker.
     Waker(Waker),
     /// Whoever awaits a simple read, and its outcome.
@@ -42,6 +40,11 @@ enum Cell {
     Waiting {
         waiter: Waiter,
         operation: Option<u32>,
+    },
+    /// One of the reactor's operations waits, by its task: told without a waker.
+    WaitingTask {
+        task: u32,
+        operation: u32,
     },
     Answered(Answer),
     /// A simple read that somebody awaits: the answer goes straight to him.
@@ -100,9 +103,19 @@ impl Cells {
         }
     }
 
-    /// Leaves the answer and says whom to tell.
-    pub(crate) fn answer(&mut self, index: CellIndex, answer: Answer) -> Waiter {
+    /// Leaves the answer and says whom to tell: a task is put among the woken.
+    pub(crate) fn answer(
+        &mut self,
+        index: CellIndex,
+        answer: Answer,
+        woken: &mut Vec<u32>,
+    ) -> Waiter {
         let cell = &mut self.cells[index as usize];
+        if let Cell::WaitingTask { task, .. } = *cell {
+            *cell = Cell::Answered(answer);
+            woken.push(task);
+            return Waiter::Nobody;
+        }
         match std::mem::replace(cell, Cell::Answered(answer)) {
             Cell::Waiting { waiter, .. } => waiter,
             Cell::Forgotten => {
@@ -119,22 +132,22 @@ impl Cells {
                 let outcome = Outcome { result, fate, payload: request.payload };
                 Waiter::Outcome(outcome_cell, outcome)
             }
-            Cell::Free | Cell::Answered(_) => panic!("a cell is answered once"),
+            Cell::Free | Cell::Answered(_) | Cell::WaitingTask { .. } => {
+                panic!("a cell is answered once")
+            }
         }
     }
 
-    /// Takes the answer and frees the cell, or leaves word whom to tell.
+    /// Takes the answer and frees the cell; else a task is to be told, or `waiter`.
+    #[inline]
     pub(crate) fn poll(
         &mut self,
         index: CellIndex,
+        task: Option<u32>,
         waiter: impl FnOnce() -> Waiter,
     ) -> Option<Answer> {
         let cell = &mut self.cells[index as usize];
         match cell {
-            Cell::Waiting { waiter: place, .. } => {
-                *place = waiter();
-                None
-            }
             Cell::Answered(_) => {
                 let Cell::Answered(answer) = std::mem::replace(cell, Cell::Free) else {
                     unreachable!("it was just matched")
@@ -142,6 +155,16 @@ impl Cells {
                 self.free.push(index);
                 Some(answer)
             }
+            Cell::Waiting { waiter: place, operation } => {
+                match (task, *operation) {
+                    (Some(task), Some(operation)) => {
+                        *cell = Cell::WaitingTask { task, operation };
+                    }
+                    _ => *place = waiter(),
+                }
+                None
+            }
+            Cell::WaitingTask { .. } => None,
             Cell::Free | Cell::Forgotten | Cell::Awaited(_) => {
                 panic!("a cell is polled by its future only")
             }
@@ -151,7 +174,7 @@ impl Cells {
     /// The future of a cell is gone. True when its answer is still to come.
     pub(crate) fn forget(&mut self, index: CellIndex) -> bool {
         let cell = &mut self.cells[index as usize];
-        if matches!(cell, Cell::Waiting { .. }) {
+        if matches!(cell, Cell::Waiting { .. } | Cell::WaitingTask { .. }) {
             *cell = Cell::Forgotten;
             return true;
         }
@@ -162,7 +185,11 @@ impl Cells {
 
     /// The cells that `operation` waits on.
     pub(crate) fn of_operation(&self, operation: u32) -> Vec<CellIndex> {
-        let waits = |cell: &Cell| matches!(cell, Cell::Waiting { operation: Some(other), .. } if *other == operation);
+        let waits = |cell: &Cell| match cell {
+            Cell::Waiting { operation: Some(other), .. } => *other == operation,
+            Cell::WaitingTask { operation: other, .. } => *other == operation,
+            _ => false,
+        };
         (0..self.cells.len() as CellIndex)
             .filter(|index| waits(&self.cells[*index as usize]))
             .collect()

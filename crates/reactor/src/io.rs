@@ -75,6 +75,8 @@ pub(crate) struct State {
     pub(crate) lanes: Vec<Lane>,
     /// Whom to tell of answered cells.
     pub(crate) told: Vec<Waiter>,
+    /// Tasks to poll again, for the same reason.
+    pub(crate) woken: Vec<u32>,
     /// Completions on their way to the worker.
     pub(crate) for_worker: Vec<Completion>,
     /// Completions that the worker has and has not given back.
@@ -443,7 +445,7 @@ impl State {
             self.end(request.device, request.mark);
             self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
         }
-        match self.cells.answer(cell, answer) {
+        match self.cells.answer(cell, answer, &mut self.woken) {
             Waiter::Nobody => {}
             waiter => self.told.push(waiter),
         }

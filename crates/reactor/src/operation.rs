@@ -107,13 +107,19 @@ impl Inner {
         let state = OperationState { asker, stop: None, issued: false, deadline: None, task: 0 };
         let place = self.operations.borrow_mut().open(state);
         if let Some(at) = deadline {
-            let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
-            self.operations.borrow_mut().get(place).deadline = Some(key);
+            if at <= self.options.clock.now() {
+                // Late before it begins: nothing of it reaches the device.
+                self.operations.borrow_mut().get(place).stop = Some(Errno::TIMEDOUT);
+            } else {
+                let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
+                self.operations.borrow_mut().get(place).deadline = Some(key);
+            }
         }
         let mark = self.io.borrow_mut().state.begin(device);
         let body = body(Operation { inner: self.clone(), place, device, mark });
-        let task = self.tasks.borrow_mut().add(TaskKind::Operation, Box::pin(body));
-        self.operations.borrow_mut().get(place).task = task;
+        let taken = self.tasks.borrow_mut().add(TaskKind::Operation, body);
+        self.operations.borrow_mut().get(place).task = taken.place;
+        self.poll_task(taken);
     }
 
     /// Asks every operation of this asker to stop at its next safe step.
@@ -303,14 +309,9 @@ pub struct CellFuture {
 
 impl CellFuture {
     pub(crate) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let waiter = || {
-            if self.by_task {
-                Waiter::Task(self.inner.current_task.get())
-            } else {
-                Waiter::Waker(context.waker().clone())
-            }
-        };
-        let answer = self.inner.io.borrow_mut().state.cells.poll(self.cell, waiter);
+        let task = self.by_task.then(|| self.inner.current_task.get());
+        let waiter = || Waiter::Waker(context.waker().clone());
+        let answer = self.inner.io.borrow_mut().state.cells.poll(self.cell, task, waiter);
         match answer {
             Some(answer) => {
                 self.taken = true;

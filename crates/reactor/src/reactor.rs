@@ -28,7 +28,7 @@ use crate::mailbox::{Bell, Mailbox};
 use crate::operation::{Asker, CellFuture, Operation, Operations};
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::quiescence::{Domain, Tracker};
-use crate::task::{NO_TASK, ROOT, TaskKind, Tasks, waker_of};
+use crate::task::{NO_TASK, ROOT, Taken, TaskKind, Tasks, waker_of};
 use crate::timer::{TimerKey, Timers};
 use crate::watch::{Answered, Watch};
 use crate::worker::Worker;
@@ -125,6 +125,7 @@ impl Reactor {
             backlog: Default::default(),
             lanes: Vec::new(),
             told: Vec::new(),
+            woken: Vec::new(),
             for_worker: Vec::new(),
             at_worker: 0,
             mode: options.completion,
@@ -257,7 +258,8 @@ impl Reactor {
     /// Runs a future on this reactor beside what it does otherwise. It is
     /// destroyed, unfinished or not, with the reactor.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        self.inner.tasks.borrow_mut().add(TaskKind::Spawned, Box::pin(future));
+        let taken = self.inner.tasks.borrow_mut().add(TaskKind::Spawned, future);
+        self.inner.poll_task(taken);
     }
 
     /// Everything counted so far by this reactor.
@@ -667,7 +669,7 @@ impl Inner {
                     self.mail_watched.set(false);
                     self.letterbox.bell().silence();
                 }
-                !io.state.told.is_empty()
+                !io.state.told.is_empty() || !io.state.woken.is_empty()
             };
             if told {
                 self.tell();
@@ -693,11 +695,16 @@ impl Inner {
 
     /// Wakes whoever waits for cells that have been answered.
     pub(crate) fn tell(&self) {
+        {
+            let (io, tasks) = (&mut *self.io.borrow_mut(), &mut *self.tasks.borrow_mut());
+            for task in io.state.woken.drain(..) {
+                tasks.make_ready(task);
+            }
+        }
         loop {
             let told = self.io.borrow_mut().state.told.pop();
             match told {
                 None => return,
-                Some(Waiter::Task(task)) => self.wake_task(task),
                 Some(Waiter::Waker(waker)) => waker.wake(),
                 Some(Waiter::Outcome(cell, outcome)) => cell.set(outcome),
                 Some(Waiter::Nobody) => {}
@@ -718,17 +725,18 @@ impl Inner {
         let ready = self.tasks.borrow().ready();
         for _ in 0..ready {
             let taken = self.tasks.borrow_mut().take_ready();
-            let Some((place, mut future, waker)) = taken else { return };
-            let before = self.current_task.replace(place);
-            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-            self.current_task.set(before);
-            match polled {
-                Poll::Ready(()) => {
-                    self.tasks.borrow_mut().finish(place, waker);
-                    drop(future);
-                }
-                Poll::Pending => self.tasks.borrow_mut().put_back(place, future, waker),
-            }
+            let Some(taken) = taken else { return };
+            self.poll_task(taken);
+        }
+    }
+
+    pub(crate) fn poll_task(&self, mut taken: Taken) {
+        let before = self.current_task.replace(taken.place);
+        let polled = taken.future.as_mut().poll(&mut Context::from_waker(&taken.waker));
+        self.current_task.set(before);
+        match polled {
+            Poll::Ready(()) => self.tasks.borrow_mut().finish(taken),
+            Poll::Pending => self.tasks.borrow_mut().put_back(taken),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 // SAFETY: a request owns its buffers, whose bytes stay where they are when the
 // buffer is moved, and nobody else can reach them while it does.
 unsafe impl Transfer for Request {
-    #[inline]
+    #[inline(always)]
     fn step(&self) -> Step<'_> {
         let memory = match &self.payload {
             Payload::Buffer(buffer) => Memory::One { buffer, skip: self.done() as u32 },
@@ -36,7 +36,7 @@ unsafe impl Transfer for Request {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn file(&self) -> u32 {
         self.device.get() as u32
     }
@@ -70,6 +70,10 @@ pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
 pub struct RingQueue {
     ring: Ring<Request>,
     core: Arc<Core>,
+    /// The most requests at once.
+    depth: usize,
+    /// Pushed and not submitted: nothing has begun.
+    waiting: VecDeque<Request>,
     /// What has completed, and what the ring does not carry, done in the call.
     ended: VecDeque<Completion>,
 }
@@ -82,21 +86,39 @@ impl RingQueue {
     pub fn new(core: Arc<Core>, options: &RingOptions) -> io::Result<RingQueue> {
         let mut ring = Ring::new(options)?;
         install(&mut ring, &core)?;
-        Ok(RingQueue { ring, core, ended: VecDeque::new() })
+        let depth = options.transfers as usize;
+        let (waiting, ended) = (VecDeque::new(), VecDeque::new());
+        Ok(RingQueue { ring, core, depth, waiting, ended })
     }
 }
 
 impl Queue for RingQueue {
-    fn push(&mut self, mut request: Request) -> Result<(), Request> {
-        if carries(request.op) {
-            return self.ring.push(request);
+    fn push(&mut self, request: Request) -> Result<(), Request> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
         }
-        let result = self.core.backend().perform(&mut request);
-        self.ended.push_back(Completion { request, result });
+        self.waiting.push_back(request);
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
+        while let Some(mut request) = self.waiting.pop_front() {
+            let has_memory = !matches!(request.payload, Payload::Length(_));
+            let result = if matches!(request.op, Op::Read | Op::Write) != has_memory {
+                Err(Errno::INVAL)
+            } else if carries(request.op) {
+                match self.ring.push(request) {
+                    Ok(()) => continue,
+                    Err(request) => {
+                        self.waiting.push_front(request);
+                        break;
+                    }
+                }
+            } else {
+                self.core.backend().perform(&mut request)
+            };
+            self.ended.push_back(Completion { request, result });
+        }
         self.ring.silence();
         self.ring.enter(0, None)
     }
@@ -113,10 +135,18 @@ impl Queue for RingQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.ring.transfers_in_flight() + self.ended.len()
+        self.waiting.len() + self.ring.transfers_in_flight() + self.ended.len()
     }
 
     fn cancel(&mut self, tag: Tag) {
+        for mut request in std::mem::take(&mut self.waiting) {
+            if request.tag == tag {
+                request.cancelled = true;
+                self.ended.push_back(Completion { request, result: Err(Errno::CANCELED) });
+            } else {
+                self.waiting.push_back(request);
+            }
+        }
         self.ring.cancel(|request| {
             let matches = request.tag == tag;
             request.cancelled |= matches;
