@@ -1,0 +1,349 @@
+//! Cancels and deadlines: each operation answers once, and says what became of it.
+
+mod drive;
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use drive::{Random, file_over, join_all, pattern, reactor_by};
+use parking_lot::{Mutex, MutexGuard};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::null::Null;
+use uringfs_device::backend::sim::{Cache, Sim, SimOptions};
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
+use uringfs_file::{Answer, Ask, File, FileOptions, Tokens};
+use uringfs_reactor::{Completed, Fate, Outcome, Reactor, ReactorOptions, Token};
+
+const SIZE: u64 = 1 << 20;
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// Writers of parts of blocks wait for what other reactors of the process have in
+/// flight, and virtual time does not: one test at a time.
+static TIME: Mutex<()> = Mutex::new(());
+
+/// Everything takes 10 ms, as many at once as come.
+fn slow(clock: &VirtualClock) -> Sim {
+    let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
+    Sim::new(options.cache(Cache::Volatile).clock(Clock::Virtual(clock.clone())))
+}
+
+struct Bench {
+    clock: Clock,
+    sim: Sim,
+    file: File,
+    reactor: Reactor,
+    _alone: MutexGuard<'static, ()>,
+}
+
+fn bench() -> Bench {
+    let _alone = TIME.lock();
+    let clock = VirtualClock::default();
+    let sim = slow(&clock);
+    let (file, reactor) = (file_over(&sim), reactor_by(&clock));
+    Bench { clock: Clock::Virtual(clock), sim, file, reactor, _alone }
+}
+
+/// Starts what is asked, and goes on while it is under way.
+async fn started<R: Answer>(ask: &mut Ask<R>) {
+    let pending = poll_fn(|context| Poll::Ready(Pin::new(&mut *ask).poll(context).is_pending()));
+    assert!(pending.await, "it takes its time");
+}
+
+impl Bench {
+    /// The outcome with a deadline so far away, and how long it took.
+    fn until<R>(&self, ask: Ask<R>, deadline: Duration) -> (Outcome, Duration) {
+        let begin = self.clock.now();
+        let outcome = self.reactor.block_on(ask.deadline(begin + deadline).outcome());
+        (outcome, self.clock.now() - begin)
+    }
+
+    /// The outcome of what is cancelled after `delay`, and how long it took.
+    fn cancelled<R: Answer>(&self, mut ask: Ask<R>, delay: Duration) -> (Outcome, Duration) {
+        let begin = self.clock.now();
+        let outcome = self.reactor.block_on(async {
+            started(&mut ask).await;
+            self.reactor.sleep(delay).await;
+            ask.cancel();
+            ask.outcome().await
+        });
+        (outcome, self.clock.now() - begin)
+    }
+
+    /// Requests that have changed or flushed the device.
+    fn changes(&self) -> usize {
+        self.sim.record().len()
+    }
+}
+
+fn answer(outcome: &Outcome) -> (Result<u64, Errno>, Fate) {
+    (outcome.result, outcome.fate)
+}
+
+#[test]
+fn what_is_cancelled_before_it_starts_is_not_started() {
+    let bench = bench();
+    let mut write = bench.file.write(pattern(1, 4096), 0);
+    write.cancel();
+    let outcome = bench.reactor.block_on(write.outcome());
+    assert_eq!(answer(&outcome), (Err(Errno::CANCELED), Fate::NotStarted));
+    assert!(matches!(outcome.payload, Payload::Buffer(buffer) if buffer.len() == 4096));
+    assert_eq!(bench.changes(), 0);
+}
+
+#[test]
+fn what_is_late_before_it_starts_is_not_started() {
+    let bench = bench();
+    for (length, offset) in [(4096, 0), (5000, 3), (200 << 10, 0)] {
+        let (outcome, took) =
+            bench.until(bench.file.write(pattern(1, length), offset), Duration::ZERO);
+        assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
+        assert_eq!(took, Duration::ZERO);
+    }
+    let (outcome, _) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), Duration::ZERO);
+    assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::NotStarted));
+    assert_eq!(bench.changes(), 0);
+}
+
+#[test]
+fn what_is_cancelled_under_way_is_unknown() {
+    let bench = bench();
+    let delay = LATENCY / 2;
+    let asks = [
+        bench.file.write(pattern(1, 4096), 0),
+        bench.file.write(pattern(1, 5000), 100),
+        bench.file.write_durably(pattern(1, 4096), 0),
+        bench.file.read(Buffer::zeroed(4096), 0),
+        bench.file.read(Buffer::zeroed(5000), 1),
+    ];
+    for ask in asks {
+        let (outcome, took) = bench.cancelled(ask, delay);
+        assert_eq!(answer(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
+        assert_eq!(took, delay, "it does not wait for the device");
+    }
+    for ask in [bench.file.sync(), bench.file.discard(0, 8192), bench.file.write_zeroes(0, 8192)] {
+        let (outcome, took) = bench.cancelled(ask, delay);
+        assert_eq!(answer(&outcome), (Err(Errno::CANCELED), Fate::Unknown));
+        assert_eq!(took, delay, "it does not wait for the device");
+    }
+}
+
+#[test]
+fn what_is_late_under_way_is_unknown() {
+    let bench = bench();
+    let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY / 2);
+    assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
+    assert_eq!(took, LATENCY / 2);
+    // Its write is done in 10 ms, its flush would be in 20.
+    let (outcome, took) =
+        bench.until(bench.file.write_durably(pattern(2, 4096), 0), LATENCY * 3 / 2);
+    assert_eq!(answer(&outcome), (Err(Errno::TIMEDOUT), Fate::Unknown));
+    assert_eq!(took, LATENCY * 3 / 2);
+    let mut found = [0; 4096];
+    bench.sim.peek(0, &mut found);
+    assert_eq!(found, pattern(2, 4096)[..], "unknown is not undone");
+}
+
+#[test]
+fn what_ends_in_time_is_done() {
+    let bench = bench();
+    let (outcome, took) = bench.until(bench.file.write(pattern(1, 4096), 0), LATENCY * 2);
+    assert_eq!(answer(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(took, LATENCY);
+    let (outcome, took) = bench.until(bench.file.read(Buffer::zeroed(4096), 0), LATENCY * 2);
+    assert_eq!(answer(&outcome), (Ok(4096), Fate::Done));
+    assert_eq!(took, LATENCY);
+    // A cancel after the end changes nothing.
+    let mut ask = bench.file.write(pattern(3, 4096), 4096);
+    let outcome = bench.reactor.block_on(async {
+        started(&mut ask).await;
+        bench.reactor.sleep(LATENCY * 2).await;
+        ask.cancel();
+        ask.outcome().await
+    });
+    assert_eq!(answer(&outcome), (Ok(4096), Fate::Done));
+    // Its deadline does not reach another operation.
+    bench.reactor.block_on(bench.reactor.sleep(LATENCY * 10));
+    let (_, result) = bench.reactor.block_on(bench.file.read(Buffer::zeroed(4096), 0));
+    assert_eq!(result, Ok(4096));
+}
+
+#[test]
+fn tokens_are_cancelled_by_their_token_only() {
+    let bench = bench();
+    for token in 0..6 {
+        let offset = token * 16_384;
+        bench.reactor.write(&bench.file, pattern(token, 8192), offset, Token::new(token)).unwrap();
+    }
+    let mut completed = Vec::new();
+    bench.reactor.reap(6, Some(LATENCY / 2), &mut completed).unwrap();
+    assert!(completed.is_empty());
+    bench.reactor.cancel(Token::new(2));
+    bench.reactor.cancel(Token::new(3));
+    bench.reactor.cancel(Token::new(77));
+    while completed.len() < 6 {
+        bench.reactor.reap(1, None, &mut completed).unwrap();
+    }
+    completed.sort_by_key(|one| one.token);
+    for one in &completed {
+        let expected = match one.token.get() {
+            2 | 3 => (Err(Errno::CANCELED), Fate::Unknown),
+            _ => (Ok(8192), Fate::Done),
+        };
+        assert_eq!((one.result, one.fate), expected, "{:?}", one.token);
+    }
+}
+
+#[test]
+fn who_waits_for_a_lock_can_be_cancelled_and_is_not_started() {
+    let bench = bench();
+    let file = &bench.file;
+    bench.reactor.block_on(async {
+        // It keeps its blocks for three steps of the device.
+        let mut first = file.write(pattern(1, 9000), 100);
+        started(&mut first).await;
+        bench.reactor.sleep(LATENCY / 2).await;
+        let mut second = file.write(pattern(2, 1000), 5000);
+        let mut third = file.write(pattern(3, 8192), 0);
+        started(&mut second).await;
+        started(&mut third).await;
+        bench.reactor.sleep(LATENCY / 10).await;
+        second.cancel();
+        third.cancel();
+        let (second, third) = (second.outcome().await, third.outcome().await);
+        assert_eq!(answer(&second), (Err(Errno::CANCELED), Fate::NotStarted));
+        assert_eq!(answer(&third), (Err(Errno::CANCELED), Fate::NotStarted));
+        let first = first.outcome().await;
+        assert_eq!(answer(&first), (Ok(9000), Fate::Done));
+        let (found, _) = file.read(Buffer::zeroed(9000), 100).await;
+        assert_eq!(found[..], pattern(1, 9000)[..]);
+    });
+}
+
+/// A queue full of requests of all kinds, and ten thousand cancels at random.
+fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
+    println!("{name}: seed {seed}");
+    let mut random = Random(seed);
+    let mut asked = 0;
+    loop {
+        let token = Token::new(asked);
+        let offset = random.below(SIZE / 8192) * 8192;
+        let refused = match random.below(4) {
+            0 => reactor.read(file, Buffer::zeroed(4096), offset, token),
+            1 => reactor.read(file, Buffer::zeroed(3000), offset + 5, token),
+            2 => reactor.write(file, Buffer::zeroed(4096), offset, token),
+            _ => reactor.start(file.datasync(), token),
+        };
+        match refused {
+            Ok(()) => asked += 1,
+            Err(refused) => {
+                assert_eq!(refused.error, Errno::AGAIN, "{name}");
+                break;
+            }
+        }
+        assert!(asked < 100_000, "{name}: a queue has a bound");
+    }
+    let mut completed: Vec<Completed> = Vec::new();
+    for round in 0..10_000 {
+        reactor.cancel(Token::new(random.below(asked)));
+        if round % 1000 == 999 {
+            reactor.reap(0, None, &mut completed).unwrap();
+        }
+    }
+    while completed.len() < asked as usize {
+        let before = completed.len();
+        reactor.reap(1, Some(Duration::from_secs(20)), &mut completed).unwrap();
+        assert!(completed.len() > before, "{name}: {before} of {asked} have answered");
+    }
+    reactor.reap(1, None, &mut completed).unwrap();
+    let tokens: HashSet<_> = completed.iter().map(|one| one.token).collect();
+    assert_eq!((tokens.len(), completed.len()), (asked as usize, asked as usize), "{name}");
+    for one in &completed {
+        let done = one.result.is_ok() && one.fate == Fate::Done;
+        let stopped = one.result == Err(Errno::CANCELED) && one.fate != Fate::Done;
+        assert!(done || stopped, "{name}, seed {seed}: {one:?}");
+    }
+}
+
+#[test]
+fn ten_thousand_cancels_of_a_full_queue_are_answered_once_each() {
+    let bench = bench();
+    ten_thousand_cancels("sim", &bench.reactor, &bench.file, 21);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![1; SIZE as usize]).unwrap();
+    for queue in [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads] {
+        let reactor =
+            Reactor::new(ReactorOptions { queue, depth: 256, ..ReactorOptions::default() })
+                .unwrap();
+        let file = File::open(&path, uringfs_device::Access::ReadWrite).unwrap();
+        ten_thousand_cancels(queue.name(), &reactor, &file, 22);
+    }
+    let device = Device::new(Null::new(SIZE)).unwrap();
+    let file = File::over(device, FileOptions::default());
+    let queue = QueueKind::Ring;
+    let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+    ten_thousand_cancels("null", &reactor, &file, 23);
+}
+
+#[test]
+fn a_thousand_awaited_operations_are_cancelled_one_by_one() {
+    let bench = bench();
+    let asks: Vec<_> = (0..1000u64)
+        .map(|number| {
+            let offset = number * 1024;
+            match number % 3 {
+                0 => bench.file.read(Buffer::zeroed(512), offset),
+                1 => bench.file.read(Buffer::zeroed(700), offset + 1),
+                _ => bench.file.write(pattern(number, 512), offset),
+            }
+        })
+        .collect();
+    let reactor = &bench.reactor;
+    let cancelled = |mut ask: Ask<_>, number: usize| async move {
+        started(&mut ask).await;
+        reactor.sleep(LATENCY / 2).await;
+        if number.is_multiple_of(2) {
+            ask.cancel();
+        }
+        ask.outcome().await
+    };
+    let futures: Vec<Pin<Box<dyn Future<Output = Outcome> + '_>>> = asks
+        .into_iter()
+        .enumerate()
+        .map(|(number, ask)| -> Pin<Box<dyn Future<Output = Outcome> + '_>> {
+            Box::pin(cancelled(ask, number))
+        })
+        .collect();
+    let outcomes = reactor.block_on(join_all(futures));
+    for (number, outcome) in outcomes.iter().enumerate() {
+        if number.is_multiple_of(2) {
+            assert_eq!(answer(outcome), (Err(Errno::CANCELED), Fate::Unknown), "{number}");
+        } else {
+            assert_eq!(outcome.fate, Fate::Done, "{number}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn with_two_reactors_on_a_thread_a_cancel_reaches_its_own() {
+    let _alone = TIME.lock();
+    let clock = VirtualClock::default();
+    let file = file_over(&slow(&clock));
+    let (_first, second) = (reactor_by(&clock), reactor_by(&clock));
+    for length in [4096, 5000] {
+        let mut ask = file.read(Buffer::zeroed(length), 0);
+        let mut completed = Vec::new();
+        second.block_on(started(&mut ask));
+        second.reap(1, Some(LATENCY / 2), &mut completed).unwrap();
+        ask.cancel();
+        let begin = Clock::Virtual(clock.clone()).now();
+        second.reap(1, None, &mut completed).unwrap();
+        let outcome = second.block_on(ask.outcome());
+        assert_eq!(outcome.result, Err(Errno::CANCELED), "{length} bytes");
+        assert!(Clock::Virtual(clock.clone()).now() - begin < LATENCY / 4, "{length} bytes");
+    }
+}

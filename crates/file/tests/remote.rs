@@ -1,0 +1,173 @@
+//! Threads without a reactor: their operations go to the process's own, on any
+//! executor.
+
+mod drive;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use drive::{file_over, pattern};
+use parking_lot::Mutex;
+use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::{File, FileOptions};
+use uringfs_reactor::{Counter, Fate, Reactor, ReactorOptions, total};
+
+/// What is counted is counted in the whole process: one test at a time.
+static COUNTS: Mutex<()> = Mutex::new(());
+
+/// The smallest executor there is.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn memory() -> File {
+    File::over(Device::new(Memory::new(1 << 20).unwrap()).unwrap(), FileOptions::default())
+}
+
+#[test]
+fn operations_of_threads_without_a_reactor_are_done_and_counted() {
+    let _alone = COUNTS.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let image = File::open(&path, uringfs_device::Access::ReadWrite).unwrap();
+    for file in [image, memory(), file_over(&Sim::new(SimOptions::new(1 << 20)))] {
+        const THREADS: u64 = 4;
+        const ROUNDS: u64 = 50;
+        let before = total(Counter::Remote);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let file = file.clone();
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let odd = if round % 3 == 0 { 17 } else { 0 };
+                        let offset = thread * 65536 + odd;
+                        let bytes = pattern(round, 4096);
+                        let (_, written) = block_on(file.write(bytes, offset));
+                        assert_eq!(written, Ok(4096));
+                        let (found, read) = block_on(file.read(Buffer::zeroed(4096), offset));
+                        assert_eq!(read, Ok(4096));
+                        assert!(found[..] == pattern(round, 4096)[..]);
+                        assert_eq!(block_on(file.datasync()), Ok(()));
+                    }
+                });
+            }
+        });
+        assert_eq!(total(Counter::Remote) - before, THREADS * ROUNDS * 3);
+    }
+}
+
+#[test]
+fn a_thread_with_a_reactor_does_not_go_there() {
+    let _alone = COUNTS.lock();
+    let file = memory();
+    let before = total(Counter::Remote);
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    reactor.block_on(async {
+        let (_, read) = file.read(Buffer::zeroed(4096), 0).await;
+        assert_eq!(read, Ok(4096));
+    });
+    assert_eq!(total(Counter::Remote), before);
+}
+
+#[test]
+fn what_is_dropped_or_cancelled_elsewhere_gives_its_memory_back() {
+    let _alone = COUNTS.lock();
+    let file = memory();
+    let pool = BufferPool::new(4096, 4).unwrap();
+    for round in 0..200u32 {
+        let buffer = loop {
+            // What was dropped comes back when the other thread has done it.
+            match pool.get() {
+                Some(buffer) => break buffer,
+                None => assert_eq!(block_on(file.datasync()), Ok(())),
+            }
+        };
+        let mut ask = file.write(buffer, if round.is_multiple_of(2) { 0 } else { 5 });
+        let polled = pin!(&mut ask).poll(&mut Context::from_waker(std::task::Waker::noop()));
+        if polled.is_ready() {
+            continue;
+        }
+        if round.is_multiple_of(3) {
+            drop(ask);
+            continue;
+        }
+        ask.cancel();
+        let outcome = block_on(ask.outcome());
+        match outcome.result {
+            Ok(4096) => assert_eq!(outcome.fate, Fate::Done),
+            Err(Errno::CANCELED) => assert_ne!(outcome.fate, Fate::Done),
+            other => panic!("round {round}: {other:?}"),
+        }
+    }
+    // What was dropped ends when the other thread has done it.
+    let most = Instant::now() + Duration::from_secs(20);
+    while pool.available() < 4 {
+        assert!(Instant::now() < most, "only {} of 4 have come back", pool.available());
+        assert_eq!(block_on(file.datasync()), Ok(()));
+    }
+}
+
+#[test]
+fn errors_come_back_too_and_a_removed_device_refuses() {
+    let _alone = COUNTS.lock();
+    let sim = Sim::new(SimOptions::new(1 << 20));
+    let file = file_over(&sim);
+    sim.fail_nth(Op::Write, 1, Errno::IO);
+    let outcome = block_on(file.write(pattern(1, 4096), 0).outcome());
+    assert_eq!((outcome.result, outcome.fate), (Err(Errno::IO), Fate::Unknown));
+    file.device().remove();
+    let outcome = block_on(file.write(pattern(1, 4096), 0).outcome());
+    assert_eq!((outcome.result, outcome.fate), (Err(Errno::NODEV), Fate::NotStarted));
+}
+
+#[test]
+fn a_future_may_move_between_threads() {
+    let _alone = COUNTS.lock();
+    let file = memory();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    // Started on this thread's reactor, awaited on another thread.
+    let mut asks: Vec<_> = (0..20).map(|at| file.write(pattern(at, 5000), at * 8192 + 1)).collect();
+    reactor.block_on(std::future::poll_fn(|context| {
+        for ask in &mut asks {
+            let _ = std::pin::Pin::new(ask).poll(context).map(|(_, written)| {
+                panic!("it takes at least a turn: {written:?}");
+            });
+        }
+        Poll::Ready(())
+    }));
+    let waiter = std::thread::spawn(move || {
+        for ask in asks {
+            assert_eq!(block_on(ask).1, Ok(5000));
+        }
+    });
+    while !waiter.is_finished() {
+        let mut completed = Vec::new();
+        reactor.reap(usize::MAX, None, &mut completed).unwrap();
+        std::thread::yield_now();
+    }
+    waiter.join().unwrap();
+}

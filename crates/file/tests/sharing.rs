@@ -1,0 +1,206 @@
+//! Several threads, each with a reactor of its own, write one file: neighbours in
+//! a block never undo each other.
+
+mod drive;
+
+use std::sync::Barrier;
+
+use drive::loop_device::is_root;
+use drive::{BackEnd, Random, volume};
+use uringfs_buffer::Buffer;
+use uringfs_device::VirtualClock;
+use uringfs_file::{File, FileOptions};
+use uringfs_reactor::{Reactor, ReactorOptions};
+
+const SIZE: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+
+fn back_ends() -> Vec<BackEnd> {
+    let mut all = vec![BackEnd::Image, BackEnd::Memory, BackEnd::Sim, BackEnd::ShakySim];
+    if is_root() {
+        all.push(BackEnd::Block);
+    }
+    all
+}
+
+/// What one thread does to the file in a round, given the round's number.
+type Job = Box<dyn AsyncJob>;
+
+trait AsyncJob: Send + Sync {
+    fn run(&self, reactor: &Reactor, file: &File, round: u8);
+}
+
+impl<F: Fn(&Reactor, &File, u8) + Send + Sync> AsyncJob for F {
+    fn run(&self, reactor: &Reactor, file: &File, round: u8) {
+        self(reactor, file, round);
+    }
+}
+
+fn write(offset: u64, length: usize) -> Job {
+    Box::new(move |reactor: &Reactor, file: &File, round: u8| {
+        let mut buffer = Buffer::zeroed(length);
+        buffer.fill(round);
+        let (_, written) = reactor.block_on(file.write(buffer, offset));
+        assert_eq!(written, Ok(length));
+    })
+}
+
+fn zero(offset: u64, length: u64) -> Job {
+    Box::new(move |reactor: &Reactor, file: &File, _: u8| {
+        assert_eq!(reactor.block_on(file.write_zeroes(offset, length)), Ok(()));
+    })
+}
+
+fn discard(offset: u64, length: u64) -> Job {
+    Box::new(move |reactor: &Reactor, file: &File, _: u8| {
+        assert_eq!(reactor.block_on(file.discard(offset, length)), Ok(()));
+    })
+}
+
+/// Has every job done at once in a thread of its own, round by round, and
+/// `check` look at the first 16 KiB after each.
+fn at_once(name: &str, back_end: BackEnd, jobs: Vec<Job>, check: impl Fn(&[u8], u8, &str)) {
+    let folder = tempfile::tempdir().unwrap();
+    let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
+    let file = File::over(made.device.clone(), FileOptions::default());
+    let rounds = volume(150);
+    let gate = Barrier::new(jobs.len() + 1);
+    std::thread::scope(|scope| {
+        for job in &jobs {
+            let (file, gate) = (file.clone(), &gate);
+            scope.spawn(move || {
+                let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+                for round in 0..rounds {
+                    gate.wait();
+                    job.run(&reactor, &file, (round % 250) as u8 + 1);
+                    gate.wait();
+                }
+            });
+        }
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        for round in 0..rounds {
+            gate.wait();
+            gate.wait();
+            let (found, read) = reactor.block_on(file.read(Buffer::zeroed(4 * BLOCK), 0));
+            assert_eq!(read, Ok(4 * BLOCK));
+            let what = format!("{name} on {back_end:?}, round {round}");
+            check(&found, (round % 250) as u8 + 1, &what);
+        }
+    });
+}
+
+fn all(bytes: &[u8], expected: &[u8], what: &str) {
+    let wrong = bytes.iter().position(|byte| !expected.contains(byte));
+    assert_eq!(wrong, None, "{what}: {:?} instead of {expected:?}", wrong.map(|at| bytes[at]));
+}
+
+#[test]
+fn writers_of_neighbouring_bytes_in_a_block_are_all_kept() {
+    for back_end in back_ends() {
+        let jobs =
+            vec![write(0, 100), write(100, 300), write(400, 12), write(412, 5000), write(5412, 7)];
+        at_once("neighbours", back_end, jobs, |found, round, what| {
+            all(&found[..5419], &[round], what);
+            all(&found[5419..], &[0], what);
+        });
+    }
+}
+
+#[test]
+fn a_writer_of_part_of_a_block_undoes_no_writer_of_the_whole() {
+    for back_end in back_ends() {
+        // The second and the third block are written in whole; parts of them, too.
+        let whole = write(BLOCK as u64, 2 * BLOCK);
+        let jobs = vec![whole, write(BLOCK as u64 + 100, 50), write(2 * BLOCK as u64 - 300, 600)];
+        at_once("parts and wholes", back_end, jobs, |found, round, what| {
+            // Whoever was last, every byte is of this round.
+            all(&found[BLOCK..3 * BLOCK], &[round], what);
+            all(&found[..BLOCK], &[0], what);
+            all(&found[3 * BLOCK..], &[0], what);
+        });
+    }
+}
+
+#[test]
+fn writers_of_whole_blocks_beside_writers_of_parts_are_kept() {
+    for back_end in back_ends() {
+        let block = BLOCK as u64;
+        let jobs =
+            vec![write(0, BLOCK), write(block + 1, 2 * BLOCK), write(3 * block + 1, BLOCK - 1)];
+        at_once("side by side", back_end, jobs, |found, round, what| {
+            all(&found[..BLOCK], &[round], what);
+            all(&found[BLOCK..=BLOCK], &[0], what);
+            all(&found[BLOCK + 1..], &[round], what);
+        });
+    }
+}
+
+#[test]
+fn zeroing_and_discarding_part_of_a_block_undo_no_writer() {
+    for back_end in back_ends() {
+        let block = BLOCK as u64;
+        let jobs = vec![
+            write(0, 1000),
+            zero(1000, block),
+            write(block + 1000, 1000),
+            // Keeps the blocks that it covers in part.
+            discard(block + 1500, block),
+            write(2 * block + 1400, 200),
+            zero(2 * block + 1600, 300),
+            write(3 * block, BLOCK),
+        ];
+        at_once("zeros and discards", back_end, jobs, |found, round, what| {
+            let block = BLOCK;
+            all(&found[..1000], &[round], what);
+            all(&found[1000..1000 + block], &[0], what);
+            // Up to the next block of the device nothing may be lost.
+            all(&found[block + 1000..block + 1500], &[round], what);
+            all(&found[2 * block + 1500..2 * block + 1600], &[round], what);
+            all(&found[2 * block + 1600..2 * block + 1900], &[0], what);
+            all(&found[3 * block..], &[round], what);
+        });
+    }
+}
+
+#[test]
+fn many_writers_each_with_bytes_of_its_own_leave_them_all() {
+    const WRITERS: u64 = 4;
+    const STRIDE: u64 = 1000;
+    for back_end in back_ends() {
+        let seed = 31;
+        println!("{back_end:?}: seed {seed}");
+        let folder = tempfile::tempdir().unwrap();
+        let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
+        let file = File::over(made.device.clone(), FileOptions::default());
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let file = file.clone();
+                scope.spawn(move || {
+                    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+                    let mut random = Random(seed + writer);
+                    let mut model = vec![0; SIZE as usize];
+                    let places = SIZE / (WRITERS * STRIDE);
+                    for round in 0..volume(300) {
+                        let place = random.below(places) * WRITERS * STRIDE + writer * STRIDE;
+                        let skip = random.below(STRIDE);
+                        let length = (1 + random.below(STRIDE - skip)) as usize;
+                        let at = (place + skip) as usize;
+                        if random.below(3) > 0 {
+                            let byte = (round as u8) | 1;
+                            let mut buffer = Buffer::zeroed(length);
+                            buffer.fill(byte);
+                            let asked = file.write(buffer, at as u64);
+                            assert_eq!(reactor.block_on(asked).1, Ok(length));
+                            model[at..at + length].fill(byte);
+                        } else {
+                            let asked = file.read(Buffer::zeroed(length), at as u64);
+                            let (found, read) = reactor.block_on(asked);
+                            assert_eq!(read, Ok(length));
+                            assert!(found[..] == model[at..at + length], "{back_end:?} at {at}");
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
