@@ -383,6 +383,7 @@ impl<R> Ask<R> {
         let remote = match current() {
             Some(inner) => {
                 start_awaited(&inner, file, what, payload, offset, deadline, &cell);
+                inner.ask_for_turn();
                 Some(inner.remote())
             }
             None => match service() {

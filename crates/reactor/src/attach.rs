@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::aio::AioQueue;
-use uringfs_device::queue::auto::{Candidate, calibrate};
+use uringfs_device::queue::auto::{Candidate, DEPTHS, calibrate};
 use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
@@ -175,8 +175,11 @@ fn choose_by_trying(
     }
     let choice = core.choice().get_or_init(|| {
         let mut candidates = Vec::new();
+        // Deep enough for what is tried, whatever the depth asked for.
+        let depth = options.depth.max(2 * *DEPTHS.iter().max().unwrap_or(&1) as u32);
+        let trial = ReactorOptions { depth, ..options.clone() };
         let mut offer = |kind| {
-            if let Ok(queue) = open(core, kind, options) {
+            if let Ok(queue) = open(core, kind, &trial) {
                 candidates.push(Candidate { kind, queue });
             }
         };

@@ -88,8 +88,7 @@ pub(crate) struct State {
 }
 
 impl Io {
-    /// Hands over a request that is to go in this very call: nearly always
-    /// straight into the ring.
+    /// Hands over a read, write or flush: nearly always straight into the ring.
     #[inline(always)]
     pub(crate) fn push_now(&mut self, mut request: Request) -> Result<(), Request> {
         request.issued = true;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
+use uringfs_device::queue::ring::carries;
 use uringfs_device::{
     Clock, Core, Device, DeviceIndex, MAX_DEVICES, Op, Payload, Ready, Request, Tag,
 };
@@ -69,6 +70,8 @@ pub struct Inner {
     mail_watched: Cell<bool>,
     /// Set when somebody else's loop watches our descriptor.
     watched: OnceCell<OwnedFd>,
+    /// A foreign loop's turn is under way.
+    turning: Cell<bool>,
     /// Devices wait to be let go.
     closing: Cell<bool>,
     name: String,
@@ -158,6 +161,7 @@ impl Reactor {
             root_woken: Cell::new(false),
             mail_watched: Cell::new(false),
             watched: OnceCell::new(),
+            turning: Cell::new(false),
             closing: Cell::new(false),
             name,
             options,
@@ -204,7 +208,10 @@ impl Reactor {
     /// When the kernel takes no requests at all.
     pub fn turn(&self) -> Result<(), Errno> {
         let _current = Current::set(&self.inner);
-        self.inner.turn()
+        self.inner.turning.set(true);
+        let turned = self.inner.turn();
+        self.inner.turning.set(false);
+        turned
     }
 
     /// Readable when [`Self::turn`] has something to do.
@@ -418,6 +425,14 @@ impl Inner {
         self.io.borrow().attachments.get(device.get()).is_some_and(Option::is_some)
     }
 
+    /// Something was asked for outside a turn: a foreign loop that sleeps for
+    /// this reactor has to give it one.
+    pub fn ask_for_turn(&self) {
+        if self.watched.get().is_some() && !self.turning.get() {
+            self.letterbox.bell().ring();
+        }
+    }
+
     /// True in the child of a fork, where the reactor is its parent's.
     pub fn is_forked(&self) -> bool {
         self.io.borrow().ring.as_ref().is_some_and(Ring::is_forked)
@@ -522,7 +537,14 @@ impl Inner {
         if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
             return Err((request, Errno::NODEV));
         }
-        if let Err(mut request) = io.push_now(request) {
+        let pushed = if carries(request.op) {
+            io.push_now(request)
+        } else {
+            let mut request = request;
+            request.issued = true;
+            io.push(request)
+        };
+        if let Err(mut request) = pushed {
             self.count(Counter::Backlogged);
             request.issued = false;
             io.state.backlog.push_back(request);
@@ -622,7 +644,9 @@ impl Inner {
             };
             if min == 0 {
                 self.submit()?;
-                self.progress();
+                while self.progress() {
+                    self.submit()?;
+                }
                 take_completed(&mut self.io.borrow_mut().state.completed, completed);
                 return Ok(());
             }
@@ -648,9 +672,11 @@ impl Inner {
     }
 
     /// Reads mail, lets due moments happen, takes what has come back, and polls
-    /// what became ready by it, without waiting for anything.
+    /// what became ready by it, without waiting for anything. True when a task
+    /// was polled: it may have pushed requests.
     #[inline]
-    pub(crate) fn progress(&self) {
+    pub(crate) fn progress(&self) -> bool {
+        let mut polled = false;
         loop {
             if self.letterbox.has_mail() {
                 self.read_mail();
@@ -678,9 +704,10 @@ impl Inner {
                 self.detach_closed();
             }
             if !self.tasks.borrow().has_ready() {
-                return;
+                return polled;
             }
             self.run_ready();
+            polled = true;
         }
     }
 
@@ -987,7 +1014,9 @@ impl Inner {
                 return Ok(());
             }
         }
-        if !self.letterbox.announce_sleep() {
+        // A queue may have found out only when it was asked what to watch.
+        let now = io.own_ready().any(|ready| matches!(ready, Ready::Now));
+        if now || !self.letterbox.announce_sleep() {
             return Ok(());
         }
         self.count(Counter::Sleeps);
@@ -1032,8 +1061,8 @@ impl Inner {
             self.progress();
             let pushed = self.io.borrow_mut().push_backlog();
             self.submit()?;
-            self.progress();
-            if pushed || self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
+            let polled = self.progress();
+            if pushed || polled || self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
                 continue;
             }
             if self.watched.get().is_none() {

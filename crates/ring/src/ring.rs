@@ -44,7 +44,7 @@ impl Default for RingOptions {
     fn default() -> RingOptions {
         RingOptions {
             transfers: 1024,
-            waits: 256,
+            waits: 1024,
             files: 1024,
             fixed_files: true,
             fixed_buffers: true,

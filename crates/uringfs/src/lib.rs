@@ -47,12 +47,13 @@ pub use uringfs_reactor::{
 };
 pub use uringfs_ring::{Feature, Features};
 
-/// Makes an image: an ordinary file of `size` bytes, its blocks reserved.
+/// Makes an image: an ordinary file of `size` bytes, filled with zeros, so that
+/// every later write is a plain overwrite. Takes as long as writing it does.
 ///
 /// # Errors
 /// When `path` exists, or the file system has no room.
 pub fn create_image(path: impl AsRef<Path>, size: u64) -> io::Result<()> {
-    backend::file::File::create(path.as_ref(), size, backend::file::Allocation::Reserved).map(drop)
+    backend::file::File::create(path.as_ref(), size, backend::file::Allocation::Written).map(drop)
 }
 
 /// Every switch of the stack, by its dotted name.
