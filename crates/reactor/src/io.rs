@@ -9,7 +9,7 @@ use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
     Completion, Core, DeviceIndex, Op, Payload, Progress, Queue, Ready, Request, Tag,
 };
-use uringfs_ring::{Event, Ring};
+use uringfs_ring::{Event, Ring, fork_count};
 
 use crate::attach::Attachment;
 use crate::completed::{Completed, Fate, Token};
@@ -56,6 +56,8 @@ pub(crate) struct Lane {
 
 /// Queues, devices, and what is in flight.
 pub(crate) struct Io {
+    /// Forks counted when it was made: see [`Self::is_forked`].
+    pub(crate) forks: u32,
     pub(crate) ring: Option<Ring<Request>>,
     pub(crate) polled: Option<Ring<Request>>,
     pub(crate) attachments: Vec<Option<Attachment>>,
@@ -88,6 +90,12 @@ pub(crate) struct State {
 }
 
 impl Io {
+    /// True in the child of a fork, where the queues are the parent's.
+    #[inline(always)]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.forks != fork_count()
+    }
+
     /// Hands over a read, write or flush: nearly always straight into the ring.
     #[inline(always)]
     pub(crate) fn push_now(&mut self, mut request: Request) -> Result<(), Request> {
@@ -107,6 +115,7 @@ impl Io {
     #[inline(never)]
     pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
         match self.state.lanes.get(request.device.get()) {
+            _ if self.is_forked() => Err(request),
             None | Some(Lane { way: Way::Closed, .. }) => Err(request),
             Some(Lane { way: Way::Ring | Way::Other, .. }) => self.push_on(request),
         }

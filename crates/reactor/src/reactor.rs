@@ -16,7 +16,7 @@ use uringfs_device::queue::ring::carries;
 use uringfs_device::{
     Clock, Core, Device, DeviceIndex, MAX_DEVICES, Op, Payload, Ready, Request, Tag,
 };
-use uringfs_ring::{Features, Ring, Wait, WaitHandle};
+use uringfs_ring::{Features, Ring, Wait, WaitHandle, fork_count, watch_forks};
 
 use crate::attach::{self, Attachment};
 use crate::completed::{Completed, Token};
@@ -143,7 +143,8 @@ impl Reactor {
             CompletionMode::Worker => Some(Worker::start(letterbox.clone())?),
         };
         let (attachments, own) = (Vec::new(), Vec::new());
-        let io = Io { ring, polled, attachments, own, state };
+        watch_forks();
+        let io = Io { forks: fork_count(), ring, polled, attachments, own, state };
         let inner = Rc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
             io: RefCell::new(io),
@@ -435,7 +436,11 @@ impl Inner {
 
     /// True in the child of a fork, where the reactor is its parent's.
     pub fn is_forked(&self) -> bool {
-        self.io.borrow().ring.as_ref().is_some_and(Ring::is_forked)
+        self.io.borrow().is_forked()
+    }
+
+    fn check_process(&self) -> Result<(), Errno> {
+        if self.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
     /// True when no more operations are taken until some have ended.
@@ -628,6 +633,7 @@ impl Inner {
         timeout: Option<Duration>,
         completed: &mut Vec<Completed>,
     ) -> Result<(), Errno> {
+        self.check_process()?;
         let mut until = None;
         loop {
             self.progress();
@@ -644,7 +650,7 @@ impl Inner {
             };
             if min == 0 {
                 self.submit()?;
-                while self.progress() {
+                while self.progress() | self.io.borrow_mut().push_backlog() {
                     self.submit()?;
                 }
                 take_completed(&mut self.io.borrow_mut().state.completed, completed);
@@ -854,6 +860,7 @@ impl Inner {
     }
 
     fn submit(&self) -> Result<(), Errno> {
+        self.check_process()?;
         let io = &mut *self.io.borrow_mut();
         if !io.state.backlog.is_empty() {
             io.push_backlog();
@@ -869,8 +876,12 @@ impl Inner {
         Ok(())
     }
 
+    /// # Panics
+    /// In the child of a fork, and when the kernel takes no requests at all:
+    /// the future that is waited for can never end.
     fn wait_or_report(&self, wanted: usize, until: Option<Instant>) {
-        if let Err(error) = self.wait(wanted, until) {
+        let waited = self.check_process().and_then(|()| self.wait(wanted, until));
+        if let Err(error) = waited {
             panic!("the reactor cannot wait: {error}");
         }
     }
@@ -1052,6 +1063,7 @@ impl Inner {
     }
 
     fn turn(&self) -> Result<(), Errno> {
+        self.check_process()?;
         self.letterbox.announce_awake();
         self.letterbox.bell().silence();
         if let Some(ring) = &self.io.borrow().ring {
@@ -1126,6 +1138,13 @@ impl Drop for Reactor {
     /// that were spawned are destroyed first.
     fn drop(&mut self) {
         let inner = &self.inner;
+        if inner.is_forked() {
+            // Everything in flight is the parent's, and so are the threads.
+            let io = &mut *inner.io.borrow_mut();
+            std::mem::forget(std::mem::take(&mut io.attachments));
+            std::mem::forget(inner.worker.borrow_mut().take());
+            return;
+        }
         {
             let _current = Current::set(inner);
             let spawned = inner.tasks.borrow_mut().take_spawned();
@@ -1137,7 +1156,7 @@ impl Drop for Reactor {
                         break;
                     }
                 } else if inner.wait(1, None).is_err() {
-                    // The child of a fork: everything in flight is its parent's.
+                    // The kernel takes no more requests; the rings wait for theirs.
                     break;
                 }
             }

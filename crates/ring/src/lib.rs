@@ -26,4 +26,5 @@ mod wait;
 pub use features::{Feature, Features};
 pub use register::Registration;
 pub use ring::{Event, Memory, Ring, RingCounters, RingOptions, Step, Transfer};
+pub use sys::{fork_count, watch_forks};
 pub use wait::{Wait, WaitHandle, Waited};

@@ -141,13 +141,13 @@ extern "C" fn count_fork() {
 
 /// Changes in the child of a fork. A ring made before must not be touched
 /// there: its queues are memory shared with the parent.
-#[inline]
-pub(crate) fn fork_count() -> u32 {
+#[inline(always)]
+pub fn fork_count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
 /// Has forks counted from now on.
-pub(crate) fn watch_forks() {
+pub fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler only adds to an atomic, which is allowed after a fork.
