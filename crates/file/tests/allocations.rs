@@ -1,0 +1,54 @@
+//! The hot path of a read by token allocates nothing.
+
+use allocation_counter::measure;
+use uringfs_buffer::BufferPool;
+use uringfs_device::Device;
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::null::Null;
+use uringfs_device::queue::QueueKind;
+use uringfs_file::{File, FileOptions, Tokens};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
+
+const SIZE: u64 = 1 << 20;
+const BATCH: u64 = 32;
+
+fn image() -> Device {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    Device::new(ImageFile::create(&path, SIZE, Allocation::Written).unwrap()).unwrap()
+}
+
+#[test]
+fn reads_by_token_allocate_nothing_in_their_steady_state() {
+    let cases = [
+        ("null over the ring", Device::new(Null::new(SIZE)).unwrap(), QueueKind::Ring),
+        ("image over the ring", image(), QueueKind::Ring),
+        ("image in the call", image(), QueueKind::Sync),
+        ("image over AIO", image(), QueueKind::Aio),
+        ("memory in the call", Device::new(Memory::new(SIZE).unwrap()).unwrap(), QueueKind::Sync),
+    ];
+    for (name, device, queue) in cases {
+        let file = File::over(device, FileOptions::default());
+        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let pool = BufferPool::new(4096, BATCH as usize).unwrap();
+        let mut completed = Vec::with_capacity(BATCH as usize);
+        let mut batch = |number: u64| {
+            for place in 0..BATCH {
+                let buffer = pool.get().expect("as many as in a batch");
+                let offset = (number * BATCH + place) * 4096 % SIZE;
+                reactor.read(&file, buffer, offset, Token::new(place)).unwrap();
+            }
+            let mut ended = 0;
+            while ended < BATCH as usize {
+                reactor.reap(BATCH as usize - ended, None, &mut completed).unwrap();
+                ended += completed.len();
+                completed.clear();
+            }
+        };
+        (0..8).for_each(&mut batch);
+        let allocated = measure(|| (8..108).for_each(&mut batch));
+        assert_eq!(allocated.count_total, 0, "{name}: {allocated:?}");
+        assert_eq!(reactor.counters().get(Counter::SimpleTaken), 108 * BATCH, "{name}");
+    }
+}

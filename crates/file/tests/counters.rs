@@ -1,0 +1,316 @@
+//! The counters prove the mechanisms: each read and each refusal is counted
+//! exactly, and so is what is registered and where completions are finished.
+
+mod drive;
+
+use std::time::{Duration, Instant};
+
+use drive::{file_over, join_all, reap};
+use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::backend::null::Null;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Clock, Device, VirtualClock};
+use uringfs_file::{File, FileOptions, Map, Mapping, Place, Tokens};
+use uringfs_reactor::{CompletionMode, Counter, Reactor, ReactorOptions, Token};
+
+const SIZE: u64 = 1 << 20;
+const READS: u64 = 96;
+
+/// Everything that can become of a read at its beginning.
+const BEGINNINGS: [Counter; 9] = [
+    Counter::SimpleTaken,
+    Counter::SimpleOff,
+    Counter::SimpleLength,
+    Counter::SimpleAlignment,
+    Counter::SimpleSize,
+    Counter::SimpleExtent,
+    Counter::SimplePieces,
+    Counter::SimpleDeadline,
+    Counter::SimpleFull,
+];
+
+fn null() -> File {
+    File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default())
+}
+
+fn image() -> File {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let made = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
+    File::over(Device::new(made).unwrap(), FileOptions::default())
+}
+
+fn ring(change: impl FnOnce(&mut ReactorOptions)) -> Reactor {
+    let mut options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+    change(&mut options);
+    Reactor::new(options).unwrap()
+}
+
+/// What `act` adds to the counters that are named.
+fn added<const N: usize>(
+    reactor: &Reactor,
+    counters: [Counter; N],
+    act: impl FnOnce(),
+) -> [u64; N] {
+    let now = || counters.map(|counter| reactor.counters().get(counter));
+    let before = now();
+    act();
+    let after = now();
+    std::array::from_fn(|place| after[place] - before[place])
+}
+
+/// Reads whole blocks with memory of a pool, in batches, by token.
+fn read_blocks(reactor: &Reactor, file: &File, pool: &BufferPool) {
+    for batch in 0..READS / 32 {
+        for place in 0..32 {
+            let offset = (batch * 32 + place) * 4096 % SIZE;
+            let buffer = pool.get().expect("as many as in a batch");
+            reactor.read(file, buffer, offset, Token::new(place)).unwrap();
+        }
+        for completed in reap(reactor, 32) {
+            assert_eq!(completed.result, Ok(4096));
+        }
+    }
+}
+
+#[test]
+fn every_eligible_read_goes_the_simple_way_completes_inline_and_names_indexes() {
+    let pool = BufferPool::new(4096, 32).unwrap();
+    for file in [image(), null()] {
+        let reactor = ring(|_| {});
+        let counted = [
+            Counter::SimpleTaken,
+            Counter::General,
+            Counter::CompletedInline,
+            Counter::CompletedByWorker,
+            Counter::Bounced,
+        ];
+        let counts = added(&reactor, counted, || read_blocks(&reactor, &file, &pool));
+        assert_eq!(counts, [READS, 0, READS, 0, 0], "{file:?}");
+        let all = added(&reactor, BEGINNINGS, || read_blocks(&reactor, &file, &pool));
+        assert_eq!(all.iter().sum::<u64>(), READS, "nothing is counted twice");
+    }
+}
+
+#[test]
+fn registered_files_and_buffers_are_used_by_all_and_by_none_when_off() {
+    let pool = BufferPool::new(4096, 32).unwrap();
+    let counted =
+        [Counter::FixedFiles, Counter::PlainFiles, Counter::FixedBuffers, Counter::PlainBuffers];
+    let file = image();
+    let run = |files: bool, buffers: bool| {
+        let reactor = ring(|options| {
+            (options.fixed_files, options.fixed_buffers) = (files, buffers);
+        });
+        added(&reactor, counted, || read_blocks(&reactor, &file, &pool))
+    };
+    assert_eq!(run(true, true), [READS, 0, READS, 0]);
+    assert_eq!(run(false, true), [0, READS, READS, 0]);
+    assert_eq!(run(true, false), [READS, 0, 0, READS]);
+    assert_eq!(run(false, false), [0, READS, 0, READS]);
+
+    // Memory that is of no pool cannot be registered.
+    let reactor = ring(|_| {});
+    let counts = added(&reactor, counted, || {
+        reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+        reap(&reactor, 1);
+    });
+    assert_eq!(counts, [1, 0, 0, 1]);
+
+    // Writes and the general way name the same indexes.
+    let counts = added(&reactor, counted, || {
+        for place in 0..8 {
+            let buffer = pool.get().unwrap();
+            reactor.write(&file, buffer, place * 4096, Token::new(place)).unwrap();
+        }
+        reap(&reactor, 8);
+    });
+    assert_eq!(counts, [8, 0, 8, 0]);
+}
+
+#[test]
+fn through_the_worker_every_completion_goes_and_none_inline() {
+    let pool = BufferPool::new(4096, 32).unwrap();
+    for file in [image(), null()] {
+        let reactor = ring(|options| options.completion = CompletionMode::Worker);
+        let counted = [Counter::CompletedByWorker, Counter::CompletedInline, Counter::SimpleTaken];
+        let counts = added(&reactor, counted, || read_blocks(&reactor, &file, &pool));
+        assert_eq!(counts, [READS, 0, READS], "{file:?}");
+        let counts = added(&reactor, counted, || {
+            for place in 0..8 {
+                reactor.write(&file, pool.get().unwrap(), place * 4096, Token::new(place)).unwrap();
+            }
+            reap(&reactor, 8);
+        });
+        assert_eq!(counts, [8, 0, 0], "{file:?}");
+    }
+}
+
+#[test]
+fn plain_overwrites_complete_inline() {
+    let pool = BufferPool::new(4096, 32).unwrap();
+    let (file, reactor) = (image(), ring(|_| {}));
+    let counted = [
+        Counter::CompletedInline,
+        Counter::CompletedByWorker,
+        Counter::WriteShared,
+        Counter::WriteRanged,
+        Counter::WriteExclusive,
+        Counter::DeferredFlush,
+    ];
+    let counts = added(&reactor, counted, || {
+        for place in 0..32 {
+            reactor.write(&file, pool.get().unwrap(), place * 4096, Token::new(place)).unwrap();
+        }
+        reap(&reactor, 32);
+    });
+    assert_eq!(counts, [32, 0, 32, 0, 0, 0]);
+    let counts = added(&reactor, counted, || {
+        reactor.write(&file, Buffer::zeroed(100), 5, Token::new(1)).unwrap();
+        reap(&reactor, 1);
+    });
+    assert_eq!(counts, [1, 0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn one_system_call_a_batch() {
+    let pool = BufferPool::new(4096, 32).unwrap();
+    let (file, reactor) = (null(), ring(|_| {}));
+    read_blocks(&reactor, &file, &pool);
+    let [enters] = added(&reactor, [Counter::Enters], || read_blocks(&reactor, &file, &pool));
+    assert_eq!(enters, READS / 32);
+}
+
+/// One block is a hole, one unwritten, and the rest is in extents of 6144 bytes.
+struct Scattered;
+
+impl Map for Scattered {
+    fn map(&self, offset: u64) -> Mapping {
+        let (length, place) = match offset / 4096 {
+            0 => (4096 - offset, Place::Hole),
+            1 => (8192 - offset, Place::Unwritten(offset)),
+            _ => {
+                let into = (offset - 8192) % 6144;
+                (6144 - into, Place::Written(offset))
+            }
+        };
+        Mapping { length: length.min(self.size() - offset), place }
+    }
+
+    fn size(&self) -> u64 {
+        SIZE
+    }
+}
+
+#[test]
+fn each_refusal_is_counted_by_its_reason_in_both_ways_of_asking() {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let plain = file_over(&sim);
+    let switched_off = File::over(plain.device().clone(), FileOptions { simple_read: false });
+    let scattered = File::with_map(plain.device().clone(), Scattered, FileOptions::default());
+    let skewed = || Buffer::zeroed(4096 + 7).split_off(7);
+    let aligned = Buffer::zeroed;
+    let cases: Vec<(Counter, &File, Buffer, u64)> = vec![
+        (Counter::SimpleTaken, &plain, aligned(4096), 8192),
+        (Counter::SimpleTaken, &plain, aligned(512), 512),
+        (Counter::SimpleTaken, &plain, aligned(4096), SIZE - 4096),
+        (Counter::SimpleOff, &switched_off, aligned(4096), 0),
+        (Counter::SimpleLength, &plain, aligned(0), 0),
+        (Counter::SimpleLength, &plain, aligned(8192), 0),
+        (Counter::SimpleAlignment, &plain, aligned(4096), 1),
+        (Counter::SimpleAlignment, &plain, aligned(100), 0),
+        (Counter::SimpleAlignment, &plain, skewed(), 0),
+        (Counter::SimpleSize, &plain, aligned(4096), SIZE - 512),
+        (Counter::SimpleSize, &plain, aligned(4096), SIZE),
+        (Counter::SimpleSize, &plain, aligned(4096), u64::MAX - 4095),
+        (Counter::SimpleExtent, &scattered, aligned(4096), 0),
+        (Counter::SimpleExtent, &scattered, aligned(4096), 4096),
+        (Counter::SimpleExtent, &scattered, aligned(4096), 8192 + 4096),
+        (Counter::SimpleTaken, &scattered, aligned(4096), 8192),
+    ];
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    for (expected, file, buffer, offset) in cases {
+        let copy = || {
+            let skew = buffer.pointer().as_ptr() as usize % 4096;
+            Buffer::zeroed(buffer.len() + skew).split_off(skew)
+        };
+        let what = format!("{} bytes at {offset}: {}", buffer.len(), expected.name());
+        let only = BEGINNINGS.map(|counter| (counter == expected) as u64);
+        let counts = added(&reactor, BEGINNINGS, || {
+            reactor.read(file, copy(), offset, Token::new(1)).unwrap();
+            reap(&reactor, 1);
+        });
+        assert_eq!(counts, only, "by token, {what}");
+        let counts = added(&reactor, BEGINNINGS, || {
+            reactor.start(file.read(copy(), offset), Token::new(1)).unwrap();
+            reap(&reactor, 1);
+        });
+        assert_eq!(counts, only, "started by token, {what}");
+        let counts = added(&reactor, BEGINNINGS, || {
+            let _ = reactor.block_on(file.read(copy(), offset));
+        });
+        assert_eq!(counts, only, "awaited, {what}");
+    }
+}
+
+#[test]
+fn several_pieces_and_a_deadline_are_refusals_too() {
+    let file = file_over(&Sim::new(SimOptions::new(SIZE)));
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let pieces = || vec![Buffer::zeroed(2048), Buffer::zeroed(2048)];
+    let later = || Instant::now() + Duration::from_secs(20);
+    let only = |expected| BEGINNINGS.map(|counter| (counter == expected) as u64);
+    let counts = added(&reactor, BEGINNINGS, || {
+        reactor.start(file.read_vectored(pieces(), 0), Token::new(1)).unwrap();
+        reap(&reactor, 1);
+    });
+    assert_eq!(counts, only(Counter::SimplePieces));
+    let counts = added(&reactor, BEGINNINGS, || {
+        let _ = reactor.block_on(file.read_vectored(pieces(), 0));
+    });
+    assert_eq!(counts, only(Counter::SimplePieces));
+    let counts = added(&reactor, BEGINNINGS, || {
+        let ask = file.read(Buffer::zeroed(4096), 0).deadline(later());
+        reactor.start(ask, Token::new(1)).unwrap();
+        reap(&reactor, 1);
+    });
+    assert_eq!(counts, only(Counter::SimpleDeadline));
+    let counts = added(&reactor, BEGINNINGS, || {
+        let _ = reactor.block_on(file.read(Buffer::zeroed(4096), 0).deadline(later()));
+    });
+    assert_eq!(counts, only(Counter::SimpleDeadline));
+}
+
+#[test]
+fn a_full_queue_sends_awaited_reads_the_general_way_and_refuses_tokens() {
+    let clock = Clock::Virtual(VirtualClock::default());
+    let second = Duration::from_secs(1);
+    let options = SimOptions::new(SIZE).latency(second..=second).units(64).clock(clock.clone());
+    let file = file_over(&Sim::new(options));
+    const DEPTH: u32 = 16;
+    let options = ReactorOptions { depth: DEPTH, clock, ..ReactorOptions::default() };
+    let reactor = Reactor::new(options).unwrap();
+    let counts = added(&reactor, BEGINNINGS, || {
+        for token in 0..DEPTH as u64 {
+            reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+        }
+        for token in 0..5 {
+            let refused = reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token));
+            assert_eq!(refused.unwrap_err().error, uringfs_device::Errno::AGAIN);
+        }
+        let reads: Vec<std::pin::Pin<Box<dyn Future<Output = _>>>> = (0..4)
+            .map(|_| -> std::pin::Pin<Box<dyn Future<Output = _>>> {
+                Box::pin(file.read(Buffer::zeroed(4096), 0))
+            })
+            .collect();
+        for (_, read) in reactor.block_on(join_all(reads)) {
+            assert_eq!(read, Ok(4096));
+        }
+        reap(&reactor, DEPTH as usize);
+    });
+    let mut expected = [0; BEGINNINGS.len()];
+    (expected[0], expected[8]) = (DEPTH as u64, 4);
+    assert_eq!(counts, expected);
+}

@@ -1,0 +1,112 @@
+//! A fork: the child gets errors of its parent's reactor, not its requests, and
+//! the parent notices nothing. Alone in its program, since the child has only
+//! the thread that forked.
+
+mod drive;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use drive::reap;
+use fork::Fork;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, FileOptions, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token};
+
+const SIZE: u64 = 1 << 20;
+/// What the child answers when everything was as it should be.
+const FINE: i32 = 0;
+
+/// What a child does with the reactor it was born with, step by step: the
+/// number of the first step that went wrong.
+fn child(reactor: Reactor, file: &File) -> i32 {
+    let refused = |result: Result<(), Errno>| result == Err(Errno::CHILD);
+    let read = |offset| reactor.read(file, Buffer::zeroed(4096), offset, Token::new(7));
+    if read(0).map_err(|refused| refused.error) != Err(Errno::CHILD) {
+        return 1;
+    }
+    // The general way.
+    if read(5).map_err(|refused| refused.error) != Err(Errno::CHILD) {
+        return 2;
+    }
+    if !refused(reactor.submit()) {
+        return 3;
+    }
+    let mut completed = Vec::new();
+    if !refused(reactor.reap(1, Some(Duration::from_secs(5)), &mut completed)) {
+        return 4;
+    }
+    if !refused(reactor.reap(0, None, &mut completed)) || !refused(reactor.turn()) {
+        return 5;
+    }
+    if !completed.is_empty() {
+        return 6;
+    }
+    drop(reactor);
+    // One of its own works.
+    let Ok(own) = Reactor::new(ReactorOptions::default()) else { return 7 };
+    match own.block_on(file.read(Buffer::zeroed(4096), 8192)) {
+        (buffer, Ok(4096)) if buffer.iter().all(|byte| *byte == 9) => FINE,
+        _ => 8,
+    }
+}
+
+/// Waits for the child to end; a child that hangs is killed.
+fn status_of(child: i32) -> i32 {
+    let child = Pid::from_raw(child).unwrap();
+    let most = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
+            return status.exit_status().unwrap_or_else(|| {
+                panic!("the child died of signal {:?}", status.terminating_signal())
+            });
+        }
+        if Instant::now() > most {
+            kill_process(child, Signal::KILL).unwrap();
+            let _ = waitpid(Some(child), WaitOptions::empty());
+            panic!("the child hangs");
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_child_gets_errors_and_its_parent_is_unharmed() {
+    let folder = tempfile::tempdir().unwrap();
+    for queue in [QueueKind::Ring, QueueKind::Threads, QueueKind::Aio, QueueKind::Sync] {
+        let path = folder.path().join(queue.name());
+        let made = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
+        let file = File::over(Device::new(made).unwrap(), FileOptions::default());
+        let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+        let mut nine = Buffer::zeroed(65536);
+        nine.fill(9);
+        assert_eq!(reactor.block_on(file.write(nine, 0)).1, Ok(65536));
+        const COUNT: u64 = 32;
+        let pool = BufferPool::new(4096, COUNT as usize).unwrap();
+        for token in 0..COUNT {
+            let buffer = pool.get().unwrap();
+            let offset = token % 15 * 4096 + token % 2;
+            reactor.read(&file, buffer, offset, Token::new(token)).unwrap();
+        }
+        reactor.submit().unwrap();
+        match fork::fork().unwrap() {
+            Fork::Child => {
+                let run = AssertUnwindSafe(|| child(reactor, &file));
+                std::process::exit(catch_unwind(run).unwrap_or(99));
+            }
+            Fork::Parent(child) => {
+                assert_eq!(status_of(child), FINE, "{queue}: the child's first wrong step");
+                for completed in reap(&reactor, COUNT as usize) {
+                    assert_eq!(completed.result, Ok(4096), "{queue}");
+                    assert!(completed.into_buffer().iter().all(|byte| *byte == 9), "{queue}");
+                }
+                assert_eq!(pool.available(), COUNT as usize, "{queue}");
+                assert_eq!(reactor.block_on(file.datasync()), Ok(()), "{queue}");
+            }
+        }
+    }
+}

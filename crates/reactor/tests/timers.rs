@@ -1,0 +1,111 @@
+//! Waiting for moments, by the machine's clock and by a virtual one.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use uringfs_device::{Clock, VirtualClock};
+use uringfs_reactor::{Reactor, ReactorOptions};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn by_virtual_clock() -> (Rc<Reactor>, Clock) {
+    let clock = Clock::Virtual(VirtualClock::default());
+    let options = ReactorOptions { clock: clock.clone(), ..ReactorOptions::default() };
+    (Rc::new(Reactor::new(options).unwrap()), clock)
+}
+
+#[test]
+fn a_sleep_takes_at_least_its_time() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    for time in [Duration::ZERO, Duration::from_nanos(1), MS, 5 * MS] {
+        let begin = Instant::now();
+        reactor.block_on(reactor.sleep(time));
+        assert!(begin.elapsed() >= time);
+    }
+}
+
+#[test]
+fn virtual_time_passes_exactly_and_at_once() {
+    let (reactor, clock) = by_virtual_clock();
+    let (begin, real) = (clock.now(), Instant::now());
+    let year = Duration::from_secs(365 * 24 * 3600);
+    reactor.block_on(async {
+        reactor.sleep(year).await;
+        assert_eq!(clock.now() - begin, year);
+        reactor.sleep(Duration::from_nanos(1)).await;
+        assert_eq!(clock.now() - begin, year + Duration::from_nanos(1));
+    });
+    assert!(real.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_moments() {
+    let (reactor, clock) = by_virtual_clock();
+    let begin = clock.now();
+    let woken = Rc::new(RefCell::new(Vec::new()));
+    for number in [5u32, 1, 4, 2, 3, 1, 5] {
+        let (reactor_of_task, woken) = (Rc::downgrade(&reactor), woken.clone());
+        let clock = clock.clone();
+        reactor.spawn(async move {
+            let reactor = reactor_of_task.upgrade().expect("it runs this");
+            let sleep = reactor.sleep(number * MS);
+            sleep.await;
+            assert_eq!(clock.now() - begin, number * MS);
+            woken.borrow_mut().push(number);
+        });
+    }
+    reactor.block_on(reactor.sleep(6 * MS));
+    assert_eq!(*woken.borrow(), [1, 1, 2, 3, 4, 5, 5]);
+}
+
+#[test]
+fn a_sleep_that_is_dropped_wakes_nobody_and_moves_no_clock() {
+    let (reactor, clock) = by_virtual_clock();
+    let begin = clock.now();
+    reactor.block_on(async {
+        for _ in 0..1000 {
+            let mut long = pin!(reactor.sleep(3600 * 1000 * MS));
+            poll_fn(|context| {
+                assert!(long.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        reactor.sleep(MS).await;
+    });
+    assert_eq!(clock.now() - begin, MS);
+    // Were a dropped one still there, time would jump to it.
+    let mut completed = Vec::new();
+    reactor.reap(1, Some(MS), &mut completed).unwrap();
+    assert!(clock.now() - begin <= 2 * MS);
+}
+
+#[test]
+fn ten_thousand_sleepers_all_wake() {
+    let (reactor, clock) = by_virtual_clock();
+    let begin = clock.now();
+    let woken = Rc::new(RefCell::new(0));
+    for number in 0..10_000u32 {
+        let (reactor_of_task, woken) = (Rc::downgrade(&reactor), woken.clone());
+        reactor.spawn(async move {
+            let reactor = reactor_of_task.upgrade().expect("it runs this");
+            reactor.sleep(number.wrapping_mul(7919) % 100 * MS).await;
+            *woken.borrow_mut() += 1;
+        });
+    }
+    reactor.block_on(reactor.sleep(100 * MS));
+    assert_eq!((*woken.borrow(), clock.now() - begin), (10_000, 100 * MS));
+}
+
+#[test]
+fn a_timeout_of_reap_with_nothing_in_flight_does_not_wait() {
+    let (reactor, clock) = by_virtual_clock();
+    let begin = clock.now();
+    let mut completed = Vec::new();
+    reactor.reap(1, Some(MS), &mut completed).unwrap();
+    assert_eq!(clock.now(), begin, "it waits for no more than is in flight");
+}

@@ -1,0 +1,188 @@
+//! Threads meet in the mailbox: no letter is lost, none is read twice, and a
+//! sleeping reactor wakes, with io_uring and without.
+
+mod tier;
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tier::on_every_tier;
+use uringfs_reactor::{Counter, Reactor, ReactorOptions, Remote};
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+/// Something that becomes true, told by a waker.
+#[derive(Default)]
+struct Flag {
+    set: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Flag {
+    fn set(&self) {
+        self.set.store(true, Ordering::Release);
+        if let Some(waker) = self.waker.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+
+    async fn wait(&self) {
+        poll_fn(|context| {
+            *self.waker.lock().unwrap() = Some(context.waker().clone());
+            if self.set.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+#[test]
+fn a_waker_wakes_from_any_thread() {
+    on_every_tier("a_waker_wakes_from_any_thread", |_| {
+        let reactor = reactor();
+        for round in 0..500u32 {
+            let flag = Arc::new(Flag::default());
+            let other = flag.clone();
+            let setter = std::thread::spawn(move || {
+                // Now before the reactor sleeps, now after.
+                for _ in 0..round % 50 * 20 {
+                    std::hint::spin_loop();
+                }
+                other.set();
+            });
+            reactor.block_on(flag.wait());
+            setter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn every_letter_is_read_once_and_in_the_order_of_its_sender() {
+    on_every_tier("every_letter_is_read_once_and_in_the_order_of_its_sender", |_| {
+        const SENDERS: usize = 3;
+        const LETTERS: u64 = 5000;
+        let reactor = reactor();
+        let home = std::thread::current().id();
+        let read: Arc<[AtomicU64; SENDERS]> = Arc::default();
+        let done = Arc::new(Flag::default());
+        let senders: Vec<_> = (0..SENDERS)
+            .map(|sender| {
+                let (remote, read, done) = (reactor.inner().remote(), read.clone(), done.clone());
+                // One of them has a reactor, and so sends messages of its ring.
+                let own = sender == 0;
+                std::thread::spawn(move || {
+                    let _own = own.then(self::reactor);
+                    for letter in 0..LETTERS {
+                        let (read, done) = (read.clone(), done.clone());
+                        let sent = remote.run(move |_| {
+                            assert_eq!(std::thread::current().id(), home);
+                            let before = read[sender].fetch_add(1, Ordering::Relaxed);
+                            assert_eq!(before, letter, "sender {sender}");
+                            let sum = read.iter().map(|one| one.load(Ordering::Relaxed));
+                            if sum.sum::<u64>() == SENDERS as u64 * LETTERS {
+                                done.set();
+                            }
+                        });
+                        assert!(sent);
+                        if letter % 64 == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        reactor.block_on(done.wait());
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        assert!(reactor.counters().get(Counter::Letters) >= SENDERS as u64 * LETTERS);
+    });
+}
+
+#[test]
+fn two_reactors_play_ping_pong() {
+    on_every_tier("two_reactors_play_ping_pong", |_| {
+        const ROUNDS: u64 = 3000;
+        let done = Arc::new(Flag::default());
+        let one = reactor();
+        let (send, receive) = channel::<Remote>();
+        let other = {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                let reactor = reactor();
+                send.send(reactor.inner().remote()).unwrap();
+                reactor.block_on(done.wait());
+            })
+        };
+        let there = receive.recv().unwrap();
+        let ended = Arc::new(Flag::default());
+        fn hit(to: Remote, from: Remote, left: u64, ended: Arc<Flag>) {
+            let back = to.clone();
+            let sent = to.run(move |_| match left {
+                0 => ended.set(),
+                left => hit(from, back, left - 1, ended),
+            });
+            assert!(sent);
+        }
+        hit(there, one.inner().remote(), ROUNDS, ended.clone());
+        one.block_on(ended.wait());
+        done.set();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_letter_reaches_its_own_of_two_reactors_on_a_thread() {
+    on_every_tier("a_letter_reaches_its_own_of_two_reactors_on_a_thread", |_| {
+        let (first, second) = (reactor(), reactor());
+        let (send, receive) = channel();
+        let own = std::rc::Rc::as_ptr(second.inner()) as usize;
+        let sent = second.inner().remote().run(move |inner| {
+            send.send(std::rc::Rc::as_ptr(inner) as usize).unwrap();
+        });
+        assert!(sent);
+        first.turn().unwrap();
+        assert!(receive.try_recv().is_err(), "it is not for the first");
+        let mut completed = Vec::new();
+        second.reap(0, None, &mut completed).unwrap();
+        assert_eq!(receive.try_recv(), Ok(own));
+    });
+}
+
+#[test]
+fn letters_to_a_reactor_that_is_gone_are_given_back() {
+    on_every_tier("letters_to_a_reactor_that_is_gone_are_given_back", |_| {
+        for _ in 0..50 {
+            let reactor = reactor();
+            let remote = reactor.inner().remote();
+            let (sent, read) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let sender = {
+                let (sent, read) = (sent.clone(), read.clone());
+                std::thread::spawn(move || {
+                    let most = Instant::now() + Duration::from_secs(20);
+                    while Instant::now() < most {
+                        let read = read.clone();
+                        if !remote.run(move |_| {
+                            read.fetch_add(1, Ordering::Relaxed);
+                        }) {
+                            return;
+                        }
+                        sent.fetch_add(1, Ordering::Relaxed);
+                    }
+                    panic!("the reactor never goes");
+                })
+            };
+            while sent.load(Ordering::Relaxed) < 20 {
+                reactor.turn().unwrap();
+            }
+            drop(reactor);
+            sender.join().unwrap();
+            assert_eq!(sent.load(Ordering::Relaxed), read.load(Ordering::Relaxed));
+        }
+    });
+}
