@@ -634,6 +634,12 @@ impl Inner {
         completed: &mut Vec<Completed>,
     ) -> Result<(), Errno> {
         self.check_process()?;
+        if min == 0 && self.watched.get().is_some() {
+            // A foreign loop may sleep after this: it has to be a whole turn.
+            self.turn()?;
+            take_completed(&mut self.io.borrow_mut().state.completed, completed);
+            return Ok(());
+        }
         let mut until = None;
         loop {
             self.progress();
@@ -868,12 +874,7 @@ impl Inner {
         if !io.own.is_empty() {
             io.submit_own()?;
         }
-        for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
-            if ring.queued() > 0 || ring.transfers_in_flight() > 0 {
-                ring.enter(0, None)?;
-            }
-        }
-        Ok(())
+        self.enter_all(io)
     }
 
     /// # Panics
@@ -969,9 +970,10 @@ impl Inner {
         entered
     }
 
+    /// Hands over what is pushed, and has the kernel finish what it deferred.
     fn enter_all(&self, io: &mut Io) -> Result<(), Errno> {
         for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
-            if ring.queued() > 0 || ring.transfers_in_flight() > 0 {
+            if ring.queued() > 0 || ring.in_flight() > 0 {
                 ring.enter(0, None)?;
             }
         }
@@ -1071,9 +1073,9 @@ impl Inner {
         }
         loop {
             self.progress();
-            let pushed = self.io.borrow_mut().push_backlog();
             self.submit()?;
             let polled = self.progress();
+            let pushed = self.io.borrow_mut().push_backlog();
             if pushed || polled || self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
                 continue;
             }

@@ -1,0 +1,193 @@
+//! A reactor inside somebody else's loop: epoll on its descriptor and
+//! `turn()`. Its descriptor is readable whenever there is something to do, and
+//! not when there is nothing.
+
+mod drive;
+
+use std::cell::Cell;
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drive::{BackEnd, file_over, pattern};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Errno, VirtualClock};
+use uringfs_file::{File, FileOptions, Tokens};
+use uringfs_reactor::{Completed, CompletionMode, Reactor, ReactorOptions, Token};
+
+const SIZE: u64 = 1 << 20;
+
+/// Somebody else's loop.
+struct Loop {
+    reactor: Rc<Reactor>,
+    epoll: std::os::fd::OwnedFd,
+}
+
+impl Loop {
+    fn new(options: ReactorOptions) -> Loop {
+        let reactor = Rc::new(Reactor::new(options).unwrap());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let data = epoll::EventData::new_u64(1);
+        epoll::add(&epoll, reactor.fd().unwrap(), data, epoll::EventFlags::IN).unwrap();
+        Loop { reactor, epoll }
+    }
+
+    /// Turns whenever the descriptor is readable, until `done` says so.
+    fn run_until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        self.reactor.turn().unwrap();
+        while !done() {
+            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+            let mut events = Vec::with_capacity(4);
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, Some(&patience)) {
+                Err(Errno::INTR) => {}
+                woken => assert_eq!(woken, Ok(1), "{what}: nothing came in 20 seconds"),
+            }
+            self.reactor.turn().unwrap();
+        }
+    }
+
+    /// Reaps what has completed, without waiting.
+    fn reap_until(&self, what: &str, count: usize) -> Vec<Completed> {
+        let mut completed = Vec::new();
+        self.run_until(what, || {
+            self.reactor.reap(0, None, &mut completed).unwrap();
+            completed.len() >= count
+        });
+        completed
+    }
+
+    fn is_readable(&self) -> bool {
+        let fd = self.reactor.fd().unwrap();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() > 0
+    }
+}
+
+/// Every way a device is reached.
+fn ways() -> Vec<(QueueKind, BackEnd)> {
+    let mut all: Vec<_> = [QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads]
+        .into_iter()
+        .map(|queue| (queue, BackEnd::Image))
+        .collect();
+    all.extend([
+        (QueueKind::Threads, BackEnd::Memory),
+        (QueueKind::Sync, BackEnd::Memory),
+        (QueueKind::Ring, BackEnd::Null),
+        (QueueKind::Auto, BackEnd::Sim),
+        (QueueKind::Auto, BackEnd::ShakySim),
+    ]);
+    all
+}
+
+#[test]
+fn tokens_complete_over_every_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    for completion in [CompletionMode::Inline, CompletionMode::Worker] {
+        for (queue, back_end) in ways() {
+            let what = format!("{queue} on {back_end:?}, {completion:?}");
+            let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
+            let file = File::over(made.device.clone(), FileOptions::default());
+            let outer =
+                Loop::new(ReactorOptions { queue, completion, ..ReactorOptions::default() });
+            for round in 0..20 {
+                for token in 0..16 {
+                    // Whole blocks and parts of them.
+                    let offset = token * 32_768 + round % 2 * 3;
+                    let buffer = pattern(token, 8192);
+                    outer.reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
+                }
+                for completed in outer.reap_until(&what, 16) {
+                    assert_eq!(completed.result, Ok(8192), "{what}");
+                }
+                for token in 0..16 {
+                    let offset = token * 32_768 + round % 2 * 3;
+                    let buffer = Buffer::zeroed(8192);
+                    outer.reactor.read(&file, buffer, offset, Token::new(token)).unwrap();
+                }
+                for completed in outer.reap_until(&what, 16) {
+                    let expected = pattern(completed.token.get(), 8192);
+                    assert_eq!(completed.result, Ok(8192), "{what}");
+                    let found = completed.into_buffer();
+                    assert!(found[..] == expected[..] || back_end == BackEnd::Null, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_that_have_to_be_done_again_are_done_without_a_further_push() {
+    for fault in [Fault::Short, Fault::Error(Errno::INTR), Fault::Error(Errno::AGAIN)] {
+        let sim = Sim::new(SimOptions::new(SIZE));
+        sim.inject(Rule::new(None, When::Every(2), fault));
+        let file = file_over(&sim);
+        let outer = Loop::new(ReactorOptions::default());
+        for token in 0..50 {
+            outer.reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
+            let completed = outer.reap_until(&format!("{fault:?}, {token}"), 1);
+            assert_eq!(completed[0].result, Ok(4096));
+        }
+    }
+}
+
+#[test]
+fn spawned_futures_run_with_timers_descriptors_and_letters() {
+    let outer = Loop::new(ReactorOptions::default());
+    let (reading, mut writing) = std::io::pipe().unwrap();
+    let reading: Arc<std::os::fd::OwnedFd> = Arc::new(reading.into());
+    let steps = Rc::new(Cell::new(0));
+    // The futures wait by a reactor that must outlive them, so not by `outer`'s own handle.
+    let (reactor, at) = (Rc::downgrade(&outer.reactor), steps.clone());
+    outer.reactor.spawn(async move {
+        let reactor = reactor.upgrade().expect("it runs this");
+        reactor.sleep(Duration::from_millis(3)).await;
+        at.set(1);
+        assert_eq!(reactor.poll(&reading, PollFlags::IN, None).await, Ok(PollFlags::IN));
+        at.set(2);
+    });
+    outer.run_until("a timer", || steps.get() == 1);
+    writing.write_all(b"x").unwrap();
+    outer.run_until("a descriptor", || steps.get() == 2);
+    let remote = outer.reactor.inner().remote();
+    for round in 0..100 {
+        let (send, receive) = std::sync::mpsc::channel();
+        let remote = remote.clone();
+        let sender = std::thread::spawn(move || remote.run(move |_| send.send(round).unwrap()));
+        let mut got = None;
+        outer.run_until("a letter", || {
+            got = receive.try_recv().ok();
+            got.is_some()
+        });
+        assert_eq!(got, Some(round));
+        assert!(sender.join().unwrap());
+    }
+}
+
+#[test]
+fn the_descriptor_is_quiet_when_there_is_nothing_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    for (queue, back_end) in ways() {
+        let what = format!("{queue} on {back_end:?}");
+        let made = back_end.make(folder.path(), SIZE, &VirtualClock::default());
+        let file = File::over(made.device.clone(), FileOptions::default());
+        let outer = Loop::new(ReactorOptions { queue, ..ReactorOptions::default() });
+        outer.reactor.turn().unwrap();
+        assert!(!outer.is_readable(), "{what}: new");
+        for _ in 0..5 {
+            outer.reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+            assert_eq!(outer.reap_until(&what, 1)[0].result, Ok(4096));
+            outer.reactor.turn().unwrap();
+            assert!(!outer.is_readable(), "{what}: after a read");
+        }
+        let remote = outer.reactor.inner().remote();
+        std::thread::spawn(move || remote.run(|_| {})).join().unwrap();
+        assert!(outer.is_readable(), "{what}: a letter has come");
+        outer.reactor.turn().unwrap();
+        assert!(!outer.is_readable(), "{what}: it has been read");
+    }
+}
