@@ -196,7 +196,7 @@ pub(crate) async fn flush(operation: Operation, file: File) {
 async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
     let index = shared.device.index();
     let request = Request::new(index, Op::Flush, 0, Payload::Length(0), Tag(0));
-    operation.finish(operation.request(shared.core(), request)).await.1
+    operation.request(shared.core(), request).await.1
 }
 
 /// Gives up the content of a range; blocks that it covers in part are kept.
@@ -272,7 +272,7 @@ async fn clear(
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
             let request = Request::new(shared.device.index(), op, address, payload, Tag(0));
-            operation.finish(operation.request(shared.core(), request)).await.1?;
+            operation.request(shared.core(), request).await.1?;
         }
         at += length;
     }

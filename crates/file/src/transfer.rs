@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
-use uringfs_reactor::{CellFuture, Operation};
+use uringfs_reactor::{Operation, RequestFuture};
 
 use crate::file::Shared;
 use crate::map::Place;
@@ -34,7 +34,7 @@ pub(crate) async fn transfer(
     {
         let mut request = Request::new(shared.device.index(), op, address, payload, Tag(0));
         request.durability = durability;
-        return operation.finish(operation.request(shared.core(), request)).await;
+        return operation.request(shared.core(), request).await;
     }
     Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)).await
 }
@@ -116,7 +116,7 @@ async fn transfer_buffer(
 ) -> (Buffer, Result<u64, Errno>) {
     let max = shared.device.geometry().max_transfer as u64;
     let mut whole: Option<Buffer> = None;
-    let mut under_way: VecDeque<(CellFuture, u64)> = VecDeque::new();
+    let mut under_way: VecDeque<(RequestFuture, u64)> = VecDeque::new();
     let mut at = offset;
     let mut moved = 0;
     let mut end = Ok(());
@@ -152,7 +152,7 @@ async fn transfer_buffer(
             }
         }
         let Some((request, length)) = under_way.pop_front() else { break };
-        let (payload, result) = operation.finish(request).await;
+        let (payload, result) = request.await;
         let Payload::Buffer(piece) = payload else { unreachable!("a piece is one buffer") };
         join(&mut whole, piece);
         match result {

@@ -28,7 +28,7 @@ mod worker;
 pub use completed::{Completed, Fate, Refused, Token};
 pub use counters::{Counter, Counters, total};
 pub use handle::{Outcome, OutcomeCell};
-pub use operation::{Asker, CellFuture, Operation};
+pub use operation::{Asker, Operation, RequestFuture};
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
 pub use quiescence::{Domain, Epoch};
 pub use reactor::{Inner, Reactor, Remote, current, quiescence};

@@ -94,8 +94,9 @@ pub struct Operation {
 }
 
 impl Inner {
-    /// Starts an operation. Its future is polled here and nowhere else.
-    pub(crate) fn start<F>(
+    /// Starts an operation on `device` for `asker`: its body begins at once, is
+    /// polled here and nowhere else, and ends with [`Operation::end`].
+    pub fn start_operation<F>(
         self: &Rc<Inner>,
         asker: Asker,
         device: DeviceIndex,
@@ -171,7 +172,7 @@ impl Operation {
 
     /// Hands a request to the device and answers it with the bytes done. Several
     /// may be under way at once. An operation that was asked to stop issues no more.
-    pub fn request(&self, core: &Arc<Core>, mut request: Request) -> CellFuture {
+    pub fn request(&self, core: &Arc<Core>, mut request: Request) -> RequestFuture {
         let cell = self.inner.io.borrow_mut().state.cells.open(Some(self.place));
         request.tag = tag_of_cell(cell);
         let refused = match self.check() {
@@ -182,16 +183,8 @@ impl Operation {
             let mut io = self.inner.io.borrow_mut();
             io.state.answer(cell, Answer::Request(request, Err(why)));
         }
-        CellFuture { inner: self.inner.clone(), cell, by_task: true, taken: false }
-    }
-
-    /// Awaits a request, and remembers whether a queue has had it.
-    pub async fn finish(&self, request: CellFuture) -> (Payload, Result<u64, Errno>) {
-        let (request, result) = request.await;
-        if request.issued {
-            self.inner.operations.borrow_mut().get(self.place).issued = true;
-        }
-        (request.payload, result)
+        let cell = CellFuture { inner: self.inner.clone(), cell, by_task: true, taken: false };
+        RequestFuture { cell, operation: self.place }
     }
 
     /// Waits this long, or until the operation is asked to stop.
@@ -297,8 +290,8 @@ impl Operation {
     }
 }
 
-/// The end of something in flight.
-pub struct CellFuture {
+/// The answer of a cell, when it comes.
+pub(crate) struct CellFuture {
     pub(crate) inner: Rc<Inner>,
     pub(crate) cell: CellIndex,
     /// Polled by an operation's task and nothing in between, so that the task
@@ -322,14 +315,28 @@ impl CellFuture {
     }
 }
 
-impl Future for CellFuture {
-    type Output = (Request, Result<u64, Errno>);
+/// The end of an operation's request: its memory, and the bytes done.
+pub struct RequestFuture {
+    cell: CellFuture,
+    operation: u32,
+}
+
+impl Future for RequestFuture {
+    type Output = (Payload, Result<u64, Errno>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_answer(context).map(|answer| match answer {
-            Answer::Request(request, result) => (request, result),
-            Answer::Wait(..) | Answer::Time => panic!("a request's cell answers a request"),
-        })
+        match self.cell.poll_answer(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Answer::Request(request, result)) => {
+                // Whether a queue has had it: it is not as if nothing had begun.
+                let mut operations = self.cell.inner.operations.borrow_mut();
+                operations.get(self.operation).issued |= request.issued;
+                Poll::Ready((request.payload, result))
+            }
+            Poll::Ready(Answer::Wait(..) | Answer::Time) => {
+                panic!("a request's cell answers a request")
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
 use crate::io::{Io, Lane, MAIL_TAG, Route, State, Way, tag_of_cell};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
-use crate::operation::{Asker, CellFuture, Operation, Operations};
+use crate::operation::{Asker, CellFuture, Operations};
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::quiescence::{Domain, Tracker};
 use crate::task::{NO_TASK, ROOT, Taken, TaskKind, Tasks, waker_of};
@@ -452,19 +452,6 @@ impl Inner {
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.counters.add(counter, 1);
-    }
-
-    /// Starts an operation for `asker`. Its body ends with [`Operation::end`].
-    pub fn start_operation<F>(
-        self: &Rc<Inner>,
-        asker: Asker,
-        device: DeviceIndex,
-        deadline: Option<Instant>,
-        body: impl FnOnce(Operation) -> F,
-    ) where
-        F: Future<Output = ()> + 'static,
-    {
-        self.start(asker, device, deadline, body);
     }
 
     /// Asks what answers to this cell to end soon.

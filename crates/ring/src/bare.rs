@@ -7,12 +7,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use io_uring::IoUring;
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
 use crate::features::Features;
+use crate::register::FileName;
+use crate::ring::Place;
 use crate::sys::{self, RingName};
 
 /// How a bare ring is made.
@@ -94,22 +96,11 @@ impl BareRing {
     /// Queues a read of `length` bytes into the slot's buffer.
     #[inline]
     pub fn push_read(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
-        let buffer = &mut self.buffers[slot as usize];
-        assert!(length as usize <= buffer.len());
-        let pointer = buffer.pointer().as_ptr();
-        let entry = if self.files.is_empty() {
-            opcode::Nop::new().build()
-        } else if self.options.fixed_files && self.options.fixed_buffers {
-            opcode::ReadFixed::new(types::Fixed(file), pointer, length, 0).offset(offset).build()
-        } else if self.options.fixed_files {
-            opcode::Read::new(types::Fixed(file), pointer, length).offset(offset).build()
+        let (file, place) = (self.file(file), self.place(slot, length));
+        let entry = if self.options.fixed_buffers {
+            place.read_fixed(file, offset, 0)
         } else {
-            let file = types::Fd(self.files[file as usize].as_raw_fd());
-            if self.options.fixed_buffers {
-                opcode::ReadFixed::new(file, pointer, length, 0).offset(offset).build()
-            } else {
-                opcode::Read::new(file, pointer, length).offset(offset).build()
-            }
+            place.read(file, offset)
         };
         self.push(entry.user_data(slot as u64));
     }
@@ -117,24 +108,29 @@ impl BareRing {
     /// Queues a write of `length` bytes of the slot's buffer.
     #[inline]
     pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
-        let buffer = &mut self.buffers[slot as usize];
-        assert!(length as usize <= buffer.len());
-        let pointer = buffer.pointer().as_ptr();
-        let entry = if self.files.is_empty() {
-            opcode::Nop::new().build()
-        } else if self.options.fixed_files && self.options.fixed_buffers {
-            opcode::WriteFixed::new(types::Fixed(file), pointer, length, 0).offset(offset).build()
-        } else if self.options.fixed_files {
-            opcode::Write::new(types::Fixed(file), pointer, length).offset(offset).build()
+        let (file, place) = (self.file(file), self.place(slot, length));
+        let entry = if self.options.fixed_buffers {
+            place.write_fixed(file, offset, 0, 0)
         } else {
-            let file = types::Fd(self.files[file as usize].as_raw_fd());
-            if self.options.fixed_buffers {
-                opcode::WriteFixed::new(file, pointer, length, 0).offset(offset).build()
-            } else {
-                opcode::Write::new(file, pointer, length).offset(offset).build()
-            }
+            place.write(file, offset, 0)
         };
         self.push(entry.user_data(slot as u64));
+    }
+
+    #[inline(always)]
+    fn file(&self, file: u32) -> FileName {
+        match self.files.get(file as usize) {
+            None => FileName::Nothing,
+            Some(_) if self.options.fixed_files => FileName::Fixed(file),
+            Some(descriptor) => FileName::Plain(descriptor.as_raw_fd()),
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, slot: u32, length: u32) -> Place {
+        let buffer = &self.buffers[slot as usize];
+        assert!(length as usize <= buffer.len());
+        Place { pointer: buffer.pointer().as_ptr(), length }
     }
 
     #[inline]

@@ -1,10 +1,12 @@
 //! Which features of io_uring this machine gives: each probed by itself, by
 //! trying it, never by the kernel's version.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::OnceLock;
 
 use io_uring::{IoUring, Probe, opcode};
+use rustix::process::{Resource, getrlimit};
 
 /// One feature: kept, or dropped with the kernel's reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +56,23 @@ pub struct Features {
 }
 
 impl Features {
-    /// What this machine gives; probed at the first call.
+    /// What this machine gives; probed at the first call. What is short only for
+    /// now (descriptors, memory) is probed again at the next.
     ///
     /// # Errors
     /// Why there is no io_uring at all.
     pub fn probe() -> Result<&'static Features, String> {
         static PROBED: OnceLock<Result<Features, String>> = OnceLock::new();
-        PROBED.get_or_init(probe).as_ref().map_err(Clone::clone)
+        if PROBED.get().is_none() {
+            let probed = match probe() {
+                Err(Refusal::ForNow(why)) => return Err(why),
+                Err(Refusal::ForGood(why)) => Err(why),
+                Ok(features) => Ok(features),
+            };
+            // Another thread may have been faster, with the same answer.
+            let _ = PROBED.set(probed);
+        }
+        PROBED.get().expect("it was just set").as_ref().map_err(Clone::clone)
     }
 
     /// All of them, for people and for programs.
@@ -87,6 +99,19 @@ impl Features {
     }
 }
 
+/// Why there is no io_uring.
+enum Refusal {
+    /// Something is short that may not be so the next time.
+    ForNow(String),
+    ForGood(String),
+}
+
+/// True for what a process that lets go of something may get.
+fn is_for_now(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR))
+}
+
 /// Why the kernel gives no ring, and what to do.
 pub(crate) fn explain_refusal(error: &io::Error) -> String {
     let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
@@ -103,8 +128,12 @@ pub(crate) fn explain_refusal(error: &io::Error) -> String {
                 .into()
         }
         (Some(libc::ENOMEM), _) => {
-            "io_uring needs locked memory that is not to be had: raise RLIMIT_MEMLOCK (ulimit -l)"
-                .into()
+            let limit = getrlimit(Resource::Memlock).current;
+            let limit = limit.map_or("unlimited".into(), |limit| format!("{limit} bytes"));
+            format!(
+                "io_uring needs locked memory that is not to be had: RLIMIT_MEMLOCK is {limit}; \
+                 raise it (ulimit -l)"
+            )
         }
         (Some(libc::EMFILE), _) => {
             "no descriptor is left for a ring: raise RLIMIT_NOFILE (ulimit -n)".into()
@@ -113,23 +142,29 @@ pub(crate) fn explain_refusal(error: &io::Error) -> String {
     }
 }
 
-fn probe() -> Result<Features, String> {
-    let plain = IoUring::new(4).map_err(|error| explain_refusal(&error))?;
+fn probe() -> Result<Features, Refusal> {
+    let plain = IoUring::new(4).map_err(|error| {
+        let why = explain_refusal(&error);
+        if is_for_now(&error) { Refusal::ForNow(why) } else { Refusal::ForGood(why) }
+    })?;
     let parameters = plain.params();
+    let lacks = |what: &str| Err(Refusal::ForGood(format!("this kernel's io_uring {what}")));
     if !parameters.is_feature_nodrop() {
-        return Err("this kernel's io_uring drops completions (no IORING_FEAT_NODROP)".into());
+        return lacks("drops completions (no IORING_FEAT_NODROP)");
     }
     if !parameters.is_feature_submit_stable() {
-        return Err("this kernel's io_uring keeps pointing at submitted entries \
-                    (no IORING_FEAT_SUBMIT_STABLE)"
-            .into());
+        return lacks("keeps pointing at submitted entries (no IORING_FEAT_SUBMIT_STABLE)");
     }
-    let timeout = if parameters.is_feature_ext_arg() {
-        Ok(())
-    } else {
-        return Err(
-            "this kernel's io_uring cannot wait with a timeout (no IORING_FEAT_EXT_ARG)".into()
-        );
+    if !parameters.is_feature_ext_arg() {
+        return lacks("cannot wait with a timeout (no IORING_FEAT_EXT_ARG)");
+    }
+    // What was short while a feature was tried: then nothing is known of it.
+    let short = RefCell::new(None);
+    let refused = |error: io::Error| {
+        if is_for_now(&error) {
+            *short.borrow_mut() = Some(explain_refusal(&error));
+        }
+        format!("the kernel refuses it: {error}")
     };
     let mut operations = Probe::new();
     let known = plain.submitter().register_probe(&mut operations);
@@ -140,13 +175,9 @@ fn probe() -> Result<Features, String> {
     };
     let feature = |name, purpose, state| Feature { name, purpose, state };
     let setup = |configure: fn(&mut io_uring::Builder) -> &mut io_uring::Builder| {
-        configure(&mut IoUring::builder())
-            .build(4)
-            .map(drop)
-            .map_err(|error| format!("the kernel refuses it: {error}"))
+        configure(&mut IoUring::builder()).build(4).map(drop).map_err(refused)
     };
-    let refused = |error: io::Error| format!("the kernel refuses it: {error}");
-    Ok(Features {
+    let features = Features {
         single_issuer: feature(
             "SINGLE_ISSUER",
             "only one thread submits",
@@ -175,7 +206,7 @@ fn probe() -> Result<Features, String> {
         registered_ring: feature(
             "REGISTER_RING_FDS",
             "entering without a descriptor look-up",
-            register_ring(&plain),
+            register_ring(&plain).map_err(refused),
         ),
         sparse_files: feature(
             "REGISTER_FILES2",
@@ -193,25 +224,25 @@ fn probe() -> Result<Features, String> {
             operation(opcode::MsgRingData::CODE),
         ),
         cancel: feature("ASYNC_CANCEL", "cancelling", operation(opcode::AsyncCancel::CODE)),
-        timeout: feature("EXT_ARG", "waiting with a timeout in one call", timeout),
+        timeout: feature("EXT_ARG", "waiting with a timeout in one call", Ok(())),
         polled: feature(
             "IOPOLL",
             "polling for completions, where the device can",
             setup(|builder| builder.setup_iopoll()),
         ),
-    })
+    };
+    match short.into_inner() {
+        None => Ok(features),
+        Some(why) => Err(Refusal::ForNow(why)),
+    }
 }
 
-fn register_ring(ring: &IoUring) -> Result<(), String> {
+fn register_ring(ring: &IoUring) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let descriptor = ring.as_raw_fd();
-    match crate::sys::register_ring(descriptor) {
-        Ok(place) => {
-            crate::sys::unregister_ring(descriptor, place);
-            Ok(())
-        }
-        Err(error) => Err(format!("the kernel refuses it: {error}")),
-    }
+    let place = crate::sys::register_ring(descriptor)?;
+    crate::sys::unregister_ring(descriptor, place);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -604,9 +604,9 @@ fn event(waits: &mut Slots<(Wait, u64)>, name: Name, result: i32) -> Option<Even
 
 /// Memory as an entry names it.
 #[derive(Clone, Copy)]
-struct Place {
-    pointer: *mut u8,
-    length: u32,
+pub(crate) struct Place {
+    pub(crate) pointer: *mut u8,
+    pub(crate) length: u32,
 }
 
 impl Place {
@@ -620,7 +620,7 @@ impl Place {
     }
 
     #[inline(always)]
-    fn read_fixed(self, file: FileName, offset: u64, index: u16) -> Entry {
+    pub(crate) fn read_fixed(self, file: FileName, offset: u64, index: u16) -> Entry {
         let Place { pointer, length } = self;
         file.with(
             |file| opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build(),
@@ -629,7 +629,7 @@ impl Place {
     }
 
     #[inline(always)]
-    fn read(self, file: FileName, offset: u64) -> Entry {
+    pub(crate) fn read(self, file: FileName, offset: u64) -> Entry {
         let Place { pointer, length } = self;
         file.with(
             |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
@@ -638,7 +638,7 @@ impl Place {
     }
 
     #[inline(always)]
-    fn write_fixed(self, file: FileName, offset: u64, index: u16, flags: i32) -> Entry {
+    pub(crate) fn write_fixed(self, file: FileName, offset: u64, index: u16, flags: i32) -> Entry {
         let Place { pointer, length } = self;
         let fixed = |file| opcode::WriteFixed::new(file, pointer, length, index).offset(offset);
         let plain = |file| opcode::WriteFixed::new(file, pointer, length, index).offset(offset);
@@ -649,7 +649,7 @@ impl Place {
     }
 
     #[inline(always)]
-    fn write(self, file: FileName, offset: u64, flags: i32) -> Entry {
+    pub(crate) fn write(self, file: FileName, offset: u64, flags: i32) -> Entry {
         let Place { pointer, length } = self;
         let fixed = |file| opcode::Write::new(file, pointer, length).offset(offset);
         let plain = |file| opcode::Write::new(file, pointer, length).offset(offset);

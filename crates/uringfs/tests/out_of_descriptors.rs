@@ -1,0 +1,99 @@
+//! A process that has no descriptor left: clear errors, no panics, and everything
+//! works again once some are.
+
+#[path = "../../reactor/tests/tier/mod.rs"]
+mod tier;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tier::{Tier, on_every_tier};
+use uringfs::{Access, Buffer, Errno, File, QueueKind, Reactor, ReactorOptions};
+
+/// Leaves `count` descriptors to be had, until what it answers is dropped.
+fn leave(count: usize) -> Vec<std::fs::File> {
+    let open = || std::fs::File::open("/dev/null");
+    let mut held: Vec<_> = std::iter::from_fn(|| open().ok()).collect();
+    assert!(held.len() >= count, "the limit is higher than that");
+    held.truncate(held.len() - count);
+    held
+}
+
+/// At most 64 descriptors in this process.
+fn limit_descriptors() {
+    let limits = Rlimit { current: Some(64), maximum: Some(64) };
+    setrlimit(Resource::Nofile, limits).unwrap();
+}
+
+/// An error that says what is short.
+fn is_clear(why: &str) -> bool {
+    let named = ["RLIMIT_NOFILE", "ulimit -n", "open files"].iter().any(|name| why.contains(name));
+    named && !why.contains('\n')
+}
+
+#[test]
+fn without_descriptors_there_are_clear_errors_and_afterwards_everything_works() {
+    let name = "without_descriptors_there_are_clear_errors_and_afterwards_everything_works";
+    on_every_tier(name, |tier| {
+        limit_descriptors();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        uringfs::create_image(&path, 1 << 20).unwrap();
+        let file = File::open(&path, Access::ReadWrite).unwrap();
+        let read = |reactor: &Reactor| reactor.block_on(file.read(Buffer::zeroed(4096), 0)).1;
+        for queue in QueueKind::ALL.into_iter().filter(|queue| queue.serves(tier)) {
+            let new = || Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() });
+            for left in 0..12 {
+                let what = format!("{queue}, {left} left");
+                let held = leave(left);
+                match new() {
+                    Err(error) => assert!(is_clear(&error.to_string()), "{what}: {error}"),
+                    Ok(reactor) => {
+                        match reactor.queue_of(file.device()) {
+                            Err(error) => assert!(is_clear(&error.to_string()), "{what}: {error}"),
+                            Ok(_) => {
+                                let read = read(&reactor);
+                                let fine = read == Ok(4096) || read == Err(Errno::MFILE);
+                                assert!(fine, "{what}: {read:?}");
+                            }
+                        }
+                        if let Err(error) = reactor.fd() {
+                            assert!(is_clear(&error.to_string()), "{what}: {error}");
+                        }
+                    }
+                }
+                drop(held);
+                // What was short for a moment is not held against the machine.
+                let reactor = new().unwrap();
+                let expected = if tier == Tier::Ring { "io_uring" } else { "no io_uring" };
+                assert!(reactor.tier().starts_with(expected), "{what}: {}", reactor.tier());
+                assert_eq!(read(&reactor), Ok(4096), "{what}, and then enough");
+            }
+        }
+    });
+}
+
+trait Serves {
+    fn serves(self, tier: Tier) -> bool;
+}
+
+impl Serves for QueueKind {
+    fn serves(self, tier: Tier) -> bool {
+        self != QueueKind::Ring || tier == Tier::Ring
+    }
+}
+
+#[test]
+fn waits_without_descriptors_answer_errors() {
+    on_every_tier("waits_without_descriptors_answer_errors", |_| {
+        limit_descriptors();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let listener = std::sync::Arc::new(listener.into());
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let held = leave(0);
+        let accepted = reactor.block_on(reactor.accept(&listener, None));
+        assert_eq!(accepted.err(), Some(Errno::MFILE));
+        drop(held);
+        assert!(reactor.block_on(reactor.accept(&listener, None)).is_ok());
+        drop(client);
+    });
+}
