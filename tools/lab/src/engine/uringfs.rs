@@ -24,8 +24,6 @@ pub struct Uringfs {
     tails: Vec<Option<Buffer>>,
     completed: Vec<Completed>,
     durable: bool,
-    queue: String,
-    notes: Vec<String>,
 }
 
 impl Engine for Uringfs {
@@ -48,14 +46,11 @@ impl Engine for Uringfs {
             devices.iter().map(|device| File::over((**device).clone(), options.file)).collect();
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
-        let mut queue = String::new();
-        let mut notes = vec![];
         for file in &files {
-            let (name, reason) = reactor
+            // The choice of a queue is made here, before anything is timed.
+            reactor
                 .queue_of(file.device())
                 .map_err(|error| Error::input(file.device().description()).because(error))?;
-            notes.push(format!("{}: queue {name}: {reason}", file.device().description()));
-            queue = name;
         }
         let depth = setup.depth as usize;
         let pool = BufferPool::new(setup.block, depth)
@@ -68,8 +63,6 @@ impl Engine for Uringfs {
             tails: (0..depth).map(|_| None).collect(),
             completed: Vec::with_capacity(depth),
             durable: setup.options.sync != SyncWrites::No,
-            queue,
-            notes,
         })
     }
 
@@ -128,12 +121,23 @@ impl Engine for Uringfs {
 
     fn report(&self) -> EngineReport {
         let counters = self.reactor.counters();
+        // Asked now: a driver may have refused what was chosen at first.
+        let queues: Vec<_> = self
+            .files
+            .iter()
+            .map(|file| (file.device().description(), self.reactor.queue_of(file.device())))
+            .collect();
+        let notes = queues.iter().map(|(device, queue)| match queue {
+            Ok((name, reason)) => format!("{device}: queue {name}: {reason}"),
+            Err(error) => format!("{device}: no queue: {error}"),
+        });
+        let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
         EngineReport {
-            queue: self.queue.clone(),
+            queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
             system_calls: counters.get(Counter::Enters),
             counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
-            notes: self.notes.iter().cloned().chain(self.reactor.registration_refused()).collect(),
+            notes: notes.chain(self.reactor.registration_refused()).collect(),
             ..EngineReport::default()
         }
     }
