@@ -172,7 +172,12 @@ impl Reactor {
                 *current = Rc::downgrade(&inner);
             }
         });
-        Ok(Reactor { inner })
+        let reactor = Reactor { inner };
+        if reactor.inner.ring.is_err() {
+            // What every wait takes is there from the beginning.
+            reactor.inner.watch_everything()?;
+        }
+        Ok(reactor)
     }
 
     /// What operations work with.
@@ -485,6 +490,10 @@ impl Inner {
         let polled = self.io.borrow().polled.is_some();
         let chosen = attach::choose(core, &self.options, &self.ring, polled)?;
         let by_ring = matches!(chosen.route, Route::Ring | Route::Polled);
+        if !by_ring {
+            // What waiting for its queue takes is there before anything is in flight.
+            self.watch_everything()?;
+        }
         {
             let io = &mut *self.io.borrow_mut();
             if by_ring {

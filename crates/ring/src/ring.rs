@@ -181,30 +181,7 @@ impl<T: Transfer> Ring<T> {
         let features = Features::probe().map_err(io::Error::other)?;
         sys::watch_forks();
         let transfers = options.transfers.clamp(1, 16384);
-        let entries = (transfers + options.waits + RESERVE).next_power_of_two();
-        let mut builder = IoUring::builder();
-        builder.setup_clamp();
-        if features.single_issuer.is_kept() {
-            builder.setup_single_issuer();
-        }
-        if features.defer_taskrun.is_kept() {
-            builder.setup_defer_taskrun();
-        }
-        if features.no_sqarray.is_kept() {
-            builder.setup_no_sqarray();
-        }
-        if features.submit_all.is_kept() {
-            builder.setup_submit_all();
-        }
-        if features.cqsize.is_kept() {
-            builder.setup_cqsize(2 * entries);
-        }
-        if options.polled {
-            builder.setup_iopoll();
-        }
-        let io = builder
-            .build(entries)
-            .map_err(|error| io::Error::new(error.kind(), explain_refusal(&error)))?;
+        let io = build(options, features, transfers + options.waits + RESERVE)?;
         let name = if features.registered_ring.is_kept() {
             // A thread has 16 places; when they are out the descriptor serves.
             sys::register_ring(io.as_raw_fd())
@@ -557,6 +534,41 @@ impl<T: Transfer> Ring<T> {
     /// True when memory of pools is named by index, where it can be registered.
     pub fn has_fixed_buffers(&self) -> bool {
         self.regions.is_enabled()
+    }
+}
+
+/// Queues for `entries` at once, or for as many as the memory that may be locked
+/// allows: then more has to be submitted more often.
+fn build(options: &RingOptions, features: &Features, entries: u32) -> io::Result<IoUring> {
+    let mut entries = entries.next_power_of_two();
+    loop {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp();
+        if features.single_issuer.is_kept() {
+            builder.setup_single_issuer();
+        }
+        if features.defer_taskrun.is_kept() {
+            builder.setup_defer_taskrun();
+        }
+        if features.no_sqarray.is_kept() {
+            builder.setup_no_sqarray();
+        }
+        if features.submit_all.is_kept() {
+            builder.setup_submit_all();
+        }
+        if features.cqsize.is_kept() {
+            builder.setup_cqsize(2 * entries);
+        }
+        if options.polled {
+            builder.setup_iopoll();
+        }
+        match builder.build(entries) {
+            Ok(io) => return Ok(io),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory && entries > 2 * RESERVE => {
+                entries /= 2;
+            }
+            Err(error) => return Err(io::Error::new(error.kind(), explain_refusal(&error))),
+        }
     }
 }
 
