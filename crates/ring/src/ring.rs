@@ -443,8 +443,10 @@ impl<T: Transfer> Ring<T> {
     }
 
     /// True when there is something to reap.
-    pub fn has_completed(&mut self) -> bool {
-        !self.is_forked() && !self.io.completion().is_empty()
+    pub fn has_completed(&self) -> bool {
+        // SAFETY: the ring belongs to this thread and is borrowed, so nobody
+        // else takes completions while the queue is looked at.
+        !self.is_forked() && !unsafe { self.io.completion_shared() }.is_empty()
     }
 
     /// Transfers and waits in flight.

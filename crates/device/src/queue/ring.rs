@@ -155,7 +155,8 @@ impl Queue for RingQueue {
     }
 
     fn ready(&self) -> Ready<'_> {
-        if !self.ended.is_empty() {
+        // What `submit` has found completed the notifier may have told of before.
+        if !self.ended.is_empty() || self.ring.has_completed() {
             Ready::Now
         } else if self.ring.transfers_in_flight() == 0 {
             Ready::Never
