@@ -327,7 +327,7 @@ impl<T: Transfer> Ring<T> {
     }
 
     /// Wakes the thread that waits in the ring behind `ring`, whose
-    /// [`Self::reap`] then answers [`Reaped::Message`]. False when there is no
+    /// [`Self::reap`] then answers [`Event::Message`]. False when there is no
     /// room or the kernel cannot: the caller takes another way.
     pub fn push_message(&mut self, ring: BorrowedFd<'_>) -> bool {
         let can = Features::probe().is_ok_and(|features| features.message.is_kept());

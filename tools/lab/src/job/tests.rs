@@ -200,6 +200,8 @@ fn what_is_wrong_is_named_with_file_and_line() {
         (b"bs=4k\n", "job.fio:1: `bs` stands before the first [section]"),
         (long.as_bytes(), "job.fio:2: line of 1048576 bytes; at most 65536"),
         (b"[j]\nbs=\0\n", "job.fio:2: line has a NUL byte"),
+        (b"[j]\nbs=4k\x11\n", "job.fio:2: the control character"),
+        (b"[j]\nbs=4\tk\n", "job.fio:2: the control character"),
         (b"[j]\nname=\xff\n", "job.fio:2: not UTF-8 from byte 6 on"),
         (b"[j]\ntime_based\n", "job.fio:1: job `j`: time_based needs a runtime"),
         (b"[j]\nhipri\n", "job.fio:1: job `j`: hipri needs direct=1"),

@@ -133,20 +133,25 @@ fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    // What a line holds comes back in messages: a terminal must not obey it.
-    if let Some(control) = text.chars().find(|letter| letter.is_control() && *letter != '\t') {
-        return Err(format!("line has the control character {}", control.escape_default()));
-    }
-    if let Some(rest) = text.strip_prefix('[') {
+    let line = if let Some(rest) = text.strip_prefix('[') {
         let name = rest.strip_suffix(']').ok_or("section without a closing `]`")?.trim();
-        return if name.is_empty() {
-            Err("section without a name".into())
-        } else {
-            Ok(Some(Line::Section(name)))
-        };
+        if name.is_empty() {
+            return Err("section without a name".into());
+        }
+        Line::Section(name)
+    } else {
+        match text.split_once('=') {
+            Some((key, value)) => Line::Key(key.trim(), Some(value.trim())),
+            None => Line::Key(text, None),
+        }
+    };
+    // What a line holds comes back in messages: a terminal must not obey it.
+    let parts = match &line {
+        Line::Section(name) => [*name, ""],
+        Line::Key(key, value) => [*key, value.unwrap_or("")],
+    };
+    match parts.iter().flat_map(|part| part.chars()).find(|letter| letter.is_control()) {
+        Some(control) => Err(format!("the control character {}", control.escape_default())),
+        None => Ok(Some(line)),
     }
-    Ok(Some(match text.split_once('=') {
-        Some((key, value)) => Line::Key(key.trim(), Some(value.trim())),
-        None => Line::Key(text, None),
-    }))
 }
