@@ -636,6 +636,9 @@ impl Inner {
             take_completed(&mut self.io.borrow_mut().state.completed, completed);
             return Ok(());
         }
+        if timeout.is_none() && self.is_quiet() && self.reap_quietly(min, completed)? {
+            return Ok(());
+        }
         let mut until = None;
         loop {
             self.progress();
@@ -671,6 +674,51 @@ impl Inner {
             }
             self.wait(min - got, until)?;
         }
+    }
+
+    /// True when there is nothing to do but to wait for requests.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        !self.letterbox.has_mail()
+            && self.mail_watched.get()
+            && !self.closing.get()
+            && self.timers.borrow().is_empty()
+            && !self.tasks.borrow().has_ready()
+    }
+
+    /// Reaps when all that is waited for are requests on the ring: one system
+    /// call, one look. False when there is more to do, which is then done the
+    /// long way; what has come is kept.
+    #[inline]
+    fn reap_quietly(&self, min: usize, completed: &mut Vec<Completed>) -> Result<bool, Errno> {
+        let io = &mut *self.io.borrow_mut();
+        let Some(ring) = &mut io.ring else { return Ok(false) };
+        let missing = min.saturating_sub(io.state.completed.len());
+        let by_ring = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
+        if missing == 0 || !by_ring || ring.transfers_in_flight() < missing {
+            return Ok(false);
+        }
+        self.enter_asleep(ring, missing)?;
+        io.collect();
+        let State { told, woken, for_worker, mail_arrived, .. } = &io.state;
+        let is_all = told.is_empty() && woken.is_empty() && for_worker.is_empty() && !mail_arrived;
+        if io.state.completed.len() < min || !is_all {
+            return Ok(false);
+        }
+        take_completed(&mut io.state.completed, completed);
+        Ok(true)
+    }
+
+    /// Submits, and waits for `wanted` completions of the ring or for mail.
+    #[inline]
+    fn enter_asleep(&self, ring: &mut Ring<Request>, wanted: usize) -> Result<(), Errno> {
+        if !self.letterbox.announce_sleep() {
+            return ring.enter(0, None);
+        }
+        let look = if wanted > 1 { Some(BATCH_LOOK) } else { None };
+        let entered = ring.enter(wanted as u32, look);
+        self.letterbox.announce_awake();
+        entered
     }
 
     /// Operations whose completion is still to come.
@@ -896,14 +944,8 @@ impl Inner {
             && let Some(ring) = &mut io.ring
             && ring.transfers_in_flight() > 0
         {
-            let many = wanted.min(ring.transfers_in_flight());
-            let look = if many > 1 { Some(BATCH_LOOK) } else { None };
-            if !self.letterbox.announce_sleep() {
-                return ring.enter(0, None);
-            }
-            let entered = ring.enter(many as u32, look);
-            self.letterbox.announce_awake();
-            return entered;
+            let wanted = wanted.min(ring.transfers_in_flight());
+            return self.enter_asleep(ring, wanted);
         }
         self.wait_for_anything(io, until)
     }
