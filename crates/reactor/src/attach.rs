@@ -9,13 +9,18 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::aio::AioQueue;
 use uringfs_device::queue::auto::{Candidate, DEPTHS, calibrate};
 use uringfs_device::queue::ring::RingQueue;
+use uringfs_device::queue::ring::carries;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{Core, Queue, Reach, Request};
+use uringfs_device::{Core, DeviceIndex, Queue, Reach, Request};
 use uringfs_ring::{Ring, RingOptions};
 
-use crate::io::Route;
+use crate::counters::Counter;
+use crate::io::{Lane, Route, Way};
+use crate::letters::Letter;
 use crate::options::ReactorOptions;
+use crate::quiescence::Tracker;
+use crate::reactor::{Inner, domain_at, ring_bell};
 
 /// Threads that serve one device on the tier of threads.
 const MAX_THREADS: usize = 64;
@@ -89,6 +94,139 @@ impl Attachment {
 
     pub(crate) fn own_in_flight(&self) -> usize {
         self.own_queues_ref().map(|queue| queue.in_flight()).sum()
+    }
+}
+
+impl Inner {
+    /// True when this reactor serves the device already.
+    #[inline]
+    pub fn is_attached(&self, device: DeviceIndex) -> bool {
+        self.io.borrow().attachments.get(device.get()).is_some_and(Option::is_some)
+    }
+
+    /// Puts a device into this reactor's tables, if it is not there.
+    ///
+    /// # Errors
+    /// ENODEV when it has been removed; why no queue can serve it.
+    pub fn attach(&self, core: &Arc<Core>) -> io::Result<()> {
+        let place = core.index().get();
+        if self.io.borrow().attachments.get(place).is_some_and(Option::is_some) {
+            return Ok(());
+        }
+        if core.is_closed() {
+            return Err(Errno::NODEV.into());
+        }
+        let polled = self.io.borrow().polled.is_some();
+        let chosen = choose(core, &self.options, &self.ring, polled)?;
+        let by_ring = matches!(chosen.route, Route::Ring | Route::Polled);
+        if !by_ring {
+            // What waiting for its queue takes is there before anything is in flight.
+            self.watch_everything()?;
+        }
+        {
+            let io = &mut *self.io.borrow_mut();
+            if by_ring {
+                io.install(core)?;
+            }
+            if io.attachments.len() <= place {
+                io.attachments.resize_with(place + 1, || None);
+            }
+            while io.state.lanes.len() <= place {
+                let index = io.state.lanes.len();
+                let tracker = Tracker::new(domain_at(index), self.name.clone());
+                io.state.lanes.push(Lane { way: Way::Closed, tracker });
+            }
+            io.state.lanes[place].way =
+                if matches!(chosen.route, Route::Ring) { Way::Ring } else { Way::Other };
+            io.attachments[place] = Some(Attachment::new(core.clone(), chosen));
+            if !by_ring {
+                io.own.push(place);
+            }
+        }
+        let letterbox = Arc::downgrade(&self.letterbox);
+        core.on_close(Box::new(move |index| {
+            // A reactor that is gone holds no device.
+            if let Some(letterbox) = letterbox.upgrade() {
+                let _ = letterbox.post_with(Letter::Detach(index), ring_bell);
+            }
+        }));
+        Ok(())
+    }
+
+    /// Pushes a request, attaching its device at first use; with no room it waits.
+    #[allow(clippy::result_large_err)] // the request goes back whole, memory included
+    pub(crate) fn issue_or_wait(
+        &self,
+        core: &Arc<Core>,
+        request: Request,
+    ) -> Result<(), (Request, Errno)> {
+        if let Err(error) = self.attach(core) {
+            return Err((request, Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+        }
+        let io = &mut *self.io.borrow_mut();
+        if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
+            return Err((request, Errno::NODEV));
+        }
+        let pushed = if carries(request.op) {
+            io.push_now(request)
+        } else {
+            let mut request = request;
+            request.issued = true;
+            io.push(request)
+        };
+        if let Err(mut request) = pushed {
+            self.count(Counter::Backlogged);
+            request.issued = false;
+            io.state.backlog.push_back(request);
+        }
+        Ok(())
+    }
+
+    /// The device takes no new requests here; it goes when its last has ended.
+    pub(crate) fn detach(&self, device: DeviceIndex) {
+        let io = &mut *self.io.borrow_mut();
+        if let Some(Some(attachment)) = io.attachments.get_mut(device.get()) {
+            attachment.closing = true;
+            io.state.lanes[device.get()].way = Way::Closed;
+        }
+    }
+
+    /// Lets go of closed devices that have nothing in flight.
+    pub(crate) fn detach_closed(&self) {
+        let io = &mut *self.io.borrow_mut();
+        let backlog: Vec<usize> =
+            io.state.backlog.iter().map(|request| request.device.get()).collect();
+        // Which devices these belong to is not known until they are back.
+        let at_worker = io.state.at_worker + io.state.for_worker.len() > 0;
+        let mut waiting = false;
+        for place in 0..io.attachments.len() {
+            let Some(attachment) = &io.attachments[place] else { continue };
+            if !attachment.closing {
+                continue;
+            }
+            let by_ring = matches!(attachment.route, Route::Ring | Route::Polled);
+            let mut busy = at_worker || attachment.own_in_flight() > 0 || backlog.contains(&place);
+            // An operation may be between two requests.
+            let tracker = &mut io.state.lanes[place].tracker;
+            tracker.settle();
+            busy |= tracker.is_active();
+            if by_ring && !busy {
+                for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
+                    busy |= ring.remove(place as u32) == Err(Errno::BUSY);
+                }
+            }
+            if busy {
+                waiting = true;
+                continue;
+            }
+            if let Some(watch) = &mut *self.watch.borrow_mut() {
+                // Its queues' descriptors are closed; their numbers may come again.
+                watch.forget_lasting();
+            }
+            io.own.retain(|other| *other != place);
+            io.attachments[place] = None;
+        }
+        self.closing.set(waiting);
     }
 }
 

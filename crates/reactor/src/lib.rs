@@ -19,9 +19,11 @@ mod options;
 mod quiescence;
 mod reactor;
 mod service;
+mod sleep;
 mod sync;
 mod task;
 mod timer;
+mod turn;
 mod watch;
 mod worker;
 

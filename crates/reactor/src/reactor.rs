@@ -1,42 +1,35 @@
-//! One thread's loop: run what is ready, submit in one batch, reap, wake.
+//! A reactor: what it is made of, and what its thread can ask of it. What a
+//! turn does stands in `turn`, how it waits in `sleep`, its devices in `attach`.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::queue::ring::carries;
-use uringfs_device::{
-    Clock, Core, Device, DeviceIndex, MAX_DEVICES, Op, Payload, Ready, Request, Tag,
-};
-use uringfs_ring::{Features, Ring, Wait, WaitHandle, fork_count, watch_forks};
+use uringfs_device::{Device, DeviceIndex, MAX_DEVICES, Op, Payload, Request, Tag};
+use uringfs_ring::{Features, WaitHandle, fork_count, watch_forks};
 
-use crate::attach::{self, Attachment};
+use crate::attach::{self};
 use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
 use crate::handle::OutcomeCell;
-use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
-use crate::io::{Io, Lane, MAIL_TAG, Route, State, Way, tag_of_cell};
+use crate::in_flight::{CellIndex, Cells};
+use crate::io::{Io, Route, State, tag_of_cell};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
-use crate::operation::{Asker, CellFuture, Operations};
+use crate::operation::{Asker, Operations};
 use crate::options::{CompletionMode, ReactorOptions, Require};
-use crate::quiescence::{Domain, Tracker};
-use crate::task::{NO_TASK, ROOT, Taken, TaskKind, Tasks, waker_of};
-use crate::timer::{TimerKey, Timers};
-use crate::watch::{Answered, Watch};
+use crate::quiescence::Domain;
+use crate::task::{NO_TASK, ROOT, TaskKind, Tasks, waker_of};
+use crate::timer::Timers;
+use crate::watch::Watch;
 use crate::worker::Worker;
-
-/// A wait for several completions looks around this often, so that mail and
-/// other queues never wait for the slowest of a batch.
-const BATCH_LOOK: Duration = Duration::from_millis(1);
 
 /// What a moment brings.
 pub(crate) enum Due {
@@ -50,7 +43,7 @@ pub(crate) enum Due {
 
 /// A reactor, as its own tasks and operations see it.
 pub struct Inner {
-    itself: Weak<Inner>,
+    pub(crate) itself: Weak<Inner>,
     pub(crate) options: ReactorOptions,
     pub(crate) io: RefCell<Io>,
     pub(crate) tasks: RefCell<Tasks>,
@@ -60,21 +53,21 @@ pub struct Inner {
     pub(crate) current_task: Cell<u32>,
     pub(crate) letterbox: Arc<Letterbox>,
     /// Why there is no ring.
-    ring: Result<(), String>,
-    watch: RefCell<Option<Watch>>,
-    worker: RefCell<Option<Worker>>,
+    pub(crate) ring: Result<(), String>,
+    pub(crate) watch: RefCell<Option<Watch>>,
+    pub(crate) worker: RefCell<Option<Worker>>,
     /// Waits on descriptors under way, by cell, for cancelling.
-    waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
-    letters: RefCell<Vec<Letter>>,
-    root_woken: Cell<bool>,
-    mail_watched: Cell<bool>,
+    pub(crate) waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
+    pub(crate) letters: RefCell<Vec<Letter>>,
+    pub(crate) root_woken: Cell<bool>,
+    pub(crate) mail_watched: Cell<bool>,
     /// Set when somebody else's loop watches our descriptor.
-    watched: OnceCell<OwnedFd>,
+    pub(crate) watched: OnceCell<OwnedFd>,
     /// A foreign loop's turn is under way.
-    turning: Cell<bool>,
+    pub(crate) turning: Cell<bool>,
     /// Devices wait to be let go.
-    closing: Cell<bool>,
-    name: String,
+    pub(crate) closing: Cell<bool>,
+    pub(crate) name: String,
 }
 
 /// One thread's reactor. Dropping it finishes what is in flight first.
@@ -91,7 +84,7 @@ pub fn quiescence(device: DeviceIndex) -> &'static Domain {
     domain_at(device.get())
 }
 
-fn domain_at(place: usize) -> &'static Domain {
+pub(crate) fn domain_at(place: usize) -> &'static Domain {
     static DOMAINS: [OnceLock<Domain>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
     DOMAINS[place].get_or_init(Domain::new)
 }
@@ -345,12 +338,12 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
 }
 
 /// Makes a reactor the thread's current one for a while.
-struct Current {
+pub(crate) struct Current {
     before: Weak<Inner>,
 }
 
 impl Current {
-    fn set(inner: &Rc<Inner>) -> Current {
+    pub(crate) fn set(inner: &Rc<Inner>) -> Current {
         let before =
             CURRENT.with_borrow_mut(|current| std::mem::replace(current, Rc::downgrade(inner)));
         Current { before }
@@ -425,12 +418,6 @@ impl Inner {
         pushed
     }
 
-    /// True when this reactor serves the device already.
-    #[inline]
-    pub fn is_attached(&self, device: DeviceIndex) -> bool {
-        self.io.borrow().attachments.get(device.get()).is_some_and(Option::is_some)
-    }
-
     /// Something was asked for outside a turn: a foreign loop that sleeps for
     /// this reactor has to give it one.
     pub fn ask_for_turn(&self) {
@@ -444,7 +431,7 @@ impl Inner {
         self.io.borrow().is_forked()
     }
 
-    fn check_process(&self) -> Result<(), Errno> {
+    pub(crate) fn check_process(&self) -> Result<(), Errno> {
         if self.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
@@ -474,684 +461,6 @@ impl Inner {
     pub fn remote(&self) -> Remote {
         Remote { letterbox: self.letterbox.clone() }
     }
-
-    /// Puts a device into this reactor's tables, if it is not there.
-    ///
-    /// # Errors
-    /// ENODEV when it has been removed; why no queue can serve it.
-    pub fn attach(&self, core: &Arc<Core>) -> io::Result<()> {
-        let place = core.index().get();
-        if self.io.borrow().attachments.get(place).is_some_and(Option::is_some) {
-            return Ok(());
-        }
-        if core.is_closed() {
-            return Err(Errno::NODEV.into());
-        }
-        let polled = self.io.borrow().polled.is_some();
-        let chosen = attach::choose(core, &self.options, &self.ring, polled)?;
-        let by_ring = matches!(chosen.route, Route::Ring | Route::Polled);
-        if !by_ring {
-            // What waiting for its queue takes is there before anything is in flight.
-            self.watch_everything()?;
-        }
-        {
-            let io = &mut *self.io.borrow_mut();
-            if by_ring {
-                io.install(core)?;
-            }
-            if io.attachments.len() <= place {
-                io.attachments.resize_with(place + 1, || None);
-            }
-            while io.state.lanes.len() <= place {
-                let index = io.state.lanes.len();
-                let tracker = Tracker::new(domain_at(index), self.name.clone());
-                io.state.lanes.push(Lane { way: Way::Closed, tracker });
-            }
-            io.state.lanes[place].way =
-                if matches!(chosen.route, Route::Ring) { Way::Ring } else { Way::Other };
-            io.attachments[place] = Some(Attachment::new(core.clone(), chosen));
-            if !by_ring {
-                io.own.push(place);
-            }
-        }
-        let letterbox = Arc::downgrade(&self.letterbox);
-        core.on_close(Box::new(move |index| {
-            // A reactor that is gone holds no device.
-            if let Some(letterbox) = letterbox.upgrade() {
-                let _ = letterbox.post_with(Letter::Detach(index), ring_bell);
-            }
-        }));
-        Ok(())
-    }
-
-    /// Pushes a request, attaching its device at first use; with no room it waits.
-    #[allow(clippy::result_large_err)] // the request goes back whole, memory included
-    pub(crate) fn issue_or_wait(
-        &self,
-        core: &Arc<Core>,
-        request: Request,
-    ) -> Result<(), (Request, Errno)> {
-        if let Err(error) = self.attach(core) {
-            return Err((request, Errno::from_io_error(&error).unwrap_or(Errno::IO)));
-        }
-        let io = &mut *self.io.borrow_mut();
-        if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
-            return Err((request, Errno::NODEV));
-        }
-        let pushed = if carries(request.op) {
-            io.push_now(request)
-        } else {
-            let mut request = request;
-            request.issued = true;
-            io.push(request)
-        };
-        if let Err(mut request) = pushed {
-            self.count(Counter::Backlogged);
-            request.issued = false;
-            io.state.backlog.push_back(request);
-        }
-        Ok(())
-    }
-
-    /// Waits for a moment, or until the operation is asked to stop.
-    pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
-        let cell = self.io.borrow_mut().state.cells.open(operation);
-        let _timer = self.timer(at, Due::Cell(cell));
-        let mut future =
-            CellFuture { inner: self.clone(), cell, by_task: operation.is_some(), taken: false };
-        poll_fn(|context| future.poll_answer(context)).await;
-    }
-
-    /// Has something happen at a moment, unless the guard is dropped before.
-    pub(crate) fn timer(self: &Rc<Self>, at: Instant, due: Due) -> TimerGuard {
-        let key = self.timers.borrow_mut().insert(at, due);
-        TimerGuard { inner: self.clone(), key }
-    }
-
-    /// Begins to wait for a descriptor; cancelled when the future is dropped.
-    pub(crate) fn wait_for(self: &Rc<Self>, wait: Wait) -> CellFuture {
-        let cell = self.io.borrow_mut().state.cells.open(None);
-        let begun = {
-            let io = &mut *self.io.borrow_mut();
-            match &mut io.ring {
-                Some(ring) => match ring.push_wait(wait, cell as u64) {
-                    Ok(handle) => {
-                        self.waits.borrow_mut().push((cell, handle));
-                        Ok(())
-                    }
-                    Err(wait) => Err((wait, Err(Errno::AGAIN))),
-                },
-                None => self.begin_by_epoll(cell, wait),
-            }
-        };
-        if let Err((wait, result)) = begun {
-            self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, result));
-        }
-        CellFuture { inner: self.clone(), cell, by_task: false, taken: false }
-    }
-
-    pub(crate) fn cancel_wait(&self, cell: CellIndex) {
-        let handle = {
-            let mut waits = self.waits.borrow_mut();
-            let place = waits.iter().position(|(other, _)| *other == cell);
-            place.map(|place| waits.swap_remove(place).1)
-        };
-        let io = &mut *self.io.borrow_mut();
-        if let (Some(handle), Some(ring)) = (handle, &mut io.ring) {
-            ring.cancel_wait(handle);
-        } else if let Some(watch) = &mut *self.watch.borrow_mut()
-            && let Some(wait) = watch.cancel(cell)
-        {
-            io.state.answer(cell, Answer::Wait(wait, Err(Errno::CANCELED)));
-        }
-    }
-
-    /// A wait has ended: there is nothing left to cancel.
-    pub(crate) fn forget_wait(&self, cell: CellIndex) {
-        self.waits.borrow_mut().retain(|(other, _)| *other != cell);
-    }
-
-    fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), Answered> {
-        let mut watch = self.watch.borrow_mut();
-        if watch.is_none() {
-            match Watch::new() {
-                Ok(made) => *watch = Some(made),
-                Err(error) => return Err((wait, Err(error))),
-            }
-        }
-        watch.as_mut().expect("it was just made").begin(cell, wait)
-    }
-
-    #[inline]
-    fn reap(
-        &self,
-        min: usize,
-        timeout: Option<Duration>,
-        completed: &mut Vec<Completed>,
-    ) -> Result<(), Errno> {
-        self.check_process()?;
-        if min == 0 && self.watched.get().is_some() {
-            // A foreign loop may sleep after this: it has to be a whole turn.
-            self.turn()?;
-            take_completed(&mut self.io.borrow_mut().state.completed, completed);
-            return Ok(());
-        }
-        if timeout.is_none() && self.is_quiet() && self.reap_quietly(min, completed)? {
-            return Ok(());
-        }
-        let mut until = None;
-        loop {
-            self.progress();
-            let got = {
-                let io = &mut *self.io.borrow_mut();
-                let got = io.state.completed.len();
-                if got >= min || (got > 0 && got + self.outstanding(io) < min) {
-                    take_completed(&mut io.state.completed, completed);
-                    if min > 0 || io.ring.as_ref().is_none_or(|ring| ring.queued() == 0) {
-                        return Ok(());
-                    }
-                }
-                got
-            };
-            if min == 0 {
-                self.submit()?;
-                while self.progress() | self.io.borrow_mut().push_backlog() {
-                    self.submit()?;
-                }
-                take_completed(&mut self.io.borrow_mut().state.completed, completed);
-                return Ok(());
-            }
-            if self.outstanding(&self.io.borrow()) == 0 {
-                return Ok(());
-            }
-            if let Some(timeout) = timeout {
-                let now = self.options.clock.now();
-                let until = *until.get_or_insert(now + timeout);
-                if now >= until {
-                    take_completed(&mut self.io.borrow_mut().state.completed, completed);
-                    return Ok(());
-                }
-            }
-            self.wait(min - got, until)?;
-        }
-    }
-
-    /// True when there is nothing to do but to wait for requests.
-    #[inline(always)]
-    fn is_quiet(&self) -> bool {
-        !self.letterbox.has_mail()
-            && self.mail_watched.get()
-            && !self.closing.get()
-            && self.timers.borrow().is_empty()
-            && !self.tasks.borrow().has_ready()
-    }
-
-    /// Reaps when all that is waited for are requests on the ring: one system
-    /// call, one look. False when there is more to do, which is then done the
-    /// long way; what has come is kept.
-    #[inline]
-    fn reap_quietly(&self, min: usize, completed: &mut Vec<Completed>) -> Result<bool, Errno> {
-        let io = &mut *self.io.borrow_mut();
-        let Some(ring) = &mut io.ring else { return Ok(false) };
-        let missing = min.saturating_sub(io.state.completed.len());
-        let by_ring = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
-        if missing == 0 || !by_ring || ring.transfers_in_flight() < missing {
-            return Ok(false);
-        }
-        self.enter_asleep(ring, missing)?;
-        io.collect();
-        let State { told, woken, for_worker, mail_arrived, .. } = &io.state;
-        let is_all = told.is_empty() && woken.is_empty() && for_worker.is_empty() && !mail_arrived;
-        if io.state.completed.len() < min || !is_all {
-            return Ok(false);
-        }
-        take_completed(&mut io.state.completed, completed);
-        Ok(true)
-    }
-
-    /// Submits, and waits for `wanted` completions of the ring or for mail.
-    #[inline]
-    fn enter_asleep(&self, ring: &mut Ring<Request>, wanted: usize) -> Result<(), Errno> {
-        if !self.letterbox.announce_sleep() {
-            return ring.enter(0, None);
-        }
-        let look = if wanted > 1 { Some(BATCH_LOOK) } else { None };
-        let entered = ring.enter(wanted as u32, look);
-        self.letterbox.announce_awake();
-        entered
-    }
-
-    /// Operations whose completion is still to come.
-    #[inline]
-    fn outstanding(&self, io: &Io) -> usize {
-        io.in_flight() + self.tasks.borrow().operations()
-    }
-
-    /// Reads mail, lets due moments happen, takes what has come back, and polls
-    /// what became ready by it, without waiting for anything. True when a task
-    /// was polled: it may have pushed requests.
-    #[inline]
-    pub(crate) fn progress(&self) -> bool {
-        let mut polled = false;
-        loop {
-            if self.letterbox.has_mail() {
-                self.read_mail();
-            }
-            if !self.timers.borrow().is_empty() {
-                self.let_due_happen();
-            }
-            let told = {
-                let io = &mut *self.io.borrow_mut();
-                io.collect();
-                if !io.state.for_worker.is_empty() {
-                    self.hand_over(io);
-                }
-                if io.state.mail_arrived {
-                    io.state.mail_arrived = false;
-                    self.mail_watched.set(false);
-                    self.letterbox.bell().silence();
-                }
-                !io.state.told.is_empty() || !io.state.woken.is_empty()
-            };
-            if told {
-                self.tell();
-            }
-            if self.closing.get() {
-                self.detach_closed();
-            }
-            if !self.tasks.borrow().has_ready() {
-                return polled;
-            }
-            self.run_ready();
-            polled = true;
-        }
-    }
-
-    #[cold]
-    fn hand_over(&self, io: &mut Io) {
-        let completions = std::mem::take(&mut io.state.for_worker);
-        io.state.at_worker += completions.len();
-        self.counters.add(Counter::CompletedByWorker, completions.len() as u64);
-        let worker = self.worker.borrow();
-        worker.as_ref().expect("started with the reactor").hand_over(completions);
-    }
-
-    /// Wakes whoever waits for cells that have been answered.
-    pub(crate) fn tell(&self) {
-        {
-            let (io, tasks) = (&mut *self.io.borrow_mut(), &mut *self.tasks.borrow_mut());
-            for task in io.state.woken.drain(..) {
-                tasks.make_ready(task);
-            }
-        }
-        loop {
-            let told = self.io.borrow_mut().state.told.pop();
-            match told {
-                None => return,
-                Some(Waiter::Waker(waker)) => waker.wake(),
-                Some(Waiter::Outcome(cell, outcome)) => cell.set(outcome),
-                Some(Waiter::Nobody) => {}
-            }
-        }
-    }
-
-    fn wake_task(&self, task: u32) {
-        if task == ROOT {
-            self.root_woken.set(true);
-        } else {
-            self.tasks.borrow_mut().make_ready(task);
-        }
-    }
-
-    /// Polls the tasks that are ready now; those that become ready wait for the next round.
-    fn run_ready(&self) {
-        let ready = self.tasks.borrow().ready();
-        for _ in 0..ready {
-            let taken = self.tasks.borrow_mut().take_ready();
-            let Some(taken) = taken else { return };
-            self.poll_task(taken);
-        }
-    }
-
-    pub(crate) fn poll_task(&self, mut taken: Taken) {
-        let before = self.current_task.replace(taken.place);
-        let polled = taken.future.as_mut().poll(&mut Context::from_waker(&taken.waker));
-        self.current_task.set(before);
-        match polled {
-            Poll::Ready(()) => self.tasks.borrow_mut().finish(taken),
-            Poll::Pending => self.tasks.borrow_mut().put_back(taken),
-        }
-    }
-
-    #[cold]
-    fn let_due_happen(&self) {
-        let now = self.options.clock.now();
-        loop {
-            let due = self.timers.borrow_mut().take_due(now);
-            match due {
-                None => return,
-                Some(Due::Cell(cell)) => {
-                    self.io.borrow_mut().state.answer(cell, Answer::Time);
-                }
-                Some(Due::Wait(cell)) => self.cancel_wait(cell),
-                Some(Due::Deadline(operation)) => self.stop_operation(operation, Errno::TIMEDOUT),
-            }
-        }
-    }
-
-    #[cold]
-    fn read_mail(&self) {
-        let mut letters = std::mem::take(&mut *self.letters.borrow_mut());
-        self.letterbox.take(&mut letters);
-        self.counters.add(Counter::Letters, letters.len() as u64);
-        for letter in letters.drain(..) {
-            match letter {
-                Letter::Wake(task) => self.wake_task(task),
-                Letter::Completed(completions) => {
-                    self.io.borrow_mut().collect_from_worker(completions);
-                }
-                Letter::Detach(device) => self.detach(device),
-                Letter::Run(act) => {
-                    let itself = self.itself.upgrade().expect("whoever calls holds it");
-                    let _current = Current::set(&itself);
-                    act(&itself);
-                }
-            }
-        }
-        *self.letters.borrow_mut() = letters;
-        self.detach_closed();
-    }
-
-    /// The device takes no new requests here; it goes when its last has ended.
-    fn detach(&self, device: DeviceIndex) {
-        let io = &mut *self.io.borrow_mut();
-        if let Some(Some(attachment)) = io.attachments.get_mut(device.get()) {
-            attachment.closing = true;
-            io.state.lanes[device.get()].way = Way::Closed;
-        }
-    }
-
-    /// Lets go of closed devices that have nothing in flight.
-    fn detach_closed(&self) {
-        let io = &mut *self.io.borrow_mut();
-        let backlog: Vec<usize> =
-            io.state.backlog.iter().map(|request| request.device.get()).collect();
-        // Which devices these belong to is not known until they are back.
-        let at_worker = io.state.at_worker + io.state.for_worker.len() > 0;
-        let mut waiting = false;
-        for place in 0..io.attachments.len() {
-            let Some(attachment) = &io.attachments[place] else { continue };
-            if !attachment.closing {
-                continue;
-            }
-            let by_ring = matches!(attachment.route, Route::Ring | Route::Polled);
-            let mut busy = at_worker || attachment.own_in_flight() > 0 || backlog.contains(&place);
-            // An operation may be between two requests.
-            let tracker = &mut io.state.lanes[place].tracker;
-            tracker.settle();
-            busy |= tracker.is_active();
-            if by_ring && !busy {
-                for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
-                    busy |= ring.remove(place as u32) == Err(Errno::BUSY);
-                }
-            }
-            if busy {
-                waiting = true;
-                continue;
-            }
-            if let Some(watch) = &mut *self.watch.borrow_mut() {
-                // Its queues' descriptors are closed; their numbers may come again.
-                watch.forget_lasting();
-            }
-            io.own.retain(|other| *other != place);
-            io.attachments[place] = None;
-        }
-        self.closing.set(waiting);
-    }
-
-    fn submit(&self) -> Result<(), Errno> {
-        self.check_process()?;
-        let io = &mut *self.io.borrow_mut();
-        if !io.state.backlog.is_empty() {
-            io.push_backlog();
-        }
-        if !io.own.is_empty() {
-            io.submit_own()?;
-        }
-        self.enter_all(io)
-    }
-
-    /// # Panics
-    /// In the child of a fork, and when the kernel takes no requests at all:
-    /// the future that is waited for can never end.
-    fn wait_or_report(&self, wanted: usize, until: Option<Instant>) {
-        let waited = self.check_process().and_then(|()| self.wait(wanted, until));
-        if let Err(error) = waited {
-            panic!("the reactor cannot wait: {error}");
-        }
-    }
-
-    /// Submits what is pushed and sleeps until something has come back, mail
-    /// has come, or the time has.
-    #[inline]
-    pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
-        let io = &mut *self.io.borrow_mut();
-        let simple = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
-        if simple
-            && until.is_none()
-            && self.mail_watched.get()
-            && self.timers.borrow().is_empty()
-            && let Some(ring) = &mut io.ring
-            && ring.transfers_in_flight() > 0
-        {
-            let wanted = wanted.min(ring.transfers_in_flight());
-            return self.enter_asleep(ring, wanted);
-        }
-        self.wait_for_anything(io, until)
-    }
-
-    #[inline(never)]
-    fn wait_for_anything(&self, io: &mut Io, until: Option<Instant>) -> Result<(), Errno> {
-        if !io.state.backlog.is_empty() {
-            io.push_backlog();
-        }
-        io.submit_own()?;
-        let mut until = [until, self.timers.borrow().next()].into_iter().flatten().min();
-        let mut readable = io.ring.is_none();
-        let mut now = false;
-        for ready in io.own_ready() {
-            match ready {
-                Ready::Never => {}
-                Ready::Now => now = true,
-                Ready::At(at) => until = Some(until.map_or(at, |until| until.min(at))),
-                Ready::Readable(_) => readable = true,
-            }
-        }
-        if now {
-            return self.enter_all(io);
-        }
-        if let Some(polled) = &mut io.polled
-            && polled.transfers_in_flight() > 0
-        {
-            let alone = io.ring.as_ref().is_none_or(|ring| ring.transfers_in_flight() == 0);
-            polled.enter(alone as u32, None)?;
-            return match &mut io.ring {
-                Some(ring) if !alone || ring.queued() > 0 => ring.enter(0, None),
-                _ => Ok(()),
-            };
-        }
-        let ring_busy = io.ring.as_ref().is_some_and(|ring| ring.transfers_in_flight() > 0);
-        if let Clock::Virtual(clock) = &self.options.clock
-            && !ring_busy
-            && !readable
-            && io.state.at_worker == 0
-            && let Some(until) = until
-        {
-            clock.advance_to(until);
-            return self.enter_all(io);
-        }
-        if !ring_busy && !readable && self.spin(until) {
-            return self.enter_all(io);
-        }
-        let limit = until.map(|until| until.saturating_duration_since(self.options.clock.now()));
-        if readable {
-            return self.wait_by_epoll(io, limit);
-        }
-        let ring = io.ring.as_mut().expect("without a ring everything is by epoll");
-        self.watch_mail(ring);
-        if !self.letterbox.announce_sleep() {
-            return ring.enter(0, None);
-        }
-        self.count(Counter::Sleeps);
-        let entered = ring.enter(1, limit);
-        self.letterbox.announce_awake();
-        entered
-    }
-
-    /// Hands over what is pushed, and has the kernel finish what it deferred.
-    fn enter_all(&self, io: &mut Io) -> Result<(), Errno> {
-        for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
-            if ring.queued() > 0 || ring.in_flight() > 0 {
-                ring.enter(0, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks for mail for a while. Short, and once a sleep: an idle reactor sleeps.
-    fn spin(&self, until: Option<Instant>) -> bool {
-        let spin = Duration::from_micros(self.options.spin_us.into());
-        if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
-            return self.letterbox.has_mail();
-        }
-        let begin = Instant::now();
-        let end = until.map_or(begin + spin, |until| until.min(begin + spin));
-        loop {
-            for _ in 0..50 {
-                if self.letterbox.has_mail() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            if Instant::now() >= end {
-                return false;
-            }
-        }
-    }
-
-    /// Has the ring wake us when the mailbox's bell is rung.
-    fn watch_mail(&self, ring: &mut Ring<Request>) {
-        if !self.mail_watched.get() {
-            let Ok(file) = self.letterbox.bell().event().try_clone_to_owned() else { return };
-            let events = rustix::event::PollFlags::IN;
-            let wait = Wait::Poll { file: Arc::new(file), events };
-            self.mail_watched.set(ring.push_wait(wait, MAIL_TAG).is_ok());
-        }
-    }
-
-    fn wait_by_epoll(&self, io: &mut Io, limit: Option<Duration>) -> Result<(), Errno> {
-        let mut watch = self.watch.borrow_mut();
-        let watch = match &mut *watch {
-            Some(watch) => watch,
-            none => none.insert(Watch::new()?),
-        };
-        self.watch_all(watch, io)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
-        if let Some(ring) = &mut io.ring {
-            // What completes from here on makes the notifier readable.
-            ring.silence();
-            ring.enter(0, None)?;
-            if ring.has_completed() {
-                return Ok(());
-            }
-        }
-        // A queue may have found out only when it was asked what to watch.
-        let now = io.own_ready().any(|ready| matches!(ready, Ready::Now));
-        if now || !self.letterbox.announce_sleep() {
-            return Ok(());
-        }
-        self.count(Counter::Sleeps);
-        let state = &mut io.state;
-        let waited =
-            watch.wait(limit, |cell, wait, result| state.answer(cell, Answer::Wait(wait, result)));
-        self.letterbox.announce_awake();
-        self.letterbox.bell().silence();
-        waited
-    }
-
-    fn watch_everything(&self) -> io::Result<()> {
-        let mut watch = self.watch.borrow_mut();
-        let watch = match &mut *watch {
-            Some(watch) => watch,
-            none => none.insert(Watch::new()?),
-        };
-        self.watch_all(watch, &self.io.borrow())
-    }
-
-    /// Has everything that may complete wake whoever waits on `watch`.
-    fn watch_all(&self, watch: &mut Watch, io: &Io) -> io::Result<()> {
-        watch.watch(self.letterbox.bell().event())?;
-        if let Some(ring) = &io.ring {
-            watch.watch(ring.notifier()?)?;
-        }
-        for ready in io.own_ready() {
-            if let Ready::Readable(descriptor) = ready {
-                watch.watch(descriptor)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn turn(&self) -> Result<(), Errno> {
-        self.check_process()?;
-        self.letterbox.announce_awake();
-        self.letterbox.bell().silence();
-        if let Some(ring) = &self.io.borrow().ring {
-            ring.silence();
-        }
-        loop {
-            self.progress();
-            self.submit()?;
-            let polled = self.progress();
-            let pushed = self.io.borrow_mut().push_backlog();
-            if pushed || polled || self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
-                continue;
-            }
-            if self.watched.get().is_none() {
-                return Ok(());
-            }
-            // From here on the foreign loop sleeps for us.
-            self.watch_everything()
-                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
-            let now = self.options.clock.now();
-            let io = self.io.borrow();
-            let mut next = self.timers.borrow().next();
-            let mut again = false;
-            for ready in io.own_ready() {
-                match ready {
-                    Ready::Now => again = true,
-                    Ready::At(at) => next = Some(next.map_or(at, |next| next.min(at))),
-                    Ready::Never | Ready::Readable(_) => {}
-                }
-            }
-            drop(io);
-            if let Some(watch) = &mut *self.watch.borrow_mut() {
-                watch.set_timer(next.map(|next| next.saturating_duration_since(now)))?;
-                let mut ended = Vec::new();
-                watch.wait(Some(Duration::ZERO), |cell, wait, result| {
-                    ended.push((cell, wait, result));
-                })?;
-                let io = &mut *self.io.borrow_mut();
-                again |= !ended.is_empty();
-                for (cell, wait, result) in ended {
-                    io.state.answer(cell, Answer::Wait(wait, result));
-                }
-            }
-            if !again && self.letterbox.announce_sleep() {
-                return Ok(());
-            }
-        }
-    }
 }
 
 /// No queue has taken a request of [`Inner::push_simple`].
@@ -1161,15 +470,6 @@ fn pushed_back(io: &mut Io, request: Request) -> Result<(), (Buffer, Counter)> {
     match request.payload {
         Payload::Buffer(buffer) => Err((buffer, Counter::SimpleFull)),
         Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
-    }
-}
-
-#[inline]
-fn take_completed(from: &mut Vec<Completed>, into: &mut Vec<Completed>) {
-    if into.is_empty() {
-        std::mem::swap(from, into);
-    } else {
-        into.append(from);
     }
 }
 
@@ -1210,25 +510,6 @@ impl Drop for Reactor {
     }
 }
 
-/// A moment that is to come. Dropped before, nothing happens then.
-pub(crate) struct TimerGuard {
-    inner: Rc<Inner>,
-    key: TimerKey,
-}
-
-impl TimerGuard {
-    /// True when the moment has come.
-    pub(crate) fn has_come(&self) -> bool {
-        !self.inner.timers.borrow().contains(self.key)
-    }
-}
-
-impl Drop for TimerGuard {
-    fn drop(&mut self) {
-        self.inner.timers.borrow_mut().remove(self.key);
-    }
-}
-
 /// Sends work to a reactor from any thread.
 #[derive(Clone)]
 pub struct Remote {
@@ -1244,7 +525,7 @@ impl Remote {
 }
 
 /// Wakes by a message of our own ring when both sides have one, else by the eventfd.
-fn ring_bell(bell: &EventBell) {
+pub(crate) fn ring_bell(bell: &EventBell) {
     if let (Some(target), Some(inner)) = (bell.owners_ring(), current())
         && let Ok(mut io) = inner.io.try_borrow_mut()
         && let Some(ring) = &mut io.ring

@@ -1,0 +1,224 @@
+//! Waiting: submit what is pushed and sleep until something has come back,
+//! mail has come, or a moment has. By the ring where it is all there is to wait
+//! for, else by epoll.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uringfs_device::{Clock, Ready, Request};
+use uringfs_ring::{Ring, Wait};
+
+use crate::counters::Counter;
+use crate::in_flight::Answer;
+use crate::io::{Io, MAIL_TAG};
+use crate::reactor::Inner;
+use crate::watch::Watch;
+
+/// A wait for several completions looks around this often, so that mail and
+/// other queues never wait for the slowest of a batch.
+const BATCH_LOOK: Duration = Duration::from_millis(1);
+
+impl Inner {
+    /// # Panics
+    /// In the child of a fork, and when the kernel takes no requests at all:
+    /// the future that is waited for can never end.
+    pub(crate) fn wait_or_report(&self, wanted: usize, until: Option<Instant>) {
+        let waited = self.check_process().and_then(|()| self.wait(wanted, until));
+        if let Err(error) = waited {
+            panic!("the reactor cannot wait: {error}");
+        }
+    }
+
+    /// Submits what is pushed and sleeps until something has come back, mail
+    /// has come, or the time has.
+    #[inline]
+    pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
+        let io = &mut *self.io.borrow_mut();
+        let simple = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
+        if simple
+            && until.is_none()
+            && self.mail_watched.get()
+            && self.timers.borrow().is_empty()
+            && let Some(ring) = &mut io.ring
+            && ring.transfers_in_flight() > 0
+        {
+            let wanted = wanted.min(ring.transfers_in_flight());
+            return self.enter_asleep(ring, wanted);
+        }
+        self.wait_for_anything(io, until)
+    }
+
+    /// Submits, and waits for `wanted` completions of the ring or for mail.
+    #[inline]
+    pub(crate) fn enter_asleep(
+        &self,
+        ring: &mut Ring<Request>,
+        wanted: usize,
+    ) -> Result<(), Errno> {
+        if !self.letterbox.announce_sleep() {
+            return ring.enter(0, None);
+        }
+        let look = if wanted > 1 { Some(BATCH_LOOK) } else { None };
+        let entered = ring.enter(wanted as u32, look);
+        self.letterbox.announce_awake();
+        entered
+    }
+
+    #[inline(never)]
+    pub(crate) fn wait_for_anything(
+        &self,
+        io: &mut Io,
+        until: Option<Instant>,
+    ) -> Result<(), Errno> {
+        if !io.state.backlog.is_empty() {
+            io.push_backlog();
+        }
+        io.submit_own()?;
+        let mut until = [until, self.timers.borrow().next()].into_iter().flatten().min();
+        let mut readable = io.ring.is_none();
+        let mut now = false;
+        for ready in io.own_ready() {
+            match ready {
+                Ready::Never => {}
+                Ready::Now => now = true,
+                Ready::At(at) => until = Some(until.map_or(at, |until| until.min(at))),
+                Ready::Readable(_) => readable = true,
+            }
+        }
+        if now {
+            return self.enter_all(io);
+        }
+        if let Some(polled) = &mut io.polled
+            && polled.transfers_in_flight() > 0
+        {
+            let alone = io.ring.as_ref().is_none_or(|ring| ring.transfers_in_flight() == 0);
+            polled.enter(alone as u32, None)?;
+            return match &mut io.ring {
+                Some(ring) if !alone || ring.queued() > 0 => ring.enter(0, None),
+                _ => Ok(()),
+            };
+        }
+        let ring_busy = io.ring.as_ref().is_some_and(|ring| ring.transfers_in_flight() > 0);
+        if let Clock::Virtual(clock) = &self.options.clock
+            && !ring_busy
+            && !readable
+            && io.state.at_worker == 0
+            && let Some(until) = until
+        {
+            clock.advance_to(until);
+            return self.enter_all(io);
+        }
+        if !ring_busy && !readable && self.spin(until) {
+            return self.enter_all(io);
+        }
+        let limit = until.map(|until| until.saturating_duration_since(self.options.clock.now()));
+        if readable {
+            return self.wait_by_epoll(io, limit);
+        }
+        let ring = io.ring.as_mut().expect("without a ring everything is by epoll");
+        self.watch_mail(ring);
+        if !self.letterbox.announce_sleep() {
+            return ring.enter(0, None);
+        }
+        self.count(Counter::Sleeps);
+        let entered = ring.enter(1, limit);
+        self.letterbox.announce_awake();
+        entered
+    }
+
+    /// Hands over what is pushed, and has the kernel finish what it deferred.
+    pub(crate) fn enter_all(&self, io: &mut Io) -> Result<(), Errno> {
+        for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
+            if ring.queued() > 0 || ring.in_flight() > 0 {
+                ring.enter(0, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for mail for a while. Short, and once a sleep: an idle reactor sleeps.
+    pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
+        let spin = Duration::from_micros(self.options.spin_us.into());
+        if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
+            return self.letterbox.has_mail();
+        }
+        let begin = Instant::now();
+        let end = until.map_or(begin + spin, |until| until.min(begin + spin));
+        loop {
+            for _ in 0..50 {
+                if self.letterbox.has_mail() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+        }
+    }
+
+    /// Has the ring wake us when the mailbox's bell is rung.
+    pub(crate) fn watch_mail(&self, ring: &mut Ring<Request>) {
+        if !self.mail_watched.get() {
+            let Ok(file) = self.letterbox.bell().event().try_clone_to_owned() else { return };
+            let events = rustix::event::PollFlags::IN;
+            let wait = Wait::Poll { file: Arc::new(file), events };
+            self.mail_watched.set(ring.push_wait(wait, MAIL_TAG).is_ok());
+        }
+    }
+
+    pub(crate) fn wait_by_epoll(&self, io: &mut Io, limit: Option<Duration>) -> Result<(), Errno> {
+        let mut watch = self.watch.borrow_mut();
+        let watch = match &mut *watch {
+            Some(watch) => watch,
+            none => none.insert(Watch::new()?),
+        };
+        self.watch_all(watch, io)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+        if let Some(ring) = &mut io.ring {
+            // What completes from here on makes the notifier readable.
+            ring.silence();
+            ring.enter(0, None)?;
+            if ring.has_completed() {
+                return Ok(());
+            }
+        }
+        // A queue may have found out only when it was asked what to watch.
+        let now = io.own_ready().any(|ready| matches!(ready, Ready::Now));
+        if now || !self.letterbox.announce_sleep() {
+            return Ok(());
+        }
+        self.count(Counter::Sleeps);
+        let state = &mut io.state;
+        let waited =
+            watch.wait(limit, |cell, wait, result| state.answer(cell, Answer::Wait(wait, result)));
+        self.letterbox.announce_awake();
+        self.letterbox.bell().silence();
+        waited
+    }
+
+    pub(crate) fn watch_everything(&self) -> io::Result<()> {
+        let mut watch = self.watch.borrow_mut();
+        let watch = match &mut *watch {
+            Some(watch) => watch,
+            none => none.insert(Watch::new()?),
+        };
+        self.watch_all(watch, &self.io.borrow())
+    }
+
+    /// Has everything that may complete wake whoever waits on `watch`.
+    pub(crate) fn watch_all(&self, watch: &mut Watch, io: &Io) -> io::Result<()> {
+        watch.watch(self.letterbox.bell().event())?;
+        if let Some(ring) = &io.ring {
+            watch.watch(ring.notifier()?)?;
+        }
+        for ready in io.own_ready() {
+            if let Ready::Readable(descriptor) = ready {
+                watch.watch(descriptor)?;
+            }
+        }
+        Ok(())
+    }
+}
