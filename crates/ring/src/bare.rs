@@ -12,9 +12,9 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
+use crate::entry::Place;
 use crate::features::Features;
 use crate::register::FileName;
-use crate::ring::Place;
 use crate::sys::{self, RingName};
 
 /// How a bare ring is made.

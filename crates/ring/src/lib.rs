@@ -16,6 +16,7 @@
 #![allow(unsafe_code)]
 
 pub mod bare;
+mod entry;
 mod features;
 mod register;
 mod ring;
