@@ -81,7 +81,7 @@ impl Buffer {
 
     /// The region this buffer lies in, which a ring may have registered.
     #[inline]
-    pub fn region(&self) -> &Arc<Region> {
+    pub fn region(&self) -> &Region {
         &self.home
     }
 

@@ -35,7 +35,7 @@ impl BufferPool {
             ));
         };
         let region = Region::mapped(total, Slots::new(length, stride, count))?;
-        Ok(BufferPool { region: Arc::new(region) })
+        Ok(BufferPool { region })
     }
 
     /// A buffer, or none while all are out. Its bytes are what its last user left.

@@ -4,7 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -76,6 +76,8 @@ pub struct Region {
     backing: Backing,
     alignment: usize,
     id: RegionId,
+    /// Dangling for memory that is not worth registering.
+    itself: Weak<Region>,
     /// Present when the region is divided into a pool's buffers.
     pub(crate) slots: Option<Slots>,
 }
@@ -93,14 +95,15 @@ impl Region {
         // SAFETY: the caller asks for at least one byte, so the layout is not empty.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Region { base, length, backing: Backing::Heap, alignment, id: RegionId::NONE, slots: None }
+        let (backing, id) = (Backing::Heap, RegionId::NONE);
+        Region { base, length, backing, alignment, id, itself: Weak::new(), slots: None }
     }
 
     /// At least `length` bytes of mapped memory, huge pages when there.
     ///
     /// # Errors
     /// What `mmap` says when even ordinary pages are refused.
-    pub(crate) fn mapped(length: usize, slots: Slots) -> io::Result<Region> {
+    pub(crate) fn mapped(length: usize, slots: Slots) -> io::Result<Arc<Region>> {
         let huge_length = length.next_multiple_of(HUGE_PAGE);
         let map = |length, flags| {
             // SAFETY: an anonymous mapping at an address the kernel chooses
@@ -128,7 +131,15 @@ impl Region {
             let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
         }
         let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Region { base, length, backing, alignment: 0, id: take_id(), slots: Some(slots) })
+        Ok(Arc::new_cyclic(|itself| Region {
+            base,
+            length,
+            backing,
+            alignment: 0,
+            id: take_id(),
+            itself: itself.clone(),
+            slots: Some(slots),
+        }))
     }
 
     /// Address of the first byte, for registration with a ring.
@@ -140,6 +151,11 @@ impl Region {
     #[allow(clippy::len_without_is_empty)] // a region is never empty
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// Tells whether the region is still there, without keeping it.
+    pub fn watch(&self) -> Weak<Region> {
+        self.itself.clone()
     }
 
     /// What the pages are made of.

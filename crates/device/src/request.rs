@@ -92,8 +92,24 @@ pub struct Request {
     pub cancelled: bool,
     /// A byte of the issuer's own, carried along.
     pub mark: u8,
-    /// Some queue has had it: set by whoever hands it over.
-    pub issued: bool,
+    stage: Stage,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    /// No queue has had it.
+    Made,
+    /// Some queue has had it. If it has ended, then with all its bytes, as
+    /// nearly all do: nothing has to be written down.
+    Issued,
+    /// Ended with the bytes in `done`.
+    Short,
+    /// Ended with the error in `done`.
+    Failed,
+    /// The same, before any queue had it.
+    Refused,
 }
 
 /// What a step's result means for its request.
@@ -120,7 +136,41 @@ impl Request {
             retries: 0,
             cancelled: false,
             mark: 0,
-            issued: false,
+            stage: Stage::Made,
+        }
+    }
+
+    /// True when some queue has had it.
+    #[inline]
+    pub fn is_issued(&self) -> bool {
+        self.stage != Stage::Made && self.stage != Stage::Refused
+    }
+
+    /// Notes that it is handed to a queue, or that the queue gave it back.
+    #[inline(always)]
+    pub fn set_issued(&mut self, issued: bool) {
+        self.stage = if issued { Stage::Issued } else { Stage::Made };
+    }
+
+    /// Writes down how it has ended.
+    pub fn end(&mut self, result: Result<u64, Errno>) {
+        (self.stage, self.done) = match result {
+            Ok(bytes) if bytes == self.length() => (Stage::Issued, bytes),
+            Ok(bytes) => (Stage::Short, bytes),
+            Err(error) => {
+                let stage = if self.is_issued() { Stage::Failed } else { Stage::Refused };
+                (stage, error.raw_os_error() as u64)
+            }
+        };
+    }
+
+    /// How it has ended: bytes done, or the error.
+    #[inline]
+    pub fn result(&self) -> Result<u64, Errno> {
+        match self.stage {
+            Stage::Made | Stage::Issued => Ok(self.length()),
+            Stage::Short => Ok(self.done),
+            Stage::Failed | Stage::Refused => Err(Errno::from_raw_os_error(self.done as i32)),
         }
     }
 

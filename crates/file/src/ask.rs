@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload, Tag};
 use uringfs_reactor::{
-    Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, current, service,
+    Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed, current, service,
 };
 
 use crate::direct;
@@ -149,14 +149,14 @@ impl Tokens for Reactor {
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
         let shared = &*file.shared;
         let inner = self.inner();
-        let tag = Tag(token.get());
         let place = |buffer: &Buffer| simple::read(shared, buffer, offset);
-        match inner.push_simple(shared.device.index(), Op::Read, buffer, tag, place) {
+        let tag = Tag(token.get());
+        match inner.push_simple(shared.core.index(), Op::Read, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
             }
-            Err((buffer, reason)) => start_refused(self, file.read(buffer, offset), token, reason),
+            Err(unpushed) => start_unpushed(self, file, What::Read, unpushed, offset, token),
         }
     }
 
@@ -164,14 +164,17 @@ impl Tokens for Reactor {
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
         let shared = &*file.shared;
         let inner = self.inner();
-        let tag = Tag(token.get());
         let place = |buffer: &Buffer| simple::write(shared, buffer, offset);
-        match inner.push_simple(shared.device.index(), Op::Write, buffer, tag, place) {
+        let tag = Tag(token.get());
+        match inner.push_simple(shared.core.index(), Op::Write, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::WriteShared);
                 Ok(())
             }
-            Err((buffer, reason)) => start_refused(self, file.write(buffer, offset), token, reason),
+            Err(unpushed) => {
+                let what = What::Write(Durability::Volatile);
+                start_unpushed(self, file, what, unpushed, offset, token)
+            }
         }
     }
 
@@ -200,40 +203,36 @@ fn count_refusal(inner: &Inner, what: What, payload: &Payload, deadline: Option<
     }
 }
 
-/// What the simple way has refused: with room made by attaching the device it
-/// is tried once more, else counted and done as an operation.
+/// What did not go the simple way: with room made by attaching the device it is
+/// tried once more; without a place it is counted and done as an operation.
+#[cold]
 #[inline(never)]
-fn start_refused<R>(
+fn start_unpushed(
     reactor: &Reactor,
-    mut ask: Ask<R>,
+    file: &File,
+    what: What,
+    unpushed: Unpushed,
+    offset: u64,
     token: Token,
-    reason: Counter,
 ) -> Result<(), Refused> {
-    let inner = reactor.inner();
-    if reason != Counter::SimpleFull {
-        if ask.what == What::Read {
-            inner.count(reason);
+    let (inner, shared) = (reactor.inner(), &*file.shared);
+    match unpushed {
+        Unpushed::NoPlace(buffer) => {
+            if what == What::Read {
+                inner.count(simple::why_not(shared, &buffer, offset));
+            }
+            let payload = Payload::Buffer(buffer);
+            start(inner, file.clone(), what, payload, offset, None, Asker::Token(token))
         }
-        let Ask { file, what, payload, offset, deadline, .. } = ask;
-        let payload = payload.expect("it has not been started");
-        return start(inner, file, what, payload, offset, deadline, Asker::Token(token));
-    }
-    let refuse = |ask: Ask<R>, error| {
-        let payload = ask.payload.expect("it has not been started");
-        Err(Refused { error, payload })
-    };
-    match admit(inner, &ask.file.shared) {
-        Err(error) => refuse(ask, error),
-        Ok(false) => refuse(ask, Errno::AGAIN),
-        // It was the first use of the device here; it is attached now.
-        Ok(true) => match (ask.what, ask.payload.take()) {
-            (What::Read, Some(Payload::Buffer(buffer))) => {
-                reactor.read(&ask.file, buffer, ask.offset, token)
+        Unpushed::NoRoom(buffer) => match (admit(inner, shared), what) {
+            // It was the first use of the device here; it is attached now.
+            (Ok(true), What::Read) => reactor.read(file, buffer, offset, token),
+            (Ok(true), _) => reactor.write(file, buffer, offset, token),
+            (Ok(false), _) => {
+                let payload = Payload::Buffer(buffer);
+                Err(Refused { error: Errno::AGAIN, payload })
             }
-            (What::Write(_), Some(Payload::Buffer(buffer))) => {
-                reactor.write(&ask.file, buffer, ask.offset, token)
-            }
-            _ => unreachable!("only reads and writes of one buffer are simple"),
+            (Err(error), _) => Err(Refused { error, payload: Payload::Buffer(buffer) }),
         },
     }
 }
@@ -243,14 +242,14 @@ fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
     if inner.is_forked() {
         return Err(Errno::CHILD);
     }
-    if shared.core().is_closed() {
+    if shared.core.is_closed() {
         return Err(Errno::NODEV);
     }
-    if inner.is_attached(shared.device.index()) {
+    if inner.is_attached(shared.core.index()) {
         return Ok(false);
     }
     inner
-        .attach(shared.core())
+        .attach(&shared.core)
         .map(|()| true)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
@@ -272,7 +271,7 @@ fn start(
         return Err(Refused { error: Errno::AGAIN, payload });
     }
     inner.count(Counter::General);
-    let (device, length) = (file.shared.device.index(), payload.length());
+    let (device, length) = (file.shared.core.index(), payload.length());
     match what {
         What::Read => inner.start_operation(asker, device, deadline, |operation| {
             direct::read(operation, file, payload, offset)
@@ -320,11 +319,17 @@ fn start_awaited(
             Op::Read => simple::read(shared, buffer, offset),
             _ => simple::write(shared, buffer, offset),
         };
-        match inner.push_awaited(shared.device.index(), op, buffer, cell, place) {
+        match inner.push_awaited(shared.core.index(), op, buffer, cell, place) {
             Ok(()) => return inner.count(taken),
-            Err((buffer, reason)) => {
+            Err(Unpushed::NoPlace(buffer)) => {
                 if op == Op::Read {
-                    inner.count(reason);
+                    inner.count(simple::why_not(shared, &buffer, offset));
+                }
+                payload = Payload::Buffer(buffer);
+            }
+            Err(Unpushed::NoRoom(buffer)) => {
+                if op == Op::Read {
+                    inner.count(Counter::SimpleFull);
                 }
                 payload = Payload::Buffer(buffer);
             }

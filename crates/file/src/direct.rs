@@ -136,7 +136,7 @@ async fn write_bounced(
     let _exclusion = if whole_blocks {
         None
     } else {
-        let (exclusion, epoch) = shared.lock.exclude(shared.device.index());
+        let (exclusion, epoch) = shared.lock.exclude(shared.core.index());
         operation.count(Counter::WriteExclusive);
         operation.wait_for_quiescence(epoch).await?;
         Some(exclusion)
@@ -194,9 +194,9 @@ pub(crate) async fn flush(operation: Operation, file: File) {
 }
 
 async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
-    let index = shared.device.index();
+    let index = shared.core.index();
     let request = Request::new(index, Op::Flush, 0, Payload::Length(0), Tag(0));
-    operation.request(shared.core(), request).await.1
+    operation.request(&shared.core, request).await.1
 }
 
 /// Gives up the content of a range; blocks that it covers in part are kept.
@@ -271,8 +271,8 @@ async fn clear(
         let length = mapping.length.min(range.end - at).min(max);
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
-            let request = Request::new(shared.device.index(), op, address, payload, Tag(0));
-            operation.request(shared.core(), request).await.1?;
+            let request = Request::new(shared.core.index(), op, address, payload, Tag(0));
+            operation.request(&shared.core, request).await.1?;
         }
         at += length;
     }
@@ -294,7 +294,7 @@ async fn read_blocks(
 }
 
 fn bounce(shared: &Shared, length: u64) -> Buffer {
-    Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask + 1))
+    Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask as usize + 1))
 }
 
 /// The whole blocks around a range. The last block of an image whose size is no
@@ -314,7 +314,7 @@ fn within(shared: &Shared, offset: u64, length: u64) -> Range<u64> {
 fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> bool {
     let fits = |buffer: &Buffer| {
         buffer.len() as u64 & shared.block_mask == 0
-            && buffer.pointer().as_ptr() as usize & shared.memory_mask == 0
+            && buffer.pointer().as_ptr() as u64 & shared.memory_mask == 0
     };
     offset & shared.block_mask == 0
         && match payload {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uringfs_device::{Access, Core, Device, Geometry};
 
 use crate::lock::WriteLock;
-use crate::map::{Flat, Map};
+use crate::map::{AnyMap, Flat, Map};
 use crate::options::FileOptions;
 
 /// The longest simple transfer: a block of the file system's usual size, or the
@@ -24,14 +24,19 @@ pub struct File {
 
 pub(crate) struct Shared {
     pub(crate) device: Device,
-    pub(crate) map: Box<dyn Map>,
+    /// The device's, at hand.
+    pub(crate) core: Arc<Core>,
+    pub(crate) map: AnyMap,
     pub(crate) options: FileOptions,
     pub(crate) lock: Arc<WriteLock>,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
     pub(crate) block_mask: u64,
     /// Nor has the memory of these.
-    pub(crate) memory_mask: usize,
-    pub(crate) simple_limit: u32,
+    pub(crate) memory_mask: u64,
+    /// The longest simple read, in bytes: 0 when it is switched off.
+    pub(crate) simple_read_limit: u32,
+    /// The longest simple write, in bytes: 0 when the device is only read.
+    pub(crate) simple_write_limit: u32,
     pub(crate) read_only: bool,
 }
 
@@ -48,19 +53,26 @@ impl File {
     /// A whole device as one file.
     pub fn over(device: Device, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::with_map(device, Flat { address: 0, size }, options)
+        File::new(device, AnyMap::Flat(Flat { address: 0, size }), options)
     }
 
     /// A file on `device` whose bytes lie where `map` says: at addresses that
     /// are multiples of the device's block size.
     pub fn with_map(device: Device, map: impl Map, options: FileOptions) -> File {
+        File::new(device, AnyMap::Other(Box::new(map)), options)
+    }
+
+    fn new(device: Device, map: AnyMap, options: FileOptions) -> File {
         let geometry = device.geometry();
+        let limit = SIMPLE_LIMIT.max(geometry.block_size);
         let shared = Shared {
             block_mask: geometry.block_size as u64 - 1,
-            memory_mask: geometry.memory_alignment as usize - 1,
-            simple_limit: SIMPLE_LIMIT.max(geometry.block_size),
+            memory_mask: geometry.memory_alignment as u64 - 1,
+            simple_read_limit: if options.simple_read { limit } else { 0 },
+            simple_write_limit: if geometry.read_only { 0 } else { limit },
+            core: device.core().clone(),
             read_only: geometry.read_only,
-            map: Box::new(map),
+            map,
             options,
             lock: Arc::default(),
             device,
@@ -81,13 +93,6 @@ impl File {
     /// What that device is like.
     pub fn geometry(&self) -> &Geometry {
         self.shared.device.geometry()
-    }
-}
-
-impl Shared {
-    #[inline]
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        self.device.core()
     }
 }
 

@@ -25,8 +25,50 @@ pub trait Map: Send + Sync + 'static {
     /// What lies at `offset`, and how far; nothing behind the size.
     fn map(&self, offset: u64) -> Mapping;
 
+    /// The address of `length` bytes from `offset` on, when they lie in one
+    /// written extent: all that a simple read asks.
+    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+        let mapping = self.map(offset);
+        match mapping.place {
+            Place::Written(address) if mapping.length >= length => Some(address),
+            _ => None,
+        }
+    }
+
     /// The file's size in bytes.
     fn size(&self) -> u64;
+}
+
+/// The map of one file: the usual ones without a call through a table.
+pub(crate) enum AnyMap {
+    Flat(Flat),
+    Other(Box<dyn Map>),
+}
+
+impl AnyMap {
+    #[inline(always)]
+    pub(crate) fn map(&self, offset: u64) -> Mapping {
+        match self {
+            AnyMap::Flat(flat) => flat.map(offset),
+            AnyMap::Other(map) => map.map(offset),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn written(&self, offset: u64, length: u64) -> Option<u64> {
+        match self {
+            AnyMap::Flat(flat) => flat.written(offset, length),
+            AnyMap::Other(map) => map.written(offset, length),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            AnyMap::Flat(flat) => flat.size(),
+            AnyMap::Other(map) => map.size(),
+        }
+    }
 }
 
 /// The map of an image or a bare device: one written extent.

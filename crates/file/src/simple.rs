@@ -8,55 +8,57 @@ use uringfs_buffer::Buffer;
 use uringfs_reactor::Counter;
 
 use crate::file::Shared;
-use crate::map::Place;
 
-/// Where on the device a simple read lies, or why it is none. The caller has
-/// counted it in for quiescence, so the extent stays where it is until the read
-/// has ended.
+/// Where on the device a simple read lies, if it is one. The caller has counted
+/// it in for quiescence, so the extent stays where it is until the read has ended.
 #[inline(always)]
-pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
-    if !shared.options.simple_read {
-        return Err(Counter::SimpleOff);
-    }
-    place(shared, buffer, offset)
+pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
+    place(shared, shared.simple_read_limit, buffer, offset)
 }
 
 /// The same for an overwrite that nobody excludes. Whoever wants to exclude it
 /// changes the mode first and then waits for everything counted in.
 #[inline(always)]
-pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
-    if !shared.lock.is_shared() {
-        return Err(Counter::WriteRanged);
+pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
+    if shared.lock.is_shared() {
+        place(shared, shared.simple_write_limit, buffer, offset)
+    } else {
+        None
     }
-    if shared.read_only {
-        return Err(Counter::SimpleExtent);
-    }
-    place(shared, buffer, offset)
 }
 
 #[inline(always)]
-fn place(shared: &Shared, buffer: &Buffer, offset: u64) -> Result<u64, Counter> {
-    if shared.core().is_closed() {
-        // Whoever starts the operation is told; the reactor may not know yet.
-        return Err(Counter::SimpleFull);
-    }
+fn place(shared: &Shared, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
     let length = buffer.len() as u64;
-    if length == 0 || length > shared.simple_limit as u64 {
-        return Err(Counter::SimpleLength);
+    // 0 becomes the largest of all lengths.
+    let fits = length.wrapping_sub(1) < limit as u64;
+    // A closed device: whoever starts the operation is told, the reactor may not know yet.
+    if !fits || is_unaligned(shared, buffer, offset) || shared.core.is_closed() {
+        return None;
     }
-    let memory = buffer.pointer().as_ptr() as usize;
-    if (offset | length) & shared.block_mask != 0 || memory & shared.memory_mask != 0 {
-        return Err(Counter::SimpleAlignment);
-    }
-    let mapping = shared.map.map(offset);
-    match mapping.place {
-        Place::Written(address) if mapping.length >= length => Ok(address),
-        _ => Err(why_not(shared, offset, length)),
-    }
+    shared.map.written(offset, length)
 }
 
+#[inline(always)]
+fn is_unaligned(shared: &Shared, buffer: &Buffer, offset: u64) -> bool {
+    let memory = buffer.pointer().as_ptr() as u64;
+    (offset | buffer.len() as u64) & shared.block_mask | memory & shared.memory_mask != 0
+}
+
+/// Why a read had no place, for the counters.
 #[cold]
-fn why_not(shared: &Shared, offset: u64, length: u64) -> Counter {
-    let inside = offset.checked_add(length).is_some_and(|end| end <= shared.map.size());
-    if inside { Counter::SimpleExtent } else { Counter::SimpleSize }
+pub(crate) fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
+    let length = buffer.len() as u64;
+    let is_inside = offset.checked_add(length).is_some_and(|end| end <= shared.map.size());
+    if !shared.options.simple_read {
+        Counter::SimpleOff
+    } else if length.wrapping_sub(1) >= shared.simple_read_limit as u64 {
+        Counter::SimpleLength
+    } else if is_unaligned(shared, buffer, offset) {
+        Counter::SimpleAlignment
+    } else if !is_inside {
+        Counter::SimpleSize
+    } else {
+        Counter::SimpleExtent
+    }
 }

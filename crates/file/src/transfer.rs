@@ -32,9 +32,9 @@ pub(crate) async fn transfer(
         && length <= max
         && pieces(&payload) <= MAX_PIECES
     {
-        let mut request = Request::new(shared.device.index(), op, address, payload, Tag(0));
+        let mut request = Request::new(shared.core.index(), op, address, payload, Tag(0));
         request.durability = durability;
-        return operation.request(shared.core(), request).await;
+        return operation.request(&shared.core, request).await;
     }
     Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)).await
 }
@@ -132,9 +132,9 @@ async fn transfer_buffer(
                 Place::Written(address) => {
                     let payload = Payload::Buffer(piece);
                     let mut request =
-                        Request::new(shared.device.index(), op, address, payload, Tag(0));
+                        Request::new(shared.core.index(), op, address, payload, Tag(0));
                     request.durability = durability;
-                    under_way.push_back((operation.request(shared.core(), request), length));
+                    under_way.push_back((operation.request(&shared.core, request), length));
                 }
                 Place::Hole | Place::Unwritten(_) if op == Op::Read && under_way.is_empty() => {
                     piece.fill(0);

@@ -187,13 +187,13 @@ fn tokens_are_cancelled_by_their_token_only() {
     while completed.len() < 6 {
         bench.reactor.reap(1, None, &mut completed).unwrap();
     }
-    completed.sort_by_key(|one| one.token);
+    completed.sort_by_key(|one| one.token());
     for one in &completed {
-        let expected = match one.token.get() {
+        let expected = match one.token().get() {
             2 | 3 => (Err(Errno::CANCELED), Fate::Unknown),
             _ => (Ok(8192), Fate::Done),
         };
-        assert_eq!((one.result, one.fate), expected, "{:?}", one.token);
+        assert_eq!((one.result(), one.fate()), expected, "{:?}", one.token());
     }
 }
 
@@ -259,11 +259,11 @@ fn ten_thousand_cancels(name: &str, reactor: &Reactor, file: &File, seed: u64) {
         assert!(completed.len() > before, "{name}: {before} of {asked} have answered");
     }
     reactor.reap(1, None, &mut completed).unwrap();
-    let tokens: HashSet<_> = completed.iter().map(|one| one.token).collect();
+    let tokens: HashSet<_> = completed.iter().map(|one| one.token()).collect();
     assert_eq!((tokens.len(), completed.len()), (asked as usize, asked as usize), "{name}");
     for one in &completed {
-        let done = one.result.is_ok() && one.fate == Fate::Done;
-        let stopped = one.result == Err(Errno::CANCELED) && one.fate != Fate::Done;
+        let done = one.result().is_ok() && one.fate() == Fate::Done;
+        let stopped = one.result() == Err(Errno::CANCELED) && one.fate() != Fate::Done;
         assert!(done || stopped, "{name}, seed {seed}: {one:?}");
     }
 }

@@ -70,7 +70,7 @@ fn read_blocks(reactor: &Reactor, file: &File, pool: &BufferPool) {
             reactor.read(file, buffer, offset, Token::new(place)).unwrap();
         }
         for completed in reap(reactor, 32) {
-            assert_eq!(completed.result, Ok(4096));
+            assert_eq!(completed.result(), Ok(4096));
         }
     }
 }

@@ -226,7 +226,7 @@ fn drop_under_load(back_end: BackEnd, queue: QueueKind, completion: CompletionMo
             .unwrap();
     }
     for completed in reap_within(&reactor, COUNT as usize, back_end.patience()) {
-        let place = completed.token.get();
+        let place = completed.token().get();
         let buffer = completed.into_buffer();
         let (before, after) = buffer.split_at(unaligned(place) as usize);
         assert!(before.iter().all(|byte| *byte == 0), "{name}, place {place}");

@@ -250,7 +250,7 @@ fn the_flush_of_a_durable_write_is_awaited_counted_and_its_failure_reported() {
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
         reactor.start(file.write_durably(pattern(3, 4096), 0), Token::new(9)).unwrap();
         let failed = reap(&reactor, 1).remove(0);
-        assert_eq!((failed.result, failed.fate), (Err(Errno::IO), Fate::Unknown), "{mode}");
+        assert_eq!((failed.result(), failed.fate()), (Err(Errno::IO), Fate::Unknown), "{mode}");
 
         sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
         assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO), "{mode}");
@@ -297,7 +297,7 @@ fn memory_of_failed_operations_comes_back() {
                 asked.unwrap();
             }
             for completed in reap(&reactor, 4) {
-                assert_eq!(completed.result, Err(Errno::IO), "{mode}");
+                assert_eq!(completed.result(), Err(Errno::IO), "{mode}");
                 assert_eq!(completed.into_buffer().len(), 8192, "{mode}");
             }
             assert_eq!(pool.available(), 4, "{mode}");

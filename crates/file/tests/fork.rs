@@ -106,7 +106,7 @@ fn a_child_gets_errors_and_its_parent_is_unharmed() {
             Fork::Parent(child) => {
                 assert_eq!(status_of(child), FINE, "{queue}: the child's first wrong step");
                 for completed in reap(&reactor, COUNT as usize) {
-                    assert_eq!(completed.result, Ok(4096), "{queue}");
+                    assert_eq!(completed.result(), Ok(4096), "{queue}");
                     assert!(completed.into_buffer().iter().all(|byte| *byte == 9), "{queue}");
                 }
                 assert_eq!(pool.available(), COUNT as usize, "{queue}");

@@ -181,11 +181,11 @@ fn run_batch(
         return outcomes.into_iter().map(|outcome| (outcome.result, outcome.payload)).collect();
     }
     let mut completed = reap_within(reactor, steps.len(), back_end.patience());
-    completed.sort_by_key(|one| one.token);
+    completed.sort_by_key(|one| one.token());
     for (place, one) in completed.iter().enumerate() {
-        assert_eq!(one.token, Token::new(place as u64), "each completes once");
+        assert_eq!(one.token(), Token::new(place as u64), "each completes once");
     }
-    completed.into_iter().map(|one| (one.result, one.payload)).collect()
+    completed.into_iter().map(|one| (one.result(), one.into_payload())).collect()
 }
 
 /// What a file should hold; nothing is known of discarded bytes, nor of a

@@ -102,7 +102,7 @@ fn tokens_complete_over_every_queue() {
                     outer.reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
                 }
                 for completed in outer.reap_until(&what, 16) {
-                    assert_eq!(completed.result, Ok(8192), "{what}");
+                    assert_eq!(completed.result(), Ok(8192), "{what}");
                 }
                 for token in 0..16 {
                     let offset = token * 32_768 + round % 2 * 3;
@@ -110,8 +110,8 @@ fn tokens_complete_over_every_queue() {
                     outer.reactor.read(&file, buffer, offset, Token::new(token)).unwrap();
                 }
                 for completed in outer.reap_until(&what, 16) {
-                    let expected = pattern(completed.token.get(), 8192);
-                    assert_eq!(completed.result, Ok(8192), "{what}");
+                    let expected = pattern(completed.token().get(), 8192);
+                    assert_eq!(completed.result(), Ok(8192), "{what}");
                     let found = completed.into_buffer();
                     assert!(found[..] == expected[..] || back_end == BackEnd::Null, "{what}");
                 }
@@ -130,7 +130,7 @@ fn steps_that_have_to_be_done_again_are_done_without_a_further_push() {
         for token in 0..50 {
             outer.reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
             let completed = outer.reap_until(&format!("{fault:?}, {token}"), 1);
-            assert_eq!(completed[0].result, Ok(4096));
+            assert_eq!(completed[0].result(), Ok(4096));
         }
     }
 }
@@ -180,7 +180,7 @@ fn the_descriptor_is_quiet_when_there_is_nothing_to_do() {
         assert!(!outer.is_readable(), "{what}: new");
         for _ in 0..5 {
             outer.reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
-            assert_eq!(outer.reap_until(&what, 1)[0].result, Ok(4096));
+            assert_eq!(outer.reap_until(&what, 1)[0].result(), Ok(4096));
             outer.reactor.turn().unwrap();
             assert!(!outer.is_readable(), "{what}: after a read");
         }

@@ -85,8 +85,8 @@ fn a_removal_waits_for_that_devices_requests_while_another_stays_busy() {
         }
         assert_ne!(next_place(), place, "used again with {} requests in flight", LEAVING - gone);
         for completed in reap(&reactor, 1) {
-            assert_eq!(completed.result, Ok(4096));
-            if completed.token < Token::new(LEAVING) {
+            assert_eq!(completed.result(), Ok(4096));
+            if completed.token() < Token::new(LEAVING) {
                 gone += 1;
             } else {
                 (held, stayed) = (held - 1, stayed + 1);
@@ -120,11 +120,11 @@ fn operations_of_several_steps_end_once_when_their_device_goes() {
         file.device().remove();
         let missing = COUNT as usize - ended.len();
         ended.extend(reap(&reactor, missing));
-        ended.sort_by_key(|completed| completed.token);
+        ended.sort_by_key(|completed| completed.token());
         for (token, completed) in ended.iter().enumerate() {
-            assert_eq!(completed.token, Token::new(token as u64));
-            match completed.result {
-                Ok(20_000) => assert_eq!(completed.fate, Fate::Done),
+            assert_eq!(completed.token(), Token::new(token as u64));
+            match completed.result() {
+                Ok(20_000) => assert_eq!(completed.fate(), Fate::Done),
                 Err(Errno::NODEV) => {}
                 other => panic!("after {steps} steps: {other:?}"),
             }
@@ -142,10 +142,10 @@ fn a_place_waits_for_the_last_of_several_reactors() {
     one.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
     other.read(&file, Buffer::zeroed(4096), 0, Token::new(2)).unwrap();
     drop(file);
-    assert_eq!(reap(&one, 1)[0].result, Ok(4096));
+    assert_eq!(reap(&one, 1)[0].result(), Ok(4096));
     turn(&one);
     assert_ne!(next_place(), place, "the other reactor has a request in flight");
-    assert_eq!(reap(&other, 1)[0].result, Ok(4096));
+    assert_eq!(reap(&other, 1)[0].result(), Ok(4096));
     turn(&other);
     assert_eq!(next_place(), place);
 }
@@ -177,7 +177,7 @@ fn completions_at_the_worker_hold_their_device() {
     reactor.submit().unwrap();
     drop(file);
     // Its first step has ended short; the rest of it must find the device.
-    assert_eq!(reap(&reactor, 1)[0].result, Ok(4096));
+    assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096));
 }
 
 #[test]
@@ -204,8 +204,8 @@ fn a_fixed_place_that_is_used_again_names_the_new_file() {
             }
             drop(file);
             for completed in reap(&reactor, 8) {
-                assert_eq!(completed.result, Ok(4096));
-                let expected = if completed.token.get().is_multiple_of(2) { round } else { 0xbb };
+                assert_eq!(completed.result(), Ok(4096));
+                let expected = if completed.token().get().is_multiple_of(2) { round } else { 0xbb };
                 let buffer = completed.into_buffer();
                 assert!(buffer.iter().all(|byte| *byte == expected), "round {round}");
             }
@@ -254,7 +254,7 @@ fn a_queue_that_comes_to_the_descriptor_of_one_that_went_wakes_its_reactor() {
         let device = Device::new(EndsInSleep { memory, sleeps: total(Counter::Sleeps) }).unwrap();
         let file = File::over(device, FileOptions::default());
         reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(round)).unwrap();
-        assert_eq!(reap(&reactor, 1)[0].result, Ok(4096), "round {round}");
+        assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096), "round {round}");
         drop(file);
         turn(&reactor);
     }
@@ -292,7 +292,7 @@ fn a_slow_device_with_a_full_queue_holds_back_no_other() {
         reactor.read(&shaky, Buffer::zeroed(4096), 0, Token::new(token)).unwrap();
     }
     let mut completed = Vec::new();
-    while completed.iter().filter(|one: &&Completed| one.token >= Token::new(100)).count() < 4 {
+    while completed.iter().filter(|one: &&Completed| one.token() >= Token::new(100)).count() < 4 {
         reactor.reap(1, Some(Duration::from_secs(1)), &mut completed).unwrap();
         let passed = Clock::Virtual(clock.clone()).now() - begin;
         assert!(passed < Duration::from_secs(40), "held back: {completed:?}");
@@ -311,7 +311,7 @@ fn a_device_that_stays_keeps_nothing_of_reactors_that_went() {
         let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
         let reactor = Reactor::new(options).unwrap();
         reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
-        assert_eq!(reap(&reactor, 1)[0].result, Ok(4096));
+        assert_eq!(reap(&reactor, 1)[0].result(), Ok(4096));
     };
     read_once();
     let before = open();
@@ -372,8 +372,8 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 assert!(slept_well, "{queue}, round {round}: nothing came in 20 seconds");
                 for completed in completed.drain(..) {
                     ended += 1;
-                    let fine = completed.result == Ok(4096)
-                        || completed.result == Err(Errno::NODEV) && completed.token.get() % 2 == 1;
+                    let fine = completed.result() == Ok(4096)
+                        || completed.result() == Err(Errno::NODEV) && completed.token().get() % 2 == 1;
                     assert!(fine, "{queue}, round {round}: {completed:?}");
                 }
             }

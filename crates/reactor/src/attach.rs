@@ -9,7 +9,6 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::queue::aio::AioQueue;
 use uringfs_device::queue::auto::{Candidate, DEPTHS, calibrate};
 use uringfs_device::queue::ring::RingQueue;
-use uringfs_device::queue::ring::carries;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{Core, DeviceIndex, Queue, Reach, Request};
@@ -167,16 +166,9 @@ impl Inner {
         if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
             return Err((request, Errno::NODEV));
         }
-        let pushed = if carries(request.op) {
-            io.push_now(request)
-        } else {
-            let mut request = request;
-            request.issued = true;
-            io.push(request)
-        };
-        if let Err(mut request) = pushed {
+        if let Err(mut request) = io.push(request) {
             self.count(Counter::Backlogged);
-            request.issued = false;
+            request.set_issued(false);
             io.state.backlog.push_back(request);
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::Payload;
+use uringfs_device::{Payload, Request};
 
 /// A name that the caller gives an operation, to know it by when it completes.
 /// Values from 2^63 on are the reactor's own.
@@ -20,12 +20,6 @@ impl Token {
     pub const fn new(value: u64) -> Token {
         assert!(value >> 63 == 0, "tokens are below 2^63");
         Token(value)
-    }
-
-    /// The token of a tag that is not the reactor's own.
-    #[inline(always)]
-    pub(crate) fn of_tag(tag: uringfs_device::Tag) -> Token {
-        Token(tag.0)
     }
 
     /// Its value.
@@ -47,31 +41,79 @@ pub enum Fate {
     Unknown,
 }
 
-/// The end of an operation.
-#[derive(Debug)]
+impl Fate {
+    /// Of what ended so, some of it `issued` to a queue or not.
+    pub(crate) fn of(result: Result<u64, Errno>, issued: bool) -> Fate {
+        match result {
+            Ok(_) => Fate::Done,
+            Err(_) if issued => Fate::Unknown,
+            Err(_) => Fate::NotStarted,
+        }
+    }
+}
+
+/// The end of an operation: the cache line that its request lived in, handed on
+/// as it is.
 pub struct Completed {
-    /// The caller's name for it.
-    pub token: Token,
-    /// Bytes moved, or the error. ECANCELED and ETIMEDOUT are answers to a
-    /// cancel and a deadline; `fate` then says what became of it.
-    pub result: Result<u64, Errno>,
-    /// What became of it.
-    pub fate: Fate,
-    /// The memory, back in the caller's hands.
-    pub payload: Payload,
+    request: Request,
 }
 
 impl Completed {
+    /// A request that has ended.
+    #[inline(always)]
+    pub(crate) fn of(request: Request) -> Completed {
+        Completed { request }
+    }
+
+    /// The caller's name for the operation.
+    #[inline]
+    pub fn token(&self) -> Token {
+        Token(self.request.tag.0)
+    }
+
+    /// Bytes moved, or the error. ECANCELED and ETIMEDOUT are answers to a
+    /// cancel and a deadline; [`Self::fate`] then says what became of it.
+    #[inline]
+    pub fn result(&self) -> Result<u64, Errno> {
+        self.request.result()
+    }
+
+    /// What became of it.
+    pub fn fate(&self) -> Fate {
+        Fate::of(self.request.result(), self.request.is_issued())
+    }
+
+    /// The memory.
+    pub fn payload(&self) -> &Payload {
+        &self.request.payload
+    }
+
+    /// The memory, back in the caller's hands.
+    pub fn into_payload(self) -> Payload {
+        self.request.payload
+    }
+
     /// The buffer of an operation that had one.
     ///
     /// # Panics
     /// When it had none, or several.
     #[inline]
     pub fn into_buffer(self) -> Buffer {
-        match self.payload {
+        match self.request.payload {
             Payload::Buffer(buffer) => buffer,
             other => panic!("the operation had no single buffer: {other:?}"),
         }
+    }
+}
+
+impl fmt::Debug for Completed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Completed")
+            .field("token", &self.token())
+            .field("result", &self.result())
+            .field("fate", &self.fate())
+            .field("payload", self.payload())
+            .finish()
     }
 }
 

@@ -12,7 +12,7 @@ use uringfs_device::{
 use uringfs_ring::{Event, Ring, fork_count};
 
 use crate::attach::Attachment;
-use crate::completed::{Completed, Fate, Token};
+use crate::completed::Completed;
 use crate::counters::{Counter, Counters};
 use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
 use crate::options::CompletionMode;
@@ -49,6 +49,7 @@ pub(crate) enum Way {
 }
 
 /// What the hot path knows of a device.
+#[repr(align(64))]
 pub(crate) struct Lane {
     pub(crate) way: Way,
     pub(crate) tracker: Tracker<&'static Domain>,
@@ -96,24 +97,10 @@ impl Io {
         self.forks != fork_count()
     }
 
-    /// Hands over a read, write or flush: nearly always straight into the ring.
-    #[inline(always)]
-    pub(crate) fn push_now(&mut self, mut request: Request) -> Result<(), Request> {
-        request.issued = true;
-        if let Some(Lane { way: Way::Ring, .. }) = self.state.lanes.get(request.device.get())
-            && let Some(ring) = &mut self.ring
-            && ring.has_room()
-        {
-            ring.push_into_room(request);
-            return Ok(());
-        }
-        self.push(request)
-    }
-
     /// Hands a request to its device's queue; gives it back when that is full,
     /// or when the device is not attached.
-    #[inline(never)]
-    pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
+    pub(crate) fn push(&mut self, mut request: Request) -> Result<(), Request> {
+        request.set_issued(true);
         match self.state.lanes.get(request.device.get()) {
             _ if self.is_forked() => Err(request),
             None | Some(Lane { way: Way::Closed, .. }) => Err(request),
@@ -171,17 +158,18 @@ impl Io {
         let mut went = false;
         let mut full = Vec::new();
         for mut request in std::mem::take(&mut self.state.backlog) {
-            let issued = std::mem::replace(&mut request.issued, true);
+            let issued = request.is_issued();
+            request.set_issued(true);
             let device = request.device;
             if full.contains(&device) {
-                request.issued = issued;
+                request.set_issued(issued);
                 self.state.backlog.push_back(request);
                 continue;
             }
             match self.push_on(request) {
                 Ok(()) => went = true,
                 Err(mut request) => {
-                    request.issued = issued;
+                    request.set_issued(issued);
                     if self.attachments.get(device.get()).is_some_and(Option::is_some) {
                         full.push(device);
                         self.state.backlog.push_back(request);
@@ -195,15 +183,22 @@ impl Io {
     }
 
     /// Takes everything that has come back, without a system call of the ring's.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn collect(&mut self) {
         let Io { ring, attachments, state, .. } = self;
         if let Some(ring) = ring {
             let mut events = Vec::new();
             ring.reap(
                 |request, result| {
-                    let device = request.device;
-                    state.take(request, result, || block_size(attachments, device));
+                    if state.is_whole(&request, result) {
+                        state.count_whole(&request);
+                        // A push would make it on the stack and copy it from there.
+                        let completed = || Completed::of(request.take());
+                        state.completed.extend(std::iter::once_with(completed));
+                    } else {
+                        let block = block_size(attachments, request.device);
+                        state.arrived(request.take(), result, block);
+                    }
                 },
                 |event| events.push(event),
             );
@@ -227,6 +222,7 @@ impl Io {
             |request, result| {
                 let attachment = attachments[request.device.get()].as_mut();
                 let attachment = attachment.expect("attached while requests are in flight");
+                let request = request.take();
                 if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
                     attachment.stop_polling();
                     state.backlog.push_back(request);
@@ -252,7 +248,12 @@ impl Io {
             let block = attachment.block_size();
             for queue in attachment.own_queues() {
                 while let Some(Completion { request, result }) = queue.reap() {
-                    self.state.take(request, result, || block);
+                    if self.state.is_whole(&request, result) {
+                        self.state.count_whole(&request);
+                        self.state.completed.push(Completed::of(request));
+                    } else {
+                        self.state.arrived(request, result, block);
+                    }
                 }
             }
         }
@@ -360,7 +361,6 @@ fn block_size(attachments: &[Option<Attachment>], device: DeviceIndex) -> u32 {
 impl State {
     /// Counts something in that is to be issued to this device, before its map
     /// is read. None when the device is not attached: then nothing is issued.
-    #[inline(always)]
     pub(crate) fn begin(&mut self, device: DeviceIndex) -> Option<u8> {
         self.lanes.get_mut(device.get()).map(|lane| lane.tracker.begin())
     }
@@ -371,26 +371,20 @@ impl State {
         self.lanes[device.get()].tracker.end(mark);
     }
 
-    /// Takes the end of a step. Nearly every one is the end of a token
-    /// operation of one request, done in one step, which is finished here.
+    /// True for the end that nearly every step is: of a token operation of one
+    /// request, done in one step.
     #[inline(always)]
-    fn take(&mut self, request: Request, result: Result<u32, Errno>, block: impl FnOnce() -> u32) {
-        if request.tag.0 & OWN_TAG == 0
+    fn is_whole(&self, request: &Request, result: Result<u32, Errno>) -> bool {
+        request.tag.0 & OWN_TAG == 0
             && self.mode == CompletionMode::Inline
-            && let Payload::Buffer(buffer) = &request.payload
-            && result == Ok(buffer.len() as u32)
-        {
-            self.completed_inline += 1;
-            self.end(request.device, request.mark);
-            self.completed.push(Completed {
-                token: Token::of_tag(request.tag),
-                result: Ok(buffer.len() as u64),
-                fate: Fate::Done,
-                payload: request.payload,
-            });
-        } else {
-            self.arrived(request, result, block());
-        }
+            && matches!(&request.payload, Payload::Buffer(buffer) if result == Ok(buffer.len() as u32))
+    }
+
+    /// Counts such an end, and the request out.
+    #[inline(always)]
+    fn count_whole(&mut self, request: &Request) {
+        self.completed_inline += 1;
+        self.end(request.device, request.mark);
     }
 
     #[cold]
@@ -405,6 +399,7 @@ impl State {
     }
 
     /// A step has ended: finish it here, or send it through the worker.
+    #[inline(never)]
     pub(crate) fn arrived(&mut self, request: Request, result: Result<u32, Errno>, block: u32) {
         match self.mode {
             CompletionMode::Inline => self.finish(request, result, block),
@@ -425,24 +420,21 @@ impl State {
             Progress::Done(result) => {
                 self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
                 self.end(request.device, request.mark);
-                let fate = if result.is_ok() { Fate::Done } else { Fate::Unknown };
-                let token = Token::of_tag(request.tag);
-                self.completed.push(Completed { token, result, fate, payload: request.payload });
+                request.end(result);
+                self.completed.push(Completed::of(request));
             }
         }
     }
 
     /// Ends a request that no queue has seen.
-    fn not_started(&mut self, request: Request) {
+    fn not_started(&mut self, mut request: Request) {
         if request.tag.0 & OWN_TAG != 0 {
             let cell = (request.tag.0 & !OWN_TAG) as CellIndex;
             return self.answer(cell, Answer::Request(request, Err(Errno::CANCELED)));
         }
         self.end(request.device, request.mark);
-        let fate = if request.issued { Fate::Unknown } else { Fate::NotStarted };
-        let token = Token::of_tag(request.tag);
-        let (result, payload) = (Err(Errno::CANCELED), request.payload);
-        self.completed.push(Completed { token, result, fate, payload });
+        request.end(Err(Errno::CANCELED));
+        self.completed.push(Completed::of(request));
     }
 
     pub(crate) fn answer(&mut self, cell: CellIndex, answer: Answer) {

@@ -33,5 +33,5 @@ pub use handle::{Outcome, OutcomeCell};
 pub use operation::{Asker, Operation, RequestFuture};
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
 pub use quiescence::{Domain, Epoch};
-pub use reactor::{Inner, Reactor, Remote, current, quiescence};
+pub use reactor::{Inner, Reactor, Remote, Unpushed, current, quiescence};
 pub use service::service;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uringfs_device::{Core, DeviceIndex, Payload, Request};
+use uringfs_device::{Core, DeviceIndex, Op, Payload, Request, Tag};
 
 use crate::completed::{Completed, Fate, Token};
 use crate::handle::{Outcome, OutcomeCell};
@@ -268,11 +268,6 @@ impl Operation {
             (Err(Errno::CANCELED), Some(why)) => Err(why),
             (result, _) => result,
         };
-        let fate = match result {
-            Ok(_) => Fate::Done,
-            Err(_) if !state.issued => Fate::NotStarted,
-            Err(_) => Fate::Unknown,
-        };
         {
             let mut io = inner.io.borrow_mut();
             if let Some(mark) = self.mark {
@@ -280,12 +275,16 @@ impl Operation {
             }
             io.state.completed_inline += (io.state.mode == CompletionMode::Inline) as u64;
             if let Asker::Token(token) = state.asker {
-                io.state.completed.push(Completed { token, result, fate, payload });
+                let tag = Tag(token.get());
+                let mut request = Request::new(self.device, Op::Flush, 0, payload, tag);
+                request.set_issued(state.issued);
+                request.end(result);
+                io.state.completed.push(Completed::of(request));
                 return;
             }
         }
         if let Asker::Cell(cell) = state.asker {
-            cell.set(Outcome { result, fate, payload });
+            cell.set(Outcome { result, fate: Fate::of(result, state.issued), payload });
         }
     }
 }
@@ -330,7 +329,7 @@ impl Future for RequestFuture {
             Poll::Ready(Answer::Request(request, result)) => {
                 // Whether a queue has had it: it is not as if nothing had begun.
                 let mut operations = self.cell.inner.operations.borrow_mut();
-                operations.get(self.operation).issued |= request.issued;
+                operations.get(self.operation).issued |= request.is_issued();
                 Poll::Ready((request.payload, result))
             }
             Poll::Ready(Answer::Wait(..) | Answer::Time) => {

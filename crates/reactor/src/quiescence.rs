@@ -99,27 +99,28 @@ pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     epochs: Box<[u64; 256]>,
     first: u8,
     newest: u8,
-    /// False while nothing is in flight and that has been published.
-    active: bool,
+    /// The newest epoch, or [`IDLE`] while nothing is in flight and that has
+    /// been published.
+    current: u64,
 }
 
 impl<D: Deref<Target = Domain>> Tracker<D> {
     pub(crate) fn new(domain: D, name: String) -> Tracker<D> {
         let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
         let member = domain.join(name);
-        Tracker { domain, member, in_flight, epochs, first: 0, newest: 0, active: false }
+        Tracker { domain, member, in_flight, epochs, first: 0, newest: 0, current: IDLE }
     }
 
     /// True while something is counted in, or has been since the last [`Self::settle`].
     pub(crate) fn is_active(&self) -> bool {
-        self.active
+        self.current != IDLE
     }
 
     /// Counts a request in, before its map is read. The mark goes with it.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> u8 {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
-        if !self.active || self.epochs[self.newest as usize] != epoch {
+        if epoch != self.current {
             self.begin_epoch(epoch);
         }
         self.in_flight[self.newest as usize] += 1;
@@ -128,13 +129,14 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
 
     #[inline(never)]
     fn begin_epoch(&mut self, epoch: u64) {
-        if !self.active {
-            self.active = true;
+        if self.current == IDLE {
+            self.current = epoch;
             self.first = self.newest;
             self.epochs[self.newest as usize] = epoch;
             self.member.oldest.store(epoch, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
+            self.current = epoch;
             self.newest = self.newest.wrapping_add(1);
             self.epochs[self.newest as usize] = epoch;
         }
@@ -149,7 +151,7 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
     /// Publishes what the requests counted out since the last time have ended.
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
-        if self.active && self.in_flight[self.first as usize] == 0 {
+        if self.current != IDLE && self.in_flight[self.first as usize] == 0 {
             self.publish();
         }
     }
@@ -158,7 +160,7 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
     fn publish(&mut self) {
         while self.in_flight[self.first as usize] == 0 {
             if self.first == self.newest {
-                self.active = false;
+                self.current = IDLE;
                 return self.member.oldest.store(IDLE, Ordering::Release);
             }
             self.first = self.first.wrapping_add(1);

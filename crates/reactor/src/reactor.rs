@@ -20,7 +20,7 @@ use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
 use crate::handle::OutcomeCell;
 use crate::in_flight::{CellIndex, Cells};
-use crate::io::{Io, Route, State, tag_of_cell};
+use crate::io::{Io, Route, State, Way, tag_of_cell};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
 use crate::operation::{Asker, Operations};
@@ -68,6 +68,15 @@ pub struct Inner {
     /// Devices wait to be let go.
     pub(crate) closing: Cell<bool>,
     pub(crate) name: String,
+}
+
+/// Why [`Inner::push_simple`] has not pushed, with the memory.
+#[derive(Debug)]
+pub enum Unpushed {
+    /// It has no one place on the device.
+    NoPlace(Buffer),
+    /// The queue is full, or the device is not attached here.
+    NoRoom(Buffer),
 }
 
 /// One thread's reactor. Dropping it finishes what is in flight first.
@@ -368,8 +377,7 @@ impl Inner {
     /// pushes it.
     ///
     /// # Errors
-    /// The reason that `place` gave, or [`Counter::SimpleFull`] when the queue
-    /// has no room or does not serve the device; with the buffer.
+    /// Why it was not pushed, with the buffer.
     #[inline(always)]
     pub fn push_simple(
         &self,
@@ -377,25 +385,31 @@ impl Inner {
         op: Op,
         buffer: Buffer,
         tag: Tag,
-        place: impl FnOnce(&Buffer) -> Result<u64, Counter>,
-    ) -> Result<(), (Buffer, Counter)> {
+        place: impl FnOnce(&Buffer) -> Option<u64>,
+    ) -> Result<(), Unpushed> {
         let io = &mut *self.io.borrow_mut();
-        let Some(mark) = io.state.begin(device) else {
-            return Err((buffer, Counter::SimpleFull));
+        let Some(lane) = io.state.lanes.get_mut(device.get()) else {
+            return Err(Unpushed::NoRoom(buffer));
         };
-        let address = match place(&buffer) {
-            Ok(address) => address,
-            Err(reason) => {
-                io.state.end(device, mark);
-                return Err((buffer, reason));
-            }
+        let mark = lane.tracker.begin();
+        let Some(address) = place(&buffer) else {
+            lane.tracker.end(mark);
+            return Err(Unpushed::NoPlace(buffer));
         };
-        let mut request = Request::new(device, op, address, Payload::Buffer(buffer), tag);
-        request.mark = mark;
-        match io.push_now(request) {
-            Ok(()) => Ok(()),
-            Err(request) => pushed_back(io, request),
+        let request = |buffer| {
+            let mut request = Request::new(device, op, address, Payload::Buffer(buffer), tag);
+            request.mark = mark;
+            request.set_issued(true);
+            request
+        };
+        if lane.way == Way::Ring
+            && let Some(ring) = &mut io.ring
+            && let Some(room) = ring.room()
+        {
+            room.push(request(buffer));
+            return Ok(());
         }
+        push_elsewhere(io, request(buffer))
     }
 
     /// The same for a read that somebody awaits.
@@ -408,8 +422,8 @@ impl Inner {
         op: Op,
         buffer: Buffer,
         cell: &OutcomeCell,
-        place: impl FnOnce(&Buffer) -> Result<u64, Counter>,
-    ) -> Result<(), (Buffer, Counter)> {
+        place: impl FnOnce(&Buffer) -> Option<u64>,
+    ) -> Result<(), Unpushed> {
         let index = self.io.borrow_mut().state.cells.open_awaited(cell.clone());
         let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
         if pushed.is_err() {
@@ -463,14 +477,16 @@ impl Inner {
     }
 }
 
-/// No queue has taken a request of [`Inner::push_simple`].
-#[cold]
-fn pushed_back(io: &mut Io, request: Request) -> Result<(), (Buffer, Counter)> {
-    io.state.end(request.device, request.mark);
-    match request.payload {
-        Payload::Buffer(buffer) => Err((buffer, Counter::SimpleFull)),
-        Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
-    }
+/// Pushes what [`Inner::push_simple`] could not push into the ring at once.
+#[inline(never)]
+fn push_elsewhere(io: &mut Io, request: Request) -> Result<(), Unpushed> {
+    io.push(request).map_err(|request| {
+        io.state.end(request.device, request.mark);
+        match request.payload {
+            Payload::Buffer(buffer) => Unpushed::NoRoom(buffer),
+            Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
+        }
+    })
 }
 
 impl Drop for Reactor {

@@ -7,12 +7,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use io_uring::IoUring;
 use io_uring::squeue::Entry;
+use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
-use crate::entry::Place;
+use crate::entry::Piece;
 use crate::features::Features;
 use crate::register::FileName;
 use crate::sys::{self, RingName};
@@ -96,25 +96,27 @@ impl BareRing {
     /// Queues a read of `length` bytes into the slot's buffer.
     #[inline]
     pub fn push_read(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
-        let (file, place) = (self.file(file), self.place(slot, length));
-        let entry = if self.options.fixed_buffers {
-            place.read_fixed(file, offset, 0)
+        let (file, piece) = (self.file(file), self.piece(slot, length));
+        if file == FileName::Nothing {
+            self.push(opcode::Nop::new().build(), slot);
+        } else if self.options.fixed_buffers {
+            self.push(piece.read_fixed(file, offset, 0), slot);
         } else {
-            place.read(file, offset)
-        };
-        self.push(entry.user_data(slot as u64));
+            self.push(piece.read(file, offset), slot);
+        }
     }
 
     /// Queues a write of `length` bytes of the slot's buffer.
     #[inline]
     pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
-        let (file, place) = (self.file(file), self.place(slot, length));
-        let entry = if self.options.fixed_buffers {
-            place.write_fixed(file, offset, 0, 0)
+        let (file, piece) = (self.file(file), self.piece(slot, length));
+        if file == FileName::Nothing {
+            self.push(opcode::Nop::new().build(), slot);
+        } else if self.options.fixed_buffers {
+            self.push(piece.write_fixed(file, offset, 0, 0), slot);
         } else {
-            place.write(file, offset, 0)
-        };
-        self.push(entry.user_data(slot as u64));
+            self.push(piece.write(file, offset, 0), slot);
+        }
     }
 
     #[inline(always)]
@@ -127,14 +129,15 @@ impl BareRing {
     }
 
     #[inline(always)]
-    fn place(&self, slot: u32, length: u32) -> Place {
+    fn piece(&self, slot: u32, length: u32) -> Piece<'_> {
         let buffer = &self.buffers[slot as usize];
         assert!(length as usize <= buffer.len());
-        Place { pointer: buffer.pointer().as_ptr(), length }
+        Piece { length, ..Piece::of(buffer, 0) }
     }
 
-    #[inline]
-    fn push(&mut self, entry: Entry) {
+    #[inline(always)]
+    fn push(&mut self, entry: Entry, slot: u32) {
+        let entry = entry.user_data(slot as u64);
         // SAFETY: the slot's buffer is dropped after the ring has been drained.
         let pushed = unsafe { self.io.submission().push(&entry) };
         assert!(pushed.is_ok(), "more requests than slots");

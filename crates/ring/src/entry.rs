@@ -1,68 +1,70 @@
 //! What the kernel is given for a transfer's next step: the entry, which names
 //! file and memory by index where they are registered.
 
+use std::ptr::NonNull;
+
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, Region, RegionId};
 
 use crate::register::{FileName, Regions};
 use crate::ring::{Memory, RingCounters, Step};
 
-/// Memory as an entry names it.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) pointer: *mut u8,
+/// One piece of memory, as an entry names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    pub(crate) pointer: NonNull<u8>,
+    /// Bytes.
     pub(crate) length: u32,
+    pub(crate) region_id: RegionId,
+    pub(crate) region: &'a Region,
 }
 
-impl Place {
+impl<'a> Piece<'a> {
+    /// The bytes of `buffer` after the first `skip`.
+    ///
+    /// # Panics
+    /// When there are fewer.
     #[inline(always)]
-    pub(crate) fn of(buffer: &Buffer, skip: u32) -> Place {
-        if skip == 0 {
-            return Place { pointer: buffer.pointer().as_ptr(), length: buffer.len() as u32 };
+    pub fn of(buffer: &'a Buffer, skip: u32) -> Piece<'a> {
+        let (mut pointer, length) = (buffer.pointer(), buffer.len() as u32);
+        if skip != 0 {
+            pointer = NonNull::from(&buffer[skip as usize..]).cast();
         }
-        let rest = &buffer[skip as usize..];
-        Place { pointer: rest.as_ptr().cast_mut(), length: rest.len() as u32 }
+        let length = length - skip;
+        Piece { pointer, length, region_id: buffer.region_id(), region: buffer.region() }
     }
 
     #[inline(always)]
     pub(crate) fn read_fixed(self, file: FileName, offset: u64, index: u16) -> Entry {
-        let Place { pointer, length } = self;
-        file.with(
-            |file| opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build(),
-            |file| opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build(),
-        )
+        let (pointer, length) = (self.pointer.as_ptr(), self.length);
+        file.entry(|file| {
+            opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build()
+        })
     }
 
     #[inline(always)]
     pub(crate) fn read(self, file: FileName, offset: u64) -> Entry {
-        let Place { pointer, length } = self;
-        file.with(
-            |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
-            |file| opcode::Read::new(file, pointer, length).offset(offset).build(),
-        )
+        let (pointer, length) = (self.pointer.as_ptr(), self.length);
+        file.entry(|file| opcode::Read::new(file, pointer, length).offset(offset).build())
     }
 
     #[inline(always)]
     pub(crate) fn write_fixed(self, file: FileName, offset: u64, index: u16, flags: i32) -> Entry {
-        let Place { pointer, length } = self;
-        let fixed = |file| opcode::WriteFixed::new(file, pointer, length, index).offset(offset);
-        let plain = |file| opcode::WriteFixed::new(file, pointer, length, index).offset(offset);
-        file.with(
-            |file: types::Fixed| fixed(file).rw_flags(flags).build(),
-            |file: types::Fd| plain(file).rw_flags(flags).build(),
-        )
+        let (pointer, length) = (self.pointer.as_ptr(), self.length);
+        file.entry(|file| {
+            let write = opcode::WriteFixed::new(file, pointer, length, index);
+            write.offset(offset).rw_flags(flags).build()
+        })
     }
 
     #[inline(always)]
     pub(crate) fn write(self, file: FileName, offset: u64, flags: i32) -> Entry {
-        let Place { pointer, length } = self;
-        let fixed = |file| opcode::Write::new(file, pointer, length).offset(offset);
-        let plain = |file| opcode::Write::new(file, pointer, length).offset(offset);
-        file.with(
-            |file: types::Fixed| fixed(file).rw_flags(flags).build(),
-            |file: types::Fd| plain(file).rw_flags(flags).build(),
-        )
+        let (pointer, length) = (self.pointer.as_ptr(), self.length);
+        file.entry(|file| {
+            let write = opcode::Write::new(file, pointer, length);
+            write.offset(offset).rw_flags(flags).build()
+        })
     }
 }
 
@@ -81,47 +83,34 @@ pub(crate) fn rare_entry(
     match step {
         Step::Flush => {
             let flags = types::FsyncFlags::DATASYNC;
-            file.with(
-                |file| opcode::Fsync::new(file).flags(flags).build(),
-                |file| opcode::Fsync::new(file).flags(flags).build(),
-            )
+            file.entry(|file| opcode::Fsync::new(file).flags(flags).build())
         }
-        Step::Read(offset, Memory::One { buffer, skip }) => {
+        Step::Read(offset, Memory::One(piece)) => {
             counters.count(file, false);
-            Place::of(buffer, skip).read(file, offset)
+            piece.read(file, offset)
         }
-        Step::Write(offset, Memory::One { buffer, skip })
-        | Step::WriteDurably(offset, Memory::One { buffer, skip }) => {
-            let place = Place::of(buffer, skip);
-            match regions.index_of(io, buffer.region_id(), buffer.region()) {
-                Some(index) => {
-                    counters.count(file, true);
-                    place.write_fixed(file, offset, index, flags)
-                }
-                None => {
-                    counters.count(file, false);
-                    place.write(file, offset, flags)
-                }
+        Step::Write(offset, Memory::One(piece))
+        | Step::WriteDurably(offset, Memory::One(piece)) => {
+            let index = regions.index_of(io, piece);
+            counters.count(file, index.is_some());
+            match index {
+                Some(index) => piece.write_fixed(file, offset, index, flags),
+                None => piece.write(file, offset, flags),
             }
         }
         Step::Read(offset, Memory::Many { buffers, skip, length }) => {
             counters.count(file, false);
             let (pointer, count) = keep_vector(vectors, buffers, skip, length);
-            file.with(
-                |file| opcode::Readv::new(file, pointer, count).offset(offset).build(),
-                |file| opcode::Readv::new(file, pointer, count).offset(offset).build(),
-            )
+            file.entry(|file| opcode::Readv::new(file, pointer, count).offset(offset).build())
         }
         Step::Write(offset, Memory::Many { buffers, skip, length })
         | Step::WriteDurably(offset, Memory::Many { buffers, skip, length }) => {
             counters.count(file, false);
             let (pointer, count) = keep_vector(vectors, buffers, skip, length);
-            let fixed = |file| opcode::Writev::new(file, pointer, count).offset(offset);
-            let plain = |file| opcode::Writev::new(file, pointer, count).offset(offset);
-            file.with(
-                |file: types::Fixed| fixed(file).rw_flags(flags).build(),
-                |file: types::Fd| plain(file).rw_flags(flags).build(),
-            )
+            file.entry(|file| {
+                let write = opcode::Writev::new(file, pointer, count);
+                write.offset(offset).rw_flags(flags).build()
+            })
         }
     }
 }

@@ -24,8 +24,10 @@ mod slots;
 mod sys;
 mod wait;
 
+pub use entry::Piece;
 pub use features::{Feature, Features};
 pub use register::Registration;
-pub use ring::{Event, Memory, Ring, RingCounters, RingOptions, Step, Transfer};
+pub use ring::{Event, Memory, Ring, RingCounters, RingOptions, Room, Step, Transfer};
+pub use slots::Ended;
 pub use sys::{fork_count, watch_forks};
 pub use wait::{Wait, WaitHandle, Waited};

@@ -3,13 +3,15 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
-use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode, types};
+use io_uring::squeue::{Entry, Flags};
+use io_uring::{IoUring, types};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
+
+use crate::entry::Piece;
 
 /// How registration went, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,26 +123,30 @@ impl Files {
 }
 
 impl FileName {
-    /// Builds an entry with whichever name the file has.
     #[inline(always)]
-    pub(crate) fn with(
-        self,
-        fixed: impl FnOnce(types::Fixed) -> Entry,
-        plain: impl FnOnce(types::Fd) -> Entry,
-    ) -> Entry {
-        match self {
-            FileName::Fixed(place) => fixed(types::Fixed(place)),
-            FileName::Plain(descriptor) => plain(types::Fd(descriptor)),
-            FileName::Nothing | FileName::Absent => opcode::Nop::new().build(),
-        }
+    pub(crate) fn is_fixed(self) -> bool {
+        matches!(self, FileName::Fixed(_))
+    }
+
+    /// Names this file in the entry that `build` makes for a descriptor. Where
+    /// there is no file the kernel will answer EBADF.
+    #[inline(always)]
+    pub(crate) fn entry(self, build: impl FnOnce(types::Fd) -> Entry) -> Entry {
+        let number = match self {
+            FileName::Fixed(place) => place as i32,
+            FileName::Plain(descriptor) => descriptor,
+            FileName::Nothing | FileName::Absent => -1,
+        };
+        let flags = if self.is_fixed() { Flags::FIXED_FILE } else { Flags::empty() };
+        build(types::Fd(number)).flags(flags)
     }
 }
 
 /// The regions of memory a ring knows, by the index in their id.
 pub(crate) struct Regions {
     enabled: bool,
-    registered: Box<[RegionId]>,
-    refused: Box<[RegionId]>,
+    registered: Box<[RegionId; RegionId::INDEXES as usize]>,
+    refused: Box<[RegionId; RegionId::INDEXES as usize]>,
     alive: Vec<Weak<Region>>,
     reason: Option<String>,
 }
@@ -151,8 +157,8 @@ impl Regions {
         let table = if enabled { ring.submitter().register_buffers_sparse(count) } else { Ok(()) };
         Regions {
             enabled: enabled && table.is_ok(),
-            registered: vec![RegionId::NONE; count as usize].into_boxed_slice(),
-            refused: vec![RegionId::NONE; count as usize].into_boxed_slice(),
+            registered: Box::new([RegionId::NONE; RegionId::INDEXES as usize]),
+            refused: Box::new([RegionId::NONE; RegionId::INDEXES as usize]),
             alive: std::iter::repeat_with(Weak::new).take(count as usize).collect(),
             reason: table.err().map(|error| format!("no table for registered buffers: {error}")),
         }
@@ -170,28 +176,25 @@ impl Regions {
         self.reason.as_deref()
     }
 
-    /// The index to name `region` by, registering it at its first use.
-    #[inline]
-    pub(crate) fn index_of(
-        &mut self,
-        ring: &IoUring,
-        id: RegionId,
-        region: &Arc<Region>,
-    ) -> Option<u16> {
-        if !self.enabled || id == RegionId::NONE {
+    /// The index to name a piece's region by, registering it at its first use.
+    #[inline(always)]
+    pub(crate) fn index_of(&mut self, ring: &IoUring, piece: Piece<'_>) -> Option<u16> {
+        let id = piece.region_id;
+        if id == RegionId::NONE {
             return None;
         }
         let index = id.index();
-        if self.registered[index as usize] == id || self.register(ring, id, region) {
+        let is_registered = self.registered[index as usize] == id;
+        if is_registered || self.register(ring, id, piece.region) {
             return Some(index as u16);
         }
         None
     }
 
-    #[cold]
-    fn register(&mut self, ring: &IoUring, id: RegionId, region: &Arc<Region>) -> bool {
+    #[inline(never)]
+    fn register(&mut self, ring: &IoUring, id: RegionId, region: &Region) -> bool {
         let index = id.index() as usize;
-        if self.refused[index] == id {
+        if !self.enabled || self.refused[index] == id {
             return false;
         }
         self.forget_dead(ring);
@@ -204,7 +207,7 @@ impl Regions {
         match done {
             Ok(()) => {
                 self.registered[index] = id;
-                self.alive[index] = Arc::downgrade(region);
+                self.alive[index] = region.watch();
                 true
             }
             Err(error) => {

@@ -14,10 +14,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::entry::{Place, rare_entry};
+use crate::entry::{Piece, rare_entry};
 use crate::features::{Features, explain_refusal};
 use crate::register::{FileName, Files, Regions, Registration};
-use crate::slots::{Kind, Name, Slots};
+use crate::slots::{Ended, Kind, Name, Slots, Vacant};
 use crate::sys::{self, RingName};
 use crate::wait::{Wait, WaitHandle, Waited};
 
@@ -57,13 +57,8 @@ impl Default for RingOptions {
 /// The memory of a transfer's next step.
 #[derive(Clone, Copy, Debug)]
 pub enum Memory<'a> {
-    /// The bytes of `buffer` after the first `skip`.
-    One {
-        /// Owned by the transfer.
-        buffer: &'a Buffer,
-        /// Bytes done before.
-        skip: u32,
-    },
+    /// One piece.
+    One(Piece<'a>),
     /// `length` bytes of `buffers`, one after the other, after the first `skip`.
     Many {
         /// Owned by the transfer.
@@ -94,7 +89,7 @@ impl Step<'_> {
         match self {
             Step::Read(_, memory) | Step::Write(_, memory) | Step::WriteDurably(_, memory) => {
                 match memory {
-                    Memory::One { buffer, skip } => buffer.len() as u32 - skip,
+                    Memory::One(piece) => piece.length,
                     Memory::Many { length, .. } => *length as u32,
                 }
             }
@@ -246,82 +241,39 @@ impl<T: Transfer> Ring<T> {
         self.files.remove(&self.io, place)
     }
 
-    /// True when [`Self::push_into_room`] may be called: a slot is free, the
-    /// submission queue has room, and this is not the child of a fork.
+    /// Room for one transfer: a slot and an entry. None when either is short,
+    /// and in the child of a fork.
     #[inline(always)]
-    pub fn has_room(&self) -> bool {
-        !self.transfers.is_full() && self.queued < self.room && !self.is_forked()
+    pub fn room(&mut self) -> Option<Room<'_, T>> {
+        let slot = self.transfers.vacant()?;
+        if self.queued >= self.room || self.is_forked() {
+            return None;
+        }
+        Some(Room { ring: self, slot })
     }
 
-    /// Takes a transfer, or gives it back when the table is full. It reaches
-    /// the kernel with the next [`Self::enter`].
+    /// Takes a transfer, or gives it back when there is no room or no file at
+    /// its place. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
-        if !self.has_room() || self.files.name(transfer.file()) == FileName::Absent {
+        if self.files.name(transfer.file()) == FileName::Absent {
             return Err(transfer);
         }
-        self.push_into_room(transfer);
+        match self.room() {
+            Some(room) => room.push(transfer),
+            None => return Err(transfer),
+        }
         Ok(())
-    }
-
-    /// Takes a transfer after [`Self::has_room`] has said so.
-    ///
-    /// # Panics
-    /// When there is no room.
-    #[inline(always)]
-    pub fn push_into_room(&mut self, transfer: T) {
-        let (name, transfer) = self.transfers.put(transfer);
-        let file = self.files.name(transfer.file());
-        let entry = match transfer.step() {
-            Step::Read(offset, Memory::One { buffer, skip }) => {
-                let place = Place::of(buffer, skip);
-                match self.regions.index_of(&self.io, buffer.region_id(), buffer.region()) {
-                    Some(index) => {
-                        self.counters.count(file, true);
-                        place.read_fixed(file, offset, index)
-                    }
-                    None => {
-                        self.counters.count(file, false);
-                        place.read(file, offset)
-                    }
-                }
-            }
-            Step::Write(offset, Memory::One { buffer, skip }) => {
-                let place = Place::of(buffer, skip);
-                match self.regions.index_of(&self.io, buffer.region_id(), buffer.region()) {
-                    Some(index) => {
-                        self.counters.count(file, true);
-                        place.write_fixed(file, offset, index, 0)
-                    }
-                    None => {
-                        self.counters.count(file, false);
-                        place.write(file, offset, 0)
-                    }
-                }
-            }
-            step => rare_entry(
-                &self.io,
-                &mut self.regions,
-                &mut self.vectors,
-                &mut self.counters,
-                file,
-                step,
-            ),
-        };
-        // SAFETY: what the entry names is owned by the table of transfers until
-        // the kernel has answered for it, or by `vectors` until it has read it.
-        let pushed = unsafe { self.io.submission().push(&entry.user_data(name.0)) };
-        assert!(pushed.is_ok(), "there was room");
-        self.queued += 1;
     }
 
     /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
         let room = self.queued < self.io.params().sq_entries();
-        if self.polled || !room || self.waits.is_full() || self.is_forked() {
+        let Some(slot) = self.waits.vacant().filter(|_| room && !self.polled && !self.is_forked())
+        else {
             return Err(wait);
-        }
-        let (name, (wait, _)) = self.waits.put((wait, tag));
+        };
+        let (name, (wait, _)) = self.waits.fill(slot, (wait, tag));
         let entry = wait.entry().user_data(name.0);
         self.push_entry(entry);
         Ok(WaitHandle(name))
@@ -359,13 +311,8 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    #[inline]
     fn push_entry(&mut self, entry: Entry) {
-        // SAFETY: what the entry names is owned by the ring's tables until the
-        // kernel has answered for it, or until it has read it (`vectors`).
-        let pushed = unsafe { self.io.submission().push(&entry) };
-        assert!(pushed.is_ok(), "the caller left room");
-        self.queued += 1;
+        push_entry(&mut self.io, &mut self.queued, entry);
     }
 
     fn push_cancels(&mut self) {
@@ -420,7 +367,7 @@ impl<T: Transfer> Ring<T> {
     #[inline(always)]
     pub fn reap(
         &mut self,
-        mut transfer: impl FnMut(T, Result<u32, Errno>),
+        mut transfer: impl FnMut(Ended<'_, T>, Result<u32, Errno>),
         mut other: impl FnMut(Event),
     ) {
         if self.is_forked() {
@@ -430,13 +377,18 @@ impl<T: Transfer> Ring<T> {
             let name = Name(completion.user_data());
             let result = completion.result();
             if name.kind() == Kind::Transfer {
-                let held = self.transfers.take(name);
+                let ended = self.transfers.end(name);
                 let result = if result > 0 {
                     Ok(result as u32)
+                } else if result < 0 {
+                    Err(Errno::from_raw_os_error(-result))
+                } else if self.files.name(ended.file()) == FileName::Nothing {
+                    // A NOP answers 0 for the bytes that were not moved.
+                    Ok(ended.step().length())
                 } else {
-                    interpret(&self.files, &held, result)
+                    Ok(0)
                 };
-                transfer(held, result);
+                transfer(ended, result);
             } else if let Some(event) = event(&mut self.waits, name, result) {
                 other(event);
             }
@@ -540,6 +492,63 @@ impl<T: Transfer> Ring<T> {
     }
 }
 
+/// Room for one transfer in a ring.
+pub struct Room<'r, T: Transfer> {
+    ring: &'r mut Ring<T>,
+    slot: Vacant,
+}
+
+impl<T: Transfer> Room<'_, T> {
+    /// Moves the transfer into its slot and pushes the entry that stands for
+    /// it. It reaches the kernel with the next [`Ring::enter`].
+    #[inline(always)]
+    pub fn push(self, transfer: T) {
+        let Ring { transfers, io, queued, files, regions, vectors, counters, .. } = self.ring;
+        let (name, transfer) = transfers.fill(self.slot, transfer);
+        let file = files.name(transfer.file());
+        // Each entry is pushed where it is built: joined, they would be copied.
+        let mut push = |io: &mut IoUring, entry: Entry| {
+            push_entry(io, queued, entry.user_data(name.0));
+        };
+        match transfer.step() {
+            _ if file == FileName::Nothing => push(io, opcode::Nop::new().build()),
+            Step::Read(offset, Memory::One(piece)) => {
+                let index = regions.index_of(io, piece);
+                counters.count(file, index.is_some());
+                match index {
+                    Some(index) => push(io, piece.read_fixed(file, offset, index)),
+                    None => push(io, piece.read(file, offset)),
+                }
+            }
+            Step::Write(offset, Memory::One(piece)) => {
+                let index = regions.index_of(io, piece);
+                counters.count(file, index.is_some());
+                match index {
+                    Some(index) => push(io, piece.write_fixed(file, offset, index, 0)),
+                    None => push(io, piece.write(file, offset, 0)),
+                }
+            }
+            step => {
+                let entry = rare_entry(io, regions, vectors, counters, file, step);
+                push(io, entry);
+            }
+        }
+    }
+}
+
+/// Puts an entry into the submission queue.
+///
+/// # Panics
+/// When the caller has not left room.
+#[inline(always)]
+fn push_entry(io: &mut IoUring, queued: &mut u32, entry: Entry) {
+    // SAFETY: what the entry names is owned by the ring's tables until the
+    // kernel has answered for it, or until it has read it (`vectors`).
+    let pushed = unsafe { io.submission().push(&entry) };
+    assert!(pushed.is_ok(), "the caller left room");
+    *queued += 1;
+}
+
 /// Queues for `entries` at once, or for as many as the memory that may be locked
 /// allows: then more has to be submitted more often.
 fn build(options: &RingOptions, features: &Features, entries: u32) -> io::Result<IoUring> {
@@ -578,27 +587,8 @@ fn build(options: &RingOptions, features: &Features, entries: u32) -> io::Result
 impl RingCounters {
     #[inline(always)]
     pub(crate) fn count(&mut self, file: FileName, fixed_buffer: bool) {
-        let file = match file {
-            FileName::Fixed(_) => &mut self.fixed_files,
-            FileName::Plain(_) => &mut self.plain_files,
-            FileName::Nothing | FileName::Absent => return,
-        };
-        *file += 1;
+        *(if file.is_fixed() { &mut self.fixed_files } else { &mut self.plain_files }) += 1;
         *(if fixed_buffer { &mut self.fixed_buffers } else { &mut self.plain_buffers }) += 1;
-    }
-}
-
-/// What a result that is not some bytes means.
-#[cold]
-#[inline(never)]
-fn interpret<T: Transfer>(files: &Files, transfer: &T, result: i32) -> Result<u32, Errno> {
-    if result < 0 {
-        return Err(Errno::from_raw_os_error(-result));
-    }
-    match files.name(transfer.file()) {
-        // A NOP answers 0 for the bytes that were not moved.
-        FileName::Nothing => Ok(transfer.step().length()),
-        _ => Ok(result as u32),
     }
 }
 
@@ -608,7 +598,7 @@ fn event(waits: &mut Slots<(Wait, u64)>, name: Name, result: i32) -> Option<Even
         if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
     match name.kind() {
         Kind::Wait => {
-            let (wait, tag) = waits.take(name);
+            let (wait, tag) = waits.end(name).take();
             let result = result.map(|answer| wait.interpret(answer));
             Some(Event::Wait { wait, tag, result })
         }
@@ -665,7 +655,7 @@ mod tests {
     // SAFETY: the buffer is the transfer's own.
     unsafe impl Transfer for Reading {
         fn step(&self) -> Step<'_> {
-            Step::Read(self.offset, Memory::One { buffer: &self.buffer, skip: 0 })
+            Step::Read(self.offset, Memory::One(Piece::of(&self.buffer, 0)))
         }
 
         fn file(&self) -> u32 {
@@ -696,7 +686,7 @@ mod tests {
 
     fn reap_all(ring: &mut Ring<Reading>) -> (Vec<Ended>, Vec<Event>) {
         let (mut transfers, mut events) = (Vec::new(), Vec::new());
-        ring.reap(|reading, result| transfers.push((reading, result)), |event| events.push(event));
+        ring.reap(|reading, result| transfers.push((reading.take(), result)), |event| events.push(event));
         (transfers, events)
     }
 

@@ -1,6 +1,10 @@
 //! The table of what is in flight. A slot is named by its place and a
 //! generation, and is free again only when its completion has been taken.
 
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
+use std::ptr;
+
 /// What a completion's `user_data` says it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -17,7 +21,8 @@ const KIND_SHIFT: u32 = 32;
 /// The next generation of a name; it wraps around at the top.
 const GENERATION: u64 = 1 << 34;
 
-/// Names one use of one slot: 30 bits of generation, 2 of kind, 32 of place.
+/// Names one use of one slot: 30 bits of generation, 2 of kind, 32 of place. Odd
+/// generations are in use, even ones are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name(pub u64);
 
@@ -35,16 +40,69 @@ impl Name {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(self) -> usize {
         self.0 as u32 as usize
     }
+
+    #[inline(always)]
+    fn is_in_use(self) -> bool {
+        self.0 & GENERATION != 0
+    }
+
+    /// In use after free, free after in use.
+    #[inline(always)]
+    fn next(self) -> Name {
+        Name(self.0.wrapping_add(GENERATION))
+    }
 }
+
+/// What has ended, still in its slot, so that it is moved once: to where it goes.
+/// Not taken out, it is dropped.
+#[derive(Debug)]
+pub struct Ended<'a, T> {
+    /// Holds a value: [`Slots::end`] has taken the slot out of use, and nobody
+    /// else reaches it as long as it is borrowed.
+    slot: &'a mut MaybeUninit<T>,
+}
+
+impl<T> Ended<'_, T> {
+    /// Moves it out.
+    #[inline(always)]
+    pub fn take(self) -> T {
+        let ended = ManuallyDrop::new(self);
+        // SAFETY: the slot holds a value, read once: it is not dropped here,
+        // and for the table the slot is free.
+        unsafe { ended.slot.assume_init_read() }
+    }
+}
+
+impl<T> Drop for Ended<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the slot holds a value that has not been moved out.
+        unsafe { self.slot.assume_init_drop() };
+    }
+}
+
+impl<T> Deref for Ended<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the slot holds a value until it is moved out, which consumes this.
+        unsafe { self.slot.assume_init_ref() }
+    }
+}
+
+/// A free slot, about to be filled.
+pub(crate) struct Vacant(u32);
 
 /// A fixed number of slots of one kind.
 pub(crate) struct Slots<T> {
-    held: Box<[Option<T>]>,
-    /// What each slot is called now, or will be when it is next used.
+    /// Each holds a value while its name is in use.
+    held: Box<[MaybeUninit<T>]>,
+    /// What each slot is called, or was when it was last used.
     names: Box<[Name]>,
     /// The free slots: the first `free_count`, the last used on top.
     free: Box<[u32]>,
@@ -55,7 +113,7 @@ impl<T> Slots<T> {
     pub(crate) fn new(kind: Kind, count: u32) -> Slots<T> {
         let name = |place| Name((kind as u64) << KIND_SHIFT | place as u64);
         Slots {
-            held: (0..count).map(|_| None).collect(),
+            held: (0..count).map(|_| MaybeUninit::uninit()).collect(),
             names: (0..count).map(name).collect(),
             free: (0..count).rev().collect(),
             free_count: count as usize,
@@ -67,61 +125,93 @@ impl<T> Slots<T> {
         self.held.len() - self.free_count
     }
 
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.free_count == 0
-    }
-
-    /// Moves `held` into a free slot, where it stays until [`Self::take`].
-    ///
-    /// # Panics
-    /// When no slot is free.
+    /// The slot that [`Self::fill`] fills next; none while all are in use.
     #[inline(always)]
-    pub(crate) fn put(&mut self, held: T) -> (Name, &mut T) {
-        self.free_count -= 1;
-        let place = self.free[self.free_count] as usize;
-        (self.names[place], self.held[place].insert(held))
+    pub(crate) fn vacant(&self) -> Option<Vacant> {
+        self.free.get(self.free_count.wrapping_sub(1)).map(|place| Vacant(*place))
     }
 
-    /// Moves what `name` holds out, and frees its slot.
+    /// Moves `held` into the slot, where it stays until [`Self::end`]. Never
+    /// panics, so that `held` is made in the slot and nowhere else.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, vacant: Vacant, held: T) -> (Name, &T) {
+        let place = vacant.0 as usize;
+        self.free_count -= 1;
+        // SAFETY: the places in `free`, and so the vacant one, are those of
+        // both tables, whose length never changes.
+        let (slot, name) = unsafe {
+            (self.held.get_unchecked_mut(place), self.names.get_unchecked_mut(place))
+        };
+        *name = name.next();
+        (*name, slot.write(held))
+    }
+
+    /// Frees the slot of what `name` names, and answers what it held, in place.
     ///
     /// # Panics
     /// When `name` does not name what is in flight: the kernel answered twice
     /// or something else wrote our table.
     #[inline(always)]
-    pub(crate) fn take(&mut self, name: Name) -> T {
+    pub(crate) fn end(&mut self, name: Name) -> Ended<'_, T> {
         let place = name.place();
-        assert!(self.names[place] == name, "a completion for a slot that is not in flight");
-        self.names[place] = Name(name.0.wrapping_add(GENERATION));
-        self.free[self.free_count] = place as u32;
+        let is_held = name.is_in_use() && self.names[place] == name;
+        assert!(is_held, "a completion for a slot that is not in flight");
+        self.names[place] = name.next();
+        // SAFETY: all three tables are as long as `names`, which has this
+        // place, and not every slot is free: this one was in use.
+        let (free, slot) = unsafe {
+            (self.free.get_unchecked_mut(self.free_count), self.held.get_unchecked_mut(place))
+        };
+        *free = place as u32;
         self.free_count += 1;
-        self.held[place].take().expect("its name says that it is in flight")
+        Ended { slot }
     }
 
     /// What is in flight, with its names.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Name, &mut T)> {
         let named = self.names.iter().zip(self.held.iter_mut());
-        named.filter_map(|(name, held)| Some((*name, held.as_mut()?)))
+        let in_use = named.filter(|(name, _)| name.is_in_use());
+        // SAFETY: a slot whose name is in use holds a value.
+        in_use.map(|(name, held)| (*name, unsafe { held.assume_init_mut() }))
     }
 
     /// What `name` holds, if it is still in flight.
     pub(crate) fn get_mut(&mut self, name: Name) -> Option<&mut T> {
         let place = name.place();
-        if *self.names.get(place)? == name { self.held[place].as_mut() } else { None }
+        if !name.is_in_use() || *self.names.get(place)? != name {
+            return None;
+        }
+        // SAFETY: a slot whose name is in use holds a value.
+        Some(unsafe { self.held[place].assume_init_mut() })
+    }
+}
+
+impl<T> Drop for Slots<T> {
+    fn drop(&mut self) {
+        for (_, held) in self.iter_mut() {
+            // SAFETY: it is in use, and the table that says so goes with it.
+            unsafe { ptr::drop_in_place(held) };
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::rc::Rc;
+
+    fn put<T>(slots: &mut Slots<T>, held: T) -> Name {
+        let vacant = slots.vacant().expect("there is room");
+        slots.fill(vacant, held).0
+    }
 
     #[test]
     fn a_slot_used_again_has_another_name() {
         let mut slots = Slots::new(Kind::Transfer, 1);
-        let (first, _) = slots.put('a');
-        assert!(slots.is_full());
-        assert_eq!(slots.take(first), 'a');
-        let (second, _) = slots.put('b');
+        let first = put(&mut slots, 'a');
+        assert!(slots.vacant().is_none());
+        assert_eq!(slots.end(first).take(), 'a');
+        let second = put(&mut slots, 'b');
         assert_ne!(first, second);
         assert!(slots.get_mut(first).is_none());
         assert_eq!(slots.get_mut(second), Some(&mut 'b'));
@@ -131,27 +221,44 @@ mod tests {
     #[should_panic(expected = "not in flight")]
     fn a_completion_is_taken_once() {
         let mut slots = Slots::new(Kind::Wait, 2);
-        let (name, _) = slots.put(1);
-        slots.take(name);
-        slots.take(name);
+        let name = put(&mut slots, 1);
+        slots.end(name).take();
+        slots.end(name);
     }
 
     #[test]
     fn generations_wrap_around_and_leave_kind_and_place_alone() {
         let mut slots = Slots::new(Kind::Wait, 3);
-        slots.names[2] = Name(u64::MAX << 34 | (Kind::Wait as u64) << 32 | 2);
-        let (name, _) = slots.put('a');
-        let (_, _) = slots.put('b');
-        let (last, _) = slots.put('c');
+        let bare = (Kind::Wait as u64) << 32 | 2;
+        slots.names[2] = Name((u64::MAX << 35) | bare);
+        let name = put(&mut slots, 'a');
+        put(&mut slots, 'b');
+        let last = put(&mut slots, 'c');
         assert_eq!((name.kind(), name.place()), (Kind::Wait, 0));
-        assert_eq!(slots.take(last), 'c');
-        assert_eq!(slots.names[2], Name((Kind::Wait as u64) << 32 | 2));
+        assert_eq!(last, Name(u64::MAX << 34 | bare));
+        assert_eq!(slots.end(last).take(), 'c');
+        assert_eq!(slots.names[2], Name(bare));
+        assert!(slots.get_mut(Name(bare)).is_none());
+    }
+
+    #[test]
+    fn everything_held_is_dropped_once() {
+        let held = Rc::new(());
+        let mut slots = Slots::new(Kind::Transfer, 4);
+        let names: Vec<_> = (0..4).map(|_| put(&mut slots, held.clone())).collect();
+        assert_eq!(slots.iter_mut().count(), 4);
+        drop(slots.end(names[0]).take());
+        drop(slots.end(names[2]));
+        assert_eq!(Rc::strong_count(&held), 3);
+        assert_eq!(slots.iter_mut().count(), 2);
+        drop(slots);
+        assert_eq!(Rc::strong_count(&held), 1);
     }
 
     #[test]
     fn kinds_are_told_apart() {
         let mut slots = Slots::new(Kind::Wait, 1);
-        let (name, _) = slots.put(());
+        let name = put(&mut slots, ());
         assert_eq!(name.kind(), Kind::Wait);
         assert_eq!(Name::INTERNAL.kind(), Kind::Internal);
         assert_eq!(Name::MESSAGE.kind(), Kind::Message);

@@ -87,7 +87,7 @@ fn fill(path: &Path, text: &Text) -> Result<()> {
         }
         reactor.reap(1, None, &mut completed)?;
         for completion in completed.drain(..) {
-            done += completion.result?;
+            done += completion.result()?;
         }
         progress.show(done);
     }
@@ -115,8 +115,8 @@ fn check(reactor: &Reactor, file: &File, text: &Text, block: usize, depth: usize
         // Half of them, so that the other half keeps the device busy meanwhile.
         reactor.reap(depth.div_ceil(2), None, &mut completed)?;
         for completion in completed.drain(..) {
-            let offset = completion.token.get() * block as u64;
-            let length = completion.result?;
+            let offset = completion.token().get() * block as u64;
+            let length = completion.result()?;
             if length != (file.size() - offset).min(block as u64) {
                 return Err(format!("{length} bytes came back at {offset}").into());
             }

@@ -60,8 +60,8 @@ fn serve(file: &File, mut client: UnixStream) -> Result<(), Box<dyn Error>> {
         reactor.reap(0, None, &mut completed)?;
         for completion in completed.drain(..) {
             under_way -= 1;
-            completion.result?;
-            let block = completion.token.get();
+            completion.result()?;
+            let block = completion.token().get();
             let sum = completion.into_buffer().iter().map(|byte| u64::from(*byte)).sum::<u64>();
             client.write_all(&[block.to_le_bytes(), sum.to_le_bytes()].concat())?;
         }

@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         reactor.reap(BATCH, None, &mut completed)?;
         for completion in completed.drain(..) {
             ended += 1;
-            assert_eq!(completion.result?, BLOCK as u64);
+            assert_eq!(completion.result()?, BLOCK as u64);
             // The buffer goes back to the pool before the next read takes one.
             drop(completion.into_buffer());
             if started < READS {

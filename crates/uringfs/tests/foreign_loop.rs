@@ -39,7 +39,7 @@ fn an_operation_of_several_steps_needs_no_other_wake() {
                     assert_eq!(ready, Ok(1), "queue {queue}, round {round}: nobody woke the loop");
                 }
             }
-            assert_eq!(completed[0].result, Ok(100));
+            assert_eq!(completed[0].result(), Ok(100));
         }
     }
 }

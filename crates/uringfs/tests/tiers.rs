@@ -40,7 +40,7 @@ fn use_file(reactor: &Reactor, file: &File, pool: &BufferPool) {
         reactor.write(file, buffer, offset, Token::new(1)).unwrap();
         let mut completed = Vec::new();
         reactor.reap(1, None, &mut completed).unwrap();
-        assert_eq!(completed.remove(0).result, Ok(length as u64));
+        assert_eq!(completed.remove(0).result(), Ok(length as u64));
         assert_eq!(reactor.block_on(file.datasync()), Ok(()));
         let (found, read) = reactor.block_on(file.read(Buffer::zeroed(length), offset));
         assert_eq!(read, Ok(length));
@@ -146,7 +146,7 @@ fn read_with(reactor: &Reactor, file: &File, pool: &BufferPool, count: u64) -> (
     while completed.len() < count as usize {
         reactor.reap(1, None, &mut completed).unwrap();
     }
-    assert!(completed.iter().all(|one| one.result == Ok(4096)));
+    assert!(completed.iter().all(|one| one.result() == Ok(4096)));
     (counts().0 - before.0, counts().1 - before.1)
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_ring::{Memory, Ring, RingOptions, Step, Transfer};
+use uringfs_ring::{Memory, Piece, Ring, RingOptions, Step, Transfer};
 
 use crate::device::{Core, Reach};
 use crate::queue::{Queue, Ready};
@@ -21,7 +21,7 @@ unsafe impl Transfer for Request {
     #[inline(always)]
     fn step(&self) -> Step<'_> {
         let memory = match &self.payload {
-            Payload::Buffer(buffer) => Memory::One { buffer, skip: self.done() as u32 },
+            Payload::Buffer(buffer) => Memory::One(Piece::of(buffer, self.done() as u32)),
             Payload::Buffers(buffers) => {
                 Memory::Many { buffers, skip: self.done(), length: self.length() - self.done() }
             }
@@ -127,7 +127,7 @@ impl Queue for RingQueue {
         if self.ended.is_empty() {
             let ended = &mut self.ended;
             self.ring.reap(
-                |request, result| ended.push_back(Completion { request, result }),
+                |request, result| ended.push_back(Completion { request: request.take(), result }),
                 |_| unreachable!("this ring carries requests only"),
             );
         }

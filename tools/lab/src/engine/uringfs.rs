@@ -20,6 +20,8 @@ pub struct Uringfs {
     _devices: Vec<Arc<Device>>,
     /// The buffer of each slot that is not in flight.
     buffers: Vec<Option<Buffer>>,
+    /// Bytes of each.
+    block: usize,
     /// What a shorter I/O left of its slot's buffer.
     tails: Vec<Option<Buffer>>,
     completed: Vec<Completed>,
@@ -60,6 +62,7 @@ impl Engine for Uringfs {
             files,
             _devices: devices,
             buffers: (0..depth).map(|_| pool.get()).collect(),
+            block: setup.block,
             tails: (0..depth).map(|_| None).collect(),
             completed: Vec::with_capacity(depth),
             durable: setup.options.sync != SyncWrites::No,
@@ -99,12 +102,11 @@ impl Engine for Uringfs {
         self.reactor.reap(min, None, &mut self.completed)?;
         let count = wanted.max.min(self.completed.len());
         for completed in self.completed.drain(..count) {
-            let slot = completed.token.get() as u32;
-            done.push(Done { slot, result: completed.result.map(|bytes| bytes as u32) });
+            let slot = completed.token().get() as u32;
+            done.push(Done { slot, result: completed.result().map(|bytes| bytes as u32) });
             let mut buffer = completed.into_buffer();
-            if let Some(tail) = self.tails[slot as usize].take() {
-                let joined = buffer.join(tail);
-                assert!(joined.is_ok(), "they were one buffer");
+            if buffer.len() != self.block {
+                join_tail(&mut buffer, &mut self.tails[slot as usize]);
             }
             self.buffers[slot as usize] = Some(buffer);
         }
@@ -140,6 +142,14 @@ impl Engine for Uringfs {
             notes: notes.chain(self.reactor.registration_refused()).collect(),
             ..EngineReport::default()
         }
+    }
+}
+
+#[cold]
+fn join_tail(buffer: &mut Buffer, tail: &mut Option<Buffer>) {
+    if let Some(tail) = tail.take() {
+        let joined = buffer.join(tail);
+        assert!(joined.is_ok(), "they were one buffer");
     }
 }
 
