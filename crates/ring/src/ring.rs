@@ -21,7 +21,10 @@ use crate::slots::{Ended, Kind, Name, Slots, Vacant};
 use crate::sys::{self, RingName};
 use crate::wait::{Wait, WaitHandle, Waited};
 
-/// Entries of the submission queue kept for waits, cancels and messages.
+/// Entries of the submission queue: a batch, not everything in flight. A long
+/// queue is gone through from end to end and never stays in the cache.
+const SUBMISSIONS: u32 = 256;
+/// Of these, kept for waits, cancels and messages.
 const RESERVE: u32 = 64;
 
 /// How a ring is made.
@@ -246,10 +249,24 @@ impl<T: Transfer> Ring<T> {
     #[inline(always)]
     pub fn room(&mut self) -> Option<Room<'_, T>> {
         let slot = self.transfers.vacant()?;
-        if self.queued >= self.room || self.is_forked() {
+        if self.is_forked() || self.queued >= self.room && !self.hand_over(self.room) {
             return None;
         }
         Some(Room { ring: self, slot })
+    }
+
+    /// Has the kernel take what is queued, so that fewer than `room` are. False
+    /// when it takes nothing.
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&mut self, room: u32) -> bool {
+        self.enter(0, None).is_ok() && self.queued < room
+    }
+
+    /// The same for what may use the reserve.
+    fn has_entry(&mut self) -> bool {
+        let all = self.io.params().sq_entries();
+        self.queued < all || self.hand_over(all)
     }
 
     /// Takes a transfer, or gives it back when there is no room or no file at
@@ -268,11 +285,8 @@ impl<T: Transfer> Ring<T> {
 
     /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
-        let room = self.queued < self.io.params().sq_entries();
-        let Some(slot) = self.waits.vacant().filter(|_| room && !self.polled && !self.is_forked())
-        else {
-            return Err(wait);
-        };
+        let can = !self.polled && !self.is_forked() && self.has_entry();
+        let Some(slot) = self.waits.vacant().filter(|_| can) else { return Err(wait) };
         let (name, (wait, _)) = self.waits.fill(slot, (wait, tag));
         let entry = wait.entry().user_data(name.0);
         self.push_entry(entry);
@@ -284,7 +298,7 @@ impl<T: Transfer> Ring<T> {
     /// room or the kernel cannot: the caller takes another way.
     pub fn push_message(&mut self, ring: BorrowedFd<'_>) -> bool {
         let can = Features::probe().is_ok_and(|features| features.message.is_kept());
-        if !can || self.polled || self.queued >= self.io.params().sq_entries() {
+        if !can || self.polled || !self.has_entry() {
             return false;
         }
         let target = types::Fd(ring.as_raw_fd());
@@ -324,8 +338,9 @@ impl<T: Transfer> Ring<T> {
     }
 
     /// Hands everything pushed to the kernel, and waits until at least `wait`
-    /// completions are there or `timeout` has passed. With `wait` 0 it lets the
-    /// kernel finish what is ready and returns.
+    /// completions are there or `timeout` has passed. With `wait` 0, and while
+    /// cancels are left that have found no room, it lets the kernel finish what is
+    /// ready and returns.
     ///
     /// # Errors
     /// ECHILD in the child of a fork: the ring is its parent's. Anything else
@@ -338,6 +353,8 @@ impl<T: Transfer> Ring<T> {
         if !self.cancels.is_empty() {
             self.push_cancels();
         }
+        // What is waited for may be what one of those left is to cancel.
+        let wait = if self.cancels.is_empty() { wait } else { 0 };
         self.counters.enters += 1;
         match sys::enter(self.name, self.queued, wait, true, timeout) {
             Ok(taken) => {
@@ -549,11 +566,14 @@ fn push_entry(io: &mut IoUring, queued: &mut u32, entry: Entry) {
     *queued += 1;
 }
 
-/// Queues for `entries` at once, or for as many as the memory that may be locked
-/// allows: then more has to be submitted more often.
-fn build(options: &RingOptions, features: &Features, entries: u32) -> io::Result<IoUring> {
-    let mut entries = entries.next_power_of_two();
+/// Queues for `in_flight` at once, or for as many as the memory that may be
+/// locked allows: the kernel then keeps completions until there is room.
+fn build(options: &RingOptions, features: &Features, in_flight: u32) -> io::Result<IoUring> {
+    let mut completions = in_flight.next_power_of_two();
     loop {
+        // Without a size of its own the completion queue is twice the other.
+        let has_size = features.cqsize.is_kept();
+        let entries = if has_size { completions.min(SUBMISSIONS) } else { completions / 2 };
         let mut builder = IoUring::builder();
         builder.setup_clamp();
         if features.single_issuer.is_kept() {
@@ -568,8 +588,8 @@ fn build(options: &RingOptions, features: &Features, entries: u32) -> io::Result
         if features.submit_all.is_kept() {
             builder.setup_submit_all();
         }
-        if features.cqsize.is_kept() {
-            builder.setup_cqsize(2 * entries);
+        if has_size {
+            builder.setup_cqsize(completions);
         }
         if options.polled {
             builder.setup_iopoll();
@@ -577,7 +597,7 @@ fn build(options: &RingOptions, features: &Features, entries: u32) -> io::Result
         match builder.build(entries) {
             Ok(io) => return Ok(io),
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory && entries > 2 * RESERVE => {
-                entries /= 2;
+                completions /= 2;
             }
             Err(error) => return Err(io::Error::new(error.kind(), explain_refusal(&error))),
         }
