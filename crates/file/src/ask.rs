@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload, Tag};
 use uringfs_reactor::{
-    Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed, current, service,
+    Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed,
+    current, service,
 };
 
 use crate::direct;
@@ -151,7 +152,7 @@ impl Tokens for Reactor {
         let inner = self.inner();
         let place = |buffer: &Buffer| simple::read(shared, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(shared.core.index(), Op::Read, buffer, tag, place) {
+        match inner.push_simple(shared.index, Op::Read, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
@@ -166,7 +167,7 @@ impl Tokens for Reactor {
         let inner = self.inner();
         let place = |buffer: &Buffer| simple::write(shared, buffer, offset);
         let tag = Tag(token.get());
-        match inner.push_simple(shared.core.index(), Op::Write, buffer, tag, place) {
+        match inner.push_simple(shared.index, Op::Write, buffer, tag, place) {
             Ok(()) => {
                 inner.count(Counter::WriteShared);
                 Ok(())
@@ -245,7 +246,7 @@ fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
     if shared.core.is_closed() {
         return Err(Errno::NODEV);
     }
-    if inner.is_attached(shared.core.index()) {
+    if inner.is_attached(shared.index) {
         return Ok(false);
     }
     inner
@@ -271,7 +272,7 @@ fn start(
         return Err(Refused { error: Errno::AGAIN, payload });
     }
     inner.count(Counter::General);
-    let (device, length) = (file.shared.core.index(), payload.length());
+    let (device, length) = (file.shared.index, payload.length());
     match what {
         What::Read => inner.start_operation(asker, device, deadline, |operation| {
             direct::read(operation, file, payload, offset)
@@ -319,7 +320,7 @@ fn start_awaited(
             Op::Read => simple::read(shared, buffer, offset),
             _ => simple::write(shared, buffer, offset),
         };
-        match inner.push_awaited(shared.core.index(), op, buffer, cell, place) {
+        match inner.push_awaited(shared.index, op, buffer, cell, place) {
             Ok(()) => return inner.count(taken),
             Err(Unpushed::NoPlace(buffer)) => {
                 if op == Op::Read {

@@ -136,7 +136,7 @@ async fn write_bounced(
     let _exclusion = if whole_blocks {
         None
     } else {
-        let (exclusion, epoch) = shared.lock.exclude(shared.core.index());
+        let (exclusion, epoch) = shared.lock.exclude(shared.index);
         operation.count(Counter::WriteExclusive);
         operation.wait_for_quiescence(epoch).await?;
         Some(exclusion)
@@ -194,7 +194,7 @@ pub(crate) async fn flush(operation: Operation, file: File) {
 }
 
 async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
-    let index = shared.core.index();
+    let index = shared.index;
     let request = Request::new(index, Op::Flush, 0, Payload::Length(0), Tag(0));
     operation.request(&shared.core, request).await.1
 }
@@ -271,7 +271,7 @@ async fn clear(
         let length = mapping.length.min(range.end - at).min(max);
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
-            let request = Request::new(shared.core.index(), op, address, payload, Tag(0));
+            let request = Request::new(shared.index, op, address, payload, Tag(0));
             operation.request(&shared.core, request).await.1?;
         }
         at += length;

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use uringfs_device::{Access, Core, Device, Geometry};
+use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 
 use crate::lock::WriteLock;
 use crate::map::{AnyMap, Flat, Map};
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) device: Device,
     /// The device's, at hand.
     pub(crate) core: Arc<Core>,
+    pub(crate) index: DeviceIndex,
     pub(crate) map: AnyMap,
     pub(crate) options: FileOptions,
     pub(crate) lock: Arc<WriteLock>,
@@ -71,6 +72,7 @@ impl File {
             simple_read_limit: if options.simple_read { limit } else { 0 },
             simple_write_limit: if geometry.read_only { 0 } else { limit },
             core: device.core().clone(),
+            index: device.index(),
             read_only: geometry.read_only,
             map,
             options,

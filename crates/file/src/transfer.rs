@@ -32,7 +32,7 @@ pub(crate) async fn transfer(
         && length <= max
         && pieces(&payload) <= MAX_PIECES
     {
-        let mut request = Request::new(shared.core.index(), op, address, payload, Tag(0));
+        let mut request = Request::new(shared.index, op, address, payload, Tag(0));
         request.durability = durability;
         return operation.request(&shared.core, request).await;
     }
@@ -131,8 +131,7 @@ async fn transfer_buffer(
             match mapping.place {
                 Place::Written(address) => {
                     let payload = Payload::Buffer(piece);
-                    let mut request =
-                        Request::new(shared.core.index(), op, address, payload, Tag(0));
+                    let mut request = Request::new(shared.index, op, address, payload, Tag(0));
                     request.durability = durability;
                     under_way.push_back((operation.request(&shared.core, request), length));
                 }

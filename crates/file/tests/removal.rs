@@ -373,7 +373,8 @@ fn removal_under_load_from_another_thread_loses_nothing() {
                 for completed in completed.drain(..) {
                     ended += 1;
                     let fine = completed.result() == Ok(4096)
-                        || completed.result() == Err(Errno::NODEV) && completed.token().get() % 2 == 1;
+                        || completed.result() == Err(Errno::NODEV)
+                            && completed.token().get() % 2 == 1;
                     assert!(fine, "{queue}, round {round}: {completed:?}");
                 }
             }

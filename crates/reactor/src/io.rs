@@ -86,6 +86,8 @@ pub(crate) struct State {
     pub(crate) at_worker: usize,
     pub(crate) mode: CompletionMode,
     pub(crate) mail_arrived: bool,
+    /// The last of an epoch has ended, and that is to be published.
+    pub(crate) is_unsettled: bool,
     pub(crate) completed_inline: u64,
     pub(crate) resumed: u64,
 }
@@ -187,22 +189,18 @@ impl Io {
     pub(crate) fn collect(&mut self) {
         let Io { ring, attachments, state, .. } = self;
         if let Some(ring) = ring {
-            let mut events = Vec::new();
-            ring.reap(
-                |request, result| {
-                    if state.is_whole(&request, result) {
-                        state.count_whole(&request);
-                        // A push would make it on the stack and copy it from there.
-                        let completed = || Completed::of(request.take());
-                        state.completed.extend(std::iter::once_with(completed));
-                    } else {
-                        let block = block_size(attachments, request.device);
-                        state.arrived(request.take(), result, block);
-                    }
-                },
-                |event| events.push(event),
-            );
-            for event in events {
+            ring.reap(|request, result| {
+                if state.is_whole(&request, result) {
+                    state.count_whole(&request);
+                    // A push would make it on the stack and copy it from there.
+                    let completed = || Completed::of(request.take());
+                    state.completed.extend(std::iter::once_with(completed));
+                } else {
+                    let block = block_size(attachments, request.device);
+                    state.arrived(request.take(), result, block);
+                }
+            });
+            while let Some(event) = ring.event() {
                 state.take_event(event);
             }
         }
@@ -218,27 +216,26 @@ impl Io {
     #[inline(never)]
     fn collect_polled(&mut self) {
         let Io { polled: Some(polled), attachments, state, .. } = self else { return };
-        polled.reap(
-            |request, result| {
-                let attachment = attachments[request.device.get()].as_mut();
-                let attachment = attachment.expect("attached while requests are in flight");
-                let request = request.take();
-                if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
-                    attachment.stop_polling();
-                    state.backlog.push_back(request);
-                } else {
-                    state.arrived(request, result, attachment.block_size());
-                }
-            },
-            |_| unreachable!("the ring that polls carries requests only"),
-        );
+        polled.reap(|request, result| {
+            let attachment = attachments[request.device.get()].as_mut();
+            let attachment = attachment.expect("attached while requests are in flight");
+            let request = request.take();
+            if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
+                attachment.stop_polling();
+                state.backlog.push_back(request);
+            } else {
+                state.arrived(request, result, attachment.block_size());
+            }
+        });
     }
 
     /// Publishes what has ended, for those who wait for quiescence.
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
-        for lane in &mut self.state.lanes {
-            lane.tracker.settle();
+        if std::mem::take(&mut self.state.is_unsettled) {
+            for lane in &mut self.state.lanes {
+                lane.tracker.settle();
+            }
         }
     }
 
@@ -368,7 +365,7 @@ impl State {
     /// Counts it out.
     #[inline(always)]
     pub(crate) fn end(&mut self, device: DeviceIndex, mark: u8) {
-        self.lanes[device.get()].tracker.end(mark);
+        self.is_unsettled |= self.lanes[device.get()].tracker.end(mark);
     }
 
     /// True for the end that nearly every step is: of a token operation of one

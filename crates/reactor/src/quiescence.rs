@@ -142,10 +142,13 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         }
     }
 
-    /// Counts the request with this mark out.
+    /// Counts the request with this mark out. True when it was the last of its
+    /// epoch: [`Self::settle`] has something to do then.
     #[inline(always)]
-    pub(crate) fn end(&mut self, mark: u8) {
-        self.in_flight[mark as usize] -= 1;
+    pub(crate) fn end(&mut self, mark: u8) -> bool {
+        let left = &mut self.in_flight[mark as usize];
+        *left -= 1;
+        *left == 0
     }
 
     /// Publishes what the requests counted out since the last time have ended.

@@ -135,6 +135,7 @@ impl Reactor {
             at_worker: 0,
             mode: options.completion,
             mail_arrived: false,
+            is_unsettled: false,
             completed_inline: 0,
             resumed: 0,
         };
@@ -393,7 +394,7 @@ impl Inner {
         };
         let mark = lane.tracker.begin();
         let Some(address) = place(&buffer) else {
-            lane.tracker.end(mark);
+            io.state.end(device, mark);
             return Err(Unpushed::NoPlace(buffer));
         };
         let request = |buffer| {

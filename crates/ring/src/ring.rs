@@ -167,6 +167,8 @@ pub struct Ring<T: Transfer> {
     polled: bool,
     /// Written to by the kernel when something completes, once it was asked for.
     notifier: OnceCell<OwnedFd>,
+    /// Found while reaping, and not asked for yet.
+    events: VecDeque<Event>,
     counters: RingCounters,
     _owned_by_thread: PhantomData<*const ()>,
 }
@@ -203,6 +205,7 @@ impl<T: Transfer> Ring<T> {
             forks: sys::fork_count(),
             polled: options.polled,
             notifier: OnceCell::new(),
+            events: VecDeque::new(),
             counters: RingCounters::default(),
             io,
             _owned_by_thread: PhantomData,
@@ -379,14 +382,11 @@ impl<T: Transfer> Ring<T> {
         self.queued = self.io.submission().len() as u32;
     }
 
-    /// Hands over everything that has happened; makes no system call.
-    /// Transfers, which are nearly all, go to `transfer`.
+    /// Hands over every transfer that has ended, or a step of it, with its
+    /// bytes; makes no system call. What else has happened [`Self::event`] tells
+    /// afterwards.
     #[inline(always)]
-    pub fn reap(
-        &mut self,
-        mut transfer: impl FnMut(Ended<'_, T>, Result<u32, Errno>),
-        mut other: impl FnMut(Event),
-    ) {
+    pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, Result<u32, Errno>)) {
         if self.is_forked() {
             return;
         }
@@ -405,11 +405,17 @@ impl<T: Transfer> Ring<T> {
                 } else {
                     Ok(0)
                 };
-                transfer(ended, result);
-            } else if let Some(event) = event(&mut self.waits, name, result) {
-                other(event);
+                take(ended, result);
+            } else {
+                self.events.extend(event(&mut self.waits, name, result));
             }
         }
+    }
+
+    /// Something else that [`Self::reap`] has found, oldest first.
+    #[inline]
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
     /// True when there is something to reap.
@@ -651,7 +657,7 @@ impl<T: Transfer> Drop for Ring<T> {
                 );
                 return;
             }
-            self.reap(|_, _| {}, |_| {});
+            self.reap(|_, _| {});
         }
         if let RingName::Registered(place) = self.name {
             sys::unregister_ring(self.io.as_raw_fd(), place);
@@ -706,7 +712,8 @@ mod tests {
 
     fn reap_all(ring: &mut Ring<Reading>) -> (Vec<Ended>, Vec<Event>) {
         let (mut transfers, mut events) = (Vec::new(), Vec::new());
-        ring.reap(|reading, result| transfers.push((reading.take(), result)), |event| events.push(event));
+        ring.reap(|reading, result| transfers.push((reading.take(), result)));
+        events.extend(std::iter::from_fn(|| ring.event()));
         (transfers, events)
     }
 

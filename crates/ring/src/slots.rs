@@ -139,9 +139,8 @@ impl<T> Slots<T> {
         self.free_count -= 1;
         // SAFETY: the places in `free`, and so the vacant one, are those of
         // both tables, whose length never changes.
-        let (slot, name) = unsafe {
-            (self.held.get_unchecked_mut(place), self.names.get_unchecked_mut(place))
-        };
+        let (slot, name) =
+            unsafe { (self.held.get_unchecked_mut(place), self.names.get_unchecked_mut(place)) };
         *name = name.next();
         (*name, slot.write(held))
     }
