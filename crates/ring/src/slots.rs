@@ -139,8 +139,9 @@ impl<T> Slots<T> {
         self.free_count -= 1;
         // SAFETY: the places in `free`, and so the vacant one, are those of
         // both tables, whose length never changes.
-        let (slot, name) =
-            unsafe { (self.held.get_unchecked_mut(place), self.names.get_unchecked_mut(place)) };
+        let slot = unsafe { self.held.get_unchecked_mut(place) };
+        // SAFETY: the same.
+        let name = unsafe { self.names.get_unchecked_mut(place) };
         *name = name.next();
         (*name, slot.write(held))
     }
@@ -156,11 +157,11 @@ impl<T> Slots<T> {
         let is_held = name.is_in_use() && self.names[place] == name;
         assert!(is_held, "a completion for a slot that is not in flight");
         self.names[place] = name.next();
-        // SAFETY: all three tables are as long as `names`, which has this
-        // place, and not every slot is free: this one was in use.
-        let (free, slot) = unsafe {
-            (self.free.get_unchecked_mut(self.free_count), self.held.get_unchecked_mut(place))
-        };
+        // SAFETY: not every slot is free, since this one was in use, and `free`
+        // is as long as the other tables.
+        let free = unsafe { self.free.get_unchecked_mut(self.free_count) };
+        // SAFETY: as long as `names`, which has this place.
+        let slot = unsafe { self.held.get_unchecked_mut(place) };
         *free = place as u32;
         self.free_count += 1;
         Ended { slot }
