@@ -129,7 +129,7 @@ impl BareRing {
     }
 
     #[inline(always)]
-    fn piece(&self, slot: u32, length: u32) -> Piece<'_> {
+    fn piece(&self, slot: u32, length: u32) -> Piece {
         let buffer = &self.buffers[slot as usize];
         assert!(length as usize <= buffer.len());
         Piece { length, ..Piece::of(buffer, 0) }

@@ -10,29 +10,29 @@ use uringfs_buffer::{Buffer, Region, RegionId};
 use crate::register::{FileName, Regions};
 use crate::ring::{Memory, RingCounters, Step};
 
-/// One piece of memory, as an entry names it.
+/// One piece of memory, as an entry names it. Valid while the buffer is that it is of.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct Piece {
     pub(crate) pointer: NonNull<u8>,
     /// Bytes.
     pub(crate) length: u32,
     pub(crate) region_id: RegionId,
-    pub(crate) region: &'a Region,
+    pub(crate) region: NonNull<Region>,
 }
 
-impl<'a> Piece<'a> {
+impl Piece {
     /// The bytes of `buffer` after the first `skip`.
     ///
     /// # Panics
     /// When there are fewer.
     #[inline(always)]
-    pub fn of(buffer: &'a Buffer, skip: u32) -> Piece<'a> {
+    pub fn of(buffer: &Buffer, skip: u32) -> Piece {
         let (mut pointer, length) = (buffer.pointer(), buffer.len() as u32);
         if skip != 0 {
             pointer = NonNull::from(&buffer[skip as usize..]).cast();
         }
-        let length = length - skip;
-        Piece { pointer, length, region_id: buffer.region_id(), region: buffer.region() }
+        let (length, region) = (length - skip, NonNull::from(buffer.region()));
+        Piece { pointer, length, region_id: buffer.region_id(), region }
     }
 
     #[inline(always)]

@@ -178,25 +178,29 @@ impl Regions {
 
     /// The index to name a piece's region by, registering it at its first use.
     #[inline(always)]
-    pub(crate) fn index_of(&mut self, ring: &IoUring, piece: Piece<'_>) -> Option<u16> {
+    pub(crate) fn index_of(&mut self, ring: &IoUring, piece: Piece) -> Option<u16> {
         let id = piece.region_id;
         if id == RegionId::NONE {
             return None;
         }
         let index = id.index();
         let is_registered = self.registered[index as usize] == id;
-        if is_registered || self.register(ring, id, piece.region) {
+        if is_registered || self.register(ring, piece) {
             return Some(index as u16);
         }
         None
     }
 
     #[inline(never)]
-    fn register(&mut self, ring: &IoUring, id: RegionId, region: &Region) -> bool {
+    fn register(&mut self, ring: &IoUring, piece: Piece) -> bool {
+        let id = piece.region_id;
         let index = id.index() as usize;
         if !self.enabled || self.refused[index] == id {
             return false;
         }
+        // SAFETY: the buffer that the piece is of holds the region; the
+        // transfer that owns the buffer is in the ring's table.
+        let region = unsafe { piece.region.as_ref() };
         self.forget_dead(ring);
         let bytes = region.len();
         let vector = libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: bytes };

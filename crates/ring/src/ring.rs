@@ -61,7 +61,7 @@ impl Default for RingOptions {
 #[derive(Clone, Copy, Debug)]
 pub enum Memory<'a> {
     /// One piece.
-    One(Piece<'a>),
+    One(Piece),
     /// `length` bytes of `buffers`, one after the other, after the first `skip`.
     Many {
         /// Owned by the transfer.
@@ -527,33 +527,39 @@ impl<T: Transfer> Room<'_, T> {
     #[inline(always)]
     pub fn push(self, transfer: T) {
         let Ring { transfers, io, queued, files, regions, vectors, counters, .. } = self.ring;
-        let (name, transfer) = transfers.fill(self.slot, transfer);
         let file = files.name(transfer.file());
         // Each entry is pushed where it is built: joined, they would be copied.
-        let mut push = |io: &mut IoUring, entry: Entry| {
+        let mut push = |io: &mut IoUring, name: Name, entry: Entry| {
             push_entry(io, queued, entry.user_data(name.0));
         };
         match transfer.step() {
-            _ if file == FileName::Nothing => push(io, opcode::Nop::new().build()),
+            _ if file == FileName::Nothing => {
+                let (name, _) = transfers.fill(self.slot, transfer);
+                push(io, name, opcode::Nop::new().build());
+            }
             Step::Read(offset, Memory::One(piece)) => {
+                let (name, _) = transfers.fill(self.slot, transfer);
                 let index = regions.index_of(io, piece);
                 counters.count(file, index.is_some());
                 match index {
-                    Some(index) => push(io, piece.read_fixed(file, offset, index)),
-                    None => push(io, piece.read(file, offset)),
+                    Some(index) => push(io, name, piece.read_fixed(file, offset, index)),
+                    None => push(io, name, piece.read(file, offset)),
                 }
             }
             Step::Write(offset, Memory::One(piece)) => {
+                let (name, _) = transfers.fill(self.slot, transfer);
                 let index = regions.index_of(io, piece);
                 counters.count(file, index.is_some());
                 match index {
-                    Some(index) => push(io, piece.write_fixed(file, offset, index, 0)),
-                    None => push(io, piece.write(file, offset, 0)),
+                    Some(index) => push(io, name, piece.write_fixed(file, offset, index, 0)),
+                    None => push(io, name, piece.write(file, offset, 0)),
                 }
             }
-            step => {
+            _ => {
+                let (name, transfer) = transfers.fill(self.slot, transfer);
+                let step = transfer.step();
                 let entry = rare_entry(io, regions, vectors, counters, file, step);
-                push(io, entry);
+                push(io, name, entry);
             }
         }
     }

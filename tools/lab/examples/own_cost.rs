@@ -32,6 +32,8 @@ impl Engine for Nothing {
         &mut []
     }
 
+    fn fill(&mut self, _fill: impl FnMut(&mut [u8])) {}
+
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         self.pushed.push(black_box(io));

@@ -41,6 +41,8 @@ impl Engine for Books {
         &mut []
     }
 
+    fn fill(&mut self, _fill: impl FnMut(&mut [u8])) {}
+
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         let mut busy = self.flying.iter().chain(&self.pushed);
         assert!(busy.all(|other| other.slot != io.slot), "slot is in flight");

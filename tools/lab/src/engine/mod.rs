@@ -163,8 +163,11 @@ pub trait Engine: Sized {
     /// Opens the targets and gets the memory.
     fn open(setup: &Setup<'_>) -> Result<Self, Error>;
 
-    /// The buffer of a slot that is not in flight.
+    /// The buffer that the next push, which is on `slot`, will use.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
+
+    /// Fills every buffer before the first push.
+    fn fill(&mut self, fill: impl FnMut(&mut [u8]));
 
     /// Takes an I/O; it may wait for [`Engine::submit`] or [`Engine::reap`].
     fn push(&mut self, io: Io) -> Result<(), Errno>;

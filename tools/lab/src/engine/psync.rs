@@ -36,6 +36,10 @@ impl Engine for Psync {
         self.slots[slot as usize].bytes()
     }
 
+    fn fill(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        self.slots.iter_mut().for_each(|slot| fill(slot.bytes()));
+    }
+
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         let bytes = &mut self.slots[io.slot as usize].bytes()[..io.length as usize];

@@ -15,6 +15,7 @@ use uringfs_ring::bare::{BareOptions, BareRing};
 pub struct Ring {
     ring: BareRing,
     files: Vec<File>,
+    depth: u32,
     tier: String,
     syncs: u64,
 }
@@ -25,6 +26,9 @@ impl Engine for Ring {
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("ring")?;
+        if setup.options.refill_buffers {
+            return Err(Error::input("refill_buffers: engine ring does not refill".to_owned()));
+        }
         let nothing = setup.targets.iter().all(|target| match target {
             Target::Virtual(name) => name.starts_with("null:"),
             Target::Path(_) => false,
@@ -48,11 +52,17 @@ impl Engine for Ring {
             if options.polled { "polled".to_owned() } else { String::new() },
         ];
         let tier = tier.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
-        Ok(Self { ring, files, tier: tier.join(", "), syncs: 0 })
+        Ok(Self { ring, files, depth: setup.depth, tier: tier.join(", "), syncs: 0 })
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         self.ring.buffer(slot)
+    }
+
+    fn fill(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        for slot in 0..self.depth {
+            fill(self.ring.buffer(slot));
+        }
     }
 
     #[inline]

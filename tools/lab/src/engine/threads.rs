@@ -76,6 +76,10 @@ impl Engine for Threads {
         self.slots[slot as usize].bytes()
     }
 
+    fn fill(&mut self, mut fill: impl FnMut(&mut [u8])) {
+        self.slots.iter_mut().for_each(|slot| fill(slot.bytes()));
+    }
+
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         let buffer = std::mem::take(&mut self.slots[io.slot as usize]);
         self.pushed.push((io, buffer));

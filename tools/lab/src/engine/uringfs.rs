@@ -18,8 +18,8 @@ pub struct Uringfs {
     files: Vec<File>,
     /// Keeps the devices open for the other threads of the run.
     _devices: Vec<Arc<Device>>,
-    /// The buffer of each slot that is not in flight.
-    buffers: Vec<Option<Buffer>>,
+    /// Those that are not in flight.
+    buffers: Vec<Buffer>,
     /// Bytes of each.
     block: usize,
     /// What a shorter I/O left of its slot's buffer.
@@ -61,7 +61,7 @@ impl Engine for Uringfs {
             reactor,
             files,
             _devices: devices,
-            buffers: (0..depth).map(|_| pool.get()).collect(),
+            buffers: std::iter::from_fn(|| pool.get()).take(depth).collect(),
             block: setup.block,
             tails: (0..depth).map(|_| None).collect(),
             completed: Vec::with_capacity(depth),
@@ -69,16 +69,19 @@ impl Engine for Uringfs {
         })
     }
 
-    fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        self.buffers[slot as usize].as_mut().expect("the slot is not in flight")
+    fn buffer(&mut self, _slot: u32) -> &mut [u8] {
+        self.buffers.last_mut().expect("one for each slot")
+    }
+
+    fn fill(&mut self, fill: impl FnMut(&mut [u8])) {
+        self.buffers.iter_mut().map(|buffer| &mut buffer[..]).for_each(fill);
     }
 
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
-        let slot = io.slot as usize;
-        let mut buffer = self.buffers[slot].take().expect("the slot is not in flight");
+        let mut buffer = self.buffers.pop().expect("one for each slot");
         if buffer.len() != io.length as usize {
-            self.tails[slot] = Some(buffer.split_off(io.length as usize));
+            self.tails[io.slot as usize] = Some(buffer.split_off(io.length as usize));
         }
         let file = &self.files[io.file as usize];
         let token = Token::new(io.slot.into());
@@ -109,7 +112,7 @@ impl Engine for Uringfs {
             if buffer.len() != self.block {
                 join_tail(&mut buffer, &mut self.tails[slot as usize]);
             }
-            self.buffers[slot as usize] = Some(buffer);
+            self.buffers.push(buffer);
         }
         Ok(())
     }
