@@ -21,8 +21,13 @@ struct Nothing {
 }
 
 impl Engine for Nothing {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: true, any_alignment: true, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: true,
+        refills: true,
+        virtual_targets: true,
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         Ok(Self { pushed: Vec::with_capacity(setup.depth as usize) })

@@ -30,8 +30,13 @@ struct Books {
 }
 
 impl Engine for Books {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: true, any_alignment: true, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: true,
+        refills: true,
+        virtual_targets: true,
+    };
 
     fn open(_setup: &Setup<'_>) -> Result<Self, Error> {
         Err(Error::input("made by the tests alone"))

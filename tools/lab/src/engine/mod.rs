@@ -69,6 +69,8 @@ pub struct Facts {
     pub buffered: bool,
     /// Direct I/O of any offset and length is served.
     pub any_alignment: bool,
+    /// A buffer can be filled anew while others are in flight.
+    pub refills: bool,
     /// `null:`, `memory:` and `sim:` are served.
     pub virtual_targets: bool,
 }

@@ -19,8 +19,13 @@ pub struct Psync {
 }
 
 impl Engine for Psync {
-    const FACTS: Facts =
-        Facts { synchronous: true, buffered: true, any_alignment: false, virtual_targets: false };
+    const FACTS: Facts = Facts {
+        synchronous: true,
+        buffered: true,
+        any_alignment: false,
+        refills: true,
+        virtual_targets: false,
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("psync")?;

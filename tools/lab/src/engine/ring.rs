@@ -21,14 +21,16 @@ pub struct Ring {
 }
 
 impl Engine for Ring {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: false,
+        refills: false,
+        virtual_targets: true,
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("ring")?;
-        if setup.options.refill_buffers {
-            return Err(Error::input("refill_buffers: engine ring does not refill".to_owned()));
-        }
         let nothing = setup.targets.iter().all(|target| match target {
             Target::Virtual(name) => name.starts_with("null:"),
             Target::Path(_) => false,

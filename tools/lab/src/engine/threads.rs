@@ -43,8 +43,13 @@ struct State {
 }
 
 impl Engine for Threads {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: false };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: false,
+        refills: true,
+        virtual_targets: false,
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("threads")?;

@@ -29,8 +29,13 @@ pub struct Uringfs {
 }
 
 impl Engine for Uringfs {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: false, any_alignment: true, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: false,
+        any_alignment: true,
+        refills: true,
+        virtual_targets: true,
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let mut options = Options::default();
