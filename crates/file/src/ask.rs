@@ -265,27 +265,24 @@ fn start(
     deadline: Option<Instant>,
     asker: Asker,
 ) -> Result<(), Refused> {
-    if let Err(error) = admit(inner, &file.shared) {
-        return Err(Refused { error, payload });
-    }
-    if inner.is_full() {
-        return Err(Refused { error: Errno::AGAIN, payload });
-    }
-    inner.count(Counter::General);
-    let (device, length) = (file.shared.index, payload.length());
+    let admitted = match inner.admit(&file.shared.core) {
+        Ok(admitted) => admitted,
+        Err(error) => return Err(Refused { error, payload }),
+    };
+    let length = payload.length();
     match what {
-        What::Read => inner.start_operation(asker, device, deadline, |operation| {
+        What::Read => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::read(operation, file, payload, offset)
         }),
-        What::Write(durability) => inner.start_operation(asker, device, deadline, |operation| {
+        What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
         }),
         What::Flush => inner
-            .start_operation(asker, device, deadline, |operation| direct::flush(operation, file)),
-        What::Discard => inner.start_operation(asker, device, deadline, |operation| {
+            .start_operation(admitted, asker, deadline, |operation| direct::flush(operation, file)),
+        What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::discard(operation, file, offset, length)
         }),
-        What::WriteZeroes => inner.start_operation(asker, device, deadline, |operation| {
+        What::WriteZeroes => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write_zeroes(operation, file, offset, length)
         }),
     }

@@ -2,6 +2,8 @@
 //! a file whose offset, length and memory are aligned, piece by piece.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
@@ -16,30 +18,62 @@ const WINDOW: usize = 32;
 
 /// Moves `payload` between memory and the file from `offset` on, all inside
 /// the size, and answers the bytes moved: fewer only where the device ends.
-pub(crate) async fn transfer(
-    operation: &Operation,
-    shared: &Shared,
+/// What is one request is issued before it is awaited.
+#[inline(always)]
+pub(crate) fn transfer<'a>(
+    operation: &'a Operation,
+    shared: &'a Shared,
     op: Op,
     durability: Durability,
     payload: Payload,
     offset: u64,
-) -> (Payload, Result<u64, Errno>) {
+) -> Transfer<'a> {
     let length = payload.length();
     let max = shared.device.geometry().max_transfer as u64;
-    let mapping = shared.map.map(offset);
-    if let Place::Written(address) = mapping.place
-        && mapping.length >= length
-        && length <= max
-        && pieces(&payload) <= MAX_PIECES
-    {
-        let mut request = Request::new(shared.index, op, address, payload, Tag(0));
-        request.durability = durability;
-        return operation.request(&shared.core, request).await;
+    match shared.map.written(offset, length) {
+        Some(address) if length <= max && pieces(&payload) <= MAX_PIECES => {
+            let mut request = Request::new(shared.index, op, address, payload, Tag(0));
+            request.durability = durability;
+            Transfer::Whole(operation.request(&shared.core, request))
+        }
+        _ => transfer_in_parts(operation, shared, op, durability, payload, offset),
     }
-    Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)).await
 }
 
-/// What is more than one request. Boxed by its caller, to keep the common case small.
+#[cold]
+#[inline(never)]
+fn transfer_in_parts<'a>(
+    operation: &'a Operation,
+    shared: &'a Shared,
+    op: Op,
+    durability: Durability,
+    payload: Payload,
+    offset: u64,
+) -> Transfer<'a> {
+    Transfer::Parts(Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)))
+}
+
+/// A transfer under way: its memory when it has ended, and the bytes moved.
+pub(crate) enum Transfer<'a> {
+    /// One request.
+    Whole(RequestFuture<'a>),
+    /// Several. Boxed, to keep the common case small.
+    Parts(Pin<Box<dyn Future<Output = (Payload, Result<u64, Errno>)> + 'a>>),
+}
+
+impl Future for Transfer<'_> {
+    type Output = (Payload, Result<u64, Errno>);
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Transfer::Whole(request) => Pin::new(request).poll(context),
+            Transfer::Parts(parts) => parts.as_mut().poll(context),
+        }
+    }
+}
+
+/// What is more than one request.
 async fn transfer_parts(
     operation: &Operation,
     shared: &Shared,
@@ -116,7 +150,7 @@ async fn transfer_buffer(
 ) -> (Buffer, Result<u64, Errno>) {
     let max = shared.device.geometry().max_transfer as u64;
     let mut whole: Option<Buffer> = None;
-    let mut under_way: VecDeque<(RequestFuture, u64)> = VecDeque::new();
+    let mut under_way: VecDeque<(RequestFuture<'_>, u64)> = VecDeque::new();
     let mut at = offset;
     let mut moved = 0;
     let mut end = Ok(());

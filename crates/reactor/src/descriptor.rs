@@ -107,17 +107,16 @@ async fn wait_until(
     match answer {
         Answer::Wait(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
         Answer::Wait(wait, result) => (wait, result),
-        Answer::Request(..) | Answer::Time => unreachable!("a wait's cell answers a wait"),
+        Answer::Time => unreachable!("a wait's cell answers a wait"),
     }
 }
 
 impl Inner {
-    /// Waits for a moment, or until the operation is asked to stop.
+    /// Waits for a moment, `operation` as in [`CellFuture`].
     pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
-        let cell = self.io.borrow_mut().state.cells.open(operation);
+        let cell = self.io.borrow_mut().state.cells.open();
         let _timer = self.timer(at, Due::Cell(cell));
-        let mut future =
-            CellFuture { inner: self.clone(), cell, by_task: operation.is_some(), taken: false };
+        let mut future = CellFuture { inner: self.clone(), cell, operation, taken: false };
         poll_fn(|context| future.poll_answer(context)).await;
     }
 
@@ -129,7 +128,7 @@ impl Inner {
 
     /// Begins to wait for a descriptor; cancelled when the future is dropped.
     pub(crate) fn wait_for(self: &Rc<Self>, wait: Wait) -> CellFuture {
-        let cell = self.io.borrow_mut().state.cells.open(None);
+        let cell = self.io.borrow_mut().state.cells.open();
         let begun = {
             let io = &mut *self.io.borrow_mut();
             match &mut io.ring {
@@ -146,7 +145,7 @@ impl Inner {
         if let Err((wait, result)) = begun {
             self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, result));
         }
-        CellFuture { inner: self.clone(), cell, by_task: false, taken: false }
+        CellFuture { inner: self.clone(), cell, operation: None, taken: false }
     }
 
     pub(crate) fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), Answered> {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use uringfs_device::Payload;
+use uringfs_device::{Payload, Request};
 
 use crate::completed::Fate;
 
@@ -19,6 +19,15 @@ pub struct Outcome {
     pub fate: Fate,
     /// The memory, back in the caller's hands.
     pub payload: Payload,
+}
+
+impl Outcome {
+    /// Of a request that has ended.
+    pub(crate) fn of(request: Request) -> Outcome {
+        let result = request.result();
+        let fate = Fate::of(result, request.is_issued());
+        Outcome { result, fate, payload: request.payload }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -1,14 +1,101 @@
-//! What tasks wait for: a request's end, a descriptor, a moment. Each has a
-//! cell that holds who waits and then the answer.
+//! What tasks wait for. An operation's requests are kept with its task. A
+//! descriptor and a moment have a cell each, which holds who waits and then the
+//! answer.
 
 use std::task::Waker;
 
 use rustix::io::Errno;
-use uringfs_device::Request;
+use uringfs_device::{Request, Tag};
 use uringfs_ring::{Wait, Waited};
 
-use crate::completed::Fate;
 use crate::handle::{Outcome, OutcomeCell};
+
+/// Marks a tag as the reactor's own: the rest is a cell's index, or names an
+/// operation's request.
+pub(crate) const OWN_TAG: u64 = 1 << 63;
+/// Marks an operation's request: below it a number, and the operation's place.
+const OPERATION_TAG: u64 = 1 << 62;
+const NUMBERS: u32 = (1 << 30) - 1;
+
+/// True for a tag that the caller gave.
+#[inline(always)]
+pub(crate) fn is_token(tag: Tag) -> bool {
+    tag.0 & OWN_TAG == 0
+}
+
+/// True for the tag of an operation's request.
+#[inline(always)]
+pub(crate) fn is_operations(tag: Tag) -> bool {
+    tag.0 >= OWN_TAG | OPERATION_TAG
+}
+
+/// The operation that has issued it.
+#[inline(always)]
+pub(crate) fn place_of(tag: Tag) -> u32 {
+    tag.0 as u32
+}
+
+pub(crate) fn tag_of_cell(cell: CellIndex) -> Tag {
+    Tag(OWN_TAG | cell as u64)
+}
+
+pub(crate) fn cell_of(tag: Tag) -> CellIndex {
+    tag.0 as CellIndex
+}
+
+/// The requests of one operation.
+#[derive(Default)]
+pub(crate) struct Requests {
+    awaited: Vec<Tag>,
+    /// What has ended and is not taken yet, each with its result written in it.
+    ended: Vec<Request>,
+    /// Of the last one; it goes on when another operation comes to the place,
+    /// so that what comes late for the one before is not taken for its own.
+    number: u32,
+}
+
+impl Requests {
+    /// The tag of a new request of the operation at `place`.
+    #[inline(always)]
+    pub(crate) fn open(&mut self, place: u32) -> Tag {
+        self.number = self.number.wrapping_add(1) & NUMBERS;
+        let tag = Tag(OWN_TAG | OPERATION_TAG | (self.number as u64) << 32 | place as u64);
+        self.awaited.push(tag);
+        tag
+    }
+
+    /// Those that have not ended.
+    pub(crate) fn awaited(&self) -> &[Tag] {
+        &self.awaited
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_awaited(&self, tag: Tag) -> bool {
+        self.awaited.contains(&tag)
+    }
+
+    /// Keeps a request that has ended until it is taken.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, request: Request) {
+        self.awaited.retain(|tag| *tag != request.tag);
+        self.ended.push(request);
+    }
+
+    /// The request, when it has ended.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, tag: Tag) -> Option<Request> {
+        let index = self.ended.iter().position(|request| request.tag == tag)?;
+        Some(self.ended.swap_remove(index))
+    }
+
+    /// Nobody waits for this one any more. True when it is still to come.
+    pub(crate) fn forget(&mut self, tag: Tag) -> bool {
+        let is_awaited = self.is_awaited(tag);
+        self.awaited.retain(|other| *other != tag);
+        drop(self.take(tag));
+        is_awaited
+    }
+}
 
 /// Names a cell.
 pub(crate) type CellIndex = u32;
@@ -27,8 +114,6 @@ pub(crate) enum Waiter {
 /// What a cell was waiting for.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The request has ended: bytes done, or the error.
-    Request(Request, Result<u64, Errno>),
     /// The descriptor is ready, or the wait was cancelled.
     Wait(Wait, Result<Waited, Errno>),
     /// The moment has come.
@@ -37,15 +122,9 @@ pub(crate) enum Answer {
 
 enum Cell {
     Free,
-    Waiting {
-        waiter: Waiter,
-        operation: Option<u32>,
-    },
+    Waiting(Waiter),
     /// One of the reactor's operations waits, by its task: told without a waker.
-    WaitingTask {
-        task: u32,
-        operation: u32,
-    },
+    WaitingTask(u32),
     Answered(Answer),
     /// A simple read that somebody awaits: the answer goes straight to him.
     Awaited(OutcomeCell),
@@ -64,24 +143,27 @@ impl Cells {
         Cells { cells: Vec::new(), free: Vec::new() }
     }
 
-    /// A cell that `operation`, if any, waits on.
-    pub(crate) fn open(&mut self, operation: Option<u32>) -> CellIndex {
-        self.insert(Cell::Waiting { waiter: Waiter::Nobody, operation })
+    /// A cell that somebody is going to wait on.
+    pub(crate) fn open(&mut self) -> CellIndex {
+        self.insert(Cell::Waiting(Waiter::Nobody))
     }
 
-    /// A cell whose answer goes straight to `outcome`.
+    /// A cell that knows whom a simple read's end goes to.
     pub(crate) fn open_awaited(&mut self, outcome: OutcomeCell) -> CellIndex {
         self.insert(Cell::Awaited(outcome))
     }
 
-    /// Closes a cell that was never issued.
-    pub(crate) fn close(&mut self, index: CellIndex) {
-        self.cells[index as usize] = Cell::Free;
-        self.free.push(index);
+    /// Closes it: the read has ended, or was never issued.
+    pub(crate) fn close_awaited(&mut self, index: CellIndex) -> OutcomeCell {
+        match self.close(index) {
+            Cell::Awaited(outcome) => outcome,
+            _ => panic!("it was opened to be awaited"),
+        }
     }
 
-    pub(crate) fn is_outcome(&self, index: CellIndex) -> bool {
-        matches!(self.cells[index as usize], Cell::Awaited(_))
+    fn close(&mut self, index: CellIndex) -> Cell {
+        self.free.push(index);
+        std::mem::replace(&mut self.cells[index as usize], Cell::Free)
     }
 
     /// The cell whose answer goes to `outcome`, while it is in flight.
@@ -110,36 +192,23 @@ impl Cells {
         answer: Answer,
         woken: &mut Vec<u32>,
     ) -> Waiter {
-        let cell = &mut self.cells[index as usize];
-        if let Cell::WaitingTask { task, .. } = *cell {
-            *cell = Cell::Answered(answer);
-            woken.push(task);
-            return Waiter::Nobody;
-        }
-        match std::mem::replace(cell, Cell::Answered(answer)) {
-            Cell::Waiting { waiter, .. } => waiter,
+        match std::mem::replace(&mut self.cells[index as usize], Cell::Answered(answer)) {
+            Cell::Waiting(waiter) => waiter,
+            Cell::WaitingTask(task) => {
+                woken.push(task);
+                Waiter::Nobody
+            }
             Cell::Forgotten => {
                 self.close(index);
                 Waiter::Nobody
             }
-            Cell::Awaited(outcome_cell) => {
-                let answer = std::mem::replace(cell, Cell::Free);
-                self.free.push(index);
-                let Cell::Answered(Answer::Request(request, result)) = answer else {
-                    unreachable!("only requests are awaited so")
-                };
-                let fate = if result.is_ok() { Fate::Done } else { Fate::Unknown };
-                let outcome = Outcome { result, fate, payload: request.payload };
-                Waiter::Outcome(outcome_cell, outcome)
-            }
-            Cell::Free | Cell::Answered(_) | Cell::WaitingTask { .. } => {
+            Cell::Free | Cell::Answered(_) | Cell::Awaited(_) => {
                 panic!("a cell is answered once")
             }
         }
     }
 
-    /// Takes the answer and frees the cell; else a task is to be told, or `waiter`.
-    #[inline]
+    /// Takes the answer and frees the cell; else `task` is to be told, or `waiter`.
     pub(crate) fn poll(
         &mut self,
         index: CellIndex,
@@ -148,23 +217,17 @@ impl Cells {
     ) -> Option<Answer> {
         let cell = &mut self.cells[index as usize];
         match cell {
-            Cell::Answered(_) => {
-                let Cell::Answered(answer) = std::mem::replace(cell, Cell::Free) else {
-                    unreachable!("it was just matched")
+            Cell::Answered(_) => match self.close(index) {
+                Cell::Answered(answer) => Some(answer),
+                _ => unreachable!("it was just matched"),
+            },
+            Cell::Waiting(_) | Cell::WaitingTask(_) => {
+                *cell = match task {
+                    Some(task) => Cell::WaitingTask(task),
+                    None => Cell::Waiting(waiter()),
                 };
-                self.free.push(index);
-                Some(answer)
-            }
-            Cell::Waiting { waiter: place, operation } => {
-                match (task, *operation) {
-                    (Some(task), Some(operation)) => {
-                        *cell = Cell::WaitingTask { task, operation };
-                    }
-                    _ => *place = waiter(),
-                }
                 None
             }
-            Cell::WaitingTask { .. } => None,
             Cell::Free | Cell::Forgotten | Cell::Awaited(_) => {
                 panic!("a cell is polled by its future only")
             }
@@ -174,24 +237,11 @@ impl Cells {
     /// The future of a cell is gone. True when its answer is still to come.
     pub(crate) fn forget(&mut self, index: CellIndex) -> bool {
         let cell = &mut self.cells[index as usize];
-        if matches!(cell, Cell::Waiting { .. } | Cell::WaitingTask { .. }) {
+        if matches!(cell, Cell::Waiting(_) | Cell::WaitingTask(_)) {
             *cell = Cell::Forgotten;
             return true;
         }
-        *cell = Cell::Free;
-        self.free.push(index);
+        self.close(index);
         false
-    }
-
-    /// The cells that `operation` waits on.
-    pub(crate) fn of_operation(&self, operation: u32) -> Vec<CellIndex> {
-        let waits = |cell: &Cell| match cell {
-            Cell::Waiting { operation: Some(other), .. } => *other == operation,
-            Cell::WaitingTask { operation: other, .. } => *other == operation,
-            _ => false,
-        };
-        (0..self.cells.len() as CellIndex)
-            .filter(|index| waits(&self.cells[*index as usize]))
-            .collect()
     }
 }

@@ -14,18 +14,13 @@ use uringfs_ring::{Event, Ring, fork_count};
 use crate::attach::Attachment;
 use crate::completed::Completed;
 use crate::counters::{Counter, Counters};
-use crate::in_flight::{Answer, CellIndex, Cells, Waiter};
+use crate::handle::Outcome;
+use crate::in_flight::{Answer, CellIndex, Cells, Waiter, cell_of, is_operations, is_token};
 use crate::options::CompletionMode;
 use crate::quiescence::{Domain, Tracker};
 
-/// Marks a tag as the reactor's own: the rest is a cell's index.
-const OWN_TAG: u64 = 1 << 63;
 /// The tag of the ring's watch on the mailbox.
 pub(crate) const MAIL_TAG: u64 = u64::MAX;
-
-pub(crate) fn tag_of_cell(cell: CellIndex) -> Tag {
-    Tag(OWN_TAG | cell as u64)
-}
 
 /// How a request reaches its device.
 pub(crate) enum Route {
@@ -72,6 +67,8 @@ pub(crate) struct State {
     pub(crate) cells: Cells,
     /// Token operations that have ended and not been reaped.
     pub(crate) completed: Vec<Completed>,
+    /// Requests of operations that have ended, to be left with them.
+    pub(crate) returned: Vec<Request>,
     /// Requests that wait for room in their queue.
     pub(crate) backlog: VecDeque<Request>,
     /// By the device's place, kept with `attachments`.
@@ -190,11 +187,13 @@ impl Io {
         let Io { ring, attachments, state, .. } = self;
         if let Some(ring) = ring {
             ring.reap(|request, result| {
+                // A push would make it on the stack and copy it from there.
                 if state.is_whole(&request, result) {
                     state.count_whole(&request);
-                    // A push would make it on the stack and copy it from there.
                     let completed = || Completed::of(request.take());
                     state.completed.extend(std::iter::once_with(completed));
+                } else if state.is_operations_whole(&request, result) {
+                    state.returned.extend(std::iter::once_with(|| request.take()));
                 } else {
                     let block = block_size(attachments, request.device);
                     state.arrived(request.take(), result, block);
@@ -372,8 +371,18 @@ impl State {
     /// request, done in one step.
     #[inline(always)]
     fn is_whole(&self, request: &Request, result: Result<u32, Errno>) -> bool {
-        request.tag.0 & OWN_TAG == 0
-            && self.mode == CompletionMode::Inline
+        is_token(request.tag) && self.is_in_one_step(request, result)
+    }
+
+    /// The same for an operation's request.
+    #[inline(always)]
+    fn is_operations_whole(&self, request: &Request, result: Result<u32, Errno>) -> bool {
+        is_operations(request.tag) && self.is_in_one_step(request, result)
+    }
+
+    #[inline(always)]
+    fn is_in_one_step(&self, request: &Request, result: Result<u32, Errno>) -> bool {
+        self.mode == CompletionMode::Inline
             && matches!(&request.payload, Payload::Buffer(buffer) if result == Ok(buffer.len() as u32))
     }
 
@@ -410,38 +419,36 @@ impl State {
                 self.resumed += 1;
                 self.backlog.push_back(request);
             }
-            Progress::Done(result) if request.tag.0 & OWN_TAG != 0 => {
-                let cell = (request.tag.0 & !OWN_TAG) as CellIndex;
-                self.answer(cell, Answer::Request(request, result));
-            }
             Progress::Done(result) => {
-                self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
-                self.end(request.device, request.mark);
                 request.end(result);
-                self.completed.push(Completed::of(request));
+                let is_inline = self.mode == CompletionMode::Inline;
+                self.completed_inline += (is_inline && !is_operations(request.tag)) as u64;
+                self.hand_back(request);
             }
         }
+    }
+
+    /// Hands what has ended to whoever issued it.
+    fn hand_back(&mut self, request: Request) {
+        if is_operations(request.tag) {
+            return self.returned.push(request);
+        }
+        self.end(request.device, request.mark);
+        if is_token(request.tag) {
+            return self.completed.push(Completed::of(request));
+        }
+        // A simple read that somebody awaits.
+        let cell = self.cells.close_awaited(cell_of(request.tag));
+        self.told.push(Waiter::Outcome(cell, Outcome::of(request)));
     }
 
     /// Ends a request that no queue has seen.
     fn not_started(&mut self, mut request: Request) {
-        if request.tag.0 & OWN_TAG != 0 {
-            let cell = (request.tag.0 & !OWN_TAG) as CellIndex;
-            return self.answer(cell, Answer::Request(request, Err(Errno::CANCELED)));
-        }
-        self.end(request.device, request.mark);
         request.end(Err(Errno::CANCELED));
-        self.completed.push(Completed::of(request));
+        self.hand_back(request);
     }
 
     pub(crate) fn answer(&mut self, cell: CellIndex, answer: Answer) {
-        if let Answer::Request(request, _) = &answer
-            && self.cells.is_outcome(cell)
-        {
-            // A simple read that somebody awaits: it counted itself in.
-            self.end(request.device, request.mark);
-            self.completed_inline += (self.mode == CompletionMode::Inline) as u64;
-        }
         match self.cells.answer(cell, answer, &mut self.woken) {
             Waiter::Nobody => {}
             waiter => self.told.push(waiter),

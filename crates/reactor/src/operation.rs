@@ -1,6 +1,7 @@
 //! An operation: an `async fn` that always runs to its end on the reactor that
 //! started it, owns what it needs until then, and may be asked to stop.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uringfs_device::{Core, DeviceIndex, Op, Payload, Request, Tag};
 
-use crate::completed::{Completed, Fate, Token};
+use crate::completed::{Completed, Token};
+use crate::counters::Counter;
 use crate::handle::{Outcome, OutcomeCell};
 use crate::in_flight::{Answer, CellIndex, Waiter};
-use crate::io::tag_of_cell;
+use crate::io::{Io, Way};
 use crate::options::CompletionMode;
 use crate::quiescence::Epoch;
 use crate::reactor::{Due, Inner, quiescence};
-use crate::task::TaskKind;
 use crate::timer::TimerKey;
 
 /// Who asked for an operation.
@@ -35,53 +36,14 @@ pub(crate) struct OperationState {
     asker: Asker,
     /// Set when it is to stop, with what it will answer.
     stop: Option<Errno>,
-    /// Some of it has been handed to a queue.
-    issued: bool,
     deadline: Option<TimerKey>,
-    task: u32,
 }
 
-/// The operations of one reactor.
-pub(crate) struct Operations {
-    states: Vec<Option<OperationState>>,
-    free: Vec<u32>,
-}
-
-impl Operations {
-    pub(crate) fn new() -> Operations {
-        Operations { states: Vec::new(), free: Vec::new() }
-    }
-
-    fn open(&mut self, state: OperationState) -> u32 {
-        match self.free.pop() {
-            Some(place) => {
-                self.states[place as usize] = Some(state);
-                place
-            }
-            None => {
-                self.states.push(Some(state));
-                (self.states.len() - 1) as u32
-            }
-        }
-    }
-
-    fn get(&mut self, place: u32) -> &mut OperationState {
-        self.states[place as usize].as_mut().expect("an operation is known until it ends")
-    }
-
-    fn close(&mut self, place: u32) -> OperationState {
-        self.free.push(place);
-        self.states[place as usize].take().expect("an operation ends once")
-    }
-
-    fn find(&self, matches: impl Fn(&Asker) -> bool) -> Vec<u32> {
-        let matches = |state: &Option<OperationState>| {
-            state.as_ref().is_some_and(|state| matches(&state.asker))
-        };
-        (0..self.states.len() as u32)
-            .filter(|place| matches(&self.states[*place as usize]))
-            .collect()
-    }
+/// An operation that is counted in and not started.
+#[must_use = "it is counted in until it has ended"]
+pub struct Admitted {
+    device: DeviceIndex,
+    mark: Option<u8>,
 }
 
 /// What an operation's `async fn` works with.
@@ -91,69 +53,93 @@ pub struct Operation {
     device: DeviceIndex,
     /// Where it is counted for quiescence; absent while it waits for a lock.
     mark: Option<u8>,
+    /// Some of it has been handed to a queue.
+    issued: Cell<bool>,
 }
 
 impl Inner {
-    /// Starts an operation on `device` for `asker`: its body begins at once, is
-    /// polled here and nowhere else, and ends with [`Operation::end`].
+    /// Takes an operation on this device, which is attached at its first use, and
+    /// counts it in: [`Self::start_operation`] is to follow.
+    ///
+    /// # Errors
+    /// ECHILD in the child of a fork, ENODEV when the device is gone, EAGAIN when
+    /// as many as the depth allows have not ended; what attaching says.
+    #[inline(always)]
+    pub fn admit(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
+        let device = core.index();
+        let is_open = {
+            let io = self.io.borrow();
+            if io.is_forked() {
+                return Err(Errno::CHILD);
+            }
+            io.state.lanes.get(device.get()).is_some_and(|lane| lane.way != Way::Closed)
+        };
+        if core.is_closed() {
+            return Err(Errno::NODEV);
+        }
+        if !is_open {
+            self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        if self.tasks.borrow().operations() >= self.options.depth as usize {
+            return Err(Errno::AGAIN);
+        }
+        let mark = self.io.borrow_mut().state.begin(device);
+        Ok(Admitted { device, mark })
+    }
+
+    /// Starts an operation for `asker`: its body begins at once, is polled here
+    /// and nowhere else, and ends with [`Operation::end`].
+    #[inline(always)]
     pub fn start_operation<F>(
         self: &Rc<Inner>,
+        admitted: Admitted,
         asker: Asker,
-        device: DeviceIndex,
         deadline: Option<Instant>,
         body: impl FnOnce(Operation) -> F,
     ) where
         F: Future<Output = ()> + 'static,
     {
-        let state = OperationState { asker, stop: None, issued: false, deadline: None, task: 0 };
-        let place = self.operations.borrow_mut().open(state);
+        self.count(Counter::General);
+        let state = OperationState { asker, stop: None, deadline: None };
+        let taken = self.tasks.borrow_mut().open(Some(state));
         if let Some(at) = deadline {
-            if at <= self.options.clock.now() {
-                // Late before it begins: nothing of it reaches the device.
-                self.operations.borrow_mut().get(place).stop = Some(Errno::TIMEDOUT);
-            } else {
-                let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
-                self.operations.borrow_mut().get(place).deadline = Some(key);
-            }
+            self.set_deadline(taken.place, at);
         }
-        let mark = self.io.borrow_mut().state.begin(device);
-        let body = body(Operation { inner: self.clone(), place, device, mark });
-        let taken = self.tasks.borrow_mut().add(TaskKind::Operation, body);
-        self.operations.borrow_mut().get(place).task = taken.place;
-        self.poll_task(taken);
+        let Admitted { device, mark } = admitted;
+        let (inner, place, issued) = (self.clone(), taken.place, Cell::new(false));
+        let operation = Operation { inner, place, device, mark, issued };
+        self.poll_task(taken.filled(body(operation)));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_deadline(&self, place: u32, at: Instant) {
+        if at <= self.options.clock.now() {
+            // Late before it begins: nothing of it reaches the device.
+            self.tasks.borrow_mut().operation(place).stop = Some(Errno::TIMEDOUT);
+        } else {
+            let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
+            self.tasks.borrow_mut().operation(place).deadline = Some(key);
+        }
     }
 
     /// Asks every operation of this asker to stop at its next safe step.
     pub(crate) fn stop_operations(&self, matches: impl Fn(&Asker) -> bool, why: Errno) {
-        let places = self.operations.borrow().find(matches);
+        let places = self.tasks.borrow().find_operations(|state| matches(&state.asker));
         for place in places {
             self.stop_operation(place, why);
         }
     }
 
     pub(crate) fn stop_operation(&self, place: u32, why: Errno) {
-        let fresh = {
-            let mut operations = self.operations.borrow_mut();
-            let state = operations.get(place);
-            let fresh = state.stop.is_none();
-            state.stop.get_or_insert(why);
-            fresh
-        };
-        if fresh {
-            let cells = self.io.borrow().state.cells.of_operation(place);
-            for cell in cells {
-                self.cancel_cell(cell);
-            }
-            let task = self.operations.borrow_mut().get(place).task;
-            self.tasks.borrow_mut().make_ready(task);
-            self.tell();
+        let tasks = &mut *self.tasks.borrow_mut();
+        let stop = &mut tasks.operation(place).stop;
+        if stop.is_none() {
+            *stop = Some(why);
+            let io = &mut *self.io.borrow_mut();
+            tasks.requests(place).awaited().iter().for_each(|tag| io.cancel(*tag));
+            tasks.make_ready(place);
         }
-    }
-
-    /// Asks for what a cell waits for to end soon.
-    pub(crate) fn cancel_cell(&self, cell: CellIndex) {
-        self.io.borrow_mut().cancel(tag_of_cell(cell));
-        self.cancel_wait(cell);
     }
 }
 
@@ -164,27 +150,56 @@ impl Operation {
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub fn check(&self) -> Result<(), Errno> {
-        match self.inner.operations.borrow_mut().get(self.place).stop {
-            Some(why) => Err(why),
-            None => Ok(()),
-        }
+        self.inner.tasks.borrow_mut().operation(self.place).stop.map_or(Ok(()), Err)
     }
 
     /// Hands a request to the device and answers it with the bytes done. Several
     /// may be under way at once. An operation that was asked to stop issues no more.
-    pub fn request(&self, core: &Arc<Core>, mut request: Request) -> RequestFuture {
-        let cell = self.inner.io.borrow_mut().state.cells.open(Some(self.place));
-        request.tag = tag_of_cell(cell);
-        let refused = match self.check() {
-            Err(why) => Some((request, why)),
-            Ok(()) => self.inner.issue_or_wait(core, request).err(),
+    #[inline(always)]
+    pub fn request(&self, core: &Arc<Core>, mut request: Request) -> RequestFuture<'_> {
+        let (tag, stop) = {
+            let tasks = &mut *self.inner.tasks.borrow_mut();
+            (tasks.requests(self.place).open(self.place), tasks.operation(self.place).stop)
         };
-        if let Some((request, why)) = refused {
-            let mut io = self.inner.io.borrow_mut();
-            io.state.answer(cell, Answer::Request(request, Err(why)));
+        request.tag = tag;
+        match stop {
+            None => self.issue(core, request),
+            Some(why) => self.refuse(request, why),
         }
-        let cell = CellFuture { inner: self.inner.clone(), cell, by_task: true, taken: false };
-        RequestFuture { cell, operation: self.place }
+        RequestFuture { operation: self, tag, taken: false }
+    }
+
+    /// Pushes into the ring at once where that is the device's way, as it nearly always is.
+    #[inline(always)]
+    fn issue(&self, core: &Arc<Core>, mut request: Request) {
+        let mut io = self.inner.io.borrow_mut();
+        let Io { ring, state, .. } = &mut *io;
+        if let Some(lane) = state.lanes.get(request.device.get())
+            && lane.way == Way::Ring
+            && matches!(request.op, Op::Read | Op::Write)
+            && let Some(ring) = ring
+            && let Some(room) = ring.room()
+        {
+            request.set_issued(true);
+            return room.push(request);
+        }
+        drop(io);
+        self.issue_elsewhere(core, request);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn issue_elsewhere(&self, core: &Arc<Core>, request: Request) {
+        if let Err((request, why)) = self.inner.issue_or_wait(core, request) {
+            self.refuse(request, why);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, mut request: Request, why: Errno) {
+        request.end(Err(why));
+        self.inner.tasks.borrow_mut().requests(self.place).answer(request);
     }
 
     /// Waits this long, or until the operation is asked to stop.
@@ -257,34 +272,36 @@ impl Operation {
     }
 
     /// Answers whoever asked: the last step of every operation.
+    #[inline(always)]
     pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
-        let inner = &self.inner;
-        let state = inner.operations.borrow_mut().close(self.place);
-        if let Some(key) = state.deadline {
-            inner.timers.borrow_mut().remove(key);
+        let OperationState { asker, stop, deadline } =
+            self.inner.tasks.borrow_mut().end_operation(self.place);
+        if let Some(key) = deadline {
+            self.inner.timers.borrow_mut().remove(key);
         }
-        let result = match (result, state.stop) {
+        let result = match (result, stop) {
             // What a stopped request says is what the operation was told.
             (Err(Errno::CANCELED), Some(why)) => Err(why),
             (result, _) => result,
         };
-        {
-            let mut io = inner.io.borrow_mut();
-            if let Some(mark) = self.mark {
-                io.state.end(self.device, mark);
-            }
-            io.state.completed_inline += (io.state.mode == CompletionMode::Inline) as u64;
-            if let Asker::Token(token) = state.asker {
-                let tag = Tag(token.get());
-                let mut request = Request::new(self.device, Op::Flush, 0, payload, tag);
-                request.set_issued(state.issued);
-                request.end(result);
-                io.state.completed.push(Completed::of(request));
-                return;
-            }
+        let mut io = self.inner.io.borrow_mut();
+        let state = &mut io.state;
+        if let Some(mark) = self.mark {
+            state.end(self.device, mark);
         }
-        if let Asker::Cell(cell) = state.asker {
-            cell.set(Outcome { result, fate: Fate::of(result, state.issued), payload });
+        state.completed_inline += (state.mode == CompletionMode::Inline) as u64;
+        let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
+        request.set_issued(self.issued.get());
+        request.end(result);
+        match asker {
+            Asker::Token(token) => {
+                request.tag = Tag(token.get());
+                state.completed.push(Completed::of(request));
+            }
+            Asker::Cell(cell) => {
+                drop(io);
+                cell.set(Outcome::of(request));
+            }
         }
     }
 }
@@ -293,17 +310,16 @@ impl Operation {
 pub(crate) struct CellFuture {
     pub(crate) inner: Rc<Inner>,
     pub(crate) cell: CellIndex,
-    /// Polled by an operation's task and nothing in between, so that the task
-    /// itself is told, without a waker.
-    pub(crate) by_task: bool,
+    /// The operation that polls it, with nothing in between, so that its task is
+    /// told without a waker.
+    pub(crate) operation: Option<u32>,
     pub(crate) taken: bool,
 }
 
 impl CellFuture {
     pub(crate) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let task = self.by_task.then(|| self.inner.current_task.get());
         let waiter = || Waiter::Waker(context.waker().clone());
-        let answer = self.inner.io.borrow_mut().state.cells.poll(self.cell, task, waiter);
+        let answer = self.inner.io.borrow_mut().state.cells.poll(self.cell, self.operation, waiter);
         match answer {
             Some(answer) => {
                 self.taken = true;
@@ -315,26 +331,45 @@ impl CellFuture {
 }
 
 /// The end of an operation's request: its memory, and the bytes done.
-pub struct RequestFuture {
-    cell: CellFuture,
-    operation: u32,
+pub struct RequestFuture<'a> {
+    operation: &'a Operation,
+    tag: Tag,
+    taken: bool,
 }
 
-impl Future for RequestFuture {
+impl Future for RequestFuture<'_> {
     type Output = (Payload, Result<u64, Errno>);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.cell.poll_answer(context) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Answer::Request(request, result)) => {
-                // Whether a queue has had it: it is not as if nothing had begun.
-                let mut operations = self.cell.inner.operations.borrow_mut();
-                operations.get(self.operation).issued |= request.is_issued();
-                Poll::Ready((request.payload, result))
-            }
-            Poll::Ready(Answer::Wait(..) | Answer::Time) => {
-                panic!("a request's cell answers a request")
-            }
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let operation = self.operation;
+        let ended = operation.inner.tasks.borrow_mut().requests(operation.place).take(self.tag);
+        // Until it has ended there is nobody to tell: its task is polled then.
+        let Some(request) = ended else { return Poll::Pending };
+        self.taken = true;
+        // Whether a queue has had it: it is not as if nothing had begun.
+        operation.issued.set(operation.issued.get() | request.is_issued());
+        let result = request.result();
+        Poll::Ready((request.payload, result))
+    }
+}
+
+impl Drop for RequestFuture<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.taken {
+            self.forget();
+        }
+    }
+}
+
+impl RequestFuture<'_> {
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self) {
+        let Operation { inner, place, .. } = self.operation;
+        if inner.tasks.borrow_mut().requests(*place).forget(self.tag) {
+            inner.io.borrow_mut().cancel(self.tag);
         }
     }
 }
@@ -342,7 +377,7 @@ impl Future for RequestFuture {
 impl Drop for CellFuture {
     fn drop(&mut self) {
         if !self.taken && self.inner.io.borrow_mut().state.cells.forget(self.cell) {
-            self.inner.cancel_cell(self.cell);
+            self.inner.cancel_wait(self.cell);
         }
     }
 }

@@ -19,14 +19,14 @@ use crate::attach::{self};
 use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
 use crate::handle::OutcomeCell;
-use crate::in_flight::{CellIndex, Cells};
-use crate::io::{Io, Route, State, Way, tag_of_cell};
+use crate::in_flight::{CellIndex, Cells, tag_of_cell};
+use crate::io::{Io, Route, State, Way};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
-use crate::operation::{Asker, Operations};
+use crate::operation::Asker;
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::quiescence::Domain;
-use crate::task::{NO_TASK, ROOT, TaskKind, Tasks, waker_of};
+use crate::task::{ROOT, Tasks, waker_of};
 use crate::timer::Timers;
 use crate::watch::Watch;
 use crate::worker::Worker;
@@ -48,9 +48,7 @@ pub struct Inner {
     pub(crate) io: RefCell<Io>,
     pub(crate) tasks: RefCell<Tasks>,
     pub(crate) timers: RefCell<Timers<Due>>,
-    pub(crate) operations: RefCell<Operations>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) current_task: Cell<u32>,
     pub(crate) letterbox: Arc<Letterbox>,
     /// Why there is no ring.
     pub(crate) ring: Result<(), String>,
@@ -127,6 +125,7 @@ impl Reactor {
         let state = State {
             cells: Cells::new(),
             completed: Vec::with_capacity(options.depth as usize),
+            returned: Vec::new(),
             backlog: Default::default(),
             lanes: Vec::new(),
             told: Vec::new(),
@@ -153,9 +152,7 @@ impl Reactor {
             io: RefCell::new(io),
             tasks: RefCell::new(Tasks::new(letterbox.clone())),
             timers: RefCell::new(Timers::new()),
-            operations: RefCell::new(Operations::new()),
             counters,
-            current_task: Cell::new(NO_TASK),
             letterbox,
             ring: why,
             watch: RefCell::new(None),
@@ -274,8 +271,8 @@ impl Reactor {
     /// Runs a future on this reactor beside what it does otherwise. It is
     /// destroyed, unfinished or not, with the reactor.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let taken = self.inner.tasks.borrow_mut().add(TaskKind::Spawned, future);
-        self.inner.poll_task(taken);
+        let taken = self.inner.tasks.borrow_mut().open(None);
+        self.inner.poll_task(taken.filled(future));
     }
 
     /// Everything counted so far by this reactor.
@@ -428,7 +425,7 @@ impl Inner {
         let index = self.io.borrow_mut().state.cells.open_awaited(cell.clone());
         let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
         if pushed.is_err() {
-            self.io.borrow_mut().state.cells.close(index);
+            self.io.borrow_mut().state.cells.close_awaited(index);
         }
         pushed
     }
@@ -448,11 +445,6 @@ impl Inner {
 
     pub(crate) fn check_process(&self) -> Result<(), Errno> {
         if self.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
-    }
-
-    /// True when no more operations are taken until some have ended.
-    pub fn is_full(&self) -> bool {
-        self.tasks.borrow().operations() >= self.options.depth as usize
     }
 
     /// Counts on this reactor.

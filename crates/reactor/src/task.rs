@@ -5,105 +5,92 @@ use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
+use uringfs_device::{Request, Tag};
+
+use crate::in_flight::{Requests, place_of};
 use crate::letters::{Letter, Letterbox};
+use crate::operation::OperationState;
 
-/// A future that stays on its thread, in a box that the next of its type uses again.
-pub(crate) type LocalFuture = Pin<Box<dyn Reusable>>;
-
-/// A box with a future in it, or empty.
-pub(crate) trait Reusable {
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
-    /// Destroys the future and keeps the box.
-    fn empty(self: Pin<Box<Self>>, boxes: &mut Boxes);
+/// Where a future lives until it has ended, and after it others of its type: a
+/// task then allocates nothing.
+pub(crate) struct Home<F> {
+    /// A late wake polls the next task that lives here, which is harmless.
+    waker: Waker,
+    future: Pin<Box<Option<F>>>,
 }
 
-impl<F: Future<Output = ()> + 'static> Reusable for Option<F> {
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.as_pin_mut().expect("a task's box is full until it has ended").poll(context)
-    }
-
-    fn empty(mut self: Pin<Box<Self>>, boxes: &mut Boxes) {
-        self.as_mut().set(None);
-        let pool = boxes.of::<F>();
-        if pool.len() < MAX_BOXES {
-            pool.push(self);
-        }
-    }
+/// A home whose future's type is forgotten.
+pub(crate) trait AnyHome: Any {
+    /// Polls the future, and destroys it when it has ended.
+    fn poll(&mut self) -> Poll<()>;
 }
 
-/// Empty boxes of each type kept for the next future.
-const MAX_BOXES: usize = 1024;
-
-/// Empty boxes by the type of future: an operation then allocates nothing.
-#[derive(Default)]
-pub(crate) struct Boxes {
-    pools: Vec<(TypeId, Box<dyn Any>)>,
-}
-
-type Pool<F> = Vec<Pin<Box<Option<F>>>>;
-
-impl Boxes {
-    fn of<F: 'static>(&mut self) -> &mut Pool<F> {
-        let id = TypeId::of::<F>();
-        let place = self.pools.iter().position(|(other, _)| *other == id).unwrap_or_else(|| {
-            self.pools.push((id, Box::new(Pool::<F>::new())));
-            self.pools.len() - 1
-        });
-        self.pools[place].1.downcast_mut().expect("listed by its own type")
-    }
-
-    fn fill<F: Future<Output = ()> + 'static>(&mut self, future: F) -> LocalFuture {
-        match self.of::<F>().pop() {
-            Some(mut empty) => {
-                empty.as_mut().set(Some(future));
-                empty
-            }
-            None => Box::pin(Some(future)),
-        }
+impl<F> Home<F> {
+    #[cold]
+    #[inline(never)]
+    fn empty(waker: Waker) -> Box<Home<F>> {
+        Box::new(Home { waker, future: Box::pin(None) })
     }
 }
 
-/// Who owns a task's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskKind {
-    /// Runs to its end even when the reactor is dropped.
-    Operation,
-    /// Destroyed with the reactor.
-    Spawned,
+impl<F: Future<Output = ()> + 'static> AnyHome for Home<F> {
+    fn poll(&mut self) -> Poll<()> {
+        let future = self.future.as_mut().as_pin_mut();
+        let future = future.expect("a task has a future until it has ended");
+        ready!(future.poll(&mut Context::from_waker(&self.waker)));
+        self.future.set(None);
+        Poll::Ready(())
+    }
 }
+
+/// Free places whose tasks had futures of one type.
+struct Pool {
+    type_id: TypeId,
+    free: Vec<u32>,
+}
+
+/// Free places of each type that keep their homes for the next future.
+const MAX_HOMES: usize = 1024;
 
 /// The task that [`crate::Reactor::block_on`] runs.
 pub(crate) const ROOT: u32 = u32::MAX;
-/// Outside any task.
-pub(crate) const NO_TASK: u32 = u32::MAX - 1;
 
 struct Task {
-    /// Absent while it is polled, and when the place is free.
-    future: Option<LocalFuture>,
-    kind: TaskKind,
+    /// Absent while it is polled; without a future when the place is free.
+    home: Option<Box<dyn AnyHome>>,
+    /// Where the place goes when it is free.
+    pool: u32,
     alive: bool,
     queued: bool,
-    /// Made once a place and used by every task that comes to it: a late wake
-    /// polls the wrong task once, which is harmless.
-    waker: Option<Waker>,
+    /// What is known of it when it is an operation, which runs to its end even
+    /// when the reactor is dropped. What was spawned is destroyed then.
+    operation: Option<OperationState>,
+    requests: Requests,
 }
 
 /// A task that is being polled.
-pub(crate) struct Taken {
+pub(crate) struct Taken<H: ?Sized = dyn AnyHome> {
     pub(crate) place: u32,
-    pub(crate) future: LocalFuture,
-    pub(crate) waker: Waker,
+    pub(crate) home: Box<H>,
+}
+
+impl<F: Future<Output = ()> + 'static> Taken<Home<F>> {
+    /// With its future, to be polled.
+    #[inline(always)]
+    pub(crate) fn filled(mut self, future: F) -> Taken {
+        self.home.future.set(Some(future));
+        Taken { place: self.place, home: self.home }
+    }
 }
 
 /// The tasks of one reactor.
 pub(crate) struct Tasks {
     tasks: Vec<Task>,
-    free: Vec<u32>,
+    pools: Vec<Pool>,
     ready: VecDeque<u32>,
     operations: usize,
-    boxes: Boxes,
     letterbox: Arc<Letterbox>,
 }
 
@@ -132,32 +119,57 @@ impl Tasks {
     pub(crate) fn new(letterbox: Arc<Letterbox>) -> Tasks {
         Tasks {
             tasks: Vec::new(),
-            free: Vec::new(),
+            pools: Vec::new(),
             ready: VecDeque::new(),
             operations: 0,
-            boxes: Boxes::default(),
             letterbox,
         }
     }
 
-    /// Adds a task, to be polled at once: [`Self::put_back`] or [`Self::finish`]
-    /// must follow.
-    pub(crate) fn add<F: Future<Output = ()> + 'static>(
+    /// A place and an empty home for a task, which is to be filled and polled at
+    /// once: [`Self::put_back`] or [`Self::finish`] must follow.
+    #[inline(always)]
+    pub(crate) fn open<F: Future<Output = ()> + 'static>(
         &mut self,
-        kind: TaskKind,
-        future: F,
-    ) -> Taken {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.tasks.push(Task { future: None, kind, alive: false, queued: false, waker: None });
-            (self.tasks.len() - 1) as u32
-        });
-        let future = self.boxes.fill(future);
+        operation: Option<OperationState>,
+    ) -> Taken<Home<F>> {
+        self.operations += operation.is_some() as usize;
+        let type_id = TypeId::of::<F>();
+        let pool = self.pools.iter_mut().find(|pool| pool.type_id == type_id);
+        let Some(place) = pool.and_then(|pool| pool.free.pop()) else {
+            return self.open_new(type_id, operation);
+        };
         let task = &mut self.tasks[place as usize];
-        task.kind = kind;
         task.alive = true;
-        self.operations += (kind == TaskKind::Operation) as usize;
-        let waker = task.waker.take().unwrap_or_else(|| waker_of(place, &self.letterbox));
-        Taken { place, future, waker }
+        task.operation = operation;
+        let home = task.home.take().map(|home| home as Box<dyn Any>);
+        let home = home.map(|home| home.downcast().expect("the pool is of this type"));
+        let new = || Home::empty(waker_of(place, &self.letterbox));
+        Taken { place, home: home.unwrap_or_else(new) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_new<F>(
+        &mut self,
+        type_id: TypeId,
+        operation: Option<OperationState>,
+    ) -> Taken<Home<F>> {
+        let known = self.pools.iter().position(|pool| pool.type_id == type_id);
+        let pool = known.unwrap_or_else(|| {
+            self.pools.push(Pool { type_id, free: Vec::new() });
+            self.pools.len() - 1
+        }) as u32;
+        let place = self.tasks.len() as u32;
+        self.tasks.push(Task {
+            home: None,
+            pool,
+            alive: true,
+            queued: false,
+            operation,
+            requests: Requests::default(),
+        });
+        Taken { place, home: Home::empty(waker_of(place, &self.letterbox)) }
     }
 
     /// Puts a task in the queue of those to poll, unless it is there.
@@ -171,39 +183,39 @@ impl Tasks {
         }
     }
 
-    /// The next task to poll, its future and its waker. [`Self::put_back`] or
-    /// [`Self::finish`] must follow.
+    /// The next task to poll. [`Self::put_back`] or [`Self::finish`] must follow.
     pub(crate) fn take_ready(&mut self) -> Option<Taken> {
         let place = self.ready.pop_front()?;
-        let task = &mut self.tasks[place as usize];
-        task.queued = false;
-        let waker = task.waker.take().unwrap_or_else(|| waker_of(place, &self.letterbox));
-        let future = task.future.take().expect("a ready task is not being polled");
-        Some(Taken { place, future, waker })
+        self.tasks[place as usize].queued = false;
+        Some(self.take(place).expect("a ready task is not being polled"))
     }
 
+    #[inline(always)]
+    fn take(&mut self, place: u32) -> Option<Taken> {
+        let home = self.tasks[place as usize].home.take()?;
+        Some(Taken { place, home })
+    }
+
+    #[inline(always)]
     pub(crate) fn put_back(&mut self, taken: Taken) {
-        let task = &mut self.tasks[taken.place as usize];
-        task.future = Some(taken.future);
-        task.waker = Some(taken.waker);
+        self.tasks[taken.place as usize].home = Some(taken.home);
     }
 
-    /// The task has ended; its place, its waker and its box are free for the next.
-    pub(crate) fn finish(&mut self, taken: Taken) {
-        self.tasks[taken.place as usize].waker = Some(taken.waker);
-        self.free_place(taken.place);
-        taken.future.empty(&mut self.boxes);
-    }
-
-    fn free_place(&mut self, place: u32) {
+    /// The task has ended; its place and its home are free for the next.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, Taken { place, home }: Taken) {
         let task = &mut self.tasks[place as usize];
+        task.home = Some(home);
         task.alive = false;
-        self.operations -= (task.kind == TaskKind::Operation) as usize;
         if task.queued {
+            task.queued = false;
             self.ready.retain(|other| *other != place);
-            self.tasks[place as usize].queued = false;
         }
-        self.free.push(place);
+        let free = &mut self.pools[task.pool as usize].free;
+        if free.len() >= MAX_HOMES {
+            task.home = None;
+        }
+        free.push(place);
     }
 
     pub(crate) fn has_ready(&self) -> bool {
@@ -216,20 +228,64 @@ impl Tasks {
     }
 
     /// Operations that have not ended.
+    #[inline(always)]
     pub(crate) fn operations(&self) -> usize {
         self.operations
     }
 
-    /// Takes out every future the user has spawned, to be dropped.
-    pub(crate) fn take_spawned(&mut self) -> Vec<LocalFuture> {
-        let mut futures = Vec::new();
-        for place in 0..self.tasks.len() {
-            let task = &mut self.tasks[place];
-            if task.alive && task.kind == TaskKind::Spawned && task.future.is_some() {
-                futures.extend(task.future.take());
-                self.free_place(place as u32);
-            }
-        }
-        futures
+    /// What is known of an operation that has not ended.
+    #[inline(always)]
+    pub(crate) fn operation(&mut self, place: u32) -> &mut OperationState {
+        let operation = &mut self.tasks[place as usize].operation;
+        operation.as_mut().expect("an operation is known until it ends")
+    }
+
+    /// The operations that `matches` is true of.
+    pub(crate) fn find_operations(&self, matches: impl Fn(&OperationState) -> bool) -> Vec<u32> {
+        let matches =
+            |place: &u32| self.tasks[*place as usize].operation.as_ref().is_some_and(&matches);
+        (0..self.tasks.len() as u32).filter(matches).collect()
+    }
+
+    /// The operation has ended; its task is about to.
+    #[inline(always)]
+    pub(crate) fn end_operation(&mut self, place: u32) -> OperationState {
+        self.operations -= 1;
+        self.tasks[place as usize].operation.take().expect("an operation ends once")
+    }
+
+    /// What the operation has asked of devices.
+    #[inline(always)]
+    pub(crate) fn requests(&mut self, place: u32) -> &mut Requests {
+        &mut self.tasks[place as usize].requests
+    }
+
+    /// True when an operation waits for this request.
+    #[inline(always)]
+    pub(crate) fn is_awaited(&self, tag: Tag) -> bool {
+        self.tasks[place_of(tag) as usize].requests.is_awaited(tag)
+    }
+
+    /// Leaves a request that has ended and [is awaited](Self::is_awaited) with
+    /// its operation, which is to be polled.
+    #[inline(always)]
+    pub(crate) fn deliver(&mut self, request: Request) -> Option<Taken> {
+        let place = place_of(request.tag);
+        self.requests(place).answer(request);
+        self.take(place)
+    }
+
+    /// Takes out every future the user has spawned, to be dropped. Their places
+    /// are not used again.
+    pub(crate) fn take_spawned(&mut self) -> Vec<Box<dyn AnyHome>> {
+        let spawned = |task: &&mut Task| task.alive && task.operation.is_none();
+        let homes = self.tasks.iter_mut().filter(spawned).filter_map(|task| {
+            let home = task.home.take()?;
+            (task.alive, task.queued) = (false, false);
+            Some(home)
+        });
+        let homes = homes.collect();
+        self.ready.retain(|place| self.tasks[*place as usize].alive);
+        homes
     }
 }

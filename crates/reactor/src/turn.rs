@@ -1,7 +1,7 @@
 //! What one turn of the loop does: read mail, let moments happen, take what has
 //! come back, poll what became ready by it. It never waits; see `sleep`.
 
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -98,8 +98,9 @@ impl Inner {
         }
         self.enter_asleep(ring, missing)?;
         io.collect();
-        let State { told, woken, for_worker, mail_arrived, .. } = &io.state;
-        let is_all = told.is_empty() && woken.is_empty() && for_worker.is_empty() && !mail_arrived;
+        let State { returned, told, woken, for_worker, mail_arrived, .. } = &io.state;
+        let is_told = returned.is_empty() && told.is_empty() && woken.is_empty();
+        let is_all = is_told && for_worker.is_empty() && !mail_arrived;
         if io.state.completed.len() < min || !is_all {
             return Ok(false);
         }
@@ -189,7 +190,7 @@ impl Inner {
             if !self.timers.borrow().is_empty() {
                 self.let_due_happen();
             }
-            let told = {
+            let (returned, told) = {
                 let io = &mut *self.io.borrow_mut();
                 io.collect();
                 if !io.state.for_worker.is_empty() {
@@ -200,18 +201,25 @@ impl Inner {
                     self.mail_watched.set(false);
                     self.letterbox.bell().silence();
                 }
-                !io.state.told.is_empty() || !io.state.woken.is_empty()
+                let told = !io.state.told.is_empty() || !io.state.woken.is_empty();
+                (!io.state.returned.is_empty(), told)
             };
             if told {
                 self.tell();
             }
+            if returned {
+                self.resume_operations();
+            }
             if self.closing.get() {
                 self.detach_closed();
             }
-            if !self.tasks.borrow().has_ready() {
+            let ready = self.tasks.borrow().has_ready();
+            if ready {
+                self.run_ready();
+            }
+            if !ready && !returned {
                 return polled;
             }
-            self.run_ready();
             polled = true;
         }
     }
@@ -244,6 +252,27 @@ impl Inner {
         }
     }
 
+    /// Leaves the requests that have ended with their operations, and polls these.
+    fn resume_operations(&self) {
+        let mut returned = std::mem::take(&mut self.io.borrow_mut().state.returned);
+        for request in returned.drain(..) {
+            let mut tasks = self.tasks.borrow_mut();
+            if !tasks.is_awaited(request.tag) {
+                // Its memory is destroyed when nothing is borrowed.
+                drop(tasks);
+                continue;
+            }
+            let taken = tasks.deliver(request);
+            drop(tasks);
+            if let Some(taken) = taken {
+                self.poll_task(taken);
+            }
+        }
+        let state = &mut self.io.borrow_mut().state;
+        returned.append(&mut state.returned);
+        state.returned = returned;
+    }
+
     pub(crate) fn wake_task(&self, task: u32) {
         if task == ROOT {
             self.root_woken.set(true);
@@ -262,11 +291,9 @@ impl Inner {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn poll_task(&self, mut taken: Taken) {
-        let before = self.current_task.replace(taken.place);
-        let polled = taken.future.as_mut().poll(&mut Context::from_waker(&taken.waker));
-        self.current_task.set(before);
-        match polled {
+        match taken.home.poll() {
             Poll::Ready(()) => self.tasks.borrow_mut().finish(taken),
             Poll::Pending => self.tasks.borrow_mut().put_back(taken),
         }
