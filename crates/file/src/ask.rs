@@ -157,7 +157,7 @@ impl Tokens for Reactor {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
             }
-            Err(unpushed) => start_unpushed(self, file, What::Read, unpushed, offset, token),
+            Err(unpushed) => read_unpushed(self, file, unpushed, offset, token),
         }
     }
 
@@ -172,10 +172,7 @@ impl Tokens for Reactor {
                 inner.count(Counter::WriteShared);
                 Ok(())
             }
-            Err(unpushed) => {
-                let what = What::Write(Durability::Volatile);
-                start_unpushed(self, file, what, unpushed, offset, token)
-            }
+            Err(unpushed) => write_unpushed(self, file, unpushed, offset, token),
         }
     }
 
@@ -204,10 +201,32 @@ fn count_refusal(inner: &Inner, what: What, payload: &Payload, deadline: Option<
     }
 }
 
+#[inline(never)]
+fn read_unpushed(
+    reactor: &Reactor,
+    file: &File,
+    unpushed: Unpushed,
+    offset: u64,
+    token: Token,
+) -> Result<(), Refused> {
+    start_unpushed(reactor, file, What::Read, unpushed, offset, token)
+}
+
+#[inline(never)]
+fn write_unpushed(
+    reactor: &Reactor,
+    file: &File,
+    unpushed: Unpushed,
+    offset: u64,
+    token: Token,
+) -> Result<(), Refused> {
+    let what = What::Write(Durability::Volatile);
+    start_unpushed(reactor, file, what, unpushed, offset, token)
+}
+
 /// What did not go the simple way: with room made by attaching the device it is
 /// tried once more; without a place it is counted and done as an operation.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 fn start_unpushed(
     reactor: &Reactor,
     file: &File,
@@ -223,7 +242,8 @@ fn start_unpushed(
                 inner.count(simple::why_not(shared, &buffer, offset));
             }
             let payload = Payload::Buffer(buffer);
-            start(inner, file.clone(), what, payload, offset, None, Asker::Token(token))
+            let asker = Asker::Token(token);
+            start_here(inner, file.clone(), what, payload, offset, None, asker)
         }
         Unpushed::NoRoom(buffer) => match (admit(inner, shared), what) {
             // It was the first use of the device here; it is attached now.
@@ -255,8 +275,21 @@ fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Starts an operation on this reactor.
 fn start(
+    inner: &Rc<Inner>,
+    file: File,
+    what: What,
+    payload: Payload,
+    offset: u64,
+    deadline: Option<Instant>,
+    asker: Asker,
+) -> Result<(), Refused> {
+    start_here(inner, file, what, payload, offset, deadline, asker)
+}
+
+/// Starts an operation on this reactor.
+#[inline(always)]
+fn start_here(
     inner: &Rc<Inner>,
     file: File,
     what: What,

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload, Request, Tag};
-use uringfs_reactor::{Counter, Operation};
+use uringfs_device::{Durability, Op, Payload};
+use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::file::{File, Shared};
 use crate::lock::RangeGuard;
@@ -22,15 +22,18 @@ pub(crate) async fn read(operation: Operation, file: File, payload: Payload, off
     let shared = &*file.shared;
     let whole = payload.length();
     let length = whole.min(shared.map.size().saturating_sub(offset));
-    let (payload, result) = if length == 0 {
-        (payload, Ok(0))
+    if length == 0 {
+        operation.end(payload, Ok(0));
     } else if length == whole && is_aligned(shared, &payload, offset) {
-        transfer(&operation, shared, Op::Read, Durability::Volatile, payload, offset).await
+        let ended =
+            transfer(&operation, shared, Op::Read, Durability::Volatile, payload, offset).await;
+        operation.end_as(ended);
     } else {
         operation.count(Counter::Bounced);
-        Box::pin(read_bounced(&operation, shared, payload, offset, length)).await
-    };
-    operation.end(payload, result);
+        let (payload, result) =
+            Box::pin(read_bounced(&operation, shared, payload, offset, length)).await;
+        operation.end(payload, result);
+    }
 }
 
 async fn read_bounced(
@@ -90,7 +93,11 @@ pub(crate) async fn write(
     let range = offset..offset + length;
     let (payload, result) = if length == whole && is_aligned(shared, &payload, offset) {
         match enter_shared(&mut operation, shared, range).await {
-            Ok(_guard) => transfer(&operation, shared, Op::Write, fua, payload, offset).await,
+            Ok(_guard) => {
+                let ended = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
+                let result = ended.result();
+                (ended.payload, result)
+            }
             Err(error) => (payload, Err(error)),
         }
     } else {
@@ -182,9 +189,8 @@ async fn merge_blocks(
     fill(&mut bounce);
     let length = bounce.len() as u64;
     let payload = Payload::Buffer(bounce);
-    let (_, result) =
-        transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
-    if result? < length { Err(Errno::IO) } else { Ok(()) }
+    let ended = transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
+    if ended.result()? < length { Err(Errno::IO) } else { Ok(()) }
 }
 
 /// Makes every write that has completed durable.
@@ -194,9 +200,8 @@ pub(crate) async fn flush(operation: Operation, file: File) {
 }
 
 async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {
-    let index = shared.index;
-    let request = Request::new(index, Op::Flush, 0, Payload::Length(0), Tag(0));
-    operation.request(&shared.core, request).await.1
+    let order = Order { op: Op::Flush, durability: Durability::Volatile, address: 0 };
+    operation.request(&shared.core, order, Payload::Length(0)).await.result()
 }
 
 /// Gives up the content of a range; blocks that it covers in part are kept.
@@ -271,8 +276,8 @@ async fn clear(
         let length = mapping.length.min(range.end - at).min(max);
         if let Place::Written(address) = mapping.place {
             let payload = Payload::Length(length);
-            let request = Request::new(shared.index, op, address, payload, Tag(0));
-            operation.request(&shared.core, request).await.1?;
+            let order = Order { op, durability: Durability::Volatile, address };
+            operation.request(&shared.core, order, payload).await.result()?;
         }
         at += length;
     }
@@ -285,9 +290,10 @@ async fn read_blocks(
     blocks: Range<u64>,
 ) -> Result<(Buffer, u64), Errno> {
     let payload = Payload::Buffer(bounce(shared, blocks.end - blocks.start));
-    let (payload, result) =
+    let ended =
         transfer(operation, shared, Op::Read, Durability::Volatile, payload, blocks.start).await;
-    match payload {
+    let result = ended.result();
+    match ended.payload {
         Payload::Buffer(buffer) => Ok((buffer, result?)),
         Payload::Buffers(_) | Payload::Length(_) => unreachable!("one buffer went in"),
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
-use uringfs_reactor::{Operation, RequestFuture};
+use uringfs_reactor::{Operation, Order, RequestFuture};
 
 use crate::file::Shared;
 use crate::map::Place;
@@ -17,8 +17,8 @@ use crate::map::Place;
 const WINDOW: usize = 32;
 
 /// Moves `payload` between memory and the file from `offset` on, all inside
-/// the size, and answers the bytes moved: fewer only where the device ends.
-/// What is one request is issued before it is awaited.
+/// the size, and answers one request for all of it, ended: with fewer bytes only
+/// where the device ends. What is one request is issued before it is awaited.
 #[inline(always)]
 pub(crate) fn transfer<'a>(
     operation: &'a Operation,
@@ -32,9 +32,8 @@ pub(crate) fn transfer<'a>(
     let max = shared.device.geometry().max_transfer as u64;
     match shared.map.written(offset, length) {
         Some(address) if length <= max && pieces(&payload) <= MAX_PIECES => {
-            let mut request = Request::new(shared.index, op, address, payload, Tag(0));
-            request.durability = durability;
-            Transfer::Whole(operation.request(&shared.core, request))
+            let order = Order { op, durability, address };
+            Transfer::Whole(operation.request(&shared.core, order, payload))
         }
         _ => transfer_in_parts(operation, shared, op, durability, payload, offset),
     }
@@ -53,16 +52,16 @@ fn transfer_in_parts<'a>(
     Transfer::Parts(Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)))
 }
 
-/// A transfer under way: its memory when it has ended, and the bytes moved.
+/// A transfer under way.
 pub(crate) enum Transfer<'a> {
     /// One request.
     Whole(RequestFuture<'a>),
     /// Several. Boxed, to keep the common case small.
-    Parts(Pin<Box<dyn Future<Output = (Payload, Result<u64, Errno>)> + 'a>>),
+    Parts(Pin<Box<dyn Future<Output = Request> + 'a>>),
 }
 
 impl Future for Transfer<'_> {
-    type Output = (Payload, Result<u64, Errno>);
+    type Output = Request;
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -81,8 +80,8 @@ async fn transfer_parts(
     durability: Durability,
     payload: Payload,
     offset: u64,
-) -> (Payload, Result<u64, Errno>) {
-    match payload {
+) -> Request {
+    let (payload, result) = match payload {
         Payload::Buffer(buffer) => {
             let (buffer, result) =
                 transfer_buffer(operation, shared, op, durability, buffer, offset).await;
@@ -92,7 +91,10 @@ async fn transfer_parts(
             transfer_each(operation, shared, op, durability, buffers.into_vec(), offset).await
         }
         Payload::Length(_) => unreachable!("a transfer has memory"),
-    }
+    };
+    let mut whole = Request::new(shared.index, op, 0, payload, Tag(0));
+    whole.end(result);
+    whole
 }
 
 fn pieces(payload: &Payload) -> usize {
@@ -165,9 +167,8 @@ async fn transfer_buffer(
             match mapping.place {
                 Place::Written(address) => {
                     let payload = Payload::Buffer(piece);
-                    let mut request = Request::new(shared.index, op, address, payload, Tag(0));
-                    request.durability = durability;
-                    under_way.push_back((operation.request(&shared.core, request), length));
+                    let order = Order { op, durability, address };
+                    under_way.push_back((operation.request(&shared.core, order, payload), length));
                 }
                 Place::Hole | Place::Unwritten(_) if op == Op::Read && under_way.is_empty() => {
                     piece.fill(0);
@@ -185,8 +186,9 @@ async fn transfer_buffer(
             }
         }
         let Some((request, length)) = under_way.pop_front() else { break };
-        let (payload, result) = request.await;
-        let Payload::Buffer(piece) = payload else { unreachable!("a piece is one buffer") };
+        let request = request.await;
+        let result = request.result();
+        let Payload::Buffer(piece) = request.payload else { unreachable!("a piece is one buffer") };
         join(&mut whole, piece);
         match result {
             Ok(bytes) if end.is_ok() && !ended => {

@@ -69,31 +69,40 @@ impl Requests {
         &self.awaited
     }
 
+    /// Keeps a request that has ended until it is taken. False when nobody waits
+    /// for it: it is destroyed.
     #[inline(always)]
-    pub(crate) fn is_awaited(&self, tag: Tag) -> bool {
-        self.awaited.contains(&tag)
-    }
-
-    /// Keeps a request that has ended until it is taken.
-    #[inline(always)]
-    pub(crate) fn answer(&mut self, request: Request) {
-        self.awaited.retain(|tag| *tag != request.tag);
+    pub(crate) fn answer(&mut self, request: Request) -> bool {
+        let Some(index) = self.awaited.iter().position(|tag| *tag == request.tag) else {
+            return false;
+        };
+        self.awaited.swap_remove(index);
         self.ended.push(request);
+        true
     }
 
     /// The request, when it has ended.
     #[inline(always)]
     pub(crate) fn take(&mut self, tag: Tag) -> Option<Request> {
+        match self.ended.last() {
+            None => None,
+            Some(last) if last.tag == tag => self.ended.pop(),
+            Some(_) => self.take_another(tag),
+        }
+    }
+
+    #[inline(never)]
+    fn take_another(&mut self, tag: Tag) -> Option<Request> {
         let index = self.ended.iter().position(|request| request.tag == tag)?;
         Some(self.ended.swap_remove(index))
     }
 
     /// Nobody waits for this one any more. True when it is still to come.
     pub(crate) fn forget(&mut self, tag: Tag) -> bool {
-        let is_awaited = self.is_awaited(tag);
+        let before = self.awaited.len();
         self.awaited.retain(|other| *other != tag);
         drop(self.take(tag));
-        is_awaited
+        self.awaited.len() < before
     }
 }
 

@@ -30,7 +30,7 @@ mod worker;
 pub use completed::{Completed, Fate, Refused, Token};
 pub use counters::{Counter, Counters, total};
 pub use handle::{Outcome, OutcomeCell};
-pub use operation::{Admitted, Asker, Operation, RequestFuture};
+pub use operation::{Admitted, Asker, Operation, Order, RequestFuture};
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
 pub use quiescence::{Domain, Epoch};
 pub use reactor::{Inner, Reactor, Remote, Unpushed, current, quiescence};

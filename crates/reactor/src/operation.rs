@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uringfs_device::{Core, DeviceIndex, Op, Payload, Request, Tag};
+use uringfs_device::{Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
 
 use crate::completed::{Completed, Token};
 use crate::counters::Counter;
@@ -35,8 +35,19 @@ pub enum Asker {
 pub(crate) struct OperationState {
     asker: Asker,
     /// Set when it is to stop, with what it will answer.
-    stop: Option<Errno>,
+    pub(crate) stop: Option<Errno>,
     deadline: Option<TimerKey>,
+}
+
+/// What a request is to do, and where on the operation's device.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The kind.
+    pub op: Op,
+    /// What its completion promises.
+    pub durability: Durability,
+    /// Of the first byte.
+    pub address: u64,
 }
 
 /// An operation that is counted in and not started.
@@ -66,25 +77,34 @@ impl Inner {
     /// as many as the depth allows have not ended; what attaching says.
     #[inline(always)]
     pub fn admit(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
-        let device = core.index();
-        let is_open = {
-            let io = self.io.borrow();
-            if io.is_forked() {
-                return Err(Errno::CHILD);
-            }
-            io.state.lanes.get(device.get()).is_some_and(|lane| lane.way != Way::Closed)
-        };
-        if core.is_closed() {
-            return Err(Errno::NODEV);
-        }
-        if !is_open {
-            self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        }
         if self.tasks.borrow().operations() >= self.options.depth as usize {
             return Err(Errno::AGAIN);
         }
-        let mark = self.io.borrow_mut().state.begin(device);
-        Ok(Admitted { device, mark })
+        let device = core.index();
+        let mut io = self.io.borrow_mut();
+        if io.is_forked() {
+            return Err(Errno::CHILD);
+        }
+        if core.is_closed() {
+            return Err(Errno::NODEV);
+        }
+        match io.state.lanes.get_mut(device.get()) {
+            Some(lane) if lane.way != Way::Closed => {
+                Ok(Admitted { device, mark: Some(lane.tracker.begin()) })
+            }
+            _ => {
+                drop(io);
+                self.admit_first(core)
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admit_first(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
+        let device = core.index();
+        self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        Ok(Admitted { device, mark: self.io.borrow_mut().state.begin(device) })
     }
 
     /// Starts an operation for `asker`: its body begins at once, is polled here
@@ -153,38 +173,42 @@ impl Operation {
         self.inner.tasks.borrow_mut().operation(self.place).stop.map_or(Ok(()), Err)
     }
 
-    /// Hands a request to the device and answers it with the bytes done. Several
+    /// Hands a request to the device and answers it when it has ended. Several
     /// may be under way at once. An operation that was asked to stop issues no more.
     #[inline(always)]
-    pub fn request(&self, core: &Arc<Core>, mut request: Request) -> RequestFuture<'_> {
-        let (tag, stop) = {
-            let tasks = &mut *self.inner.tasks.borrow_mut();
-            (tasks.requests(self.place).open(self.place), tasks.operation(self.place).stop)
-        };
-        request.tag = tag;
+    pub fn request(&self, core: &Arc<Core>, order: Order, payload: Payload) -> RequestFuture<'_> {
+        let (tag, stop) = self.inner.tasks.borrow_mut().open_request(self.place);
         match stop {
-            None => self.issue(core, request),
-            Some(why) => self.refuse(request, why),
+            None => self.issue(core, order, payload, tag),
+            Some(why) => self.refuse(self.made(order, payload, tag), why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }
 
+    #[inline(always)]
+    fn made(&self, order: Order, payload: Payload, tag: Tag) -> Request {
+        let mut request = Request::new(self.device, order.op, order.address, payload, tag);
+        request.durability = order.durability;
+        request
+    }
+
     /// Pushes into the ring at once where that is the device's way, as it nearly always is.
     #[inline(always)]
-    fn issue(&self, core: &Arc<Core>, mut request: Request) {
+    fn issue(&self, core: &Arc<Core>, order: Order, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
         let Io { ring, state, .. } = &mut *io;
-        if let Some(lane) = state.lanes.get(request.device.get())
+        if let Some(lane) = state.lanes.get(self.device.get())
             && lane.way == Way::Ring
-            && matches!(request.op, Op::Read | Op::Write)
+            && matches!(order.op, Op::Read | Op::Write)
             && let Some(ring) = ring
             && let Some(room) = ring.room()
         {
+            let mut request = self.made(order, payload, tag);
             request.set_issued(true);
             return room.push(request);
         }
         drop(io);
-        self.issue_elsewhere(core, request);
+        self.issue_elsewhere(core, self.made(order, payload, tag));
     }
 
     #[cold]
@@ -272,27 +296,34 @@ impl Operation {
     }
 
     /// Answers whoever asked: the last step of every operation.
-    #[inline(always)]
     pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
+        let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
+        request.set_issued(self.issued.get());
+        request.end(result);
+        self.end_as(request);
+    }
+
+    /// The same for one that ends as its last request has.
+    #[inline(always)]
+    pub fn end_as(self, mut request: Request) {
         let OperationState { asker, stop, deadline } =
             self.inner.tasks.borrow_mut().end_operation(self.place);
         if let Some(key) = deadline {
             self.inner.timers.borrow_mut().remove(key);
         }
-        let result = match (result, stop) {
-            // What a stopped request says is what the operation was told.
-            (Err(Errno::CANCELED), Some(why)) => Err(why),
-            (result, _) => result,
-        };
+        if let Err(error) = request.result() {
+            // What a stopped request says is what the operation was told; and it
+            // has begun if any of its requests has.
+            let told = stop.filter(|_| error == Errno::CANCELED);
+            request.set_issued(self.issued.get());
+            request.end(Err(told.unwrap_or(error)));
+        }
         let mut io = self.inner.io.borrow_mut();
         let state = &mut io.state;
         if let Some(mark) = self.mark {
             state.end(self.device, mark);
         }
         state.completed_inline += (state.mode == CompletionMode::Inline) as u64;
-        let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
-        request.set_issued(self.issued.get());
-        request.end(result);
         match asker {
             Asker::Token(token) => {
                 request.tag = Tag(token.get());
@@ -330,7 +361,7 @@ impl CellFuture {
     }
 }
 
-/// The end of an operation's request: its memory, and the bytes done.
+/// An operation's request, when it has ended.
 pub struct RequestFuture<'a> {
     operation: &'a Operation,
     tag: Tag,
@@ -338,7 +369,7 @@ pub struct RequestFuture<'a> {
 }
 
 impl Future for RequestFuture<'_> {
-    type Output = (Payload, Result<u64, Errno>);
+    type Output = Request;
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
@@ -349,8 +380,7 @@ impl Future for RequestFuture<'_> {
         self.taken = true;
         // Whether a queue has had it: it is not as if nothing had begun.
         operation.issued.set(operation.issued.get() | request.is_issued());
-        let result = request.result();
-        Poll::Ready((request.payload, result))
+        Poll::Ready(request)
     }
 }
 

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
 use crate::in_flight::{Requests, place_of};
@@ -260,19 +261,20 @@ impl Tasks {
         &mut self.tasks[place as usize].requests
     }
 
-    /// True when an operation waits for this request.
+    /// The tag of a new request of an operation, or why it is to issue none.
     #[inline(always)]
-    pub(crate) fn is_awaited(&self, tag: Tag) -> bool {
-        self.tasks[place_of(tag) as usize].requests.is_awaited(tag)
+    pub(crate) fn open_request(&mut self, place: u32) -> (Tag, Option<Errno>) {
+        let task = &mut self.tasks[place as usize];
+        let operation = task.operation.as_ref().expect("an operation is known until it ends");
+        (task.requests.open(place), operation.stop)
     }
 
-    /// Leaves a request that has ended and [is awaited](Self::is_awaited) with
-    /// its operation, which is to be polled.
+    /// Leaves a request that has ended with its operation, which is to be polled
+    /// when it waits for it.
     #[inline(always)]
     pub(crate) fn deliver(&mut self, request: Request) -> Option<Taken> {
         let place = place_of(request.tag);
-        self.requests(place).answer(request);
-        self.take(place)
+        if self.requests(place).answer(request) { self.take(place) } else { None }
     }
 
     /// Takes out every future the user has spawned, to be dropped. Their places

@@ -256,14 +256,7 @@ impl Inner {
     fn resume_operations(&self) {
         let mut returned = std::mem::take(&mut self.io.borrow_mut().state.returned);
         for request in returned.drain(..) {
-            let mut tasks = self.tasks.borrow_mut();
-            if !tasks.is_awaited(request.tag) {
-                // Its memory is destroyed when nothing is borrowed.
-                drop(tasks);
-                continue;
-            }
-            let taken = tasks.deliver(request);
-            drop(tasks);
+            let taken = self.tasks.borrow_mut().deliver(request);
             if let Some(taken) = taken {
                 self.poll_task(taken);
             }
