@@ -27,7 +27,7 @@
 //! let mut completed = Vec::new();
 //! reactor.reap(1, None, &mut completed)?;
 //! let completion = completed.remove(0);
-//! assert_eq!(completion.result, Ok(4096));
+//! assert_eq!(completion.result(), Ok(4096));
 //! assert!(completion.into_buffer().iter().all(|byte| *byte == 7));
 //! # Ok(())
 //! # }
