@@ -46,7 +46,7 @@ fn is_unaligned(shared: &Shared, buffer: &Buffer, offset: u64) -> bool {
 }
 
 /// Why a read had no place, for the counters.
-#[cold]
+#[inline(always)]
 pub(crate) fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
     let length = buffer.len() as u64;
     let is_inside = offset.checked_add(length).is_some_and(|end| end <= shared.map.size());

@@ -73,11 +73,24 @@ impl Requests {
     /// for it: it is destroyed.
     #[inline(always)]
     pub(crate) fn answer(&mut self, request: Request) -> bool {
-        let Some(index) = self.awaited.iter().position(|tag| *tag == request.tag) else {
-            return false;
-        };
-        self.awaited.swap_remove(index);
-        self.ended.push(request);
+        let is_awaited = self.close(request.tag);
+        if is_awaited {
+            self.ended.push(request);
+        }
+        is_awaited
+    }
+
+    /// No more awaited. True when it was.
+    #[inline(always)]
+    fn close(&mut self, tag: Tag) -> bool {
+        match self.awaited[..] {
+            // As nearly always.
+            [only] if only == tag => self.awaited.clear(),
+            _ => match self.awaited.iter().position(|other| *other == tag) {
+                Some(index) => drop(self.awaited.swap_remove(index)),
+                None => return false,
+            },
+        }
         true
     }
 
@@ -99,10 +112,8 @@ impl Requests {
 
     /// Nobody waits for this one any more. True when it is still to come.
     pub(crate) fn forget(&mut self, tag: Tag) -> bool {
-        let before = self.awaited.len();
-        self.awaited.retain(|other| *other != tag);
         drop(self.take(tag));
-        self.awaited.len() < before
+        self.close(tag)
     }
 }
 

@@ -203,6 +203,7 @@ impl Operation {
             && let Some(ring) = ring
             && let Some(room) = ring.room()
         {
+            self.issued.set(true);
             let mut request = self.made(order, payload, tag);
             request.set_issued(true);
             return room.push(request);
@@ -379,7 +380,9 @@ impl Future for RequestFuture<'_> {
         let Some(request) = ended else { return Poll::Pending };
         self.taken = true;
         // Whether a queue has had it: it is not as if nothing had begun.
-        operation.issued.set(operation.issued.get() | request.is_issued());
+        if !operation.issued.get() {
+            operation.issued.set(request.is_issued());
+        }
         Poll::Ready(request)
     }
 }
