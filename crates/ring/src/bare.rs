@@ -152,7 +152,7 @@ impl BareRing {
     #[inline]
     pub fn enter(&mut self, wait: u32) -> Result<(), Errno> {
         self.enters += 1;
-        self.queued -= sys::enter(self.name, self.queued, wait, true, None)?;
+        self.queued -= sys::enter(self.name, self.queued, wait, None)?;
         Ok(())
     }
 

@@ -332,6 +332,7 @@ impl<T: Transfer> Ring<T> {
         push_entry(&mut self.io, &mut self.queued, entry);
     }
 
+    #[cold]
     fn push_cancels(&mut self) {
         while self.queued < self.io.params().sq_entries()
             && let Some(name) = self.cancels.pop_front()
@@ -348,7 +349,7 @@ impl<T: Transfer> Ring<T> {
     /// # Errors
     /// ECHILD in the child of a fork: the ring is its parent's. Anything else
     /// means that the kernel takes no entries at all.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&mut self, wait: u32, timeout: Option<Duration>) -> Result<(), Errno> {
         if self.is_forked() {
             return Err(Errno::CHILD);
@@ -359,7 +360,7 @@ impl<T: Transfer> Ring<T> {
         // What is waited for may be what one of those left is to cancel.
         let wait = if self.cancels.is_empty() { wait } else { 0 };
         self.counters.enters += 1;
-        match sys::enter(self.name, self.queued, wait, true, timeout) {
+        match sys::enter(self.name, self.queued, wait, timeout) {
             Ok(taken) => {
                 self.queued -= taken;
                 if self.queued == 0 && !self.vectors.is_empty() {

@@ -2,18 +2,19 @@
 //! them: entering by a registered ring descriptor with a timeout in the same
 //! call, and noticing a fork.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use std::{mem, ptr};
 
-use libc::{c_int, c_long, c_uint, c_void};
+use libc::{c_int, c_long, c_uint};
+use rustix::fs::Timespec;
 use rustix::io::Errno;
+use rustix::io_uring::{
+    IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
+};
 
-const ENTER_GETEVENTS: c_uint = 1;
-const ENTER_EXT_ARG: c_uint = 8;
-const ENTER_REGISTERED_RING: c_uint = 16;
 const REGISTER_RING_FDS: c_uint = 20;
 
 /// How a ring is named in `io_uring_enter`.
@@ -25,20 +26,6 @@ pub(crate) enum RingName {
     Registered(RawFd),
 }
 
-#[repr(C)]
-struct GetEventsArg {
-    sigmask: u64,
-    sigmask_size: u32,
-    min_wait_usec: u32,
-    timespec: u64,
-}
-
-#[repr(C)]
-struct Timespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
-
 fn answer(result: c_long) -> Result<u32, Errno> {
     if result < 0 {
         let error = std::io::Error::last_os_error();
@@ -48,49 +35,45 @@ fn answer(result: c_long) -> Result<u32, Errno> {
     }
 }
 
-/// Gives the kernel `submit` entries and waits until `wait` completions are
-/// there or `timeout` has passed (ETIME). `reap` lets the kernel finish what
-/// was deferred even when nothing is waited for. Answers the entries taken.
-#[inline]
+/// Gives the kernel `submit` entries, lets it finish what was deferred, and
+/// waits until `wait` completions are there or `timeout` has passed (ETIME).
+/// Answers the entries taken.
+///
+/// Inlined to the system call itself: the kernel has overwritten what the
+/// processor remembers of calls, and each return after it is mispredicted.
+#[inline(always)]
 pub(crate) fn enter(
     ring: RingName,
     submit: u32,
     wait: u32,
-    reap: bool,
     timeout: Option<Duration>,
 ) -> Result<u32, Errno> {
-    let (descriptor, mut flags) = match ring {
-        RingName::Descriptor(descriptor) => (descriptor, 0),
-        RingName::Registered(place) => (place, ENTER_REGISTERED_RING),
-    };
-    if reap || wait > 0 {
-        flags |= ENTER_GETEVENTS;
-    }
-    let time;
-    let argument;
-    let (pointer, size) = match timeout {
-        None => (ptr::null::<c_void>(), 0),
-        Some(timeout) => {
-            flags |= ENTER_EXT_ARG;
-            time = Timespec {
-                seconds: timeout.as_secs().min(i64::MAX as u64) as i64,
-                nanoseconds: timeout.subsec_nanos() as i64,
-            };
-            argument = GetEventsArg {
-                sigmask: 0,
-                sigmask_size: 0,
-                min_wait_usec: 0,
-                timespec: ptr::from_ref(&time) as u64,
-            };
-            (ptr::from_ref(&argument).cast(), mem::size_of::<GetEventsArg>())
+    let (number, mut flags) = match ring {
+        RingName::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
+        RingName::Registered(place) => {
+            (place, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
         }
     };
-    // SAFETY: the kernel reads the argument, which outlives the call, and the
-    // submission queue, whose entries name memory that the ring's table owns.
-    let result = unsafe {
-        libc::syscall(libc::SYS_io_uring_enter, descriptor, submit, wait, flags, pointer, size)
-    };
-    answer(result)
+    // SAFETY: the ring's own descriptor, or a place among the thread's
+    // registered rings, as the flag says; both last as long as the ring.
+    let ring = unsafe { BorrowedFd::borrow_raw(number) };
+    match timeout {
+        // SAFETY: the entries name memory that the ring's tables own.
+        None => unsafe { io_uring_enter(ring, submit, wait, flags) },
+        Some(timeout) => {
+            flags |= IoringEnterFlags::EXT_ARG;
+            let time = Timespec {
+                tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            let argument = io_uring_getevents_arg {
+                ts: io_uring_ptr::new(ptr::from_ref(&time).cast_mut().cast()),
+                ..Default::default()
+            };
+            // SAFETY: as above; the argument and the time outlive the call.
+            unsafe { io_uring_enter_arg(ring, submit, wait, flags, Some(&argument)) }
+        }
+    }
 }
 
 /// Registers the ring's own descriptor with the calling thread and answers its place.
