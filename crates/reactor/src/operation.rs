@@ -220,6 +220,14 @@ impl Operation {
         }
     }
 
+    /// Whether a queue has had it: it is not as if nothing had begun. Apart, since
+    /// a look at one byte would have the request copied in pieces.
+    #[cold]
+    #[inline(never)]
+    fn note_issued(&self, request: &Request) {
+        self.issued.set(request.is_issued());
+    }
+
     #[cold]
     #[inline(never)]
     fn refuse(&self, mut request: Request, why: Errno) {
@@ -312,12 +320,8 @@ impl Operation {
         if let Some(key) = deadline {
             self.inner.timers.borrow_mut().remove(key);
         }
-        if let Err(error) = request.result() {
-            // What a stopped request says is what the operation was told; and it
-            // has begun if any of its requests has.
-            let told = stop.filter(|_| error == Errno::CANCELED);
-            request.set_issued(self.issued.get());
-            request.end(Err(told.unwrap_or(error)));
+        if request.result().is_err() {
+            self.tell_failure(&mut request, stop);
         }
         let mut io = self.inner.io.borrow_mut();
         let state = &mut io.state;
@@ -335,6 +339,19 @@ impl Operation {
                 cell.set(Outcome::of(request));
             }
         }
+    }
+
+    /// What a stopped request says is what the operation was told; and it has
+    /// begun if any of its requests has.
+    #[cold]
+    #[inline(never)]
+    fn tell_failure(&self, request: &mut Request, stop: Option<Errno>) {
+        let result = match (request.result(), stop) {
+            (Err(Errno::CANCELED), Some(why)) => Err(why),
+            (result, _) => result,
+        };
+        request.set_issued(self.issued.get());
+        request.end(result);
     }
 }
 
@@ -379,9 +396,8 @@ impl Future for RequestFuture<'_> {
         // Until it has ended there is nobody to tell: its task is polled then.
         let Some(request) = ended else { return Poll::Pending };
         self.taken = true;
-        // Whether a queue has had it: it is not as if nothing had begun.
         if !operation.issued.get() {
-            operation.issued.set(request.is_issued());
+            operation.note_issued(&request);
         }
         Poll::Ready(request)
     }
