@@ -108,9 +108,8 @@ impl Engine for Uringfs {
     fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
         let min = wanted.min.saturating_sub(self.completed.len());
         self.reactor.reap(min, None, &mut self.completed)?;
-        while done.len() < wanted.max
-            && let Some(completed) = self.completed.pop()
-        {
+        let count = wanted.max.min(self.completed.len());
+        for completed in self.completed.drain(..count) {
             let slot = completed.token().get() as u32;
             done.push(Done { slot, result: completed.result().map(|bytes| bytes as u32) });
             let mut buffer = completed.into_buffer();
