@@ -3,11 +3,16 @@
 
 mod drive;
 
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 
 use drive::loop_device::{LoopDevice, is_root};
+use rustix::fs::OFlags;
 use uringfs_device::backend::block::Block;
+use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::{Access, Backend, Device};
+use uringfs_ring::RingOptions;
 
 #[test]
 fn the_geometry_is_the_disks() {
@@ -46,6 +51,26 @@ fn a_disk_in_use_is_refused_for_writing_only() {
     assert!(geometry.read_only && geometry.discard.is_none() && !geometry.write_zeroes);
     drop(owner);
     Block::open(&disk.path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_disk_that_a_ring_has_let_go_of_can_be_had_again_at_once() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let disk = LoopDevice::new(folder.path(), 1 << 20, &[]);
+    for _ in 0..20 {
+        // Not by way of `Block`, which is patient.
+        let open = OpenOptions::new()
+            .write(true)
+            .custom_flags(OFlags::EXCL.bits() as i32)
+            .open(&disk.path);
+        drop(open.expect("nobody has it"));
+        let device = Device::open(&disk.path, Access::ReadWrite).unwrap();
+        let queue = RingQueue::new(device.core().clone(), &RingOptions::default()).unwrap();
+        drop((queue, device));
+    }
 }
 
 #[test]

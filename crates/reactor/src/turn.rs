@@ -93,10 +93,14 @@ impl Inner {
         let Some(ring) = &mut io.ring else { return Ok(false) };
         let missing = min.saturating_sub(io.state.completed.len());
         let by_ring = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
-        if missing == 0 || !by_ring || ring.transfers_in_flight() < missing {
+        if !by_ring || ring.transfers_in_flight() < missing {
             return Ok(false);
         }
-        self.enter_asleep(ring, missing)?;
+        if missing > 0 {
+            self.enter_asleep(ring, missing)?;
+        } else if ring.in_flight() > 0 {
+            ring.enter(0, None)?;
+        }
         io.collect();
         let State { returned, told, woken, for_worker, mail_arrived, .. } = &io.state;
         let is_told = returned.is_empty() && told.is_empty() && woken.is_empty();

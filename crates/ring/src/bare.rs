@@ -191,6 +191,7 @@ impl Drop for BareRing {
             }
             self.reap(usize::MAX, |_, _| {});
         }
+        let _ = self.io.submitter().unregister_files();
         if let RingName::Registered(place) = self.name {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }

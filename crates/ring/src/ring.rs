@@ -586,7 +586,7 @@ fn build(options: &RingOptions, features: &Features, in_flight: u32) -> io::Resu
     loop {
         // Without a size of its own the completion queue is twice the other.
         let has_size = features.cqsize.is_kept();
-        let entries = if has_size { completions.min(SUBMISSIONS) } else { completions / 2 };
+        let entries = if has_size { completions.min(SUBMISSIONS) } else { completions };
         let mut builder = IoUring::builder();
         builder.setup_clamp();
         if features.single_issuer.is_kept() {
@@ -666,6 +666,9 @@ impl<T: Transfer> Drop for Ring<T> {
             }
             self.reap(|_, _| {});
         }
+        // Else the kernel closes them some time after the ring, and a block
+        // device stays claimed as long.
+        let _ = self.io.submitter().unregister_files();
         if let RingName::Registered(place) = self.name {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }

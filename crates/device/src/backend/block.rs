@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
@@ -28,6 +30,9 @@ const MAX_TRANSFER: u32 = 512 << 10;
 /// The longest range zeroed by one call, which returns only when all is zero.
 const MAX_ZEROED: u64 = 1 << 30;
 
+/// How long a device that somebody has is asked for again.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// A block device.
 pub struct Block {
     fd: OwnedFd,
@@ -47,9 +52,21 @@ impl Block {
             Access::ReadWrite => OFlags::RDWR | OFlags::EXCL,
         };
         let explained = |errno| explain(path, access, errno);
-        let (fd, direct) = open_direct(path, flags, Mode::empty()).map_err(explained)?;
+        let (fd, direct) = open_patiently(path, flags).map_err(explained)?;
         let geometry = geometry(fd.as_fd(), direct, access).map_err(explained)?;
         Ok(Block { fd, path: path.to_owned(), geometry })
+    }
+}
+
+/// Opens the device, with patience while somebody has it: the kernel takes the
+/// files out of a ring some moments after the process that had it has ended.
+fn open_patiently(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match open_direct(path, flags, Mode::empty()) {
+            Err(Errno::BUSY) if Instant::now() < until => sleep(PATIENCE / 50),
+            opened => return opened,
+        }
     }
 }
 
