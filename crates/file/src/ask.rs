@@ -128,8 +128,9 @@ pub trait Tokens {
     /// Reads into `buffer` from `offset` on.
     ///
     /// # Errors
-    /// EAGAIN when as much is in flight as the reactor's depth allows, ENODEV
-    /// when the device is gone; both give the buffer back.
+    /// EAGAIN when as much is in flight as the reactor's depth allows, or when
+    /// the kernel takes no more before something is reaped; ENODEV when the
+    /// device is gone. Each gives the buffer back.
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
 
     /// Writes `buffer` from `offset` on.
@@ -239,7 +240,7 @@ fn start_unpushed(
     match unpushed {
         Unpushed::NoPlace(buffer) => {
             if what == What::Read {
-                inner.count(simple::why_not(shared, &buffer, offset));
+                simple::count_refusal(inner, shared, &buffer, offset);
             }
             let payload = Payload::Buffer(buffer);
             let asker = Asker::Token(token);
@@ -354,7 +355,7 @@ fn start_awaited(
             Ok(()) => return inner.count(taken),
             Err(Unpushed::NoPlace(buffer)) => {
                 if op == Op::Read {
-                    inner.count(simple::why_not(shared, &buffer, offset));
+                    simple::count_refusal(inner, shared, &buffer, offset);
                 }
                 payload = Payload::Buffer(buffer);
             }

@@ -5,7 +5,7 @@
 //! What refuses it is counted by reason, and goes the general way.
 
 use uringfs_buffer::Buffer;
-use uringfs_reactor::Counter;
+use uringfs_reactor::{Counter, Inner};
 
 use crate::file::Shared;
 
@@ -45,9 +45,15 @@ fn is_unaligned(shared: &Shared, buffer: &Buffer, offset: u64) -> bool {
     (offset | buffer.len() as u64) & shared.block_mask | memory & shared.memory_mask != 0
 }
 
-/// Why a read had no place, for the counters.
-#[inline(always)]
-pub(crate) fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
+/// Counts why a read had no place; a device that is gone is no reason of the read's.
+#[cold]
+pub(crate) fn count_refusal(inner: &Inner, shared: &Shared, buffer: &Buffer, offset: u64) {
+    if !shared.core.is_closed() {
+        inner.count(why_not(shared, buffer, offset));
+    }
+}
+
+fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
     let length = buffer.len() as u64;
     let is_inside = offset.checked_add(length).is_some_and(|end| end <= shared.map.size());
     if !shared.options.simple_read {

@@ -125,7 +125,7 @@ pub(crate) type CellIndex = u32;
 pub(crate) enum Waiter {
     /// Whoever is behind a waker.
     Waker(Waker),
-    /// Whoever awaits a simple read, and its outcome.
+    /// Whoever awaits a simple transfer, and its outcome.
     Outcome(OutcomeCell, Outcome),
     /// Nobody yet.
     Nobody,
@@ -146,7 +146,7 @@ enum Cell {
     /// One of the reactor's operations waits, by its task: told without a waker.
     WaitingTask(u32),
     Answered(Answer),
-    /// A simple read that somebody awaits: the answer goes straight to him.
+    /// A simple transfer that somebody awaits: the answer goes straight to him.
     Awaited(OutcomeCell),
     /// The future is gone; the answer will be destroyed.
     Forgotten,
@@ -168,7 +168,7 @@ impl Cells {
         self.insert(Cell::Waiting(Waiter::Nobody))
     }
 
-    /// A cell that knows whom a simple read's end goes to.
+    /// A cell that knows whom a simple transfer's end goes to.
     pub(crate) fn open_awaited(&mut self, outcome: OutcomeCell) -> CellIndex {
         self.insert(Cell::Awaited(outcome))
     }

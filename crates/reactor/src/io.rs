@@ -209,7 +209,7 @@ impl Io {
         if !self.own.is_empty() {
             self.collect_own();
         }
-        self.settle();
+        self.state.settle();
     }
 
     #[inline(never)]
@@ -226,16 +226,6 @@ impl Io {
                 state.arrived(request, result, attachment.block_size());
             }
         });
-    }
-
-    /// Publishes what has ended, for those who wait for quiescence.
-    #[inline(always)]
-    pub(crate) fn settle(&mut self) {
-        if std::mem::take(&mut self.state.is_unsettled) {
-            for lane in &mut self.state.lanes {
-                lane.tracker.settle();
-            }
-        }
     }
 
     fn collect_own(&mut self) {
@@ -306,6 +296,7 @@ impl Io {
             request.cancelled = true;
             self.state.not_started(request);
         }
+        self.state.settle();
     }
 
     /// Requests in flight anywhere, the worker included.
@@ -359,6 +350,17 @@ impl State {
     /// is read. None when the device is not attached: then nothing is issued.
     pub(crate) fn begin(&mut self, device: DeviceIndex) -> Option<u8> {
         self.lanes.get_mut(device.get()).map(|lane| lane.tracker.begin())
+    }
+
+    /// Publishes what has ended, for those who wait for quiescence: once a
+    /// batch, and before this thread may turn to something else.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.is_unsettled) {
+            for lane in &mut self.lanes {
+                lane.tracker.settle();
+            }
+        }
     }
 
     /// Counts it out.
@@ -437,12 +439,12 @@ impl State {
         if is_token(request.tag) {
             return self.completed.push(Completed::of(request));
         }
-        // A simple read that somebody awaits.
+        // A simple transfer that somebody awaits.
         let cell = self.cells.close_awaited(cell_of(request.tag));
         self.told.push(Waiter::Outcome(cell, Outcome::of(request)));
     }
 
-    /// Ends a request that no queue has seen.
+    /// Ends a request that is in no queue, though one may have had it.
     fn not_started(&mut self, mut request: Request) {
         request.end(Err(Errno::CANCELED));
         self.hand_back(request);

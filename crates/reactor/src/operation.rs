@@ -77,9 +77,6 @@ impl Inner {
     /// as many as the depth allows have not ended; what attaching says.
     #[inline(always)]
     pub fn admit(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
-        if self.tasks.borrow().operations() >= self.options.depth as usize {
-            return Err(Errno::AGAIN);
-        }
         let device = core.index();
         let mut io = self.io.borrow_mut();
         if io.is_forked() {
@@ -87,6 +84,9 @@ impl Inner {
         }
         if core.is_closed() {
             return Err(Errno::NODEV);
+        }
+        if self.tasks.borrow().operations() >= self.options.depth as usize {
+            return Err(Errno::AGAIN);
         }
         match io.state.lanes.get_mut(device.get()) {
             Some(lane) if lane.way != Way::Closed => {
@@ -268,7 +268,7 @@ impl Operation {
         if let Some(mark) = self.mark.take() {
             let io = &mut *self.inner.io.borrow_mut();
             io.state.end(self.device, mark);
-            io.settle();
+            io.state.settle();
         }
     }
 
@@ -327,6 +327,8 @@ impl Operation {
         let state = &mut io.state;
         if let Some(mark) = self.mark {
             state.end(self.device, mark);
+            // It may have ended where it began, and nobody comes to collect.
+            state.settle();
         }
         state.completed_inline += (state.mode == CompletionMode::Inline) as u64;
         match asker {
@@ -425,8 +427,15 @@ impl RequestFuture<'_> {
 
 impl Drop for CellFuture {
     fn drop(&mut self) {
-        if !self.taken && self.inner.io.borrow_mut().state.cells.forget(self.cell) {
+        if self.taken {
+            return;
+        }
+        let is_to_come = self.inner.io.borrow_mut().state.cells.forget(self.cell);
+        if is_to_come {
             self.inner.cancel_wait(self.cell);
+        } else {
+            // The cell's next wait must not be taken for this one.
+            self.inner.forget_wait(self.cell);
         }
     }
 }

@@ -392,6 +392,7 @@ impl Inner {
         let mark = lane.tracker.begin();
         let Some(address) = place(&buffer) else {
             io.state.end(device, mark);
+            io.state.settle();
             return Err(Unpushed::NoPlace(buffer));
         };
         let request = |buffer| {
@@ -475,6 +476,7 @@ impl Inner {
 fn push_elsewhere(io: &mut Io, request: Request) -> Result<(), Unpushed> {
     io.push(request).map_err(|request| {
         io.state.end(request.device, request.mark);
+        io.state.settle();
         match request.payload {
             Payload::Buffer(buffer) => Unpushed::NoRoom(buffer),
             Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),

@@ -52,9 +52,6 @@ struct Pool {
     free: Vec<u32>,
 }
 
-/// Free places of each type that keep their homes for the next future.
-const MAX_HOMES: usize = 1024;
-
 /// The task that [`crate::Reactor::block_on`] runs.
 pub(crate) const ROOT: u32 = u32::MAX;
 
@@ -212,11 +209,7 @@ impl Tasks {
             task.queued = false;
             self.ready.retain(|other| *other != place);
         }
-        let free = &mut self.pools[task.pool as usize].free;
-        if free.len() >= MAX_HOMES {
-            task.home = None;
-        }
-        free.push(place);
+        self.pools[task.pool as usize].free.push(place);
     }
 
     pub(crate) fn has_ready(&self) -> bool {

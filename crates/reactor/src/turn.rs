@@ -39,6 +39,10 @@ impl Inner {
             let got = {
                 let io = &mut *self.io.borrow_mut();
                 let got = io.state.completed.len();
+                if !io.state.backlog.is_empty() {
+                    // Before the caller takes the room with new requests.
+                    io.push_backlog();
+                }
                 if got >= min || (got > 0 && got + self.outstanding(io) < min) {
                     take_completed(&mut io.state.completed, completed);
                     if min > 0 || io.ring.as_ref().is_none_or(|ring| ring.queued() == 0) {
@@ -96,6 +100,7 @@ impl Inner {
         if !by_ring || ring.transfers_in_flight() < missing {
             return Ok(false);
         }
+        io.state.settle();
         if missing > 0 {
             self.enter_asleep(ring, missing)?;
         } else if ring.in_flight() > 0 {
@@ -115,6 +120,7 @@ impl Inner {
     pub(crate) fn submit(&self) -> Result<(), Errno> {
         self.check_process()?;
         let io = &mut *self.io.borrow_mut();
+        io.state.settle();
         if !io.state.backlog.is_empty() {
             io.push_backlog();
         }

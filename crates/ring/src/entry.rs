@@ -27,10 +27,10 @@ impl Piece {
     /// When there are fewer.
     #[inline(always)]
     pub fn of(buffer: &Buffer, skip: u32) -> Piece {
-        let (mut pointer, length) = (buffer.pointer(), buffer.len() as u32);
-        if skip != 0 {
-            pointer = NonNull::from(&buffer[skip as usize..]).cast();
-        }
+        let length = buffer.len() as u32;
+        assert!(skip <= length, "{skip} of {length} bytes are done");
+        // SAFETY: inside the buffer, as asserted.
+        let pointer = unsafe { buffer.pointer().add(skip as usize) };
         let (length, region) = (length - skip, NonNull::from(buffer.region()));
         Piece { pointer, length, region_id: buffer.region_id(), region }
     }
@@ -134,7 +134,7 @@ fn keep_vector(
         if take == 0 {
             break;
         }
-        let start = buffer[skip as usize..].as_ptr().cast_mut();
+        let start = buffer.pointer().as_ptr().wrapping_add(skip as usize);
         pieces.push(libc::iovec { iov_base: start.cast(), iov_len: take as usize });
         skip = 0;
         length -= take;

@@ -3,7 +3,7 @@
 //! A [`Ring`] keeps a table of what is in flight. [`Ring::push`] moves a
 //! transfer (anything that implements [`Transfer`]) into it, [`Ring::enter`]
 //! hands everything pushed to the kernel and may wait, and [`Ring::reap`]
-//! moves transfers out again with their results. Files are installed into
+//! shows what has ended, to be taken out of its slot. Files are installed into
 //! the ring's own table and stay there while a transfer names them; memory of a
 //! registered pool is registered at its first use.
 //!

@@ -301,7 +301,7 @@ impl<T: Transfer> Ring<T> {
     /// room or the kernel cannot: the caller takes another way.
     pub fn push_message(&mut self, ring: BorrowedFd<'_>) -> bool {
         let can = Features::probe().is_ok_and(|features| features.message.is_kept());
-        if !can || self.polled || !self.has_entry() {
+        if !can || self.polled || self.is_forked() || !self.has_entry() {
             return false;
         }
         let target = types::Fd(ring.as_raw_fd());

@@ -1,0 +1,45 @@
+//! Nobody waits for ever: not what found a queue full, and not who waits for
+//! everything that was in flight.
+
+use uringfs_buffer::Buffer;
+use uringfs_device::Device;
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::null::Null;
+use uringfs_device::queue::QueueKind;
+use uringfs_file::{File, FileOptions, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token, quiescence};
+
+#[test]
+fn what_found_the_queue_full_gets_its_turn_under_steady_load() {
+    let options = ReactorOptions { queue: QueueKind::Ring, depth: 4, ..Default::default() };
+    let reactor = Reactor::new(options).unwrap();
+    let file = File::over(Device::new(Null::new(1 << 20)).unwrap(), FileOptions::default());
+    let pieces = Token::new(1);
+    let fill = || while reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(0)).is_ok() {};
+    fill();
+    let buffers = vec![Buffer::zeroed(4096), Buffer::zeroed(4096)];
+    reactor.start(file.read_vectored(buffers, 0), pieces).unwrap();
+    let mut completed = Vec::new();
+    for _ in 0..100 {
+        reactor.reap(1, None, &mut completed).unwrap();
+        if completed.drain(..).any(|one| one.token() == pieces) {
+            return;
+        }
+        fill();
+    }
+    panic!("it never got a slot");
+}
+
+#[test]
+fn what_ended_where_it_began_holds_nobody_back() {
+    for queue in [QueueKind::Sync, QueueKind::Threads] {
+        let reactor = Reactor::new(ReactorOptions { queue, ..Default::default() }).unwrap();
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        let file = File::over(device, FileOptions::default());
+        // Behind the end: it ends in this call, and nobody comes to collect.
+        reactor.read(&file, Buffer::zeroed(4096), 1 << 20, Token::new(0)).unwrap();
+        let domain = quiescence(file.device().index());
+        let epoch = domain.retire();
+        assert!(domain.passed(epoch), "{queue}: {:?}", domain.holders(epoch));
+    }
+}
