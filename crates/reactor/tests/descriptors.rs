@@ -247,6 +247,43 @@ fn the_deadline_of_a_dropped_wait_reaches_no_other() {
 }
 
 #[test]
+fn a_wait_dropped_with_its_answer_leaves_the_next_one_its_deadline() {
+    on_every_tier("a_wait_dropped_with_its_answer_leaves_the_next_one_its_deadline", |_| {
+        let reactor = reactor();
+        let (reading, _writing) = std::io::pipe().unwrap();
+        let ready = shared(eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        let reading = shared(reading);
+        // Both end in the same turn, and only one is taken.
+        let end_one_untaken = async || {
+            let mut untaken = pin!(reactor.poll(&ready, PollFlags::IN, None));
+            begin(untaken.as_mut()).await;
+            let taken = reactor.poll(&ready, PollFlags::IN, patience()).await;
+            assert_eq!(taken, Ok(PollFlags::IN));
+        };
+        reactor.block_on(async {
+            end_one_untaken().await;
+            let deadline = Some(Instant::now() + Duration::from_millis(1));
+            let mut late = pin!(reactor.poll(&reading, PollFlags::IN, deadline));
+            let mut patience = pin!(reactor.sleep(Duration::from_secs(5)));
+            let ended = poll_fn(|context| match late.as_mut().poll(context) {
+                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                Poll::Pending => patience.as_mut().poll(context).map(|()| None),
+            });
+            assert_eq!(ended.await, Some(Err(Errno::TIMEDOUT)));
+
+            // And the next one is cancelled when it is dropped.
+            end_one_untaken().await;
+            begin(pin!(reactor.poll(&reading, PollFlags::IN, None))).await;
+            let gone = Instant::now() + Duration::from_secs(5);
+            while Arc::strong_count(&reading) > 1 {
+                assert!(Instant::now() < gone, "it has not been cancelled");
+                reactor.sleep(Duration::from_micros(100)).await;
+            }
+        });
+    });
+}
+
+#[test]
 fn a_reactor_dropped_while_it_waits_lets_go_of_everything() {
     on_every_tier("a_reactor_dropped_while_it_waits_lets_go_of_everything", |_| {
         let pool = BufferPool::new(64, 4).unwrap();
