@@ -196,6 +196,28 @@ impl TimerGuard {
 
 impl Drop for TimerGuard {
     fn drop(&mut self) {
-        self.inner.timers.borrow_mut().remove(self.key);
+        let removed = self.inner.timers.borrow_mut().remove(self.key);
+        if let Some(Due::Cell(cell)) = removed {
+            // Its future is gone: the answer that it will not have frees the cell.
+            self.inner.io.borrow_mut().state.answer(cell, Answer::Time);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn a_dropped_sleep_gives_its_cell_back() {
+        let reactor = Reactor::new(crate::ReactorOptions::default()).unwrap();
+        for _ in 0..3 {
+            let mut sleep = pin!(reactor.sleep(Duration::from_secs(3600)));
+            assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        let cells = &mut reactor.inner().io.borrow_mut().state.cells;
+        assert_eq!(cells.open(), 0, "none is in use");
     }
 }
