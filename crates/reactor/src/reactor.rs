@@ -542,6 +542,8 @@ pub(crate) fn ring_bell(bell: &EventBell) {
         && let Some(ring) = &mut io.ring
         && ring.push_message(target.as_fd())
         && ring.enter(0, None).is_ok()
+        // The kernel may have been too busy to take it.
+        && ring.queued() == 0
     {
         return;
     }
