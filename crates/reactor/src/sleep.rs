@@ -17,8 +17,9 @@ use crate::reactor::Inner;
 use crate::watch::Watch;
 
 /// A wait for several completions looks around this often, so that mail and
-/// other queues never wait for the slowest of a batch.
-const BATCH_LOOK: Duration = Duration::from_millis(1);
+/// other queues never wait for the slowest of a batch. So does one that the
+/// mailbox's bell does not end.
+const LOOK: Duration = Duration::from_millis(1);
 
 impl Inner {
     /// # Panics
@@ -60,7 +61,7 @@ impl Inner {
         if !self.letterbox.announce_sleep() {
             return ring.enter(0, None);
         }
-        let look = if wanted > 1 { Some(BATCH_LOOK) } else { None };
+        let look = if wanted > 1 { Some(LOOK) } else { None };
         let entered = ring.enter(wanted as u32, look);
         self.letterbox.announce_awake();
         entered
@@ -113,12 +114,17 @@ impl Inner {
         if !ring_busy && !readable && self.spin(until) {
             return self.enter_all(io);
         }
-        let limit = until.map(|until| until.saturating_duration_since(self.options.clock.now()));
+        let mut limit =
+            until.map(|until| until.saturating_duration_since(self.options.clock.now()));
         if readable {
             return self.wait_by_epoll(io, limit);
         }
         let ring = io.ring.as_mut().expect("without a ring everything is by epoll");
         self.watch_mail(ring);
+        if !self.mail_watched.get() {
+            // No place, entry or descriptor for the watch: nothing tells us of a bell.
+            limit = Some(limit.map_or(LOOK, |limit| limit.min(LOOK)));
+        }
         if !self.letterbox.announce_sleep() {
             return ring.enter(0, None);
         }

@@ -4,14 +4,20 @@
 mod tier;
 
 use std::future::poll_fn;
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
+use rustix::io::Errno;
 use tier::on_every_tier;
-use uringfs_reactor::{Counter, Reactor, ReactorOptions, Remote};
+use uringfs_reactor::{Counter, Inner, Reactor, ReactorOptions, Remote};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
@@ -134,6 +140,60 @@ fn two_reactors_play_ping_pong() {
         done.set();
         other.join().unwrap();
     });
+}
+
+#[test]
+fn a_letter_is_read_when_every_wait_is_taken() {
+    on_every_tier("a_letter_is_read_when_every_wait_is_taken", |_| {
+        let reactor = reactor();
+        let (reading, _writing) = std::io::pipe().unwrap();
+        let reading = Arc::new(OwnedFd::from(reading));
+        // More than the ring has places for, before it first watches its mailbox.
+        let mut polls: Vec<_> =
+            (0..1100).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
+        for poll in &mut polls {
+            let _ = poll.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        assert!(is_read_asleep(&reactor, |remote, letter| assert!(remote.run(letter))));
+    });
+}
+
+#[test]
+fn a_letter_is_read_whose_message_the_kernel_does_not_take() {
+    on_every_tier("a_letter_is_read_whose_message_the_kernel_does_not_take", |_| {
+        let reactor = reactor();
+        assert!(is_read_asleep(&reactor, |remote, letter| {
+            // Not dropped: its queue cannot be emptied any more.
+            let _sender = ManuallyDrop::new(self::reactor());
+            tier::refuse(&[tier::ENTER], Errno::AGAIN);
+            assert!(remote.run(letter));
+        }));
+    });
+}
+
+/// Has another thread `send` a letter when the reactor sleeps: true when it is read.
+fn is_read_asleep(
+    reactor: &Reactor,
+    send: impl FnOnce(Remote, Box<dyn FnOnce(&Rc<Inner>) + Send>) + Send,
+) -> bool {
+    let (flag, remote) = (Arc::new(Flag::default()), reactor.inner().remote());
+    let (read, counters) = (flag.clone(), reactor.counters());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // It is counted when the letterbox knows of it.
+            while counters.get(Counter::Sleeps) == 0 {
+                std::thread::yield_now();
+            }
+            send(remote, Box::new(move |_| read.set()));
+        });
+        let mut patience = pin!(reactor.sleep(Duration::from_secs(5)));
+        let mut wait = pin!(flag.wait());
+        // Patience first: at its end any letter is read.
+        reactor.block_on(poll_fn(|context| match patience.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(false),
+            Poll::Pending => wait.as_mut().poll(context).map(|()| true),
+        }))
+    })
 }
 
 #[test]

@@ -12,8 +12,10 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 /// Names the tier in the environment of a run.
 const VARIABLE: &str = "URINGFS_TEST_TIER";
-/// `io_uring_setup`, `io_uring_enter`, `io_uring_register`: the same on every architecture.
-const SYSTEM_CALLS: [i64; 3] = [425, 426, 427];
+/// `io_uring_enter`.
+pub const ENTER: i64 = 426;
+/// `io_uring_setup` and `io_uring_register` too: the same on every architecture.
+const SYSTEM_CALLS: [i64; 3] = [425, ENTER, 427];
 
 /// What io_uring answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +54,8 @@ pub fn on_every_tier(test: &str, body: impl FnOnce(Tier)) {
         let tier = tier.expect("set below");
         match tier {
             Tier::Ring => {}
-            Tier::Forbidden => refuse(Errno::PERM),
-            Tier::Missing => refuse(Errno::NOSYS),
+            Tier::Forbidden => refuse(&SYSTEM_CALLS, Errno::PERM),
+            Tier::Missing => refuse(&SYSTEM_CALLS, Errno::NOSYS),
         }
         return body(tier);
     }
@@ -68,12 +70,12 @@ pub fn on_every_tier(test: &str, body: impl FnOnce(Tier)) {
     }
 }
 
-/// Has every call of io_uring by this thread and its children answer `errno`.
-fn refuse(errno: Errno) {
-    let rules = SYSTEM_CALLS.map(|call| (call, Vec::new()));
+/// Has each of these calls by this thread and its children answer `errno`.
+pub fn refuse(calls: &[i64], errno: Errno) {
+    let rules = calls.iter().map(|call| (*call, Vec::new()));
     let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
     let architecture = std::env::consts::ARCH.try_into().unwrap();
-    let rules = BTreeMap::from(rules);
+    let rules = BTreeMap::from_iter(rules);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();
     apply_filter(&program).unwrap();
