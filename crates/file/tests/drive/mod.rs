@@ -22,13 +22,11 @@ use uringfs_device::{Access, Clock, Device, Errno, VirtualClock};
 use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Completed, Reactor, ReactorOptions};
 
-/// How much a test does: multiplied when `URINGFS_TEST_VOLUME=soak`.
+/// How much a test does: in proportion to `PROPTEST_CASES`, of which 256 are usual.
 pub fn volume(usual: usize) -> usize {
-    const SOAK: usize = 40;
-    match std::env::var("URINGFS_TEST_VOLUME").as_deref() {
-        Ok("soak") => usual * SOAK,
-        _ => usual,
-    }
+    const USUAL_CASES: usize = 256;
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    (usual * cases.unwrap_or(USUAL_CASES) / USUAL_CASES).max(1)
 }
 
 /// SplitMix64, so that tests draw the same on every machine.
