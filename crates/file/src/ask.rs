@@ -276,6 +276,7 @@ fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
+/// Starts an operation on this reactor.
 fn start(
     inner: &Rc<Inner>,
     file: File,
@@ -288,7 +289,7 @@ fn start(
     start_here(inner, file, what, payload, offset, deadline, asker)
 }
 
-/// Starts an operation on this reactor.
+/// The same, inlined where it is known what to do, so that nothing is asked twice.
 #[inline(always)]
 fn start_here(
     inner: &Rc<Inner>,

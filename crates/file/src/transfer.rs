@@ -35,21 +35,11 @@ pub(crate) fn transfer<'a>(
             let order = Order { op, durability, address };
             Transfer::Whole(operation.request(&shared.core, order, payload))
         }
-        _ => transfer_in_parts(operation, shared, op, durability, payload, offset),
+        _ => {
+            let parts = transfer_parts(operation, shared, op, durability, payload, offset);
+            Transfer::Parts(Box::pin(parts))
+        }
     }
-}
-
-#[cold]
-#[inline(never)]
-fn transfer_in_parts<'a>(
-    operation: &'a Operation,
-    shared: &'a Shared,
-    op: Op,
-    durability: Durability,
-    payload: Payload,
-    offset: u64,
-) -> Transfer<'a> {
-    Transfer::Parts(Box::pin(transfer_parts(operation, shared, op, durability, payload, offset)))
 }
 
 /// A transfer under way.

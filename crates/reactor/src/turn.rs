@@ -103,7 +103,7 @@ impl Inner {
         io.state.settle();
         if missing > 0 {
             self.enter_asleep(ring, missing)?;
-        } else if ring.in_flight() > 0 {
+        } else if ring.queued() > 0 || ring.in_flight() > 0 {
             ring.enter(0, None)?;
         }
         io.collect();

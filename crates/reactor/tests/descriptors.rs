@@ -39,6 +39,13 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
     assert!(waits.await, "there is nothing yet");
 }
 
+/// Goes to the kernel and back by something that is ready, and with it what was
+/// begun before.
+async fn submitted(reactor: &Reactor, writable: &Arc<OwnedFd>) {
+    let ready = reactor.poll(writable, PollFlags::OUT, patience()).await;
+    assert_eq!(ready, Ok(PollFlags::OUT));
+}
+
 #[test]
 fn a_poll_answers_which_events() {
     on_every_tier("a_poll_answers_which_events", |_| {
@@ -50,7 +57,7 @@ fn a_poll_answers_which_events() {
             assert_eq!(writable, Ok(PollFlags::OUT));
             let mut readable = pin!(reactor.poll(&reading, PollFlags::IN, patience()));
             begin(readable.as_mut()).await;
-            reactor.sleep(Duration::from_millis(1)).await;
+            submitted(&reactor, &watched).await;
             begin(readable.as_mut()).await;
             writing.write_all(b"x").unwrap();
             assert_eq!(readable.await, Ok(PollFlags::IN));
@@ -195,14 +202,14 @@ fn a_wait_that_is_dropped_is_cancelled_and_takes_nothing() {
                     let mut receive = pin!(reactor.receive(&one, buffer, patience()));
                     begin(receive.as_mut()).await;
                     if round % 2 == 0 {
-                        reactor.sleep(Duration::from_micros(100)).await;
+                        submitted(&reactor, &one).await;
                     }
                 }
                 // The kernel lets go of it while we wait for something else.
                 let gone = Instant::now() + Duration::from_secs(20);
                 while pool.available() == 0 {
                     assert!(Instant::now() < gone, "round {round}: it has not been cancelled");
-                    reactor.sleep(Duration::from_micros(100)).await;
+                    submitted(&reactor, &one).await;
                 }
                 other.write_all(&[round]).unwrap();
                 let buffer = Buffer::zeroed(64);
@@ -219,7 +226,7 @@ fn the_deadline_of_a_dropped_wait_reaches_no_other() {
     on_every_tier("the_deadline_of_a_dropped_wait_reaches_no_other", |_| {
         let reactor = reactor();
         let (reading, mut writing) = std::io::pipe().unwrap();
-        let reading = shared(reading);
+        let (reading, writable) = (shared(reading), shared(writing.try_clone().unwrap()));
         reactor.block_on(async {
             let soon = Duration::from_millis(10);
             for _ in 0..10 {
@@ -228,13 +235,16 @@ fn the_deadline_of_a_dropped_wait_reaches_no_other() {
                 begin(dropped.as_mut()).await;
             }
             // Their places are used again by waits without a deadline.
-            reactor.sleep(Duration::from_millis(1)).await;
+            submitted(&reactor, &writable).await;
             let mut polls: Vec<_> =
                 (0..20).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
             }
-            reactor.sleep(2 * soon).await;
+            // Theirs came before this one's.
+            let later = Some(Instant::now() + soon);
+            let ended = reactor.poll(&reading, PollFlags::IN, later).await;
+            assert_eq!(ended, Err(Errno::TIMEDOUT));
             for poll in &mut polls {
                 begin(poll.as_mut()).await;
             }

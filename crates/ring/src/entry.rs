@@ -8,7 +8,8 @@ use io_uring::{IoUring, opcode, types};
 use uringfs_buffer::{Buffer, Region, RegionId};
 
 use crate::register::{FileName, Regions};
-use crate::ring::{Memory, RingCounters, Step};
+use crate::ring::RingCounters;
+use crate::transfer::{Memory, Step};
 
 /// One piece of memory, as an entry names it. Valid while the buffer is that it is of.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,171 @@
+//! The ring over files, pipes and other rings.
+
+use super::*;
+use crate::entry::Piece;
+use crate::transfer::{Memory, Step};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use uringfs_buffer::{Buffer, BufferPool};
+
+struct Reading {
+    offset: u64,
+    buffer: Buffer,
+}
+
+// SAFETY: the buffer is the transfer's own.
+unsafe impl Transfer for Reading {
+    fn step(&self) -> Step<'_> {
+        Step::Read(self.offset, Memory::One(Piece::of(&self.buffer, 0)))
+    }
+
+    fn file(&self) -> u32 {
+        3
+    }
+}
+
+fn file_of(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn ring(options: &RingOptions) -> Ring<Reading> {
+    let mut ring = Ring::new(options).unwrap();
+    ring.install(3, file_of(&[7; 8192]).as_fd()).unwrap();
+    ring
+}
+
+fn read_one(ring: &mut Ring<Reading>, buffer: Buffer) -> (Buffer, Result<u32, Errno>) {
+    assert!(ring.push(Reading { offset: 4096, buffer }).is_ok());
+    ring.enter(1, None).unwrap();
+    let (reading, result) = reap_all(ring).0.pop().unwrap();
+    (reading.buffer, result)
+}
+
+type Ended = (Reading, Result<u32, Errno>);
+
+fn reap_all(ring: &mut Ring<Reading>) -> (Vec<Ended>, Vec<Event>) {
+    let (mut transfers, mut events) = (Vec::new(), Vec::new());
+    ring.reap(|reading, result| transfers.push((reading.take(), result)));
+    events.extend(std::iter::from_fn(|| ring.event()));
+    (transfers, events)
+}
+
+#[test]
+fn fixed_and_plain_name_the_same_bytes() {
+    let pool = BufferPool::new(4096, 2).unwrap();
+    for fixed in [true, false] {
+        let options =
+            RingOptions { fixed_files: fixed, fixed_buffers: fixed, ..RingOptions::default() };
+        let mut ring = ring(&options);
+        let (buffer, result) = read_one(&mut ring, pool.get().unwrap());
+        assert_eq!(result, Ok(4096));
+        assert!(buffer.iter().all(|byte| *byte == 7));
+        let counters = ring.counters();
+        let (files, buffers) = (counters.fixed_files, counters.fixed_buffers);
+        assert_eq!((files, buffers), if fixed { (1, 1) } else { (0, 0) });
+    }
+}
+
+#[test]
+fn a_pool_that_is_gone_gives_its_place_back() {
+    let mut ring = ring(&RingOptions::default());
+    for _ in 0..10 {
+        let pool = BufferPool::new(4096, 1).unwrap();
+        let (_, result) = read_one(&mut ring, pool.get().unwrap());
+        assert_eq!(result, Ok(4096));
+    }
+    assert_eq!(ring.counters().fixed_buffers, 10);
+    assert!(ring.registration().regions <= 2);
+}
+
+#[test]
+fn a_file_in_use_is_not_removed() {
+    let mut ring = ring(&RingOptions::default());
+    let reading = Reading { offset: 0, buffer: Buffer::zeroed(4096) };
+    assert!(ring.push(reading).is_ok());
+    assert_eq!(ring.remove(3), Err(Errno::BUSY));
+    ring.enter(1, None).unwrap();
+    assert_eq!(reap_all(&mut ring).0.len(), 1);
+    assert_eq!(ring.remove(3), Ok(()));
+    assert_eq!(ring.remove(3), Err(Errno::BADF));
+    assert!(ring.push(Reading { offset: 0, buffer: Buffer::zeroed(4096) }).is_err());
+}
+
+#[test]
+fn a_full_table_gives_the_transfer_back() {
+    let mut ring = ring(&RingOptions { transfers: 2, ..RingOptions::default() });
+    let reading = || Reading { offset: 0, buffer: Buffer::zeroed(512) };
+    assert!(ring.push(reading()).is_ok());
+    assert!(ring.push(reading()).is_ok());
+    assert!(ring.push(reading()).is_err());
+}
+
+#[test]
+fn a_ring_dropped_with_transfers_in_flight_waits_for_them() {
+    let mut ring = ring(&RingOptions::default());
+    for _ in 0..100 {
+        let reading = Reading { offset: 0, buffer: Buffer::zeroed(4096) };
+        assert!(ring.push(reading).is_ok());
+    }
+    ring.enter(0, None).unwrap();
+}
+
+#[test]
+fn a_wait_can_be_cancelled_and_a_message_wakes() {
+    let mut ring = ring(&RingOptions::default());
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let file: Arc<std::os::fd::OwnedFd> = Arc::new(reader.into());
+    let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
+    let handle = ring.push_wait(wait, 11).unwrap();
+    ring.enter(0, None).unwrap();
+    assert!(reap_all(&mut ring).1.is_empty());
+    ring.cancel_wait(handle);
+    let mut events = Vec::new();
+    while events.is_empty() {
+        ring.enter(1, None).unwrap();
+        events = reap_all(&mut ring).1;
+    }
+    let Some(Event::Wait { tag: 11, result, .. }) = events.pop() else { panic!("one wait") };
+    assert_eq!(result.unwrap_err(), Errno::CANCELED);
+    let mut other: Ring<Reading> = Ring::new(&RingOptions::default()).unwrap();
+    assert!(other.push_message(ring.descriptor()));
+    other.enter(0, None).unwrap();
+    ring.enter(1, None).unwrap();
+    assert!(matches!(reap_all(&mut ring).1[..], [Event::Message]));
+}
+
+#[test]
+fn a_timeout_ends_the_waiting() {
+    let mut ring = ring(&RingOptions::default());
+    ring.enter(1, Some(Duration::from_millis(1))).unwrap();
+    assert!(reap_all(&mut ring).0.is_empty());
+}
+
+#[test]
+fn cancels_by_the_thousand_are_all_answered() {
+    let mut ring = ring(&RingOptions { transfers: 64, waits: 4096, ..RingOptions::default() });
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let file: Arc<std::os::fd::OwnedFd> = Arc::new(reader.into());
+    let mut answered = 0;
+    for _ in 0..3 {
+        let handles: Vec<_> = (0..4096)
+            .map(|tag| {
+                let events = rustix::event::PollFlags::IN;
+                ring.push_wait(Wait::Poll { file: file.clone(), events }, tag).unwrap()
+            })
+            .collect();
+        for handle in handles {
+            ring.cancel_wait(handle);
+        }
+        while ring.in_flight() > 0 {
+            ring.enter(1, None).unwrap();
+            for event in reap_all(&mut ring).1 {
+                assert!(matches!(event, Event::Wait { result: Err(Errno::CANCELED), .. }));
+                answered += 1;
+            }
+        }
+    }
+    assert_eq!(answered, 3 * 4096);
+}

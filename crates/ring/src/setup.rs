@@ -1,0 +1,85 @@
+//! How a ring is made: what is asked of it, and the queues it gets.
+
+use std::io;
+
+use io_uring::IoUring;
+
+use crate::features::{Features, explain_refusal};
+
+/// Entries of the submission queue: a batch, not everything in flight. A long
+/// queue is gone through from end to end and never stays in the cache.
+const SUBMISSIONS: u32 = 256;
+/// Of these, kept for waits, cancels and messages.
+pub(crate) const RESERVE: u32 = 64;
+
+/// How a ring is made.
+#[derive(Clone, Debug)]
+pub struct RingOptions {
+    /// Transfers in flight at once, at most 16384.
+    pub transfers: u32,
+    /// Waits in flight at once.
+    pub waits: u32,
+    /// Places for files.
+    pub files: u32,
+    /// Register files, so that requests name them by index.
+    pub fixed_files: bool,
+    /// Register memory of pools, so that requests name it by index.
+    pub fixed_buffers: bool,
+    /// Poll for completions. Such a ring takes reads and writes only.
+    pub polled: bool,
+}
+
+impl Default for RingOptions {
+    fn default() -> RingOptions {
+        RingOptions {
+            transfers: 1024,
+            waits: 1024,
+            files: 1024,
+            fixed_files: true,
+            fixed_buffers: true,
+            polled: false,
+        }
+    }
+}
+
+/// Queues for `in_flight` at once, or for as many as the memory that may be
+/// locked allows: the kernel then keeps completions until there is room.
+pub(crate) fn build(
+    options: &RingOptions,
+    features: &Features,
+    in_flight: u32,
+) -> io::Result<IoUring> {
+    let mut completions = in_flight.next_power_of_two();
+    loop {
+        // Without a size of its own the completion queue is twice the other.
+        let has_size = features.cqsize.is_kept();
+        let entries = if has_size { completions.min(SUBMISSIONS) } else { completions };
+        let mut builder = IoUring::builder();
+        builder.setup_clamp();
+        if features.single_issuer.is_kept() {
+            builder.setup_single_issuer();
+        }
+        if features.defer_taskrun.is_kept() {
+            builder.setup_defer_taskrun();
+        }
+        if features.no_sqarray.is_kept() {
+            builder.setup_no_sqarray();
+        }
+        if features.submit_all.is_kept() {
+            builder.setup_submit_all();
+        }
+        if has_size {
+            builder.setup_cqsize(completions);
+        }
+        if options.polled {
+            builder.setup_iopoll();
+        }
+        match builder.build(entries) {
+            Ok(io) => return Ok(io),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory && entries > 2 * RESERVE => {
+                completions /= 2;
+            }
+            Err(error) => return Err(io::Error::new(error.kind(), explain_refusal(&error))),
+        }
+    }
+}
