@@ -18,6 +18,7 @@ soak:
 check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	cargo test --workspace --lib
 
 # The figures the project promises, measured on this machine. By hand, as root, on an idle machine.

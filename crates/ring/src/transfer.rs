@@ -57,6 +57,6 @@ impl Step<'_> {
 pub unsafe trait Transfer {
     /// What to do next.
     fn step(&self) -> Step<'_>;
-    /// The place of the file concerned, see [`Ring::install`].
+    /// The place of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
 }
