@@ -37,11 +37,17 @@ pub struct BareRing {
     io: IoUring,
     name: RingName,
     files: Vec<OwnedFd>,
-    buffers: Vec<Buffer>,
+    slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
-    in_flight: u32,
     enters: u64,
+}
+
+/// A place for one request.
+struct Slot {
+    buffer: Buffer,
+    /// From the push to the completion the kernel may be using the bytes.
+    busy: bool,
 }
 
 impl BareRing {
@@ -71,29 +77,33 @@ impl BareRing {
             io.submitter().register_files(&descriptors)?;
         }
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
-        let buffers: Vec<Buffer> = std::iter::from_fn(|| pool.get()).collect();
+        let slots: Vec<Slot> =
+            std::iter::from_fn(|| pool.get()).map(|buffer| Slot { buffer, busy: false }).collect();
         if options.fixed_buffers {
-            let region = buffers[0].region();
+            let region = slots[0].buffer.region();
             let vector =
                 libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: region.len() };
             // SAFETY: the buffers hold the region, and are dropped after the
             // ring has been drained.
             unsafe { io.submitter().register_buffers(&[vector]) }?;
         }
-        let (queued, in_flight, enters) = (0, 0, 0);
-        Ok(BareRing { io, name, files, buffers, options, queued, in_flight, enters })
+        Ok(BareRing { io, name, files, slots, options, queued: 0, enters: 0 })
     }
 
-    /// The bytes of a slot, while nothing is in flight.
+    /// The bytes of a slot that is not in flight.
     ///
     /// # Panics
-    /// When something is: the kernel may be using the bytes.
+    /// When it is: the kernel may be using the bytes.
     pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        assert_eq!(self.in_flight, 0, "the kernel may be using the buffers");
-        &mut self.buffers[slot as usize]
+        let slot = &mut self.slots[slot as usize];
+        assert!(!slot.busy, "the kernel may be using the buffer");
+        &mut slot.buffer
     }
 
     /// Queues a read of `length` bytes into the slot's buffer.
+    ///
+    /// # Panics
+    /// When the slot is in flight, or its buffer is shorter.
     #[inline]
     pub fn push_read(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
         let (file, piece) = (self.file(file), self.piece(slot, length));
@@ -107,6 +117,9 @@ impl BareRing {
     }
 
     /// Queues a write of `length` bytes of the slot's buffer.
+    ///
+    /// # Panics
+    /// When the slot is in flight, or its buffer is shorter.
     #[inline]
     pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
         let (file, piece) = (self.file(file), self.piece(slot, length));
@@ -129,9 +142,11 @@ impl BareRing {
     }
 
     #[inline(always)]
-    fn piece(&self, slot: u32, length: u32) -> Piece {
-        let buffer = &self.buffers[slot as usize];
+    fn piece(&mut self, slot: u32, length: u32) -> Piece {
+        let Slot { buffer, busy } = &mut self.slots[slot as usize];
+        assert!(!*busy, "the slot is in flight");
         assert!(length as usize <= buffer.len());
+        *busy = true;
         Piece { length, ..Piece::of(buffer, 0) }
     }
 
@@ -142,7 +157,6 @@ impl BareRing {
         let pushed = unsafe { self.io.submission().push(&entry) };
         assert!(pushed.is_ok(), "more requests than slots");
         self.queued += 1;
-        self.in_flight += 1;
     }
 
     /// Submits what is queued and waits for at least `wait` completions.
@@ -161,18 +175,19 @@ impl BareRing {
     pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
         let nothing = self.files.is_empty();
         for completion in self.io.completion().take(max) {
-            let slot = completion.user_data() as u32;
+            let index = completion.user_data() as u32;
+            let slot = &mut self.slots[index as usize];
+            slot.busy = false;
             let result = completion.result();
             let result = if result < 0 {
                 Err(Errno::from_raw_os_error(-result))
             } else if nothing {
                 // A NOP answers 0 for the bytes that were not moved.
-                Ok(self.buffers[slot as usize].len() as u32)
+                Ok(slot.buffer.len() as u32)
             } else {
                 Ok(result as u32)
             };
-            self.in_flight -= 1;
-            take(slot, result);
+            take(index, result);
         }
     }
 
@@ -184,9 +199,9 @@ impl BareRing {
 
 impl Drop for BareRing {
     fn drop(&mut self) {
-        while self.in_flight > 0 {
+        while self.slots.iter().any(|slot| slot.busy) {
             if self.enter(1).is_err_and(|error| error != Errno::INTR) {
-                std::mem::forget(std::mem::take(&mut self.buffers));
+                std::mem::forget(std::mem::take(&mut self.slots));
                 return;
             }
             self.reap(usize::MAX, |_, _| {});
@@ -195,5 +210,49 @@ impl Drop for BareRing {
         if let RingName::Registered(place) = self.name {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(depth: u32) -> BareRing {
+        let options = BareOptions {
+            depth,
+            block_size: 4096,
+            fixed_files: false,
+            fixed_buffers: false,
+            polled: false,
+        };
+        BareRing::new(options, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_slot_is_free_again_with_its_own_completion() {
+        let mut ring = nothing(2);
+        ring.push_read(0, 0, 0, 4096);
+        ring.buffer(1).fill(7);
+        ring.enter(1).unwrap();
+        let mut reaped = Vec::new();
+        ring.reap(2, |slot, result| reaped.push((slot, result)));
+        assert_eq!(reaped, [(0, Ok(4096))]);
+        assert_eq!(ring.buffer(0).len(), 4096);
+    }
+
+    #[test]
+    #[should_panic(expected = "may be using the buffer")]
+    fn the_buffer_of_a_slot_in_flight_is_refused() {
+        let mut ring = nothing(2);
+        ring.push_read(0, 0, 0, 4096);
+        ring.buffer(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "the slot is in flight")]
+    fn a_slot_is_not_pushed_twice() {
+        let mut ring = nothing(2);
+        ring.push_read(0, 0, 0, 4096);
+        ring.push_read(0, 0, 0, 4096);
     }
 }

@@ -132,8 +132,6 @@ fn what_cannot_be_used_is_refused_in_one_line() {
         refused(here, &[arguments, &["--engine=psync"]].concat(), part);
     }
     refused(here, &["--name=x", "--engine=psink"], "the nearest is `psync`");
-    let refill = ["--name=x", "--size=1m", write, "--refill_buffers", "--engine=ring"];
-    refused(here, &refill, "cannot do refill_buffers");
     assert_eq!(std::fs::read(here.join("mine")).unwrap(), [7; 65536]);
 }
 

@@ -21,13 +21,8 @@ struct Nothing {
 }
 
 impl Engine for Nothing {
-    const FACTS: Facts = Facts {
-        synchronous: false,
-        buffered: true,
-        any_alignment: true,
-        refills: true,
-        virtual_targets: true,
-    };
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: true, virtual_targets: true };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         Ok(Self { pushed: Vec::with_capacity(setup.depth as usize) })
@@ -36,8 +31,6 @@ impl Engine for Nothing {
     fn buffer(&mut self, _slot: u32) -> &mut [u8] {
         &mut []
     }
-
-    fn fill(&mut self, _fill: impl FnMut(&mut [u8])) {}
 
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {

@@ -30,13 +30,8 @@ struct Books {
 }
 
 impl Engine for Books {
-    const FACTS: Facts = Facts {
-        synchronous: false,
-        buffered: true,
-        any_alignment: true,
-        refills: true,
-        virtual_targets: true,
-    };
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: true, virtual_targets: true };
 
     fn open(_setup: &Setup<'_>) -> Result<Self, Error> {
         Err(Error::input("made by the tests alone"))
@@ -45,8 +40,6 @@ impl Engine for Books {
     fn buffer(&mut self, _slot: u32) -> &mut [u8] {
         &mut []
     }
-
-    fn fill(&mut self, _fill: impl FnMut(&mut [u8])) {}
 
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         let mut busy = self.flying.iter().chain(&self.pushed);

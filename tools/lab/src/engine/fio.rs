@@ -11,13 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What fio can do depends on its `ioengine`; what it cannot, it refuses itself.
-pub(super) const FACTS: Facts = Facts {
-    synchronous: false,
-    buffered: true,
-    any_alignment: false,
-    refills: true,
-    virtual_targets: false,
-};
+pub(super) const FACTS: Facts =
+    Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: false };
 
 /// What fio printed.
 #[derive(Debug)]

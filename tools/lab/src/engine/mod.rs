@@ -69,8 +69,6 @@ pub struct Facts {
     pub buffered: bool,
     /// Direct I/O of any offset and length is served.
     pub any_alignment: bool,
-    /// A buffer can be filled anew while others are in flight.
-    pub refills: bool,
     /// `null:`, `memory:` and `sim:` are served.
     pub virtual_targets: bool,
 }
@@ -165,11 +163,12 @@ pub trait Engine: Sized {
     /// Opens the targets and gets the memory.
     fn open(setup: &Setup<'_>) -> Result<Self, Error>;
 
-    /// The buffer that the next push, which is on `slot`, will use.
+    /// The buffer of a slot that is not in flight: what its next push writes, or what its last
+    /// read brought.
+    ///
+    /// # Panics
+    /// When the slot is in flight.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
-
-    /// Fills every buffer before the first push.
-    fn fill(&mut self, fill: impl FnMut(&mut [u8]));
 
     /// Takes an I/O; it may wait for [`Engine::submit`] or [`Engine::reap`].
     fn push(&mut self, io: Io) -> Result<(), Errno>;

@@ -19,13 +19,8 @@ pub struct Psync {
 }
 
 impl Engine for Psync {
-    const FACTS: Facts = Facts {
-        synchronous: true,
-        buffered: true,
-        any_alignment: false,
-        refills: true,
-        virtual_targets: false,
-    };
+    const FACTS: Facts =
+        Facts { synchronous: true, buffered: true, any_alignment: false, virtual_targets: false };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("psync")?;
@@ -39,10 +34,6 @@ impl Engine for Psync {
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         self.slots[slot as usize].bytes()
-    }
-
-    fn fill(&mut self, mut fill: impl FnMut(&mut [u8])) {
-        self.slots.iter_mut().for_each(|slot| fill(slot.bytes()));
     }
 
     #[inline]

@@ -15,19 +15,13 @@ use uringfs_ring::bare::{BareOptions, BareRing};
 pub struct Ring {
     ring: BareRing,
     files: Vec<File>,
-    depth: u32,
     tier: String,
     syncs: u64,
 }
 
 impl Engine for Ring {
-    const FACTS: Facts = Facts {
-        synchronous: false,
-        buffered: true,
-        any_alignment: false,
-        refills: false,
-        virtual_targets: true,
-    };
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: true };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("ring")?;
@@ -54,17 +48,11 @@ impl Engine for Ring {
             if options.polled { "polled".to_owned() } else { String::new() },
         ];
         let tier = tier.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
-        Ok(Self { ring, files, depth: setup.depth, tier: tier.join(", "), syncs: 0 })
+        Ok(Self { ring, files, tier: tier.join(", "), syncs: 0 })
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         self.ring.buffer(slot)
-    }
-
-    fn fill(&mut self, mut fill: impl FnMut(&mut [u8])) {
-        for slot in 0..self.depth {
-            fill(self.ring.buffer(slot));
-        }
     }
 
     #[inline]

@@ -43,13 +43,8 @@ struct State {
 }
 
 impl Engine for Threads {
-    const FACTS: Facts = Facts {
-        synchronous: false,
-        buffered: true,
-        any_alignment: false,
-        refills: true,
-        virtual_targets: false,
-    };
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: false };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("threads")?;
@@ -79,10 +74,6 @@ impl Engine for Threads {
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
         self.slots[slot as usize].bytes()
-    }
-
-    fn fill(&mut self, mut fill: impl FnMut(&mut [u8])) {
-        self.slots.iter_mut().for_each(|slot| fill(slot.bytes()));
     }
 
     fn push(&mut self, io: Io) -> Result<(), Errno> {

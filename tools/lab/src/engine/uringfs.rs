@@ -7,8 +7,8 @@ use crate::target::Target;
 use crate::workload::IoOp;
 use ::uringfs::backend::Target as DeviceTarget;
 use ::uringfs::{
-    Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Reactor, Token,
-    Tokens,
+    Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Payload, Reactor,
+    Token, Tokens,
 };
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -18,24 +18,14 @@ pub struct Uringfs {
     files: Vec<File>,
     /// Keeps the devices open for the other threads of the run.
     _devices: Vec<Arc<Device>>,
-    /// Those that are not in flight.
-    buffers: Vec<Buffer>,
-    /// Bytes of each.
-    block: usize,
-    /// What a shorter I/O left of its slot's buffer.
-    tails: Vec<Option<Buffer>>,
+    buffers: Buffers,
     completed: Vec<Completed>,
     durable: bool,
 }
 
 impl Engine for Uringfs {
-    const FACTS: Facts = Facts {
-        synchronous: false,
-        buffered: false,
-        any_alignment: true,
-        refills: true,
-        virtual_targets: true,
-    };
+    const FACTS: Facts =
+        Facts { synchronous: false, buffered: false, any_alignment: true, virtual_targets: true };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let mut options = Options::default();
@@ -66,28 +56,23 @@ impl Engine for Uringfs {
             reactor,
             files,
             _devices: devices,
-            buffers: std::iter::from_fn(|| pool.get()).take(depth).collect(),
-            block: setup.block,
-            tails: (0..depth).map(|_| None).collect(),
+            buffers: Buffers {
+                block: setup.block,
+                idle: (0..depth).map(|_| pool.get()).collect(),
+                tails: (0..depth).map(|_| None).collect(),
+            },
             completed: Vec::with_capacity(depth),
             durable: setup.options.sync != SyncWrites::No,
         })
     }
 
-    fn buffer(&mut self, _slot: u32) -> &mut [u8] {
-        self.buffers.last_mut().expect("one for each slot")
-    }
-
-    fn fill(&mut self, fill: impl FnMut(&mut [u8])) {
-        self.buffers.iter_mut().map(|buffer| &mut buffer[..]).for_each(fill);
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        self.buffers.idle[slot as usize].as_mut().expect("not in flight")
     }
 
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
-        let mut buffer = self.buffers.pop().expect("one for each slot");
-        if buffer.len() != io.length as usize {
-            self.tails[io.slot as usize] = Some(buffer.split_off(io.length as usize));
-        }
+        let buffer = self.buffers.take(io.slot, io.length);
         let file = &self.files[io.file as usize];
         let token = Token::new(io.slot.into());
         let pushed = match io.op {
@@ -97,7 +82,12 @@ impl Engine for Uringfs {
             }
             IoOp::Write => self.reactor.write(file, buffer, io.offset, token),
         };
-        pushed.map_err(|refused| refused.error)
+        pushed.map_err(|refused| {
+            if let Payload::Buffer(buffer) = refused.payload {
+                self.buffers.put(io.slot, buffer);
+            }
+            refused.error
+        })
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
@@ -112,11 +102,7 @@ impl Engine for Uringfs {
         for completed in self.completed.drain(..count) {
             let slot = completed.token().get() as u32;
             done.push(Done { slot, result: completed.result().map(|bytes| bytes as u32) });
-            let mut buffer = completed.into_buffer();
-            if buffer.len() != self.block {
-                join_tail(&mut buffer, &mut self.tails[slot as usize]);
-            }
-            self.buffers.push(buffer);
+            self.buffers.put(slot, completed.into_buffer());
         }
         Ok(())
     }
@@ -153,11 +139,42 @@ impl Engine for Uringfs {
     }
 }
 
-#[cold]
-fn join_tail(buffer: &mut Buffer, tail: &mut Option<Buffer>) {
-    if let Some(tail) = tail.take() {
-        let joined = buffer.join(tail);
-        assert!(joined.is_ok(), "they were one buffer");
+/// The memory of the slots.
+struct Buffers {
+    /// Bytes of each.
+    block: usize,
+    /// By slot; none while the slot is in flight.
+    idle: Vec<Option<Buffer>>,
+    /// What a shorter I/O left of its slot's buffer.
+    tails: Vec<Option<Buffer>>,
+}
+
+impl Buffers {
+    /// The first `length` bytes of a slot's buffer, to be put back when the I/O has ended.
+    #[inline(always)]
+    fn take(&mut self, slot: u32, length: u32) -> Buffer {
+        let mut buffer = self.idle[slot as usize].take().expect("not in flight");
+        if buffer.len() != length as usize {
+            self.tails[slot as usize] = Some(buffer.split_off(length as usize));
+        }
+        buffer
+    }
+
+    #[inline(always)]
+    fn put(&mut self, slot: u32, mut buffer: Buffer) {
+        if buffer.len() != self.block {
+            self.join_tail(slot, &mut buffer);
+        }
+        let other = self.idle[slot as usize].replace(buffer);
+        assert!(other.is_none(), "in flight");
+    }
+
+    #[cold]
+    fn join_tail(&mut self, slot: u32, buffer: &mut Buffer) {
+        if let Some(tail) = self.tails[slot as usize].take() {
+            let joined = buffer.join(tail);
+            assert!(joined.is_ok(), "they were one buffer");
+        }
     }
 }
 

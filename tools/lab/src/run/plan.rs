@@ -151,9 +151,6 @@ impl Planner {
                 "only engine uringfs knows such targets; use --engine uringfs".into(),
             ));
         }
-        if options.refill_buffers && !self.facts.refills {
-            return Err(refuse("this engine cannot do refill_buffers; another can".into()));
-        }
         let whole = match (&found, target) {
             (Found::Nothing, Target::Path(path)) => {
                 let made_already = self.missing.contains_key(path);

@@ -134,7 +134,7 @@ impl Batch<'_> {
         })?;
         if options.pattern.writes() && !options.zero_buffers {
             let mut random = Random::new(seed(options, plan));
-            engine.fill(|buffer| random.fill(buffer));
+            (0..depth).for_each(|slot| random.fill(engine.buffer(slot)));
         }
         Ok(engine)
     }
