@@ -1,10 +1,12 @@
 //! `uringfs bench experiment`: two sides of a mechanism, interleaved, with a verdict.
 
+use crate::output::print;
 use crate::progress::Progress;
 use std::path::Path;
+use std::sync::Arc;
 use uringfs_lab::Error;
 use uringfs_lab::experiments::{self, Conditions};
-use uringfs_lab::run::{Overwrite, stop_on_interrupt};
+use uringfs_lab::run::{Live, Overwrite, stop_on_interrupt};
 
 /// What the command takes.
 #[derive(clap::Args)]
@@ -41,27 +43,28 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let experiments = experiments::find(&arguments.name)?;
     refuse_missing(&arguments.target)?;
     let stop = stop_on_interrupt()?;
-    let progress = Progress::new();
+    let live = Arc::new(Live::default());
+    let progress = Progress::show(&live);
     let conditions = Conditions {
         target: &arguments.target,
         seconds: arguments.seconds,
         pairs: arguments.pairs,
         overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
         stop: &stop,
-        watch: &|what| progress.say(what),
+        live: &live,
     };
     let mut all = Vec::new();
     for experiment in &experiments {
         let results = experiments::run(experiment, &conditions)?;
         if !arguments.json {
-            crate::print(&format!("{}\n", experiments::table(&results)));
+            print(&format!("{}\n", experiments::table(&results)))?;
         }
         all.push(experiments::json(&results));
     }
     drop(progress);
     if arguments.json {
         let document = if all.len() == 1 { all.remove(0) } else { all.into() };
-        crate::print(&format!("{document:#}\n"));
+        print(&format!("{document:#}\n"))?;
     }
     Ok(0)
 }

@@ -1,10 +1,12 @@
 //! `uringfs bench run`: fio job files and keys, on an engine, reported as fio reports.
 
+use crate::output::{Output, print};
 use crate::progress::Progress;
 use std::path::PathBuf;
+use std::sync::Arc;
 use uringfs_lab::engine::{EngineConfig, EngineKind, fio};
 use uringfs_lab::job::{self, JobSet, UnknownKeys};
-use uringfs_lab::run::{Overwrite, Run, stop_on_interrupt};
+use uringfs_lab::run::{Live, Overwrite, Run, stop_on_interrupt};
 use uringfs_lab::{Error, report};
 
 /// What the command takes, beside fio's keys.
@@ -55,32 +57,27 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let formats = report::parse_formats(&arguments.output_format)?;
     let set = parse(&arguments)?;
     if arguments.showcmd {
-        crate::print(&format!("{}\n", fio::command_line(&arguments.exec, &set)));
+        print(&format!("{}\n", fio::command_line(&arguments.exec, &set)))?;
         return Ok(0);
     }
     let config = config(&arguments)?;
+    let output = Output::check(arguments.output.as_deref(), &set)?;
     let stop = stop_on_interrupt()?;
-    let progress = Progress::new();
+    let live = Arc::new(Live::default());
+    let progress = Progress::show(&live);
     let results = Run {
         set: &set,
         config: &config,
         overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
         stop: &stop,
-        watch: &|what| progress.say(what),
+        live: &live,
     }
     .run();
     drop(progress);
     let results = results?;
-    let text = report::render(&results, &formats);
-    match &arguments.output {
-        None => crate::print(&text),
-        Some(path) => std::fs::write(path, text).map_err(|error| {
-            Error::run(format!("cannot write {}", path.display())).because(error)
-        })?,
-    }
-    for line in results.failures() {
-        eprintln!("uringfs: {line}");
-    }
+    let put = output.put(&report::render(&results, &formats));
+    results.failures().iter().for_each(|line| crate::complain(line));
+    put?;
     Ok(results.exit_code())
 }
 

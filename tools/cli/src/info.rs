@@ -1,6 +1,7 @@
 //! `uringfs info`: what a target is like, and what this machine gives to reach it. Reads one block
 //! at most; writes nothing.
 
+use crate::output::print;
 use serde_json::{Value, json};
 use std::io;
 use uringfs::backend::Target;
@@ -25,9 +26,9 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let found = Found::of(&arguments.target)?;
     if arguments.json {
-        crate::print(&format!("{:#}\n", found.json()));
+        print(&format!("{:#}\n", found.json()))?;
     } else {
-        crate::print(&found.text());
+        print(&found.text())?;
     }
     Ok(0)
 }

@@ -5,9 +5,11 @@ mod bench_experiment;
 mod bench_run;
 mod fio_keys;
 mod info;
+mod output;
 mod progress;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -53,12 +55,11 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &Error) -> ExitCode {
-    eprintln!("uringfs: {error}");
+    complain(&error.to_string());
     ExitCode::from(error.exit_code())
 }
 
-/// Prints to standard output; a reader who has gone away is no error worth a word.
-fn print(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Says a line on standard error; if nobody hears it, the exit code has to do.
+fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr(), "uringfs: {line}");
 }

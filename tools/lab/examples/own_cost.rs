@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use uringfs_lab::job::{Parser, UnknownKeys};
-use uringfs_lab::run::{Usage, drive};
+use uringfs_lab::run::{LiveThread, Usage, drive};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 /// I/Os of one measurement.
@@ -94,7 +94,8 @@ fn driven(keys: &str) -> Result<f64, Error> {
     let region = Region { begin: 0, length: 1 << 30 };
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(IOS * 4096), 1);
     let mut engine = Nothing { pushed: Vec::with_capacity(options.depth as usize) };
-    let drove = drive(&mut engine, &mut workload, &options, &AtomicBool::new(false));
+    let (stop, live) = (AtomicBool::new(false), LiveThread::default());
+    let drove = drive(&mut engine, &mut workload, &options, &stop, &live);
     Ok(cpu_ns(drove.usage) / drove.tally.ios() as f64)
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use uringfs_lab::Error;
 use uringfs_lab::engine::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use uringfs_lab::job::{Parser, UnknownKeys};
-use uringfs_lab::run::{Drove, drive};
+use uringfs_lab::run::{Drove, LiveThread, drive};
 use uringfs_lab::workload::{Amount, Region, Workload};
 
 const BLOCK: u32 = 4096;
@@ -99,7 +99,8 @@ fn driven(keys: &str, fate: Fate) -> (Drove, Books) {
         ios: Vec::new(),
         syncs: Vec::new(),
     };
-    let drove = drive(&mut books, &mut workload, &options, &AtomicBool::new(false));
+    let (stop, live) = (AtomicBool::new(false), LiveThread::default());
+    let drove = drive(&mut books, &mut workload, &options, &stop, &live);
     assert!(books.flying.is_empty() && books.pushed.is_empty(), "left in flight");
     (drove, books)
 }
@@ -162,7 +163,8 @@ fn the_first_error_ends_the_run_and_is_told() {
     let (drove, books) = driven("rw=read\niodepth=8\n", fate);
     let failure = drove.failure.unwrap();
     assert_eq!(failure.errno, Errno::IO);
-    assert_eq!(failure.what, "read of 4096 bytes at 409600 of file 0");
+    assert_eq!(failure.what, "read of 4096 bytes at 409600");
+    assert_eq!(failure.file, Some(0));
     assert_eq!(drove.tally.directions[0].ios, 100);
     assert!(books.ios.len() < 120, "it went on");
 }

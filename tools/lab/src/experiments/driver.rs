@@ -4,7 +4,7 @@ use crate::Error;
 use crate::engine::{EngineConfig, EngineKind, add_counters};
 use crate::job::{JobSet, Parser, UnknownKeys};
 use crate::report::entries;
-use crate::run::{Overwrite, Results as RunResults, Run};
+use crate::run::{Live, Overwrite, Results as RunResults, Run};
 use crate::stats::{Interval, median, median_interval};
 use crate::target::Target;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,8 +66,8 @@ pub struct Conditions<'a> {
     pub overwrite: Overwrite,
     /// Set by Ctrl-C.
     pub stop: &'a AtomicBool,
-    /// Hears what is being done.
-    pub watch: &'a dyn Fn(&str),
+    /// Shows how it goes.
+    pub live: &'a Live,
 }
 
 /// What one side did in one case.
@@ -163,7 +163,7 @@ fn run_case(
     let (mut of_a, mut of_b, mut of_control) = <(Measured, Measured, Measured)>::default();
     let mut of_beside = vec![Measured::default(); beside.len()];
     for pair in 0..conditions.pairs {
-        (conditions.watch)(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
+        conditions.live.say(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
         measure_beside(control, &set, &mut of_control)?;
         // Every other pair runs the other way round, so that a drift helps neither.
         if pair % 2 == 0 {
@@ -236,7 +236,7 @@ fn measure(
     into: &mut Measured,
 ) -> Result<(), Error> {
     let (overwrite, stop) = (conditions.overwrite, conditions.stop);
-    let run = Run { set, config: &side.config, overwrite, stop, watch: &|_| {} };
+    let run = Run { set, config: &side.config, overwrite, stop, live: &Live::default() };
     let results = run.run()?;
     if stop.load(Ordering::Relaxed) {
         return Err(Error::interrupted());
@@ -287,7 +287,7 @@ mod tests {
             pairs: 3,
             overwrite: Overwrite::Refuse,
             stop: &AtomicBool::new(false),
-            watch: &|_| {},
+            live: &Live::default(),
         };
         let results = run(&experiment, &conditions).unwrap();
         assert_eq!(results.cases.len(), 2);

@@ -155,7 +155,7 @@ pub static KEYS: &[Key] = &[
     key("disable_bw_measurement", &["disable_bw"], Kind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
     key("clat_percentiles", &[], Kind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
     key("percentile_list", &[], Kind::Text(|o, v| { o.percentiles = percentiles(v)?; Ok(()) }), "which percentiles"),
-    key("disk_util", &[], Kind::Flag(NO_EFFECT), "disk utilisation: not reported here"),
+    key("disk_util", &[], Kind::Flag(|o, v| o.disk_util = v), "report what the disks did"),
 ];
 
 /// The key called so.

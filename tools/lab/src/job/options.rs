@@ -215,6 +215,9 @@ pub struct Options {
     /// Which ones.
     pub percentiles: Vec<f64>,
 
+    /// Report what the disks under the targets did.
+    pub disk_util: bool,
+
     /// Dotted lines such as `direct.simple_read=off`: switches of the stack, passed to the engine.
     pub settings: Vec<(String, String)>,
 }
@@ -285,6 +288,7 @@ impl Default for Options {
             no_bandwidth: false,
             clat_percentiles: true,
             percentiles: PERCENTILES.to_vec(),
+            disk_util: true,
             settings: Vec::new(),
         }
     }

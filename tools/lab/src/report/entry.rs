@@ -3,7 +3,7 @@
 use crate::engine::EngineReport;
 use crate::job::Job;
 use crate::run::{Failure, Outcome, Tally, Usage};
-use crate::stats::Latency;
+use crate::stats::{Latency, Samples};
 
 /// A thread or a group, with the job it is named after.
 #[derive(Debug)]
@@ -64,6 +64,43 @@ impl Entry<'_> {
     /// Milliseconds it ran, at least 1 once it did anything, as it divides.
     pub fn runtime_ms(&self) -> u64 {
         self.runtime_ns.div_ceil(1_000_000)
+    }
+}
+
+/// One direction of all that is in a reporting group.
+#[derive(Debug, Clone, Copy)]
+pub struct Group {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// The shortest and the longest run.
+    pub runtime_ns: [u64; 2],
+    /// Bytes a second of the slowest and of the fastest.
+    pub each: [u64; 2],
+    /// Bytes a second together.
+    pub bytes_per_second: u64,
+}
+
+impl Group {
+    /// Sums up a group; none if it did nothing in that direction.
+    pub fn of(entries: &[Entry<'_>], group: u32, direction: usize) -> Option<Self> {
+        let member =
+            |entry: &&Entry<'_>| entry.group == group && entry.tally.directions[direction].ios > 0;
+        let members = || entries.iter().filter(member);
+        let bytes = members().map(|entry| entry.tally.directions[direction].bytes).sum();
+        let times = || members().map(|entry| entry.runtime_ns);
+        let rates = || members().map(|entry| entry.bytes_per_second(direction));
+        let longest = times().max()?;
+        Some(Self {
+            bytes,
+            runtime_ns: [times().min()?, longest],
+            each: [rates().min()?, rates().max()?],
+            bytes_per_second: per_second(bytes, longest) as u64,
+        })
+    }
+
+    /// How much of the group's bandwidth these samples are, in percent: fio's `per`.
+    pub fn share(&self, samples: &Samples) -> f64 {
+        (samples.mean() * 1024.0 * 100.0 / self.bytes_per_second.max(1) as f64).min(100.0)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The report for people, line by line as fio lays it out, where the figures mean the same.
 
-use super::entry::{Entry, entries};
+use super::entry::{Entry, Group, entries};
 use super::latency_classes::{CLASSES, distribution};
 use super::units::{Prefix, TimeScale, bandwidth, number};
 use crate::run::{DEPTH_CLASSES, Outcome};
-use crate::stats::Spread;
+use crate::stats::{Latency, Spread};
+use crate::target::DiskUse;
 use std::fmt::{self, Write};
 use std::time::UNIX_EPOCH;
 
@@ -41,10 +42,12 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
     }
     let entries = entries(outcome);
     let when = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    out.push('\n');
     for entry in &entries {
-        write_entry(out, entry, &super::date::of(when.as_secs()))?;
+        write_entry(out, entry, &entries, &super::date::of(when.as_secs()))?;
     }
     write_status(out, &entries)?;
+    write_disks(out, &outcome.disks)?;
     let notes = outcome.notes.iter().chain(entries.iter().flat_map(|entry| &entry.engine.notes));
     let mut said: Vec<&String> = Vec::new();
     for note in notes {
@@ -67,9 +70,14 @@ fn groups_of_jobs(outcome: &Outcome) -> Vec<(u32, usize)> {
     list
 }
 
-fn write_entry(out: &mut String, entry: &Entry<'_>, when: &str) -> fmt::Result {
+fn write_entry(
+    out: &mut String,
+    entry: &Entry<'_>,
+    entries: &[Entry<'_>],
+    when: &str,
+) -> fmt::Result {
     let error = entry.failure.as_ref();
-    write!(out, "\n{}: (groupid={}, jobs={})", entry.job.name, entry.group, entry.threads)?;
+    write!(out, "{}: (groupid={}, jobs={})", entry.job.name, entry.group, entry.threads)?;
     match error {
         None => writeln!(out, ": err= 0: pid={}: {when}", std::process::id())?,
         Some(failure) => writeln!(
@@ -84,14 +92,17 @@ fn write_entry(out: &mut String, entry: &Entry<'_>, when: &str) -> fmt::Result {
     if let Some(text) = &entry.job.options.description {
         writeln!(out, "  Description  : [{text}]")?;
     }
-    for (index, name) in [" read", "write"].into_iter().enumerate() {
-        if entry.tally.directions[index].ios > 0 {
-            write_direction(out, entry, index, name)?;
+    for (index, name) in ["read", "write"].into_iter().enumerate() {
+        if let Some(group) = Group::of(entries, entry.group, index)
+            && entry.tally.directions[index].ios > 0
+        {
+            write_direction(out, entry, index, name, &group)?;
         }
     }
     if entry.tally.sync.spread().count() > 0 {
-        writeln!(out, "  fsync/fdatasync:")?;
+        writeln!(out, "  fsync/fdatasync/sync_file_range:")?;
         write_times(out, "sync", entry.tally.sync.spread())?;
+        write_percentiles(out, entry, "sync", &entry.tally.sync)?;
     }
     write_classes(out, entry)?;
     let cpu = |ns: u64| ns as f64 * 100.0 / entry.thread_time_ns.max(1) as f64;
@@ -146,12 +157,18 @@ fn write_costs(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
     }
 }
 
-fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str) -> fmt::Result {
+fn write_direction(
+    out: &mut String,
+    entry: &Entry<'_>,
+    index: usize,
+    name: &str,
+    group: &Group,
+) -> fmt::Result {
     let tally = &entry.tally.directions[index];
     let rate = entry.bytes_per_second(index);
     writeln!(
         out,
-        " {name}: IOPS={}, BW={}({}/{}msec)",
+        "  {name}: IOPS={}, BW={}({}/{}msec)",
         number(entry.iops(index) as u64, 4, Prefix::Decimal, ""),
         bandwidth(rate),
         number(tally.bytes, 4, Prefix::Binary, "B"),
@@ -163,31 +180,16 @@ fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str
             write_times(out, name, times)?;
         }
     }
-    let percentiles = entry.percentiles(&tally.clat);
-    if let (Some((_, min)), Some((_, max))) = (percentiles.first(), percentiles.last()) {
-        let scale = TimeScale::of(*min, *max);
-        writeln!(out, "    clat percentiles ({}):", scale.name())?;
-        let lines: Vec<String> = percentiles
-            .chunks(4)
-            .map(|line| {
-                let one = |(percent, ns): &(f64, u64)| {
-                    format!("{percent:5.2}th=[{:5}]", ns.div_ceil(scale.ns()))
-                };
-                format!("     | {}", line.iter().map(one).collect::<Vec<_>>().join(", "))
-            })
-            .collect();
-        writeln!(out, "{}", lines.join(",\n"))?;
-    }
+    write_percentiles(out, entry, "clat", &tally.clat)?;
     let (samples, iops) = (&tally.bandwidth, &tally.iops);
     if samples.count() > 0 {
         let (unit, by) = if samples.mean() > 1_048_576.0 { ("MiB", 1024) } else { ("KiB", 1) };
-        let whole = rate as f64 / 1024.0;
         writeln!(
             out,
             "   bw ({unit:>5}/s): min={:5}, max={:5}, per={:3.2}%, avg={:5.2}, stdev={:5.2}, samples={}",
             samples.min() / by,
             samples.max() / by,
-            (samples.mean() * entry.threads as f64 * 100.0 / whole.max(1.0)).min(100.0),
+            group.share(samples),
             samples.mean() / by as f64,
             samples.deviation() / by as f64,
             samples.count()
@@ -203,6 +205,37 @@ fn write_direction(out: &mut String, entry: &Entry<'_>, index: usize, name: &str
         )?;
     }
     Ok(())
+}
+
+/// As many in a line as fit fio's width, each with as many decimals as the list needs.
+fn write_percentiles(
+    out: &mut String,
+    entry: &Entry<'_>,
+    name: &str,
+    times: &Latency,
+) -> fmt::Result {
+    let percentiles = entry.percentiles(times);
+    let (Some((_, min)), Some((_, max))) = (percentiles.first(), percentiles.last()) else {
+        return Ok(());
+    };
+    let scale = TimeScale::of(*min, *max);
+    writeln!(out, "    {name} percentiles ({}):", scale.name())?;
+    let decimals = percentiles.iter().map(|(percent, _)| decimals(*percent)).max().unwrap_or(0);
+    let width = decimals + 3;
+    let one = |(percent, ns): &(f64, u64)| {
+        format!("{percent:width$.decimals$}th=[{:5}]", ns.div_ceil(scale.ns()))
+    };
+    let lines: Vec<String> = percentiles
+        .chunks(73 / (decimals + 14))
+        .map(|line| format!("     | {}", line.iter().map(one).collect::<Vec<_>>().join(", ")))
+        .collect();
+    writeln!(out, "{}", lines.join(",\n"))
+}
+
+/// Decimals that a percentage has, at most six.
+fn decimals(percent: f64) -> usize {
+    let text = format!("{percent:.6}");
+    text.trim_end_matches('0').split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }
 
 fn write_times(out: &mut String, name: &str, times: &Spread) -> fmt::Result {
@@ -260,22 +293,14 @@ fn write_status(out: &mut String, entries: &[Entry<'_>]) -> fmt::Result {
     for group in groups {
         writeln!(out, "\nRun status group {group} (all jobs):")?;
         for (index, name) in ["   READ", "  WRITE"].into_iter().enumerate() {
-            let members =
-                || entries.iter().filter(|e| e.group == group && e.tally.directions[index].ios > 0);
-            let bytes: u64 = members().map(|entry| entry.tally.directions[index].bytes).sum();
-            let times = || members().map(|entry| entry.runtime_ns);
-            let (Some(shortest), Some(longest)) = (times().min(), times().max()) else {
-                continue;
-            };
-            let (first_ms, last_ms) = (shortest.div_ceil(1_000_000), longest.div_ceil(1_000_000));
-            let whole = bytes as f64 * 1e9 / longest.max(1) as f64;
-            let rates = || members().map(|entry| entry.bytes_per_second(index));
-            let (low, high) = (rates().min().unwrap_or(0), rates().max().unwrap_or(0));
+            let Some(sum) = Group::of(entries, group, index) else { continue };
+            let [first_ms, last_ms] = sum.runtime_ns.map(|ns| ns.div_ceil(1_000_000));
+            let (bytes, [low, high]) = (sum.bytes, sum.each);
             let short = |rate, prefix| number(rate, 4, prefix, "B/s");
             writeln!(
                 out,
                 "{name}: bw={}, {}-{} ({}-{}), io={} ({}), run={first_ms}-{last_ms}msec",
-                bandwidth(whole as u64),
+                bandwidth(sum.bytes_per_second),
                 short(low, Prefix::Binary),
                 short(high, Prefix::Binary),
                 short(low, Prefix::Decimal),
@@ -284,6 +309,23 @@ fn write_status(out: &mut String, entries: &[Entry<'_>]) -> fmt::Result {
                 number(bytes, 4, Prefix::Decimal, "B"),
             )?;
         }
+    }
+    Ok(())
+}
+
+fn write_disks(out: &mut String, disks: &[DiskUse]) -> fmt::Result {
+    if !disks.is_empty() {
+        writeln!(out, "\nDisk stats (read/write):")?;
+    }
+    for DiskUse { name, requests, merges, ticks_ms, in_queue_ms, busy } in disks {
+        let pair = |[reads, writes]: &[u64; 2]| format!("{reads}/{writes}");
+        writeln!(
+            out,
+            "  {name}: ios={}, merge={}, ticks={}, in_queue={in_queue_ms}, util={busy:3.2}%",
+            pair(requests),
+            pair(merges),
+            pair(ticks_ms),
+        )?;
     }
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! fio's JSON, key by key and in its order, so that what reads fio's reads ours; and one object
 //! of our own a job, `uringfs`, with what fio does not count.
 
-use super::entry::{Entry, entries};
+use super::entry::{Entry, Group, entries};
 use super::latency_classes::{CLASSES, distribution};
 use crate::engine::EngineReport;
+use crate::job::find_key;
 use crate::run::{DEPTH_CLASSES, DirectionTally, Outcome};
 use crate::stats::{Latency, Spread};
+use crate::target::DiskUse;
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
 
@@ -15,7 +17,8 @@ const BATCHES: [&str; DEPTH_CLASSES] = ["0", "4", "8", "16", "32", "64", ">=64"]
 /// The whole report.
 pub fn report(outcome: &Outcome) -> Value {
     let since = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let jobs: Vec<Value> = entries(outcome).iter().map(|entry| job(entry, outcome)).collect();
+    let entries = entries(outcome);
+    let jobs: Vec<Value> = entries.iter().map(|entry| job(entry, &entries, outcome)).collect();
     let mut report = json!({
         "fio version": concat!("uringfs-", env!("CARGO_PKG_VERSION")),
         "timestamp": since.as_secs(),
@@ -26,8 +29,26 @@ pub fn report(outcome: &Outcome) -> Value {
         report["global options"] = options(&outcome.globals);
     }
     report["jobs"] = jobs.into();
-    report["disk_util"] = json!([]);
+    if !outcome.disks.is_empty() {
+        report["disk_util"] = outcome.disks.iter().map(disk).collect();
+    }
     report
+}
+
+fn disk(used: &DiskUse) -> Value {
+    let [[reads, writes], [read_merges, write_merges], [read_ms, write_ms]] =
+        [used.requests, used.merges, used.ticks_ms];
+    json!({
+        "name": used.name,
+        "read_ios": reads,
+        "write_ios": writes,
+        "read_merges": read_merges,
+        "write_merges": write_merges,
+        "read_ticks": read_ms,
+        "write_ticks": write_ms,
+        "in_queue": used.in_queue_ms,
+        "util": used.busy,
+    })
 }
 
 /// Adds our object to each job of fio's own report.
@@ -53,7 +74,7 @@ pub fn with_our_object(mut fio: Value) -> Value {
     fio
 }
 
-fn job(entry: &Entry<'_>, outcome: &Outcome) -> Value {
+fn job(entry: &Entry<'_>, entries: &[Entry<'_>], outcome: &Outcome) -> Value {
     let shares = distribution(&entry.tally);
     let classes = |shares: &[f64]| {
         let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
@@ -73,11 +94,8 @@ fn job(entry: &Entry<'_>, outcome: &Outcome) -> Value {
         "elapsed": entry.elapsed_ns.div_ceil(1_000_000_000).max(1),
         "job options": options(&entry.job.given),
     });
-    if let Some(description) = &entry.job.options.description {
-        job["desc"] = json!(description);
-    }
     for (index, name) in ["read", "write"].into_iter().enumerate() {
-        job[name] = direction(entry, index);
+        job[name] = direction(entry, index, Group::of(entries, entry.group, index));
     }
     job["trim"] = direction_of_nothing();
     let sync = &entry.tally.sync;
@@ -99,11 +117,14 @@ fn job(entry: &Entry<'_>, outcome: &Outcome) -> Value {
         "latency_target": 0,
         "latency_percentile": 100.0,
         "latency_window": 0,
-        "uringfs": ours(entry, outcome),
     });
     if let (Value::Object(job), Value::Object(rest)) = (&mut job, rest) {
         job.extend(rest);
     }
+    if let Some(description) = &entry.job.options.description {
+        job["desc"] = json!(description);
+    }
+    job["uringfs"] = ours(entry, outcome);
     job
 }
 
@@ -125,18 +146,19 @@ fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
         "incomplete": outcome.incomplete,
     });
     if let Some(failure) = &entry.failure {
-        object["failure"] = json!(format!("{}: {}", failure.what, failure.errno));
+        object["failure"] = json!(failure.to_string());
     }
     object
 }
 
-fn direction(entry: &Entry<'_>, index: usize) -> Value {
+fn direction(entry: &Entry<'_>, index: usize, group: Option<Group>) -> Value {
     let tally = &entry.tally.directions[index];
     let used = tally.ios > 0;
     let clat = times(entry, &tally.clat);
     figures(Figures {
         tally,
         clat,
+        share: group.map_or(0.0, |group| group.share(&tally.bandwidth)),
         bytes_per_second: entry.bytes_per_second(index),
         iops: entry.iops(index),
         runtime_ms: if used { entry.runtime_ms() } else { 0 },
@@ -146,22 +168,23 @@ fn direction(entry: &Entry<'_>, index: usize) -> Value {
 fn direction_of_nothing() -> Value {
     let tally = DirectionTally::default();
     let clat = spread(tally.clat.spread());
-    figures(Figures { tally: &tally, clat, bytes_per_second: 0, iops: 0.0, runtime_ms: 0 })
+    let (bytes_per_second, iops, runtime_ms, share) = (0, 0.0, 0, 0.0);
+    figures(Figures { tally: &tally, clat, share, bytes_per_second, iops, runtime_ms })
 }
 
 struct Figures<'a> {
     tally: &'a DirectionTally,
     clat: Value,
+    /// Of the group's bandwidth, in percent.
+    share: f64,
     bytes_per_second: u64,
     iops: f64,
     runtime_ms: u64,
 }
 
 fn figures(figures: Figures<'_>) -> Value {
-    let Figures { tally, clat, bytes_per_second, iops, runtime_ms } = figures;
+    let Figures { tally, clat, share, bytes_per_second, iops, runtime_ms } = figures;
     let (bandwidth, rate) = (&tally.bandwidth, &tally.iops);
-    let whole = bytes_per_second as f64 / 1024.0;
-    let share = if whole > 0.0 { (bandwidth.mean() * 100.0 / whole).min(100.0) } else { 0.0 };
     json!({
         "io_bytes": tally.bytes,
         "io_kbytes": tally.bytes >> 10,
@@ -177,7 +200,7 @@ fn figures(figures: Figures<'_>) -> Value {
         "lat_ns": spread(&tally.lat),
         "bw_min": bandwidth.min(),
         "bw_max": bandwidth.max(),
-        "bw_agg": if bandwidth.count() == 0 { 0.0 } else { share },
+        "bw_agg": share,
         "bw_mean": bandwidth.mean(),
         "bw_dev": bandwidth.deviation(),
         "bw_samples": bandwidth.count(),
@@ -217,6 +240,8 @@ fn shares_of(counts: &[u64; DEPTH_CLASSES], names: [&str; DEPTH_CLASSES]) -> Map
     names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), share(count))).collect()
 }
 
+/// Keys as they were given, by fio's first name for each.
 fn options(given: &[(String, String)]) -> Value {
-    given.iter().map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into()
+    let name = |key: &str| find_key(key).map_or(key, |key| key.name).to_owned();
+    given.iter().map(|(key, value)| (name(key), json!(value))).collect::<Map<_, _>>().into()
 }

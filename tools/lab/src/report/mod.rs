@@ -5,9 +5,11 @@ mod entry;
 mod human;
 mod json;
 mod latency_classes;
+mod progress;
 mod units;
 
-pub use entry::{Entry, entries};
+pub use entry::{Entry, Group, entries};
+pub use progress::progress;
 
 use crate::Error;
 use crate::run::Results;

@@ -3,6 +3,7 @@
 //! latencies pays for none: its only clock moves at the kernel's tick.
 
 use super::clock::{coarse_ns, exact_ns};
+use super::live::LiveThread;
 use super::pace::Pace;
 use super::tally::{Tally, batch_class};
 use super::usage::Usage;
@@ -11,6 +12,7 @@ use crate::job::{Measure, Options};
 use crate::random::Random;
 use crate::workload::{IoOp, Step, Workload};
 use rustix::io::Errno;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -22,8 +24,21 @@ const FRESH: usize = 4;
 pub struct Failure {
     /// The error of the first I/O that failed.
     pub errno: Errno,
-    /// What was being done, in a line.
+    /// What was being done, in words.
     pub what: String,
+    /// Which of the job's files it was done to, where it was one.
+    pub file: Option<u32>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.errno)?;
+        match self.errno {
+            Errno::NOSPC => f.write_str(" (the target is full)"),
+            Errno::NODEV | Errno::NXIO => f.write_str(" (the device is gone)"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What a thread did.
@@ -55,6 +70,7 @@ struct Loop<'a, E, const TIMED: bool> {
     engine: &'a mut E,
     workload: &'a mut Workload,
     options: &'a Options,
+    live: &'a LiveThread,
     measure: Measure,
     flights: Vec<Flight>,
     free: Vec<u32>,
@@ -78,22 +94,28 @@ struct Loop<'a, E, const TIMED: bool> {
 }
 
 /// Runs `workload` on `engine` until its amount is done, the job's time is over, an I/O fails, or
-/// `stop` is set. Whatever is in flight then is reaped.
+/// `stop` is set. Whatever is in flight then is reaped. How it goes is told to `live`.
 pub fn drive<E: Engine>(
     engine: &mut E,
     workload: &mut Workload,
     options: &Options,
     stop: &AtomicBool,
+    live: &LiveThread,
 ) -> Drove {
     if options.measure().latency() {
-        Loop::<E, true>::new(engine, workload, options).run(stop)
+        Loop::<E, true>::new(engine, workload, options, live).run(stop)
     } else {
-        Loop::<E, false>::new(engine, workload, options).run(stop)
+        Loop::<E, false>::new(engine, workload, options, live).run(stop)
     }
 }
 
 impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
-    fn new(engine: &'a mut E, workload: &'a mut Workload, options: &'a Options) -> Self {
+    fn new(
+        engine: &'a mut E,
+        workload: &'a mut Workload,
+        options: &'a Options,
+        live: &'a LiveThread,
+    ) -> Self {
         let depth = if E::FACTS.synchronous { 1 } else { options.depth };
         let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
         let idle = Flight { io: idle, length: 0, made_ns: 0, issued_ns: 0 };
@@ -102,6 +124,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             engine,
             workload,
             options,
+            live,
             measure: options.measure(),
             flights: vec![idle; depth as usize],
             free: (0..depth).rev().collect(),
@@ -110,7 +133,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             pace: Pace::of(options, now_ns),
             held: None,
             refill: options.refill_buffers.then(|| Random::new(now_ns)),
-            tally: Tally::begin(now_ns),
+            tally: Tally::begin(now_ns, options.measure().bandwidth),
             now_ns,
             reaped: 0,
             sync_every: [options.fsync, options.fdatasync],
@@ -144,7 +167,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             if ramping && self.now_ns >= ramp_ends {
                 ramping = false;
                 started_ns = exact_ns();
-                self.tally = Tally::begin(started_ns);
+                self.tally = Tally::begin(started_ns, self.measure.bandwidth);
                 usage = Usage::of_thread();
                 engine_before = self.engine.report();
             }
@@ -187,7 +210,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             self.flights[slot as usize] = flight;
             if let Err(errno) = self.engine.push(io) {
                 self.free.push(slot);
-                return self.fail(errno, "push".into());
+                return self.fail_file(errno, "push".into(), file);
             }
             self.batch.push(slot);
             let full = self.batch.len() >= self.options.batch_submit as usize;
@@ -281,8 +304,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             self.finish(one);
         }
         self.done = done;
-        if self.measure.bandwidth {
-            self.tally.sample(self.now_ns);
+        if let Some(rates) = self.tally.sample(self.now_ns) {
+            self.live.publish(&self.tally, rates);
         }
         if self.writes_since_sync != [0; 2] {
             self.sync_if_due();
@@ -337,7 +360,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let verb = if io.op == IoOp::Read { "read" } else { "write" };
         let end = if done.result == Ok(0) { ", at the end of the target" } else { "" };
         let Io { file, offset, length, .. } = io;
-        self.fail(errno, format!("{verb} of {length} bytes at {offset} of file {file}{end}"));
+        self.fail_file(errno, format!("{verb} of {length} bytes at {offset}{end}"), file);
         self.free.push(done.slot);
     }
 
@@ -375,7 +398,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         for file in 0..self.workload.files() {
             let begin = exact_ns();
             if let Err(errno) = self.engine.sync(file, kind) {
-                return self.fail(errno, format!("sync of file {file}"));
+                return self.fail_file(errno, "sync".into(), file);
             }
             self.tally.sync.record(exact_ns() - begin);
         }
@@ -405,9 +428,17 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         }
     }
 
-    #[cold]
     fn fail(&mut self, errno: Errno, what: String) {
+        self.fail_at(Failure { errno, what, file: None });
+    }
+
+    fn fail_file(&mut self, errno: Errno, what: String, file: u32) {
+        self.fail_at(Failure { errno, what, file: Some(file) });
+    }
+
+    #[cold]
+    fn fail_at(&mut self, failure: Failure) {
         // The first says why; the others follow from it.
-        self.failure.get_or_insert(Failure { errno, what });
+        self.failure.get_or_insert(failure);
     }
 }

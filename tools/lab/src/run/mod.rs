@@ -4,6 +4,7 @@
 pub mod clock;
 mod drive;
 mod interrupt;
+mod live;
 mod pace;
 mod plan;
 mod tally;
@@ -12,13 +13,17 @@ mod worker;
 
 pub use drive::{Drove, Failure, drive};
 pub use interrupt::stop_on_interrupt;
+pub use live::{Estimate, Live, LiveThread, Snapshot};
 pub use plan::{Overwrite, Plan, ThreadPlan};
-pub use tally::{DEPTH_CLASSES, DirectionTally, Tally};
+pub use tally::{DEPTH_CLASSES, DirectionTally, Rates, Tally};
 pub use usage::Usage;
 
-use crate::Error;
-use crate::engine::{EngineConfig, fio};
-use crate::job::{Job, JobSet};
+use crate::engine::{EngineConfig, EngineReport, fio};
+use crate::job::{Job, JobSet, Options};
+use crate::target::{DiskUse, Disks, Made};
+use crate::workload::Amount;
+use crate::{Error, ErrorKind};
+use live::Expected;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -33,8 +38,8 @@ pub struct Run<'a> {
     pub overwrite: Overwrite,
     /// Set by Ctrl-C: ends the run at once.
     pub stop: &'a AtomicBool,
-    /// Hears in a line what is being done.
-    pub watch: &'a dyn Fn(&str),
+    /// Shows how it goes.
+    pub live: &'a Live,
 }
 
 /// What one thread did.
@@ -48,6 +53,20 @@ pub struct ThreadResult {
     pub elapsed_ns: u64,
     /// Its figures.
     pub drove: Drove,
+}
+
+impl ThreadResult {
+    /// Of a thread that was never started.
+    fn of_nothing(plan: &ThreadPlan) -> Self {
+        let drove = Drove {
+            tally: Tally::default(),
+            usage: Usage::default(),
+            runtime_ns: 0,
+            engine: EngineReport::default(),
+            failure: None,
+        };
+        Self { job: plan.job, group: plan.group, elapsed_ns: 0, drove }
+    }
 }
 
 /// What a run did.
@@ -65,6 +84,8 @@ pub struct Outcome {
     pub threads: Vec<ThreadResult>,
     /// Files the run made and left.
     pub made: Vec<PathBuf>,
+    /// What the disks under the targets did.
+    pub disks: Vec<DiskUse>,
     /// The user stopped it.
     pub incomplete: bool,
     /// Lines for the user that are not the engine's.
@@ -89,7 +110,7 @@ impl Results {
         let line = |thread: &ThreadResult| {
             let failure = thread.drove.failure.as_ref()?;
             let name = &outcome.jobs[thread.job].name;
-            Some(format!("job `{name}`: {}: {}", failure.what, failure.errno))
+            Some(format!("job `{name}`: {failure}"))
         };
         outcome.threads.iter().filter_map(line).collect()
     }
@@ -111,7 +132,10 @@ impl Run<'_> {
     pub fn run(&self) -> Result<Results, Error> {
         let facts = self.config.engine.facts();
         let plan = Plan::new(&self.set.jobs, facts, self.overwrite)?;
-        let mut made = plan.lay_out(self.stop, self.watch)?;
+        let mut made = match plan.lay_out(self.stop, self.live) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Made::default(),
+            made => made?,
+        };
         let results = match self.run_planned(&plan) {
             Ok(results) => results,
             Err(error) => {
@@ -141,18 +165,21 @@ impl Run<'_> {
     fn run_planned(&self, plan: &Plan) -> Result<Results, Error> {
         let jobs = &self.set.jobs;
         let started = SystemTime::now();
+        let shown = plan.threads.iter().filter(|thread| jobs[thread.job].options.disk_util);
+        let disks = Disks::under(shown.flat_map(|thread| &thread.targets));
+        self.live.begin(plan.threads.iter().map(|thread| expected(thread, jobs)));
         let mut threads = Vec::new();
-        let batches = plan.threads.last().map_or(0, |last| last.batch + 1);
-        for batch in 0..batches {
+        for batch in plan.threads.chunk_by(|a, b| a.batch == b.batch) {
             if self.stop.load(Ordering::Relaxed) {
-                break;
+                // What never began is in the report too, with nothing done.
+                threads.extend(batch.iter().map(ThreadResult::of_nothing));
+                continue;
             }
-            let batch: Vec<_> =
-                plan.threads.iter().filter(|thread| thread.batch == batch).collect();
             let names: Vec<_> = batch.iter().map(|thread| jobs[thread.job].name.as_str()).collect();
-            (self.watch)(&format!("Running {}", distinct(&names)));
-            let (config, stop, began) = (self.config, self.stop, Instant::now());
-            let work = worker::Batch { jobs, config, stop, threads: &batch, began };
+            self.live.say(&format!("Running {}", distinct(&names)));
+            let (config, stop, live) = (self.config, self.stop, self.live);
+            let (first, began) = (threads.len(), Instant::now());
+            let work = worker::Batch { jobs, config, stop, live, first, threads: batch, began };
             match self.config.engine.with(work) {
                 Some(done) => threads.extend(done?),
                 None => {
@@ -167,6 +194,7 @@ impl Run<'_> {
             globals: self.set.globals.clone(),
             threads,
             made: Vec::new(),
+            disks: disks.used(),
             incomplete: false,
             notes: self.notes(),
         })))
@@ -185,6 +213,18 @@ impl Run<'_> {
         }
         notes
     }
+}
+
+/// How long a thread takes at most, and what it moves.
+fn expected(thread: &ThreadPlan, jobs: &[Job]) -> Expected {
+    let Options { start_delay, ramp_time, runtime, .. } = &jobs[thread.job].options;
+    let bytes = match thread.amount {
+        Amount::Bytes(bytes) => Some(bytes),
+        Amount::Endless => None,
+    };
+    let runtime = runtime.filter(|time| !time.is_zero());
+    let time = runtime.map(|time| *start_delay + *ramp_time + time);
+    Expected { batch: thread.batch, time, bytes }
 }
 
 fn distinct(names: &[&str]) -> String {

@@ -1,6 +1,7 @@
 //! From jobs to threads with targets and regions: everything that can be known to be wrong is
 //! found here, before the first byte is written.
 
+use super::Live;
 use crate::Error;
 use crate::engine::Facts;
 use crate::job::{Extent, Job, Options};
@@ -100,7 +101,7 @@ impl Plan {
     }
 
     /// Makes the missing files. On an error none of them is left.
-    pub fn lay_out(&self, stop: &AtomicBool, watch: &dyn Fn(&str)) -> Result<Made, Error> {
+    pub fn lay_out(&self, stop: &AtomicBool, live: &Live) -> Result<Made, Error> {
         let mut made = Made::default();
         for (path, file) in &self.missing {
             let content = match file {
@@ -109,7 +110,8 @@ impl Plan {
                 ToMake { allocate: true, .. } => Content::Allocated,
                 ToMake { .. } => Content::Hole,
             };
-            watch(&format!("Laying out {} ({} MiB)", path.display(), file.size.div_ceil(1 << 20)));
+            let size = file.size.div_ceil(1 << 20);
+            live.say(&format!("Laying out {} ({size} MiB)", path.display()));
             if let Err(error) = made.make(path, file.size, content, stop) {
                 made.remove();
                 return Err(error);

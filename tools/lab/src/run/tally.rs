@@ -1,7 +1,7 @@
 //! What one thread counts while it runs. Plain fields, written by that thread alone and merged
 //! when it has ended.
 
-use crate::stats::{Latency, Spread};
+use crate::stats::{Latency, Samples, Spread};
 
 /// Classes of fio's depth distributions: how far up the powers of two.
 pub const DEPTH_CLASSES: usize = 7;
@@ -25,9 +25,9 @@ pub struct DirectionTally {
     /// Both together.
     pub lat: Spread,
     /// Bandwidth samples in KiB a second.
-    pub bandwidth: Spread,
+    pub bandwidth: Samples,
     /// I/Os a second, sampled likewise.
-    pub iops: Spread,
+    pub iops: Samples,
     sampled_bytes: u64,
     sampled_ios: u64,
 }
@@ -46,12 +46,22 @@ pub struct Tally {
     /// Reaps by size.
     pub complete: [u64; DEPTH_CLASSES],
     sampled_ns: u64,
+    keeps_samples: bool,
+}
+
+/// Bytes and I/Os a second of reads and of writes, since the sample before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Bytes.
+    pub bytes: [u64; 2],
+    /// I/Os.
+    pub ios: [u64; 2],
 }
 
 impl Tally {
-    /// Begins to count at `now`.
-    pub fn begin(now_ns: u64) -> Self {
-        Self { sampled_ns: now_ns, ..Self::default() }
+    /// Begins to count at `now`, with or without samples in the report.
+    pub fn begin(now_ns: u64, keeps_samples: bool) -> Self {
+        Self { sampled_ns: now_ns, keeps_samples, ..Self::default() }
     }
 
     /// I/Os of both directions.
@@ -65,28 +75,30 @@ impl Tally {
         self.depth[(in_flight.max(1).ilog2() as usize).min(DEPTH_CLASSES - 1)] += count;
     }
 
-    /// Takes a bandwidth sample if it is time.
+    /// Takes a bandwidth sample if it is time for one.
     #[inline]
-    pub fn sample(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.sampled_ns) >= SAMPLE_NS {
-            self.take_sample(now_ns);
-        }
+    pub fn sample(&mut self, now_ns: u64) -> Option<Rates> {
+        (now_ns.saturating_sub(self.sampled_ns) >= SAMPLE_NS).then(|| self.take_sample(now_ns))
     }
 
     #[cold]
-    fn take_sample(&mut self, now_ns: u64) {
+    fn take_sample(&mut self, now_ns: u64) -> Rates {
         let seconds = (now_ns - self.sampled_ns) as f64 / 1e9;
         self.sampled_ns = now_ns;
-        for direction in &mut self.directions {
-            if direction.bytes > direction.sampled_bytes {
-                let bytes = (direction.bytes - direction.sampled_bytes) as f64;
-                let ios = (direction.ios - direction.sampled_ios) as f64;
-                direction.bandwidth.record((bytes / 1024.0 / seconds) as u64);
-                direction.iops.record((ios / seconds) as u64);
+        let mut rates = Rates::default();
+        for (index, direction) in self.directions.iter_mut().enumerate() {
+            let bytes = (direction.bytes - direction.sampled_bytes) as f64 / seconds;
+            let ios = (direction.ios - direction.sampled_ios) as f64 / seconds;
+            rates.bytes[index] = bytes as u64;
+            rates.ios[index] = ios as u64;
+            if self.keeps_samples && bytes > 0.0 {
+                direction.bandwidth.record((bytes / 1024.0) as u64);
+                direction.iops.record(ios as u64);
             }
             direction.sampled_bytes = direction.bytes;
             direction.sampled_ios = direction.ios;
         }
+        rates
     }
 
     /// Adds another thread's counts.
@@ -98,8 +110,8 @@ impl Tally {
             mine.slat.merge(&theirs.slat);
             mine.clat.merge(&theirs.clat);
             mine.lat.merge(&theirs.lat);
-            mine.bandwidth.merge(&theirs.bandwidth);
-            mine.iops.merge(&theirs.iops);
+            mine.bandwidth.add(&theirs.bandwidth);
+            mine.iops.add(&theirs.iops);
         }
         self.sync.merge(&other.sync);
         let pairs = [

@@ -2,7 +2,7 @@
 //! that cannot be opened stops the batch before its first I/O.
 
 use super::drive::drive;
-use super::{ThreadPlan, ThreadResult};
+use super::{Drove, Live, ThreadPlan, ThreadResult};
 use crate::Error;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
 use crate::job::{Job, Options};
@@ -21,8 +21,12 @@ pub struct Batch<'a> {
     pub config: &'a EngineConfig,
     /// Ends the run.
     pub stop: &'a AtomicBool,
+    /// Shows how they go.
+    pub live: &'a Live,
+    /// Which thread of the run is the first of them.
+    pub first: usize,
     /// Their plans.
-    pub threads: &'a [&'a ThreadPlan],
+    pub threads: &'a [ThreadPlan],
     /// When they were let go.
     pub began: Instant,
 }
@@ -34,11 +38,11 @@ impl WithEngine for Batch<'_> {
         let gate = Gate::new(self.threads.len());
         std::thread::scope(|scope| {
             let mut handles = Vec::new();
-            for plan in self.threads {
+            for (index, plan) in self.threads.iter().enumerate() {
                 let (batch, gate) = (&self, &gate);
                 let thread =
                     std::thread::Builder::new().name(format!("job-{}-{}", plan.job, plan.index));
-                let work = move || batch.thread::<E>(plan, gate);
+                let work = move || batch.thread::<E>(plan, batch.first + index, gate);
                 match thread.spawn_scoped(scope, work) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => {
@@ -101,6 +105,7 @@ impl Batch<'_> {
     fn thread<E: Engine>(
         &self,
         plan: &ThreadPlan,
+        index: usize,
         gate: &Gate,
     ) -> Result<Option<ThreadResult>, Error> {
         let job = &self.jobs[plan.job];
@@ -112,8 +117,11 @@ impl Batch<'_> {
         }
         let options = &job.options;
         let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
-        self.delay(options.start_delay);
-        let drove = drive(&mut engine, &mut workload, options, self.stop);
+        let mut drove = self.live.during(index, |live| {
+            self.delay(options.start_delay);
+            drive(&mut engine, &mut workload, options, self.stop, live)
+        });
+        name_target(&mut drove, plan);
         let elapsed_ns = self.began.elapsed().as_nanos() as u64;
         Ok(Some(ThreadResult { job: plan.job, group: plan.group, elapsed_ns, drove }))
     }
@@ -149,6 +157,15 @@ impl Batch<'_> {
         {
             std::thread::sleep(left.min(STEP));
         }
+    }
+}
+
+/// Puts the target's name, which a loop does not know, to what failed there.
+fn name_target(drove: &mut Drove, plan: &ThreadPlan) {
+    if let Some(failure) = &mut drove.failure
+        && let Some(file) = failure.file
+    {
+        failure.what = format!("{}: {}", plan.targets[file as usize], failure.what);
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod bootstrap;
 mod latency;
+mod samples;
 
 pub use bootstrap::{Interval, median, median_interval};
 pub use latency::{Latency, Spread};
+pub use samples::Samples;

@@ -1,10 +1,12 @@
 //! What a job reads and writes: which targets it names, whether they may be used, and the files
 //! the run makes itself. Everything is checked before anything is written.
 
+mod disk;
 mod inspect;
 mod layout;
 mod signature;
 
+pub use disk::{DiskUse, Disks};
 pub use inspect::{Found, inspect};
 pub use layout::{Content, Made};
 

@@ -1,0 +1,87 @@
+//! Where a report goes: standard output, or the file of `--output`. That it can go there is known
+//! before the run.
+
+use std::ffi::OsStr;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use uringfs_lab::Error;
+use uringfs_lab::job::JobSet;
+use uringfs_lab::target::Target;
+
+/// A place that was found fit.
+pub struct Output(Option<PathBuf>);
+
+impl Output {
+    /// Looks whether `path` can be written, without making or changing it. It must be none of the
+    /// jobs' targets.
+    pub fn check(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let refuse = |why: &str| Error::input(format!("--output {}: {why}", path.display()));
+        if path.is_dir() {
+            return Err(refuse("is a directory"));
+        }
+        // A device, a pipe and the like is opened when there is something to say.
+        let found = path.metadata();
+        if found.as_ref().is_ok_and(|found| found.is_file()) {
+            let opened = std::fs::File::options().append(true).open(path);
+            opened.map_err(|error| refuse("cannot be written").because(error))?;
+        } else if found.is_err() {
+            let folder = folder(path);
+            if !folder.is_dir() {
+                return Err(refuse(&format!("there is no directory {}", folder.display())));
+            }
+            let mode = nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK;
+            nix::unistd::access(folder, mode)
+                .map_err(|errno| refuse("cannot be made there").because(errno))?;
+        }
+        let here = identity(path);
+        for job in &set.jobs {
+            for thread in 0..job.options.jobs {
+                let mut targets = Target::of_job(&job.name, &job.options, thread).into_iter();
+                let same = |target| matches!(target, Target::Path(path) if identity(&path) == here);
+                if targets.any(same) {
+                    return Err(refuse(&format!("is a target of job `{}`", job.name)));
+                }
+            }
+        }
+        Ok(Self(Some(path.to_owned())))
+    }
+
+    /// Puts the report there; on standard output if the place has become unfit.
+    pub fn put(&self, text: &str) -> Result<(), Error> {
+        let Some(path) = &self.0 else { return print(text) };
+        std::fs::write(path, text).map_err(|error| {
+            // Better there than nowhere; the error is told either way.
+            let _ = print(text);
+            Error::run(format!("cannot write {}; the report is on standard output", path.display()))
+                .because(error)
+        })
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A path as the system sees it, whether or not something is there.
+fn identity(path: &Path) -> Option<PathBuf> {
+    let in_folder = || {
+        let name = path.file_name().unwrap_or(OsStr::new(""));
+        folder(path).canonicalize().map(|folder| folder.join(name))
+    };
+    path.canonicalize().or_else(|_| in_folder()).ok()
+}
+
+/// Prints to standard output; a reader who has gone away is no error worth a word.
+pub fn print(text: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::run("cannot write to standard output").because(error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Samples of a rate over time. The rates of threads that run side by side add up.
+
+use super::Spread;
+
+/// Samples of one thread, or of several at once: smallest, largest and mean are then sums, as fio
+/// has them for a group.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    /// One a thread.
+    threads: Vec<Spread>,
+}
+
+impl Samples {
+    /// Takes one in.
+    pub fn record(&mut self, value: u64) {
+        if self.threads.is_empty() {
+            self.threads.push(Spread::default());
+        }
+        self.threads[0].record(value);
+    }
+
+    /// Adds those of threads that ran at the same time.
+    pub fn add(&mut self, other: &Self) {
+        self.threads.extend_from_slice(&other.threads);
+    }
+
+    /// How many there are, of all threads.
+    pub fn count(&self) -> u64 {
+        self.threads.iter().map(Spread::count).sum()
+    }
+
+    /// The smallest, 0 of none.
+    pub fn min(&self) -> u64 {
+        self.threads.iter().map(Spread::min).sum()
+    }
+
+    /// The largest, 0 of none.
+    pub fn max(&self) -> u64 {
+        self.threads.iter().map(Spread::max).sum()
+    }
+
+    /// The mean, 0 of none.
+    pub fn mean(&self) -> f64 {
+        self.threads.iter().map(Spread::mean).sum()
+    }
+
+    /// The standard deviation, as of threads that know nothing of each other.
+    pub fn deviation(&self) -> f64 {
+        self.threads.iter().map(|one| one.deviation().powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(values: &[u64]) -> Samples {
+        let mut samples = Samples::default();
+        values.iter().for_each(|value| samples.record(*value));
+        samples
+    }
+
+    #[test]
+    fn rates_of_threads_side_by_side_add_up() {
+        let mut both = samples(&[100, 140]);
+        both.add(&samples(&[10, 20, 30]));
+        both.add(&Samples::default());
+        assert_eq!((both.count(), both.min(), both.max()), (5, 110, 170));
+        assert_eq!(both.mean(), 140.0);
+        assert!((both.deviation() - (800.0_f64 + 100.0).sqrt()).abs() < 1e-9);
+    }
+}
