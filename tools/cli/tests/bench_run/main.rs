@@ -1,5 +1,8 @@
 //! `uringfs bench run` as a user meets it: exit codes, refusals, reports, and fio beside it.
 
+mod consumers;
+mod like_fio;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -18,7 +21,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn json(output: &Output) -> Value {
+fn json_of(output: &Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -90,7 +93,7 @@ fn the_threads_engine_does_the_same_work_at_depth() {
     let keys = "--name=x --rw=randrw --size=1m --iodepth=8 --numjobs=2 --group_reporting --iodepth_batch=4";
     let keys: Vec<&str> =
         keys.split(' ').chain(["--engine=threads", "--output-format=json"]).collect();
-    let report = json(&bench(folder.path(), &keys));
+    let report = json_of(&bench(folder.path(), &keys));
     let jobs = report["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 1);
     let ios = |way: &str| jobs[0][way]["total_ios"].as_u64().unwrap();
@@ -205,74 +208,11 @@ fn showcmd_prints_fios_command_line_and_runs_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Every key path of fio's report, with its type, is in ours.
-fn same_shape(fio: &Value, ours: &Value, path: &str) {
-    let kind = |value: &Value| match value {
-        Value::Object(_) => "object",
-        Value::Array(_) => "array",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        _ => "other",
-    };
-    assert_eq!(kind(fio), kind(ours), "{path}");
-    match (fio, ours) {
-        // Keys there depend on what was given, and on the disks there are.
-        _ if path.ends_with("options") || path.ends_with("disk_util") => {}
-        (Value::Object(fio), Value::Object(ours)) => {
-            for (key, value) in fio {
-                let path = format!("{path}/{key}");
-                same_shape(value, ours.get(key).unwrap_or_else(|| panic!("no {path}")), &path);
-            }
-        }
-        (Value::Array(fio), Value::Array(ours)) => {
-            assert_eq!(fio.len(), ours.len(), "{path}");
-            fio.iter()
-                .zip(ours)
-                .for_each(|(fio, ours)| same_shape(fio, ours, &format!("{path}[]")));
-        }
-        _ => {}
-    }
-}
-
-fn fio_is_installed() -> bool {
-    let found = Command::new("fio").arg("--version").output().is_ok();
-    if !found {
-        eprintln!("fio is not installed: not compared");
-    }
-    found
-}
-
-#[test]
-fn our_json_has_every_key_of_fios_with_the_same_type() {
-    if !fio_is_installed() {
-        return;
-    }
-    let folder = folder();
-    let job = "[global]\nbs=4k\nsize=1m\ngroup_reporting\n[mix]\nrw=randrw\nnumjobs=2\nfsync=16\ndescription=words\n[scan]\nstonewall\nrw=read\n";
-    std::fs::write(folder.path().join("job.fio"), job).unwrap();
-    let fio = Command::new("fio")
-        .args(["--output-format=json", "job.fio"])
-        .current_dir(folder.path())
-        .output();
-    let fio = json(&fio.unwrap());
-    let arguments = ["job.fio", "--engine=psync", "--output-format=json", "--overwrite"];
-    let ours = json(&bench(folder.path(), &arguments));
-    same_shape(&fio, &ours, "");
-    let version = ours["fio version"].as_str().unwrap();
-    assert!(version.starts_with("uringfs-"));
-    let total = |report: &Value, way: &str| report["jobs"][1][way]["total_ios"].as_u64();
-    assert_eq!(total(&fio, "read"), total(&ours, "read"));
-    assert_eq!(ours["jobs"][0]["sync"]["total_ios"].as_u64().map(|n| n > 0), Some(true));
-}
-
 #[test]
 fn engine_fio_passes_on_fios_own_report() {
-    if !fio_is_installed() {
-        return;
-    }
     let folder = folder();
     let keys = ["--name=x", "--rw=randread", "--size=1m", "--ioengine=psync", "--engine=fio"];
-    let report = json(&bench(folder.path(), &[&keys[..], &["--output-format=json"]].concat()));
+    let report = json_of(&bench(folder.path(), &[&keys[..], &["--output-format=json"]].concat()));
     assert!(report["fio version"].as_str().unwrap().starts_with("fio-"));
     assert_eq!(report["jobs"][0]["read"]["total_ios"], 256);
     assert_eq!(report["jobs"][0]["uringfs"]["engine"], "fio");
@@ -304,7 +244,7 @@ fn a_rate_is_held() {
     let folder = folder();
     let keys =
         ["--name=x", "--rw=read", "--size=64k", "--rate_iops=2000", "--time_based", "--runtime=1"];
-    let report = json(&bench(
+    let report = json_of(&bench(
         folder.path(),
         &[&keys[..], &["--engine=psync", "--output-format=json"]].concat(),
     ));

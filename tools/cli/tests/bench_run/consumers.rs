@@ -1,0 +1,104 @@
+//! Programs that know fio's JSON and nothing else, fed with fio's reports and with ours.
+
+use super::like_fio::fio;
+use super::{bench, folder};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const JOB: &str = "[global]\nbs=4k\nsize=1m\n[mix]\nrw=randrw\nrwmixread=70\nnumjobs=2\ngroup_reporting\n\
+    [scan]\nstonewall\nrw=read\nnumjobs=2\n[log]\nstonewall\nrw=write\nfsync=32\n\
+    [fast]\nstonewall\nrw=randread\ngtod_reduce=1\n";
+const SLOW: &str = "[j]\nrw=read\nbs=4k\nsize=80k\nrate_iops=100\n";
+const QUICK: &str = "[j]\nrw=read\nbs=4k\nsize=80k\n";
+
+/// What fio and what we report of a job.
+struct Reports {
+    folder: tempfile::TempDir,
+}
+
+impl Reports {
+    fn of(job: &str) -> Self {
+        let here = folder();
+        for name in ["fio", "ours"] {
+            let folder = here.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("job.fio"), job).unwrap();
+            let arguments = ["job.fio", "--output-format=json", "--output=report.json"];
+            let output = match name {
+                "fio" => fio(&folder, &arguments),
+                _ => bench(&folder, &[&arguments[..], &["--engine=psync"]].concat()),
+            };
+            assert!(output.status.success(), "{output:?}");
+        }
+        Self { folder: here }
+    }
+
+    fn path(&self, whose: &str) -> PathBuf {
+        self.folder.path().join(whose).join("report.json")
+    }
+}
+
+fn consumer(name: &str, reports: &[&Path], more: &[&str]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consumers").join(name);
+    let output = Command::new("python3").arg(script).args(reports).args(more).output();
+    output.expect("python3 runs; scripts/setup installs it")
+}
+
+fn said(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The words, with every figure as `#`.
+fn shape(text: &str) -> Vec<Vec<String>> {
+    let word = |word: &str| match word.trim_matches(['(', ')', '+', '-', ',']).parse::<f64>() {
+        Ok(_) => "#".to_owned(),
+        Err(_) => word.to_owned(),
+    };
+    text.lines().map(|line| line.split_whitespace().map(word).collect()).collect()
+}
+
+#[test]
+fn a_table_of_jobs_has_the_same_rows() {
+    let reports = Reports::of(JOB);
+    let [fio, ours] =
+        ["fio", "ours"].map(|whose| said(consumer("table.py", &[&reports.path(whose)], &[])));
+    assert_eq!(shape(&fio), shape(&ours), "{fio}\n{ours}");
+    // Head, mix twice, scan of two threads, log, fast, and the disk if there is one.
+    assert!(ours.lines().count() >= 7, "{ours}");
+}
+
+#[test]
+fn shares_of_classes_have_the_same_rows() {
+    let reports = Reports::of(JOB);
+    let [fio, ours] =
+        ["fio", "ours"].map(|whose| said(consumer("histogram.py", &[&reports.path(whose)], &[])));
+    let rows = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned()).collect()
+    };
+    assert_eq!(rows(&fio), rows(&ours));
+    // 32 classes of latency and 21 of depth a job, and the head.
+    assert_eq!(rows(&ours).len(), 5 * (32 + 21) + 1);
+}
+
+#[test]
+fn a_run_of_ours_compares_with_one_of_fios() {
+    let reports = Reports::of(JOB);
+    let (fio, ours) = (reports.path("fio"), reports.path("ours"));
+    let same = said(consumer("compare.py", &[&ours, &ours], &[]));
+    assert!(same.lines().count() == 6 * 3 && !same.contains("SLOWER"), "{same}");
+    let whatever_it_is = ["1e9"];
+    let across = said(consumer("compare.py", &[&fio, &ours], &whatever_it_is));
+    assert_eq!(across.lines().count(), same.lines().count(), "{across}");
+}
+
+#[test]
+fn a_slower_run_is_found_in_both() {
+    let (quick, slow) = (Reports::of(QUICK), Reports::of(SLOW));
+    for whose in ["fio", "ours"] {
+        let output = consumer("compare.py", &[&quick.path(whose), &slow.path(whose)], &["50"]);
+        assert_eq!(output.status.code(), Some(3), "{whose}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().next().unwrap().ends_with("SLOWER"), "{whose}: {text}");
+    }
+}

@@ -1,0 +1,292 @@
+//! The JSON report beside the installed fio's, on the same job: the same key paths with the same
+//! types, the same counts, and figures that hang together as fio's do.
+
+use super::{bench, folder, json_of};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Where one report may have a key path that the other has not. Everything else must match.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("/jobs/*/uringfs", "ours has an object of its own"),
+    ("/jobs/*/job options/", "fio leaves out flags without a value, and says no word of --name's"),
+    ("/global options/", "as above"),
+];
+
+/// A job file for both, and what its figures must fulfil.
+struct Case {
+    name: &'static str,
+    job: &'static str,
+    /// Ours to run it on, beside fio's own choice.
+    engine: &'static str,
+    /// Both move the same amount.
+    fixed: bool,
+}
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    Case { name: "random reads at depth 1", engine: "psync", fixed: true,
+        job: "[j]\nrw=randread\n" },
+    Case { name: "the same on this stack", engine: "uringfs", fixed: true,
+        job: "[j]\nrw=randread\nioengine=libaio\ndirect=1\n" },
+    Case { name: "random writes at depth 32", engine: "uringfs", fixed: true,
+        job: "[j]\nrw=randwrite\niodepth=32\nioengine=libaio\ndirect=1\niodepth_batch=8\n" },
+    Case { name: "the same on threads", engine: "threads", fixed: true,
+        job: "[j]\nrw=randwrite\niodepth=32\nioengine=libaio\ndirect=1\n" },
+    Case { name: "reads and writes, 70 to 30", engine: "psync", fixed: true,
+        job: "[j]\nrw=randrw\nrwmixread=70\ndescription=words\n" },
+    Case { name: "two threads", engine: "psync", fixed: true,
+        job: "[j]\nrw=read\nnumjobs=2\n" },
+    Case { name: "two threads reported as one", engine: "psync", fixed: true,
+        job: "[j]\nrw=read\nnumjobs=2\ngroup_reporting\n" },
+    Case { name: "one after the other", engine: "psync", fixed: true,
+        job: "[global]\nunlink=1\n[a]\nrw=read\n[b]\nstonewall\nrw=write\n[c]\nstonewall\nrw=randread\n" },
+    Case { name: "fsync between writes", engine: "psync", fixed: true,
+        job: "[j]\nrw=write\nfsync=16\n" },
+    Case { name: "no clock", engine: "psync", fixed: true,
+        job: "[j]\nrw=write\ngtod_reduce=1\n" },
+    Case { name: "no percentiles", engine: "psync", fixed: true,
+        job: "[j]\nrw=randread\nclat_percentiles=0\n" },
+    Case { name: "other percentiles", engine: "psync", fixed: true,
+        job: "[j]\nrw=write\nfsync=64\npercentile_list=99.99:5:50:99.9\n" },
+    Case { name: "some latencies only", engine: "psync", fixed: true,
+        job: "[j]\nrw=write\ndisable_lat=1\ndisable_bw=1\n" },
+    Case { name: "no disks", engine: "psync", fixed: true,
+        job: "[j]\nrw=read\ndisk_util=0\n" },
+    Case { name: "long enough for samples, in a group", engine: "psync", fixed: false,
+        job: "[j]\nrw=randrw\ntime_based\nruntime=1200ms\nramp_time=200ms\nnumjobs=2\ngroup_reporting\n" },
+    Case { name: "long enough for samples, each by itself", engine: "uringfs", fixed: false,
+        job: "[j]\nrw=randread\nioengine=libaio\ndirect=1\ntime_based\nruntime=1200ms\nnumjobs=2\n" },
+];
+
+fn both(case: &Case) -> (Value, Value) {
+    let text = format!("[global]\nbs=4k\nsize=1m\n{}", case.job);
+    let folders = [folder(), folder()];
+    folders.iter().for_each(|f| std::fs::write(f.path().join("job.fio"), &text).unwrap());
+    let [theirs, ours] = folders;
+    let engine = format!("--engine={}", case.engine);
+    let ours = bench(ours.path(), &["job.fio", &engine, "--output-format=json"]);
+    (json_of(&fio(theirs.path(), &["--output-format=json", "job.fio"])), json_of(&ours))
+}
+
+pub fn fio(folder: &Path, arguments: &[&str]) -> Output {
+    let output = Command::new("fio").args(arguments).current_dir(folder).output();
+    output.expect("fio runs; scripts/setup installs it")
+}
+
+/// Every key path with its type. Elements of a list are all called `*`.
+fn paths(value: &Value) -> BTreeMap<String, &'static str> {
+    fn walk(value: &Value, path: String, found: &mut BTreeMap<String, &'static str>) {
+        let kind = match value {
+            Value::Object(_) => "object",
+            Value::Array(_) => "list",
+            Value::Number(number) if number.is_f64() => "float",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            _ => "other",
+        };
+        let before = found.insert(path.clone(), kind);
+        assert!(before.is_none_or(|before| before == kind), "{path} is {before:?} and {kind}");
+        match value {
+            Value::Object(map) => {
+                map.iter().for_each(|(key, value)| walk(value, format!("{path}/{key}"), found));
+            }
+            Value::Array(list) => {
+                list.iter().for_each(|value| walk(value, format!("{path}/*"), found));
+            }
+            _ => {}
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(value, String::new(), &mut found);
+    found.retain(|path, _| !EXCEPTIONS.iter().any(|(begin, _)| path.starts_with(begin)));
+    found
+}
+
+pub fn same_shape(theirs: &Value, ours: &Value, name: &str) {
+    let (theirs, ours) = (paths(theirs), paths(ours));
+    for (path, kind) in &theirs {
+        assert_eq!(ours.get(path), Some(kind), "{name}: {path} of fio's (left is ours)");
+    }
+    for path in ours.keys() {
+        assert!(theirs.contains_key(path), "{name}: {path} of ours is not fio's");
+    }
+}
+
+#[test]
+fn every_key_of_fios_is_in_ours_with_its_type_and_its_meaning() {
+    for case in CASES {
+        let name = case.name;
+        let (theirs, ours) = both(case);
+        same_shape(&theirs, &ours, name);
+        let count = |report: &Value| report["jobs"].as_array().unwrap().len();
+        assert_eq!(count(&theirs), count(&ours), "{name}: jobs");
+        for (index, job) in ours["jobs"].as_array().unwrap().iter().enumerate() {
+            let theirs = &theirs["jobs"][index];
+            assert_eq!(theirs["jobname"], job["jobname"], "{name}");
+            assert_eq!(theirs["groupid"], job["groupid"], "{name}");
+            for key in ["latency_depth", "latency_target", "latency_percentile", "error", "desc"] {
+                assert_eq!(theirs[key], job[key], "{name}: {key}");
+            }
+            given_options_are_there(&theirs["job options"], &job["job options"], name);
+            if case.fixed {
+                same_amounts(theirs, job, name);
+            }
+        }
+        // fio's own report has to pass what ours has to.
+        for report in [&theirs, &ours] {
+            report["jobs"].as_array().unwrap().iter().for_each(|job| hangs_together(job, name));
+            disks_hang_together(report, name);
+        }
+    }
+}
+
+fn given_options_are_there(theirs: &Value, ours: &Value, name: &str) {
+    for (key, value) in theirs.as_object().unwrap() {
+        assert_eq!(ours.get(key), Some(value), "{name}: option {key}");
+    }
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("{key} of {value}"))
+}
+
+fn same_amounts(theirs: &Value, ours: &Value, name: &str) {
+    let of_both = |job: &Value, key| number(&job["read"], key) + number(&job["write"], key);
+    for key in ["io_bytes", "io_kbytes", "total_ios"] {
+        assert_eq!(of_both(theirs, key), of_both(ours, key), "{name}: {key}");
+    }
+    for job in [theirs, ours] {
+        let reads = number(&job["read"], "total_ios") / of_both(job, "total_ios");
+        if job["desc"] == "words" {
+            assert!((0.62..0.78).contains(&reads), "{name}: {reads} are reads");
+        }
+    }
+    // Of the sync that is due after the last write fio thinks when it makes the next.
+    let syncs = [ours, theirs].map(|job| number(&job["sync"], "total_ios"));
+    assert!((0.0..=1.0).contains(&(syncs[0] - syncs[1])), "{name}: syncs {syncs:?}");
+}
+
+/// Relations between the figures of one job.
+fn hangs_together(job: &Value, name: &str) {
+    let ios = ["read", "write"].map(|way| number(&job[way], "total_ios"));
+    for way in ["read", "write", "trim"] {
+        direction_hangs_together(&job[way], &format!("{name}: {way}"));
+    }
+    let sum = |key: &str| -> f64 {
+        job[key].as_object().unwrap().values().map(|share| share.as_f64().unwrap()).sum()
+    };
+    let timed = ["read", "write"].iter().any(|way| number(&job[way]["clat_ns"], "N") > 0.0);
+    let classes = sum("latency_ns") + sum("latency_us") + sum("latency_ms");
+    // fio shows what is above nothing as 0.01 at least.
+    assert!((classes - if timed { 100.0 } else { 0.0 }).abs() < 1.0, "{name}: classes {classes}");
+    let [levels, submits, completes] =
+        ["iodepth_level", "iodepth_submit", "iodepth_complete"].map(sum);
+    // fio's levels count syncs, of which their total knows nothing.
+    let syncs = number(&job["sync"], "total_ios") * 100.0 / (ios[0] + ios[1]);
+    assert!((99.0..=101.5 + syncs).contains(&levels), "{name}: levels {levels}");
+    assert!((submits - 100.0).abs() < 1.0, "{name}: submits {submits}");
+    assert!((completes - 100.0).abs() < 1.0, "{name}: completes {completes}");
+    let runtime = number(&job["read"], "runtime").max(number(&job["write"], "runtime"));
+    assert!(number(job, "elapsed") * 1000.0 >= runtime - 1.0, "{name}: elapsed");
+    assert!(number(job, "job_runtime") >= runtime - 1.0, "{name}: job_runtime");
+    assert!(number(job, "usr_cpu") >= 0.0 && number(job, "sys_cpu") >= 0.0, "{name}");
+    let sync = &job["sync"];
+    assert_eq!(sync["total_ios"], sync["lat_ns"]["N"], "{name}: syncs");
+    times_hang_together(&sync["lat_ns"], &format!("{name}: sync"));
+}
+
+fn direction_hangs_together(side: &Value, name: &str) {
+    let of = |key| number(side, key);
+    assert_eq!(of("io_kbytes"), (of("io_bytes") / 1024.0).floor(), "{name}");
+    assert_eq!(of("bw"), (of("bw_bytes") / 1024.0).floor(), "{name}");
+    assert_eq!(of("total_ios") * 4096.0, of("io_bytes"), "{name}: blocks");
+    if of("total_ios") == 0.0 {
+        assert_eq!((of("iops"), of("bw_bytes"), of("runtime")), (0.0, 0.0, 0.0), "{name}");
+    } else {
+        // The runtime is in whole milliseconds, rounded either way.
+        let (runtime, rate) = (of("runtime"), of("iops"));
+        let most = if runtime > 1.0 { of("total_ios") * 1e3 / (runtime - 1.0) } else { f64::MAX };
+        let least = of("total_ios") * 1e3 / (runtime + 1.0);
+        assert!((least..=most).contains(&rate), "{name}: {rate} is not {least} to {most}");
+        assert!((of("bw_bytes") / 4096.0 / rate - 1.0).abs() < 0.01, "{name}: bandwidth");
+    }
+    let [slat, clat, lat] = ["slat_ns", "clat_ns", "lat_ns"].map(|key| &side[key]);
+    for (times, key) in [(slat, "slat"), (clat, "clat"), (lat, "lat")] {
+        times_hang_together(times, &format!("{name}: {key}"));
+        assert!([0.0, of("total_ios")].contains(&number(times, "N")), "{name}: {key} N");
+    }
+    if number(lat, "N") > 0.0 && number(clat, "N") > 0.0 {
+        let parts = number(slat, "mean") + number(clat, "mean");
+        // Those of one call have no submission time of their own in fio.
+        let tolerated = 0.03 * parts + if number(slat, "N") > 0.0 { 1.0 } else { 3000.0 };
+        assert!((number(lat, "mean") - parts).abs() < tolerated, "{name}: slat and clat are lat");
+    }
+    for [min, mean, max, samples] in [
+        ["bw_min", "bw_mean", "bw_max", "bw_samples"],
+        ["iops_min", "iops_mean", "iops_max", "iops_samples"],
+    ] {
+        assert!(of(min) <= of(mean) && of(mean) <= of(max) + 1.0, "{name}: {min}");
+        if of(samples) > 0.0 {
+            let whole = of(if min == "bw_min" { "bw" } else { "iops" });
+            // Threads of one report are summed up. Half-second samples of a second are few.
+            assert!((0.3..3.0).contains(&(of(mean) / whole)), "{name}: {mean} {side}");
+        }
+    }
+    assert!((0.0..=100.0).contains(&of("bw_agg")), "{name}: bw_agg");
+}
+
+fn times_hang_together(times: &Value, name: &str) {
+    let of = |key| number(times, key);
+    assert!(of("min") <= of("mean") && of("mean") <= of("max"), "{name}: {times}");
+    if of("N") == 0.0 {
+        assert_eq!((of("max"), of("stddev")), (0.0, 0.0), "{name}");
+        assert!(times.get("percentile").is_none(), "{name}: percentiles of nothing");
+    }
+    let Some(percentiles) = times.get("percentile") else { return };
+    let list: Vec<(f64, f64)> = percentiles
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(percent, ns)| (percent.parse().unwrap(), ns.as_f64().unwrap()))
+        .collect();
+    assert!(list.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{name}: {list:?}");
+    // fio's buckets are a sixty-fourth wide.
+    let bounds = of("min") * (1.0 - 1.0 / 64.0) - 1.0..=of("max") * (1.0 + 1.0 / 64.0) + 1.0;
+    assert!(list.iter().all(|(_, ns)| bounds.contains(ns)), "{name}: {list:?}");
+}
+
+fn disks_hang_together(report: &Value, name: &str) {
+    for disk in report.get("disk_util").and_then(Value::as_array).into_iter().flatten() {
+        assert!((0.0..=100.0).contains(&number(disk, "util")), "{name}: {disk}");
+        assert!(!disk["name"].as_str().unwrap().is_empty(), "{name}");
+    }
+}
+
+/// A limit on file sizes makes writes fail as a full disk does.
+#[test]
+fn a_job_that_fails_has_fios_keys_too() {
+    let job = "[j]\nrw=write\nbs=4k\nsize=1m\nfilename=there\n";
+    let run = |program: &str| {
+        let folder = folder();
+        std::fs::write(folder.path().join("job.fio"), job).unwrap();
+        std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
+        let line =
+            format!("trap '' XFSZ; ulimit -f 64; exec {program} --output-format=json job.fio");
+        let output = Command::new("sh").args(["-c", &line]).current_dir(folder.path()).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        // fio says what failed in front of its JSON.
+        let begin = text.find("{\n").unwrap();
+        serde_json::from_str::<Value>(&text[begin..]).unwrap()
+    };
+    let theirs = run("fio");
+    let program = env!("CARGO_BIN_EXE_uringfs");
+    let ours = run(&format!("{program} bench run --engine=psync --overwrite"));
+    same_shape(&theirs, &ours, "a failing job");
+    assert_eq!(theirs["jobs"][0]["error"], nix::errno::Errno::EFBIG as i32);
+    assert_eq!(ours["jobs"][0]["error"], theirs["jobs"][0]["error"]);
+    assert!(ours["jobs"][0]["uringfs"]["failure"].as_str().unwrap().contains("there"));
+}
