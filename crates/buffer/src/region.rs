@@ -35,6 +35,8 @@ pub struct RegionId(u32);
 impl RegionId {
     /// The id of memory that is not worth registering.
     pub const NONE: RegionId = RegionId(u32::MAX);
+    /// What a table holds where it has no region: no memory has this id.
+    pub const EMPTY: RegionId = RegionId(u32::MAX - 1);
     /// Bound on [`RegionId::index`].
     pub const INDEXES: u32 = ID_INDEXES;
 

@@ -101,7 +101,7 @@ impl Completed {
     pub fn into_buffer(self) -> Buffer {
         match self.request.payload {
             Payload::Buffer(buffer) => buffer,
-            other => panic!("the operation had no single buffer: {other:?}"),
+            other => no_buffer(other),
         }
     }
 }
@@ -115,6 +115,13 @@ impl fmt::Debug for Completed {
             .field("payload", self.payload())
             .finish()
     }
+}
+
+/// Apart, so that the payload of an operation that has one stays in registers.
+#[cold]
+#[inline(never)]
+fn no_buffer(payload: Payload) -> ! {
+    panic!("the operation had no single buffer: {payload:?}")
 }
 
 /// An operation that was refused before anything was done, with its memory.

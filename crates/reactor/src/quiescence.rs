@@ -123,8 +123,9 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         if epoch != self.current {
             self.begin_epoch(epoch);
         }
-        self.in_flight[self.newest as usize] += 1;
-        self.newest
+        let mark = self.newest;
+        self.in_flight[mark as usize] += 1;
+        mark
     }
 
     #[inline(never)]

@@ -395,20 +395,16 @@ impl Inner {
             io.state.settle();
             return Err(Unpushed::NoPlace(buffer));
         };
-        let request = |buffer| {
-            let mut request = Request::new(device, op, address, Payload::Buffer(buffer), tag);
-            request.mark = mark;
-            request.set_issued(true);
-            request
-        };
+        // Made where it goes, and nowhere else.
+        let simple = || Simple { device, op, address, tag, mark };
         if lane.way == Way::Ring
             && let Some(ring) = &mut io.ring
             && let Some(room) = ring.room()
         {
-            room.push(request(buffer));
+            room.push(simple().request(Payload::Buffer(buffer)));
             return Ok(());
         }
-        push_elsewhere(io, request(buffer))
+        push_elsewhere(io, simple(), Payload::Buffer(buffer))
     }
 
     /// The same for a read that somebody awaits.
@@ -471,10 +467,30 @@ impl Inner {
     }
 }
 
+/// A simple transfer but for its memory.
+struct Simple {
+    device: DeviceIndex,
+    op: Op,
+    address: u64,
+    tag: Tag,
+    mark: u8,
+}
+
+impl Simple {
+    #[inline(always)]
+    fn request(self, payload: Payload) -> Request {
+        let Simple { device, op, address, tag, mark } = self;
+        let mut request = Request::new(device, op, address, payload, tag);
+        request.mark = mark;
+        request.set_issued(true);
+        request
+    }
+}
+
 /// Pushes what [`Inner::push_simple`] could not push into the ring at once.
 #[inline(never)]
-fn push_elsewhere(io: &mut Io, request: Request) -> Result<(), Unpushed> {
-    io.push(request).map_err(|request| {
+fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), Unpushed> {
+    io.push(simple.request(payload)).map_err(|request| {
         io.state.end(request.device, request.mark);
         io.state.settle();
         match request.payload {

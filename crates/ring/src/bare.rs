@@ -7,14 +7,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use io_uring::squeue::Entry;
-use io_uring::{IoUring, opcode};
+use io_uring::IoUring;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
-use crate::entry::Piece;
+use crate::entry::{Direction, Piece, TransferEntry, nothing};
 use crate::features::Features;
 use crate::register::FileName;
+use crate::slots::Name;
 use crate::sys::{self, RingName};
 
 /// How a bare ring is made.
@@ -106,14 +106,7 @@ impl BareRing {
     /// When the slot is in flight, or its buffer is shorter.
     #[inline]
     pub fn push_read(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
-        let (file, piece) = (self.file(file), self.piece(slot, length));
-        if file == FileName::Nothing {
-            self.push(opcode::Nop::new().build(), slot);
-        } else if self.options.fixed_buffers {
-            self.push(piece.read_fixed(file, offset, 0), slot);
-        } else {
-            self.push(piece.read(file, offset), slot);
-        }
+        self.push(Direction::READ, slot, file, offset, length);
     }
 
     /// Queues a write of `length` bytes of the slot's buffer.
@@ -122,37 +115,29 @@ impl BareRing {
     /// When the slot is in flight, or its buffer is shorter.
     #[inline]
     pub fn push_write(&mut self, slot: u32, file: u32, offset: u64, length: u32) {
-        let (file, piece) = (self.file(file), self.piece(slot, length));
-        if file == FileName::Nothing {
-            self.push(opcode::Nop::new().build(), slot);
-        } else if self.options.fixed_buffers {
-            self.push(piece.write_fixed(file, offset, 0, 0), slot);
-        } else {
-            self.push(piece.write(file, offset, 0), slot);
-        }
+        self.push(Direction::WRITE, slot, file, offset, length);
     }
 
     #[inline(always)]
-    fn file(&self, file: u32) -> FileName {
-        match self.files.get(file as usize) {
-            None => FileName::Nothing,
-            Some(_) if self.options.fixed_files => FileName::Fixed(file),
-            Some(descriptor) => FileName::Plain(descriptor.as_raw_fd()),
-        }
-    }
-
-    #[inline(always)]
-    fn piece(&mut self, slot: u32, length: u32) -> Piece {
+    fn push(&mut self, direction: Direction, slot: u32, file: u32, offset: u64, length: u32) {
         let Slot { buffer, busy } = &mut self.slots[slot as usize];
         assert!(!*busy, "the slot is in flight");
         assert!(length as usize <= buffer.len());
         *busy = true;
-        Piece { length, ..Piece::of(buffer, 0) }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, entry: Entry, slot: u32) {
-        let entry = entry.user_data(slot as u64);
+        let piece = Piece { length, ..Piece::of(buffer, 0) };
+        let entry = match self.files.get(file as usize) {
+            None => nothing(Name(slot as u64)),
+            Some(descriptor) => {
+                let plain = FileName::plain(descriptor.as_raw_fd());
+                let file = if self.options.fixed_files { FileName::fixed(file) } else { plain };
+                let entry = if self.options.fixed_buffers {
+                    TransferEntry::fixed(direction, file, offset, &piece, 0)
+                } else {
+                    TransferEntry::plain(direction, file, offset, &piece)
+                };
+                entry.named(Name(slot as u64))
+            }
+        };
         // SAFETY: the slot's buffer is dropped after the ring has been drained.
         let pushed = unsafe { self.io.submission().push(&entry) };
         assert!(pushed.is_ok(), "more requests than slots");

@@ -1,6 +1,7 @@
 //! What the kernel is given for a transfer's next step: the entry, which names
 //! file and memory by index where they are registered.
 
+use std::mem;
 use std::ptr::NonNull;
 
 use io_uring::squeue::Entry;
@@ -8,7 +9,8 @@ use io_uring::{IoUring, opcode, types};
 use uringfs_buffer::{Buffer, Region, RegionId};
 
 use crate::register::{FileName, Regions};
-use crate::ring::RingCounters;
+use crate::ring::Counts;
+use crate::slots::Name;
 use crate::transfer::{Memory, Step};
 
 /// One piece of memory, as an entry names it. Valid while the buffer is that it is of.
@@ -35,38 +37,111 @@ impl Piece {
         let (length, region) = (length - skip, NonNull::from(buffer.region()));
         Piece { pointer, length, region_id: buffer.region_id(), region }
     }
+}
 
+/// Which way bytes go, as the kernel's operations.
+#[derive(Clone, Copy)]
+pub(crate) struct Direction {
+    /// From or to one piece of memory.
+    plain: u8,
+    /// The same, in a registered region.
+    fixed: u8,
+    /// From or to several pieces.
+    vectored: u8,
+}
+
+impl Direction {
+    pub(crate) const READ: Direction = Direction {
+        plain: opcode::Read::CODE,
+        fixed: opcode::ReadFixed::CODE,
+        vectored: opcode::Readv::CODE,
+    };
+    pub(crate) const WRITE: Direction = Direction {
+        plain: opcode::Write::CODE,
+        fixed: opcode::WriteFixed::CODE,
+        vectored: opcode::Writev::CODE,
+    };
+}
+
+/// A transfer as the kernel reads it: `struct io_uring_sqe` of `<linux/io_uring.h>`
+/// in words, so that each is written once, where it goes. What the crate's builders
+/// make is put together on the stack.
+#[repr(C)]
+pub(crate) struct TransferEntry {
+    /// Operation, flags, priority, file.
+    head: u64,
+    offset: u64,
+    address: u64,
+    /// Length, and above it `rw_flags`.
+    length: u64,
+    user_data: u64,
+    /// The registered buffer's index, and above it what is not used here.
+    buffer: u64,
+    address3: u64,
+    unused: u64,
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "the words are put together for this order");
+
+impl TransferEntry {
     #[inline(always)]
-    pub(crate) fn read_fixed(self, file: FileName, offset: u64, index: u16) -> Entry {
-        let (pointer, length) = (self.pointer.as_ptr(), self.length);
-        file.entry(|file| {
-            opcode::ReadFixed::new(file, pointer, length, index).offset(offset).build()
-        })
+    fn new(operation: u8, file: FileName, offset: u64, address: u64, length: u32) -> TransferEntry {
+        TransferEntry {
+            head: file.with_operation(operation),
+            offset,
+            address,
+            length: length as u64,
+            user_data: 0,
+            buffer: 0,
+            address3: 0,
+            unused: 0,
+        }
     }
 
+    /// For one piece of memory.
     #[inline(always)]
-    pub(crate) fn read(self, file: FileName, offset: u64) -> Entry {
-        let (pointer, length) = (self.pointer.as_ptr(), self.length);
-        file.entry(|file| opcode::Read::new(file, pointer, length).offset(offset).build())
+    pub(crate) fn plain(
+        direction: Direction,
+        file: FileName,
+        offset: u64,
+        piece: &Piece,
+    ) -> TransferEntry {
+        let address = piece.pointer.as_ptr() as u64;
+        TransferEntry::new(direction.plain, file, offset, address, piece.length)
     }
 
+    /// For one piece of memory in the registered region at `index`.
     #[inline(always)]
-    pub(crate) fn write_fixed(self, file: FileName, offset: u64, index: u16, flags: i32) -> Entry {
-        let (pointer, length) = (self.pointer.as_ptr(), self.length);
-        file.entry(|file| {
-            let write = opcode::WriteFixed::new(file, pointer, length, index);
-            write.offset(offset).rw_flags(flags).build()
-        })
+    pub(crate) fn fixed(
+        direction: Direction,
+        file: FileName,
+        offset: u64,
+        piece: &Piece,
+        index: u16,
+    ) -> TransferEntry {
+        let address = piece.pointer.as_ptr() as u64;
+        let entry = TransferEntry::new(direction.fixed, file, offset, address, piece.length);
+        TransferEntry { buffer: index as u64, ..entry }
     }
 
-    #[inline(always)]
-    pub(crate) fn write(self, file: FileName, offset: u64, flags: i32) -> Entry {
-        let (pointer, length) = (self.pointer.as_ptr(), self.length);
-        file.entry(|file| {
-            let write = opcode::Write::new(file, pointer, length);
-            write.offset(offset).rw_flags(flags).build()
-        })
+    /// With `rw_flags`.
+    fn with_flags(self, flags: i32) -> TransferEntry {
+        TransferEntry { length: self.length | (flags as u32 as u64) << 32, ..self }
     }
+
+    /// The entry, to be known as `name`.
+    #[inline(always)]
+    pub(crate) fn named(self, name: Name) -> Entry {
+        let named = TransferEntry { user_data: name.0, ..self };
+        // SAFETY: an `Entry` is the kernel's structure (`repr(C)`), which is
+        // integers only, and this is as long.
+        unsafe { mem::transmute::<TransferEntry, Entry>(named) }
+    }
+}
+
+/// The entry of any transfer where there is no file.
+pub(crate) fn nothing(name: Name) -> Entry {
+    opcode::Nop::new().build().user_data(name.0)
 }
 
 /// The entry of what is not a plain transfer of one buffer.
@@ -76,44 +151,40 @@ pub(crate) fn rare_entry(
     io: &IoUring,
     regions: &mut Regions,
     vectors: &mut Vec<Box<[libc::iovec]>>,
-    counters: &mut RingCounters,
+    counts: &mut Counts,
     file: FileName,
     step: Step<'_>,
+    name: Name,
 ) -> Entry {
-    let flags = if matches!(step, Step::WriteDurably(..)) { libc::RWF_DSYNC } else { 0 };
-    match step {
-        Step::Flush => {
-            let flags = types::FsyncFlags::DATASYNC;
-            file.entry(|file| opcode::Fsync::new(file).flags(flags).build())
-        }
-        Step::Read(offset, Memory::One(piece)) => {
-            counters.count(file, false);
-            piece.read(file, offset)
-        }
-        Step::Write(offset, Memory::One(piece))
-        | Step::WriteDurably(offset, Memory::One(piece)) => {
-            let index = regions.index_of(io, piece);
-            counters.count(file, index.is_some());
-            match index {
-                Some(index) => piece.write_fixed(file, offset, index, flags),
-                None => piece.write(file, offset, flags),
-            }
-        }
-        Step::Read(offset, Memory::Many { buffers, skip, length }) => {
-            counters.count(file, false);
-            let (pointer, count) = keep_vector(vectors, buffers, skip, length);
-            file.entry(|file| opcode::Readv::new(file, pointer, count).offset(offset).build())
-        }
-        Step::Write(offset, Memory::Many { buffers, skip, length })
-        | Step::WriteDurably(offset, Memory::Many { buffers, skip, length }) => {
-            counters.count(file, false);
-            let (pointer, count) = keep_vector(vectors, buffers, skip, length);
-            file.entry(|file| {
-                let write = opcode::Writev::new(file, pointer, count);
-                write.offset(offset).rw_flags(flags).build()
-            })
-        }
+    if file == FileName::NOTHING {
+        return nothing(name);
     }
+    let (direction, offset, memory, rw_flags) = match step {
+        Step::Flush => {
+            let flush = opcode::Fsync::new(types::Fd(file.number()));
+            let flush = flush.flags(types::FsyncFlags::DATASYNC).build();
+            return flush.flags(file.flags()).user_data(name.0);
+        }
+        Step::Read(offset, memory) => (Direction::READ, offset, memory, 0),
+        Step::Write(offset, memory) => (Direction::WRITE, offset, memory, 0),
+        Step::WriteDurably(offset, memory) => (Direction::WRITE, offset, memory, libc::RWF_DSYNC),
+    };
+    let index = match memory {
+        Memory::One(piece) => regions.index_of(io, &piece),
+        Memory::Many { .. } => None,
+    };
+    counts.count(file, index.is_some());
+    let entry = match (memory, index) {
+        (Memory::One(piece), Some(index)) => {
+            TransferEntry::fixed(direction, file, offset, &piece, index)
+        }
+        (Memory::One(piece), None) => TransferEntry::plain(direction, file, offset, &piece),
+        (Memory::Many { buffers, skip, length }, _) => {
+            let (pieces, count) = keep_vector(vectors, buffers, skip, length);
+            TransferEntry::new(direction.vectored, file, offset, pieces as u64, count)
+        }
+    };
+    entry.with_flags(rw_flags).named(name)
 }
 
 /// Lists the pieces of `buffers` between `skip` and `skip + length`, and keeps

@@ -2,11 +2,11 @@
 //! request names them by index and the kernel neither looks up nor pins anything.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Weak;
 
-use io_uring::squeue::{Entry, Flags};
-use io_uring::{IoUring, types};
+use io_uring::IoUring;
+use io_uring::squeue::Flags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
@@ -24,17 +24,48 @@ pub struct Registration {
     pub refused: Option<String>,
 }
 
-/// How a request names its file.
+/// How a request names its file: an entry's first word, without its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileName {
-    /// There is none at this place.
-    Absent,
-    /// By its place in the kernel's table.
-    Fixed(u32),
-    /// By descriptor.
-    Plain(i32),
+pub(crate) struct FileName(u64);
+
+impl FileName {
+    /// There is none at this place; the kernel would answer EBADF.
+    pub(crate) const ABSENT: FileName = FileName::plain(-1);
     /// There is no file: requests are NOPs.
-    Nothing,
+    pub(crate) const NOTHING: FileName = FileName::plain(-2);
+    const FIXED: u64 = (Flags::FIXED_FILE.bits() as u64) << 8;
+
+    /// By descriptor.
+    #[inline(always)]
+    pub(crate) const fn plain(descriptor: RawFd) -> FileName {
+        FileName((descriptor as u32 as u64) << 32)
+    }
+
+    /// By its place in the kernel's table.
+    #[inline(always)]
+    pub(crate) const fn fixed(place: u32) -> FileName {
+        FileName((place as u64) << 32 | FileName::FIXED)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_fixed(self) -> bool {
+        self.0 & FileName::FIXED != 0
+    }
+
+    /// The descriptor or place.
+    pub(crate) fn number(self) -> i32 {
+        (self.0 >> 32) as i32
+    }
+
+    pub(crate) fn flags(self) -> Flags {
+        if self.is_fixed() { Flags::FIXED_FILE } else { Flags::empty() }
+    }
+
+    /// The first word of an entry for this file.
+    #[inline(always)]
+    pub(crate) fn with_operation(self, code: u8) -> u64 {
+        self.0 | code as u64
+    }
 }
 
 /// The files a ring knows, by places that the user chooses.
@@ -48,7 +79,7 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> Files {
         let fixed = fixed && ring.submitter().register_files_sparse(places).is_ok();
-        let names = vec![FileName::Absent; places as usize].into_boxed_slice();
+        let names = vec![FileName::ABSENT; places as usize].into_boxed_slice();
         Files { fixed, names, descriptors: Vec::new() }
     }
 
@@ -57,7 +88,7 @@ impl Files {
     }
 
     pub(crate) fn count_fixed(&self) -> usize {
-        self.names.iter().filter(|name| matches!(name, FileName::Fixed(_))).count()
+        self.names.iter().filter(|name| name.is_fixed()).count()
     }
 
     pub(crate) fn install(
@@ -70,11 +101,11 @@ impl Files {
         let registered =
             || ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok();
         if self.fixed && registered() {
-            self.names[name] = FileName::Fixed(place);
+            self.names[name] = FileName::fixed(place);
             return Ok(());
         }
         let descriptor = file.try_clone_to_owned()?;
-        self.names[name] = FileName::Plain(descriptor.as_raw_fd());
+        self.names[name] = FileName::plain(descriptor.as_raw_fd());
         self.descriptors.push(descriptor);
         Ok(())
     }
@@ -82,7 +113,7 @@ impl Files {
     /// Makes every transfer that names `place` a NOP.
     pub(crate) fn install_nothing(&mut self, place: u32) -> io::Result<()> {
         let name = self.free_place(place)?;
-        self.names[name] = FileName::Nothing;
+        self.names[name] = FileName::NOTHING;
         Ok(())
     }
 
@@ -93,7 +124,7 @@ impl Files {
                 format!("file place {place} is not in the table"),
             )),
             Some(name) => {
-                assert_eq!(*name, FileName::Absent, "file place {place} is taken");
+                assert_eq!(*name, FileName::ABSENT, "file place {place} is taken");
                 Ok(place as usize)
             }
         }
@@ -101,44 +132,25 @@ impl Files {
 
     /// Takes the file out. The caller knows that no transfer names it.
     pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
-        match self.name(place) {
-            FileName::Absent => return Err(Errno::BADF),
+        let name = self.name(place);
+        if name == FileName::ABSENT {
+            return Err(Errno::BADF);
+        }
+        if name.is_fixed() {
             // -1 empties the place. A failure leaves the file open in the
             // kernel's table until the place is used again.
-            FileName::Fixed(_) => drop(ring.submitter().register_files_update(place, &[-1])),
-            FileName::Plain(raw) => {
-                self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != raw);
-            }
-            FileName::Nothing => {}
+            let _ = ring.submitter().register_files_update(place, &[-1]);
+        } else {
+            self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != name.number());
         }
-        self.names[place as usize] = FileName::Absent;
+        self.names[place as usize] = FileName::ABSENT;
         Ok(())
     }
 
     /// How a transfer names the file at `place`.
     #[inline]
     pub(crate) fn name(&self, place: u32) -> FileName {
-        self.names.get(place as usize).copied().unwrap_or(FileName::Absent)
-    }
-}
-
-impl FileName {
-    #[inline(always)]
-    pub(crate) fn is_fixed(self) -> bool {
-        matches!(self, FileName::Fixed(_))
-    }
-
-    /// Names this file in the entry that `build` makes for a descriptor. Where
-    /// there is no file the kernel will answer EBADF.
-    #[inline(always)]
-    pub(crate) fn entry(self, build: impl FnOnce(types::Fd) -> Entry) -> Entry {
-        let number = match self {
-            FileName::Fixed(place) => place as i32,
-            FileName::Plain(descriptor) => descriptor,
-            FileName::Nothing | FileName::Absent => -1,
-        };
-        let flags = if self.is_fixed() { Flags::FIXED_FILE } else { Flags::empty() };
-        build(types::Fd(number)).flags(flags)
+        self.names.get(place as usize).copied().unwrap_or(FileName::ABSENT)
     }
 }
 
@@ -157,8 +169,8 @@ impl Regions {
         let table = if enabled { ring.submitter().register_buffers_sparse(count) } else { Ok(()) };
         Regions {
             enabled: enabled && table.is_ok(),
-            registered: Box::new([RegionId::NONE; RegionId::INDEXES as usize]),
-            refused: Box::new([RegionId::NONE; RegionId::INDEXES as usize]),
+            registered: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
+            refused: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
             alive: std::iter::repeat_with(Weak::new).take(count as usize).collect(),
             reason: table.err().map(|error| format!("no table for registered buffers: {error}")),
         }
@@ -169,7 +181,7 @@ impl Regions {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.registered.iter().filter(|id| **id != RegionId::NONE).count()
+        self.registered.iter().filter(|id| **id != RegionId::EMPTY).count()
     }
 
     pub(crate) fn reason(&self) -> Option<&str> {
@@ -178,24 +190,20 @@ impl Regions {
 
     /// The index to name a piece's region by, registering it at its first use.
     #[inline(always)]
-    pub(crate) fn index_of(&mut self, ring: &IoUring, piece: Piece) -> Option<u16> {
+    pub(crate) fn index_of(&mut self, ring: &IoUring, piece: &Piece) -> Option<u16> {
         let id = piece.region_id;
-        if id == RegionId::NONE {
-            return None;
-        }
         let index = id.index();
-        let is_registered = self.registered[index as usize] == id;
-        if is_registered || self.register(ring, piece) {
+        if self.registered[index as usize] == id || self.register(ring, piece) {
             return Some(index as u16);
         }
         None
     }
 
     #[inline(never)]
-    fn register(&mut self, ring: &IoUring, piece: Piece) -> bool {
+    fn register(&mut self, ring: &IoUring, piece: &Piece) -> bool {
         let id = piece.region_id;
         let index = id.index() as usize;
-        if !self.enabled || self.refused[index] == id {
+        if id == RegionId::NONE || !self.enabled || self.refused[index] == id {
             return false;
         }
         // SAFETY: the buffer that the piece is of holds the region; the
@@ -215,7 +223,7 @@ impl Regions {
                 true
             }
             Err(error) => {
-                self.registered[index] = RegionId::NONE;
+                self.registered[index] = RegionId::EMPTY;
                 self.refused[index] = id;
                 self.reason = Some(explain(bytes, &error));
                 false
@@ -226,13 +234,13 @@ impl Regions {
     /// Gives back the pins of regions that are gone.
     fn forget_dead(&mut self, ring: &IoUring) {
         for index in 0..self.registered.len() {
-            if self.registered[index] != RegionId::NONE && self.alive[index].strong_count() == 0 {
+            if self.registered[index] != RegionId::EMPTY && self.alive[index].strong_count() == 0 {
                 let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
                 // SAFETY: an empty vector names no memory; it empties the place.
                 let _ = unsafe {
                     ring.submitter().register_buffers_update(index as u32, &[empty], None)
                 };
-                self.registered[index] = RegionId::NONE;
+                self.registered[index] = RegionId::EMPTY;
             }
         }
     }

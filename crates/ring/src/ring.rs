@@ -61,6 +61,16 @@ pub struct RingCounters {
     pub messages: u64,
 }
 
+/// The same as they are kept: what is rare is counted apart, not what is usual.
+#[derive(Default)]
+pub(crate) struct Counts {
+    transfers: u64,
+    plain_files: u64,
+    plain_buffers: u64,
+    enters: u64,
+    messages: u64,
+}
+
 /// io_uring for transfers of type `T`. Belongs to the thread that made it.
 pub struct Ring<T: Transfer> {
     io: IoUring,
@@ -83,7 +93,7 @@ pub struct Ring<T: Transfer> {
     notifier: OnceCell<OwnedFd>,
     /// Found while reaping, and not asked for yet.
     events: VecDeque<Event>,
-    counters: RingCounters,
+    counts: Counts,
     _owned_by_thread: PhantomData<*const ()>,
 }
 
@@ -120,7 +130,7 @@ impl<T: Transfer> Ring<T> {
             polled: options.polled,
             notifier: OnceCell::new(),
             events: VecDeque::new(),
-            counters: RingCounters::default(),
+            counts: Counts::default(),
             io,
             _owned_by_thread: PhantomData,
         })
@@ -190,7 +200,7 @@ impl<T: Transfer> Ring<T> {
     /// its place. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
-        if self.files.name(transfer.file()) == FileName::Absent {
+        if self.files.name(transfer.file()) == FileName::ABSENT {
             return Err(transfer);
         }
         match self.room() {
@@ -221,7 +231,7 @@ impl<T: Transfer> Ring<T> {
         let target = types::Fd(ring.as_raw_fd());
         let entry = opcode::MsgRingData::new(target, 0, Name::MESSAGE.0, None).build();
         self.push_entry(entry.user_data(Name::INTERNAL.0));
-        self.counters.messages += 1;
+        self.counts.messages += 1;
         true
     }
 
@@ -273,7 +283,7 @@ impl<T: Transfer> Ring<T> {
         }
         // What is waited for may be what one of those left is to cancel.
         let wait = if self.cancels.is_empty() { wait } else { 0 };
-        self.counters.enters += 1;
+        self.counts.enters += 1;
         match sys::enter(self.name, self.queued, wait, timeout) {
             Ok(taken) => {
                 self.queued -= taken;
@@ -314,7 +324,7 @@ impl<T: Transfer> Ring<T> {
                     Ok(result as u32)
                 } else if result < 0 {
                     Err(Errno::from_raw_os_error(-result))
-                } else if self.files.name(ended.file()) == FileName::Nothing {
+                } else if self.files.name(ended.file()) == FileName::NOTHING {
                     // A NOP answers 0 for the bytes that were not moved.
                     Ok(ended.step().length())
                 } else {
@@ -407,7 +417,15 @@ impl<T: Transfer> Ring<T> {
 
     /// What it has done.
     pub fn counters(&self) -> RingCounters {
-        self.counters
+        let Counts { transfers, plain_files, plain_buffers, enters, messages } = self.counts;
+        RingCounters {
+            fixed_files: transfers - plain_files,
+            plain_files,
+            fixed_buffers: transfers - plain_buffers,
+            plain_buffers,
+            enters,
+            messages,
+        }
     }
 
     /// How registration went.
@@ -430,11 +448,16 @@ impl<T: Transfer> Ring<T> {
     }
 }
 
-impl RingCounters {
+impl Counts {
     #[inline(always)]
     pub(crate) fn count(&mut self, file: FileName, fixed_buffer: bool) {
-        *(if file.is_fixed() { &mut self.fixed_files } else { &mut self.plain_files }) += 1;
-        *(if fixed_buffer { &mut self.fixed_buffers } else { &mut self.plain_buffers }) += 1;
+        self.transfers += 1;
+        if !file.is_fixed() {
+            self.plain_files += 1;
+        }
+        if !fixed_buffer {
+            self.plain_buffers += 1;
+        }
     }
 }
 

@@ -20,9 +20,11 @@ pub(crate) enum Kind {
 const KIND_SHIFT: u32 = 32;
 /// The next generation of a name; it wraps around at the top.
 const GENERATION: u64 = 1 << 34;
+/// Set while the slot is free. It makes the kind one that is never looked for in
+/// a table, so that comparing the name tells whether the slot is in use, too.
+const FREE: u64 = (Kind::Internal as u64) << KIND_SHIFT;
 
-/// Names one use of one slot: 30 bits of generation, 2 of kind, 32 of place. Odd
-/// generations are in use, even ones are free.
+/// Names one use of one slot: 30 bits of generation, 2 of kind, 32 of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name(pub u64);
 
@@ -47,13 +49,19 @@ impl Name {
 
     #[inline(always)]
     fn is_in_use(self) -> bool {
-        self.0 & GENERATION != 0
+        self.0 & FREE == 0
     }
 
-    /// In use after free, free after in use.
+    /// Of the next use, after [`Self::freed`].
     #[inline(always)]
     fn next(self) -> Name {
-        Name(self.0.wrapping_add(GENERATION))
+        Name(self.0.wrapping_add(GENERATION - FREE))
+    }
+
+    /// What the slot is called after this use.
+    #[inline(always)]
+    fn freed(self) -> Name {
+        Name(self.0 | FREE)
     }
 }
 
@@ -111,7 +119,7 @@ pub(crate) struct Slots<T> {
 
 impl<T> Slots<T> {
     pub(crate) fn new(kind: Kind, count: u32) -> Slots<T> {
-        let name = |place| Name((kind as u64) << KIND_SHIFT | place as u64);
+        let name = |place| Name((kind as u64) << KIND_SHIFT | place as u64).freed();
         Slots {
             held: (0..count).map(|_| MaybeUninit::uninit()).collect(),
             names: (0..count).map(name).collect(),
@@ -128,7 +136,9 @@ impl<T> Slots<T> {
     /// The slot that [`Self::fill`] fills next; none while all are in use.
     #[inline(always)]
     pub(crate) fn vacant(&self) -> Option<Vacant> {
-        self.free.get(self.free_count.wrapping_sub(1)).map(|place| Vacant(*place))
+        let last = self.free_count.checked_sub(1)?;
+        // SAFETY: there are never more free slots than `free` is long.
+        Some(Vacant(unsafe { *self.free.get_unchecked(last) }))
     }
 
     /// Moves `held` into the slot, where it stays until [`Self::end`]. Never
@@ -154,9 +164,8 @@ impl<T> Slots<T> {
     #[inline(always)]
     pub(crate) fn end(&mut self, name: Name) -> Ended<'_, T> {
         let place = name.place();
-        let is_held = name.is_in_use() && self.names[place] == name;
-        assert!(is_held, "a completion for a slot that is not in flight");
-        self.names[place] = name.next();
+        assert!(self.names[place] == name, "a completion for a slot that is not in flight");
+        self.names[place] = name.freed();
         // SAFETY: not every slot is free, since this one was in use, and `free`
         // is as long as the other tables.
         let free = unsafe { self.free.get_unchecked_mut(self.free_count) };
@@ -178,7 +187,7 @@ impl<T> Slots<T> {
     /// What `name` holds, if it is still in flight.
     pub(crate) fn get_mut(&mut self, name: Name) -> Option<&mut T> {
         let place = name.place();
-        if !name.is_in_use() || *self.names.get(place)? != name {
+        if *self.names.get(place)? != name {
             return None;
         }
         // SAFETY: a slot whose name is in use holds a value.
@@ -230,15 +239,15 @@ mod tests {
     fn generations_wrap_around_and_leave_kind_and_place_alone() {
         let mut slots = Slots::new(Kind::Wait, 3);
         let bare = (Kind::Wait as u64) << 32 | 2;
-        slots.names[2] = Name((u64::MAX << 35) | bare);
+        slots.names[2] = Name(u64::MAX << 34 | bare).freed();
         let name = put(&mut slots, 'a');
         put(&mut slots, 'b');
         let last = put(&mut slots, 'c');
         assert_eq!((name.kind(), name.place()), (Kind::Wait, 0));
-        assert_eq!(last, Name(u64::MAX << 34 | bare));
+        assert_eq!(last, Name(bare));
         assert_eq!(slots.end(last).take(), 'c');
-        assert_eq!(slots.names[2], Name(bare));
-        assert!(slots.get_mut(Name(bare)).is_none());
+        assert!(slots.get_mut(last).is_none());
+        assert_eq!(put(&mut slots, 'd'), Name(bare + GENERATION));
     }
 
     #[test]
