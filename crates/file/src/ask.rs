@@ -147,7 +147,7 @@ pub trait Tokens {
 }
 
 impl Tokens for Reactor {
-    #[inline]
+    #[inline(always)]
     fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
         let shared = &*file.shared;
         let inner = self.inner();
@@ -158,11 +158,14 @@ impl Tokens for Reactor {
                 inner.count(Counter::SimpleTaken);
                 Ok(())
             }
-            Err(unpushed) => read_unpushed(self, file, unpushed, offset, token),
+            Err(unpushed) => match read_unpushed(self, file, unpushed, offset, token) {
+                Ok(()) => Ok(()),
+                Err(refused) => Err(refused),
+            },
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
         let shared = &*file.shared;
         let inner = self.inner();
@@ -173,7 +176,10 @@ impl Tokens for Reactor {
                 inner.count(Counter::WriteShared);
                 Ok(())
             }
-            Err(unpushed) => write_unpushed(self, file, unpushed, offset, token),
+            Err(unpushed) => match write_unpushed(self, file, unpushed, offset, token) {
+                Ok(()) => Ok(()),
+                Err(refused) => Err(refused),
+            },
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -385,15 +386,18 @@ impl Inner {
         tag: Tag,
         place: impl FnOnce(&Buffer) -> Option<u64>,
     ) -> Result<(), Unpushed> {
+        // Not dropped by a panic on the way, and so kept in registers.
+        let buffer = ManuallyDrop::new(buffer);
+        let owned = |buffer| ManuallyDrop::into_inner(buffer);
         let io = &mut *self.io.borrow_mut();
         let Some(lane) = io.state.lanes.get_mut(device.get()) else {
-            return Err(Unpushed::NoRoom(buffer));
+            return Err(Unpushed::NoRoom(owned(buffer)));
         };
         let mark = lane.tracker.begin();
         let Some(address) = place(&buffer) else {
             io.state.end(device, mark);
             io.state.settle();
-            return Err(Unpushed::NoPlace(buffer));
+            return Err(Unpushed::NoPlace(owned(buffer)));
         };
         // Made where it goes, and nowhere else.
         let simple = || Simple { device, op, address, tag, mark };
@@ -401,10 +405,14 @@ impl Inner {
             && let Some(ring) = &mut io.ring
             && let Some(room) = ring.room()
         {
-            room.push(simple().request(Payload::Buffer(buffer)));
+            room.push(simple().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }
-        push_elsewhere(io, simple(), Payload::Buffer(buffer))
+        // What is answered in memory is looked at here, not joined with what is not.
+        match push_elsewhere(io, simple(), Payload::Buffer(owned(buffer))) {
+            Ok(()) => Ok(()),
+            Err(unpushed) => Err(unpushed),
+        }
     }
 
     /// The same for a read that somebody awaits.

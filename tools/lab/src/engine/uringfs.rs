@@ -8,7 +8,7 @@ use crate::workload::IoOp;
 use ::uringfs::backend::Target as DeviceTarget;
 use ::uringfs::{
     Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Payload, Reactor,
-    Token, Tokens,
+    Refused, Token, Tokens,
 };
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -72,22 +72,22 @@ impl Engine for Uringfs {
 
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
+        if io.op == IoOp::Write && self.durable {
+            return self.push_durable(io);
+        }
+        let (file, token) = (&self.files[io.file as usize], Token::new(io.slot.into()));
         let buffer = self.buffers.take(io.slot, io.length);
-        let file = &self.files[io.file as usize];
-        let token = Token::new(io.slot.into());
-        let pushed = match io.op {
-            IoOp::Read => self.reactor.read(file, buffer, io.offset, token),
-            IoOp::Write if self.durable => {
-                self.reactor.start(file.write_durably(buffer, io.offset), token)
-            }
-            IoOp::Write => self.reactor.write(file, buffer, io.offset, token),
-        };
-        pushed.map_err(|refused| {
-            if let Payload::Buffer(buffer) = refused.payload {
-                self.buffers.put(io.slot, buffer);
-            }
-            refused.error
-        })
+        // Each way ends for itself: joined, what they answer goes through memory.
+        match io.op {
+            IoOp::Read => match self.reactor.read(file, buffer, io.offset, token) {
+                Ok(()) => Ok(()),
+                Err(refused) => Err(self.buffers.take_back(io.slot, refused)),
+            },
+            IoOp::Write => match self.reactor.write(file, buffer, io.offset, token) {
+                Ok(()) => Ok(()),
+                Err(refused) => Err(self.buffers.take_back(io.slot, refused)),
+            },
+        }
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
@@ -101,8 +101,9 @@ impl Engine for Uringfs {
         let count = wanted.max.min(self.completed.len());
         for completed in self.completed.drain(..count) {
             let slot = completed.token().get() as u32;
-            done.push(Done { slot, result: completed.result().map(|bytes| bytes as u32) });
+            let result = completed.result().map(|bytes| bytes as u32);
             self.buffers.put(slot, completed.into_buffer());
+            done.push(Done { slot, result });
         }
         Ok(())
     }
@@ -139,6 +140,16 @@ impl Engine for Uringfs {
     }
 }
 
+impl Uringfs {
+    #[inline(never)]
+    fn push_durable(&mut self, io: Io) -> Result<(), Errno> {
+        let buffer = self.buffers.take(io.slot, io.length);
+        let write = self.files[io.file as usize].write_durably(buffer, io.offset);
+        let started = self.reactor.start(write, Token::new(io.slot.into()));
+        started.map_err(|refused| self.buffers.take_back(io.slot, refused))
+    }
+}
+
 /// The memory of the slots.
 struct Buffers {
     /// Bytes of each.
@@ -153,28 +164,46 @@ impl Buffers {
     /// The first `length` bytes of a slot's buffer, to be put back when the I/O has ended.
     #[inline(always)]
     fn take(&mut self, slot: u32, length: u32) -> Buffer {
-        let mut buffer = self.idle[slot as usize].take().expect("not in flight");
-        if buffer.len() != length as usize {
-            self.tails[slot as usize] = Some(buffer.split_off(length as usize));
+        let place = &mut self.idle[slot as usize];
+        if place.as_ref().is_some_and(|buffer| buffer.len() != length as usize) {
+            cut_tail(place, &mut self.tails[slot as usize], length);
         }
-        buffer
+        place.take().expect("not in flight")
     }
 
     #[inline(always)]
-    fn put(&mut self, slot: u32, mut buffer: Buffer) {
-        if buffer.len() != self.block {
-            self.join_tail(slot, &mut buffer);
+    fn put(&mut self, slot: u32, buffer: Buffer) {
+        let place = &mut self.idle[slot as usize];
+        let is_whole = buffer.len() == self.block;
+        *place = Some(buffer);
+        if !is_whole {
+            join_tail(place, &mut self.tails[slot as usize]);
         }
-        let other = self.idle[slot as usize].replace(buffer);
-        assert!(other.is_none(), "in flight");
     }
 
+    /// The buffer of what was not even pushed, and why.
     #[cold]
-    fn join_tail(&mut self, slot: u32, buffer: &mut Buffer) {
-        if let Some(tail) = self.tails[slot as usize].take() {
-            let joined = buffer.join(tail);
-            assert!(joined.is_ok(), "they were one buffer");
+    #[inline(never)]
+    fn take_back(&mut self, slot: u32, refused: Refused) -> Errno {
+        if let Payload::Buffer(buffer) = refused.payload {
+            self.put(slot, buffer);
         }
+        refused.error
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn cut_tail(place: &mut Option<Buffer>, tail: &mut Option<Buffer>, length: u32) {
+    *tail = place.as_mut().map(|buffer| buffer.split_off(length as usize));
+}
+
+#[cold]
+#[inline(never)]
+fn join_tail(place: &mut Option<Buffer>, tail: &mut Option<Buffer>) {
+    if let (Some(buffer), Some(tail)) = (place, tail.take()) {
+        let joined = buffer.join(tail);
+        assert!(joined.is_ok(), "they were one buffer");
     }
 }
 
