@@ -58,7 +58,7 @@ impl Entry<'_> {
 
     /// CPU time of the threads and of those their engines started.
     pub fn cpu_ns(&self) -> u64 {
-        self.usage.user_ns + self.usage.system_ns + self.engine.helper_cpu_ns
+        self.usage.cpu_ns + self.engine.helper_cpu_ns
     }
 
     /// Milliseconds it ran, at least 1 once it did anything, as it divides.

@@ -2,13 +2,16 @@
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use rustix::time::{ClockId, clock_gettime};
 
 /// A reading, or the difference of two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time in the program, in nanoseconds.
+    /// CPU time, in nanoseconds, to the nanosecond.
+    pub cpu_ns: u64,
+    /// The part of it in the program, as the kernel's ticks tell it.
     pub user_ns: u64,
-    /// CPU time in the kernel, in nanoseconds.
+    /// The part of it in the kernel, likewise.
     pub system_ns: u64,
     /// Voluntary and other context switches.
     pub context_switches: u64,
@@ -23,7 +26,10 @@ impl Usage {
     pub fn of_thread() -> Self {
         let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Self::default() };
         let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+        // What getrusage adds up is of the last tick: milliseconds ago.
+        let exact = clock_gettime(ClockId::ThreadCPUTime);
         Self {
+            cpu_ns: exact.tv_sec as u64 * 1_000_000_000 + exact.tv_nsec as u64,
             user_ns: unsigned(usage.user_time().num_nanoseconds()),
             system_ns: unsigned(usage.system_time().num_nanoseconds()),
             context_switches: unsigned(
@@ -46,6 +52,7 @@ impl Usage {
 
     fn combine(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {
+            cpu_ns: f(self.cpu_ns, other.cpu_ns),
             user_ns: f(self.user_ns, other.user_ns),
             system_ns: f(self.system_ns, other.system_ns),
             context_switches: f(self.context_switches, other.context_switches),
