@@ -3,6 +3,7 @@
 
 mod bench_experiment;
 mod bench_run;
+mod bench_vm;
 mod fio_keys;
 mod info;
 mod output;
@@ -36,6 +37,8 @@ enum Bench {
     Run(bench_run::Arguments),
     /// Compare the two sides of a mechanism, interleaved, beside the bare ring.
     Experiment(bench_experiment::Arguments),
+    /// Count instructions in a Linux guest under QEMU.
+    Vm(bench_vm::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
+        Command::Bench(Bench::Vm(arguments)) => bench_vm::run(arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

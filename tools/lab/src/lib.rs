@@ -24,6 +24,7 @@ pub mod report;
 pub mod run;
 pub mod stats;
 pub mod target;
+pub mod vm;
 pub mod workload;
 
 pub use error::{Error, ErrorKind};

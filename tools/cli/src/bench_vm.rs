@@ -1,0 +1,131 @@
+//! `uringfs bench vm`: the same program in a Linux guest whose clock counts instructions, so that
+//! what an I/O costs can be repeated anywhere.
+
+use crate::output::print;
+use crate::progress::Progress;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use uringfs_lab::Error;
+use uringfs_lab::job::JobSet;
+use uringfs_lab::report::Format;
+use uringfs_lab::run::{Live, stop_on_interrupt};
+use uringfs_lab::vm::guest::GuestDevice;
+use uringfs_lab::vm::{self, Conditions, Laboratory, functional, jobs, program, standard};
+
+/// What the command takes.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// fio job files, or `experiment NAME`; without either the standard table
+    what: Vec<PathBuf>,
+
+    /// null_blk or nvme; the standard table has both unless one is named
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// How the kernel's release begins, as in 6.1; the newest if not given
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Option<String>,
+
+    /// Run static test programs under every kernel, without counting
+    #[arg(long, value_name = "PROGRAM", num_args = 1.., conflicts_with_all = ["what", "device"])]
+    test: Vec<PathBuf>,
+
+    /// A static build of this program for x86-64
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+
+    /// Where fetched packages are kept [default: $XDG_CACHE_HOME/uringfs or ~/.cache/uringfs]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+
+    /// The longest that one guest may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command; gives its exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let device = arguments.device.as_deref().map(str::parse::<GuestDevice>).transpose()?;
+    let work = Work::of(&arguments, device)?;
+    let program = program::find(arguments.program.as_deref())?;
+    let cache = arguments.cache.or_else(vm::default_cache);
+    let cache = cache.ok_or_else(|| Error::input("there is no home folder: give --cache DIR"))?;
+    let stop = stop_on_interrupt()?;
+    let live = Arc::new(Live::default());
+    let progress = Progress::show(&live);
+    let conditions = Conditions {
+        cache: &cache,
+        kernel: arguments.kernel.as_deref(),
+        limit: Duration::from_secs(arguments.timeout),
+        stop: &stop,
+        live: &live,
+    };
+    let laboratory = Laboratory::open(&conditions, program)?;
+    let format = if arguments.json { Format::Json } else { Format::Normal };
+    let (text, passed) = work.run(&laboratory, format)?;
+    drop(progress);
+    print(&text)?;
+    Ok(u8::from(!passed))
+}
+
+/// What is to be done in guests; all that is foreign has been parsed.
+enum Work {
+    Table(Vec<GuestDevice>),
+    Jobs(GuestDevice, Vec<JobSet>),
+    Experiment(GuestDevice, String),
+    Tests(Vec<PathBuf>),
+}
+
+impl Work {
+    fn of(arguments: &Arguments, device: Option<GuestDevice>) -> Result<Self, Error> {
+        let one = device.unwrap_or(GuestDevice::NullBlk);
+        if !arguments.test.is_empty() {
+            return Ok(Self::Tests(arguments.test.clone()));
+        }
+        let words: Vec<_> = arguments.what.iter().map(|word| word.to_str()).collect();
+        match words[..] {
+            [] => Ok(Self::Table(match device {
+                None => vec![GuestDevice::NullBlk, GuestDevice::Nvme],
+                Some(device) => vec![device],
+            })),
+            [Some("experiment"), Some(name)] => {
+                uringfs_lab::experiments::find(name)?;
+                Ok(Self::Experiment(one, name.to_owned()))
+            }
+            [Some("experiment"), ..] => Err(Error::input("experiment: give the name of one")),
+            _ => Ok(Self::Jobs(one, jobs::parse(&arguments.what, one)?)),
+        }
+    }
+
+    /// What is to be printed, and whether all went well.
+    fn run(self, laboratory: &Laboratory<'_>, format: Format) -> Result<(String, bool), Error> {
+        let render = |table: String, json: serde_json::Value| match format {
+            Format::Normal => table,
+            Format::Json => format!("{json:#}\n"),
+        };
+        match self {
+            Self::Table(devices) => {
+                let measured = standard::run(laboratory, &devices)?;
+                Ok((render(standard::table(&measured), standard::json(&measured)), true))
+            }
+            Self::Jobs(device, sets) => {
+                let measured = jobs::run(laboratory, device, &sets)?;
+                Ok((render(jobs::table(&measured), jobs::json(&measured)), true))
+            }
+            Self::Experiment(device, name) => {
+                Ok((jobs::experiment(laboratory, device, &name, format)?, true))
+            }
+            Self::Tests(programs) => {
+                let trials = functional::run(laboratory, &programs)?;
+                let passed = functional::passed(&trials);
+                Ok((render(functional::table(&trials), functional::json(&trials)), passed))
+            }
+        }
+    }
+}

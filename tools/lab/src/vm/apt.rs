@@ -1,0 +1,252 @@
+//! Debian packages without root: apt with lists and archives of its own in a folder, from the mirror
+//! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
+
+use super::process::{Bounds, End, run};
+use crate::Error;
+use crate::run::Live;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The Debian release that guests are made of; its backports have the newer kernels.
+const RELEASE: &str = "bookworm";
+
+/// What to do where packages cannot be had.
+const HELP: &str = "the guest is made of Debian packages (a cloud kernel of bookworm and one of its \
+                    backports, busybox-static, e2fsprogs, xfsprogs, and QEMU if it is not \
+                    installed); fetch them once with --cache DIR on a Debian machine with a network, \
+                    then copy DIR";
+
+/// apt, with its state in a folder.
+pub struct Apt<'a> {
+    folder: &'a Path,
+    bounds: Bounds<'a>,
+    live: &'a Live,
+}
+
+/// A package that can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The checksum that the mirror's signed index has for it.
+    pub sha256: String,
+}
+
+impl<'a> Apt<'a> {
+    /// apt with its state in `folder`, its lists up to date.
+    ///
+    /// # Errors
+    /// This machine has no apt, or its mirror cannot be reached; the message says what is needed.
+    pub fn new(folder: &'a Path, bounds: Bounds<'a>, live: &'a Live) -> Result<Self, Error> {
+        let apt = Self { folder, bounds, live };
+        let sources = apt.sources()?;
+        for part in ["lists/partial", "archives/partial"] {
+            std::fs::create_dir_all(folder.join(part)).map_err(failed)?;
+        }
+        for (name, text) in [("sources.list", sources.as_str()), ("status", "")] {
+            std::fs::write(folder.join(name), text).map_err(failed)?;
+        }
+        live.say("Fetching the lists of packages");
+        apt.lines("apt-get", &["update"])?;
+        Ok(apt)
+    }
+
+    /// Packages whose names match a pattern, in every version there is.
+    pub fn search(&self, pattern: &str) -> Result<Vec<Package>, Error> {
+        let found = self.lines("apt-cache", &["search", "--names-only", pattern])?;
+        let mut names: Vec<&str> =
+            found.iter().filter_map(|line| line.split_whitespace().next()).collect();
+        names.sort_unstable();
+        names.dedup();
+        self.show(&names, &["--all-versions"])
+    }
+
+    /// The packages of these names, in the versions that would be installed.
+    pub fn named(&self, names: &[&str]) -> Result<Vec<Package>, Error> {
+        self.show(names, &["--no-all-versions"])
+    }
+
+    /// All that must be unpacked for `name` to run, itself included.
+    pub fn closure(&self, name: &str) -> Result<Vec<Package>, Error> {
+        let install =
+            ["install", "--simulate", "--no-install-recommends", "-o", "Debug::NoLocking=1", name];
+        let plan = self.lines("apt-get", &install)?;
+        let names: Vec<&str> = plan
+            .iter()
+            .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next())
+            .collect();
+        self.named(&names)
+    }
+
+    /// Fetches packages and unpacks each into the folder that `place` gives for it.
+    pub fn unpack(
+        &self,
+        packages: &[Package],
+        place: &dyn Fn(&Package) -> PathBuf,
+    ) -> Result<(), Error> {
+        let archives = self.folder.join("archives");
+        for (index, package) in packages.iter().enumerate() {
+            let Package { name, version, .. } = package;
+            self.live.say(&format!("Fetching {name} {version} ({}/{})", index + 1, packages.len()));
+            let before = debs(&archives)?;
+            self.lines("apt-get", &["download", &format!("{name}={version}")])?;
+            let new = debs(&archives)?.into_iter().find(|path| !before.contains(path));
+            let archive = new.ok_or_else(|| Error::run(format!("apt-get did not fetch {name}")))?;
+            let folder = place(package);
+            std::fs::create_dir_all(&folder).map_err(failed)?;
+            let mut unpack = Command::new("dpkg-deb");
+            unpack.arg("-x").args([&archive, &folder]);
+            self.hear(unpack)?;
+        }
+        Ok(())
+    }
+
+    fn show(&self, names: &[&str], versions: &[&str]) -> Result<Vec<Package>, Error> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lines = self.lines("apt-cache", &[&["show"], versions, names].concat())?;
+        Ok(parse_stanzas(&lines))
+    }
+
+    /// The sources of the guest's release, on the mirror that this machine uses.
+    fn sources(&self) -> Result<String, Error> {
+        const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let machine = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let release = machine.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+        let release = release.unwrap_or_default().trim_matches('"');
+        let mut ask = Command::new("apt-get");
+        ask.args(["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]);
+        let targets = self.hear(ask)?;
+        let keys = if Path::new(KEYRING).exists() { KEYRING } else { "" };
+        let is_debian = machine.lines().any(|line| line == "ID=debian");
+        let sources = if is_debian { sources_list(&targets, release, keys) } else { None };
+        sources.ok_or_else(|| {
+            Error::run(format!("no Debian mirror among the sources of this machine's apt; {HELP}"))
+        })
+    }
+
+    /// What one of apt's programs prints, with our state.
+    fn lines(&self, program: &str, arguments: &[&str]) -> Result<Vec<String>, Error> {
+        let at = |name: &str| self.folder.join(name).display().to_string();
+        let options = [
+            ("Dir::Etc::sourcelist", at("sources.list")),
+            ("Dir::Etc::sourceparts", "/dev/null".into()),
+            ("Dir::Etc::preferencesparts", "/dev/null".into()),
+            ("Dir::State", at("")),
+            ("Dir::State::lists", at("lists")),
+            ("Dir::State::status", at("status")),
+            ("Dir::Cache", at("")),
+            ("Dir::Cache::archives", at("archives")),
+            ("Acquire::Languages", "none".into()),
+            ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
+            ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),
+            // As root it would fetch as a user who cannot write here.
+            ("APT::Sandbox::User", "root".into()),
+            ("APT::Architecture", "amd64".into()),
+            // A mirror that does not answer is an error soon, and one that errs is asked again.
+            ("Acquire::http::Timeout", "30".into()),
+            ("Acquire::Retries", "3".into()),
+            // Else lists that could not be fetched are only warned of.
+            ("APT::Update::Error-Mode", "any".into()),
+        ];
+        let mut command = Command::new(program);
+        for (name, value) in options {
+            command.arg("-o").arg(format!("{name}={value}"));
+        }
+        command.args(arguments).current_dir(self.folder.join("archives"));
+        self.hear(command)
+    }
+
+    fn hear(&self, mut command: Command) -> Result<Vec<String>, Error> {
+        let missing = |error| Error::run(HELP).because(error);
+        let complaints = tempfile::tempfile().map_err(missing)?;
+        command.env("LC_ALL", "C").stderr(Stdio::from(complaints.try_clone().map_err(missing)?));
+        let mut lines = Vec::new();
+        let end = run(&command, self.bounds, &mut |line| lines.push(line.to_owned()))?;
+        if matches!(end, End::Exited(status) if status.success()) {
+            return Ok(lines);
+        }
+        let said = super::process::text(complaints).map_err(missing)?;
+        let why = said.lines().find_map(|line| line.strip_prefix("E: ")).or(said.lines().last());
+        let name = command.get_program().to_string_lossy().into_owned();
+        Err(Error::run(format!("{name} failed: {}; {HELP}", why.unwrap_or("it said nothing"))))
+    }
+}
+
+/// The lines of a sources.list, from lines of `RELEASE URI` of this machine, whose own release is
+/// `release`. None if there is no Debian mirror among them.
+fn sources_list(targets: &[String], release: &str, keyring: &str) -> Option<String> {
+    let mirror = |of: &str| {
+        let mut pairs = targets.iter().filter_map(|line| line.split_once(' '));
+        pairs.find(|(name, _)| *name == of).map(|(_, uri)| uri.to_owned())
+    };
+    let option = if keyring.is_empty() { String::new() } else { format!("[signed-by={keyring}] ") };
+    let main = mirror(release)?;
+    let mut lines = format!("deb {option}{main} {RELEASE} main\n");
+    lines += &format!("deb {option}{main} {RELEASE}-backports main\n");
+    if let Some(security) = mirror(&format!("{release}-security")) {
+        lines += &format!("deb {option}{security} {RELEASE}-security main\n");
+    }
+    Some(lines)
+}
+
+/// Packages from what `apt-cache show` prints: stanzas of `Field: value`, empty lines between.
+fn parse_stanzas(lines: &[String]) -> Vec<Package> {
+    let stanzas = lines.split(|line| line.is_empty());
+    let packages = stanzas.filter_map(|stanza| {
+        let field = |name: &str| {
+            let mut fields = stanza.iter().filter_map(|line| line.split_once(": "));
+            fields.find(|(field, _)| *field == name).map(|(_, value)| value.to_owned())
+        };
+        Some(Package {
+            name: field("Package")?,
+            version: field("Version")?,
+            sha256: field("SHA256")?,
+        })
+    });
+    packages.collect()
+}
+
+fn debs(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let paths = entries.map_err(failed)?.into_iter().map(|entry| entry.path());
+    Ok(paths.filter(|path| path.extension().is_some_and(|end| end == "deb")).collect())
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::run("cannot keep packages in the cache").because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_mirror_is_this_machines_own() {
+        let targets = lines(
+            "other http://example.org/x/\ntrixie http://mirror.example/debian/\n\
+             trixie-security http://mirror.example/security/\n",
+        );
+        let list = sources_list(&targets, "trixie", "/k.gpg").unwrap();
+        let expected = "deb [signed-by=/k.gpg] http://mirror.example/debian/ bookworm main\n\
+                        deb [signed-by=/k.gpg] http://mirror.example/debian/ bookworm-backports main\n\
+                        deb [signed-by=/k.gpg] http://mirror.example/security/ bookworm-security main\n";
+        assert_eq!(list, expected);
+        assert_eq!(sources_list(&targets, "bookworm", ""), None);
+    }
+
+    #[test]
+    fn stanzas_become_packages() {
+        let text = "Package: a\nVersion: 1.2-3\nDescription: x: y\n more\nSHA256: 00ff\n\n\
+                    Package: b\nVersion: 2\n\n";
+        let expected = Package { name: "a".into(), version: "1.2-3".into(), sha256: "00ff".into() };
+        assert_eq!(parse_stanzas(&lines(text)), [expected]);
+    }
+}

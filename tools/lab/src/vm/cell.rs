@@ -1,0 +1,139 @@
+//! What is compared side by side in a guest, and the figures of one of them.
+
+use super::guest::{Answer, Place};
+use crate::Error;
+use serde_json::{Value, json};
+
+/// What does the I/O, and where: a column of a table.
+pub struct Column {
+    /// Its heading.
+    pub name: &'static str,
+    /// The engine's name.
+    pub engine: &'static str,
+    /// The target, of whichever device.
+    pub place: Place,
+}
+
+/// The four of every table.
+pub const COLUMNS: [Column; 4] = [
+    Column { name: "ring, raw", engine: "ring", place: Place::Raw },
+    Column { name: "ring, ext4", engine: "ring", place: Place::Ext4 },
+    Column { name: "ring, XFS", engine: "ring", place: Place::Xfs },
+    Column { name: "uringfs, raw", engine: "uringfs", place: Place::Raw },
+];
+
+/// The figures of one job in one column.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// CPU time of the job's threads, which the guest's clock counts in instructions.
+    pub instructions_per_io: f64,
+    /// From the first I/O to the last, by the guest's clock.
+    pub virtual_ns_per_io: f64,
+    /// Reads and writes.
+    pub ios: u64,
+    /// What the kernel gave.
+    pub tier: String,
+    /// The queue that was taken.
+    pub queue: String,
+    /// Whatever the engine counts.
+    pub counters: Value,
+}
+
+impl Cell {
+    /// The cells of a step that ran `bench run` with JSON: one for each line of its report.
+    ///
+    /// # Errors
+    /// What the step printed is no such report, or has a job that did nothing.
+    pub fn all_of(answer: &Answer) -> Result<Vec<Cell>, Error> {
+        let bad = |what| Error::run(format!("in the guest, {}: {what}", answer.step));
+        let report: Value = serde_json::from_str(&answer.output)
+            .map_err(|error| bad("its report is not JSON").because(error))?;
+        let cells = report["jobs"].as_array().into_iter().flatten().map(Self::of_job);
+        cells.collect::<Option<_>>().ok_or_else(|| bad("a job of its report has no figures"))
+    }
+
+    fn of_job(job: &Value) -> Option<Cell> {
+        let sum = |key: &str| Some(job["read"][key].as_f64()? + job["write"][key].as_f64()?);
+        let (ios, rate, ours) = (sum("total_ios")?, sum("iops")?, &job["uringfs"]);
+        let word = |key: &str| Some(ours[key].as_str()?.to_owned());
+        (rate > 0.0).then_some(())?;
+        Some(Cell {
+            instructions_per_io: ours["cpu_ns_per_io"].as_f64()?,
+            virtual_ns_per_io: 1e9 / rate,
+            ios: ios as u64,
+            tier: word("tier")?,
+            queue: word("queue")?,
+            counters: ours["counters"].clone(),
+        })
+    }
+
+    /// For people: instructions, and the time where that is something else.
+    pub fn text(&self) -> String {
+        const EQUAL: f64 = 0.01;
+        let (instructions, ns) = (self.instructions_per_io, self.virtual_ns_per_io);
+        if (ns / instructions - 1.0).abs() < EQUAL {
+            grouped(instructions)
+        } else {
+            format!("{} in {} ns", grouped(instructions), grouped(ns))
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self, column: &Column, target: &str) -> Value {
+        json!({
+            "engine": column.engine,
+            "target": target,
+            "instructions_per_io": self.instructions_per_io,
+            "virtual_ns_per_io": self.virtual_ns_per_io,
+            "ios": self.ios,
+            "queue": self.queue,
+            "tier": self.tier,
+            "counters": self.counters,
+        })
+    }
+}
+
+/// A whole number with commas.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(output: &str) -> Answer {
+        Answer { step: "s".into(), code: 0, output: output.into() }
+    }
+
+    #[test]
+    fn a_report_becomes_a_cell_a_job() {
+        let report = r#"{"jobs": [{
+            "read": {"total_ios": 30, "iops": 150000.0}, "write": {"total_ios": 10, "iops": 50000.0},
+            "uringfs": {"cpu_ns_per_io": 2500.0, "tier": "t", "queue": "q", "counters": {"c": 1}}
+        }]}"#;
+        let cells = Cell::all_of(&answer(report)).unwrap();
+        assert_eq!(cells.len(), 1);
+        assert_eq!((cells[0].ios, cells[0].virtual_ns_per_io), (40, 5000.0));
+        assert_eq!(cells[0].text(), "2,500 in 5,000 ns");
+        for bad in ["", "{\"jobs\": [{}]}", &report.replace("150000.0", "-50000.0")] {
+            assert!(Cell::all_of(&answer(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(
+            [7.4, 999.6, 65_536.0, 1_234_567.0].map(grouped),
+            ["7", "1,000", "65,536", "1,234,567"]
+        );
+    }
+}

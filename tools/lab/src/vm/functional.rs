@@ -1,0 +1,167 @@
+//! Tests under every kernel there is, without counting: that each boots, which features of io_uring
+//! it gives, and whether programs that test the queues pass there. A kernel is tried a second time
+//! with io_uring forbidden, so that every feature is seen absent too.
+
+use super::Laboratory;
+use super::guest::file_name;
+use super::guest::{Answer, Guest, GuestDevice, Step};
+use super::machine::Profile;
+use crate::Error;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// What one kernel did.
+pub struct Trial {
+    /// Its release, and what was forbidden.
+    pub kernel: String,
+    /// Each feature of io_uring, and whether it is used.
+    features: Vec<(String, bool)>,
+    /// Each program, by name: whether it passed, and its last lines.
+    programs: Vec<(String, bool, String)>,
+}
+
+/// Whether a guest's kernel lets programs use io_uring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rings {
+    Allowed,
+    /// By its own switch, which newer kernels have.
+    Forbidden,
+}
+
+/// Runs test programs, which must be static, under every kernel.
+///
+/// # Errors
+/// A kernel does not boot, or a guest does not end. A test that fails is in the results.
+pub fn run(laboratory: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<Trial>, Error> {
+    for path in programs {
+        super::program::find(Some(path))?;
+    }
+    let mut trials = Vec::new();
+    let kernels = &laboratory.packages.kernels;
+    let wanted = laboratory.conditions.kernel.unwrap_or_default();
+    for kernel in kernels.iter().filter(|kernel| kernel.release.starts_with(wanted)) {
+        trials.push(trial(laboratory, kernel, Rings::Allowed, programs)?);
+    }
+    trials.push(trial(laboratory, laboratory.kernel()?, Rings::Forbidden, programs)?);
+    Ok(trials)
+}
+
+fn trial(
+    laboratory: &Laboratory<'_>,
+    kernel: &super::packages::Kernel,
+    rings: Rings,
+    tests: &[PathBuf],
+) -> Result<Trial, Error> {
+    // A file system that takes direct I/O, for the tests' files.
+    let mut script = String::from(
+        "mkfs.ext4 -q /dev/nvme0n2 && mkdir /scratch && mount /dev/nvme0n2 /scratch\n\
+         export TMPDIR=/scratch\n",
+    );
+    let mut name = format!("Linux {}", kernel.release);
+    if rings == Rings::Forbidden {
+        name += ", io_uring forbidden";
+        script += "echo 2 >/proc/sys/kernel/io_uring_disabled\n";
+    }
+    let mut programs = vec![("uringfs".to_owned(), laboratory.program.clone())];
+    programs.extend(tests.iter().map(|path| (file_name(path), path.clone())));
+    let step = |name: &str, words: &[&str]| Step {
+        name: name.to_owned(),
+        command: words.iter().map(|word| (*word).to_owned()).collect(),
+    };
+    let mut steps = vec![step("info", &["uringfs", "info", "null:1m", "--json"])];
+    steps.extend(programs[1..].iter().map(|(name, _)| step(name, &[name])));
+    let environment: Vec<_> = ["PROPTEST_CASES", "RUST_BACKTRACE"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .collect();
+    let guest = Guest {
+        packages: &laboratory.packages,
+        kernel,
+        profile: Profile::Functional,
+        devices: &[] as &[GuestDevice],
+        programs: &programs,
+        environment: &environment,
+        script: &script,
+        steps,
+    };
+    let answers = guest.run(laboratory.bounds(), laboratory.conditions.live)?;
+    let (info, tests) = answers.split_first().expect("one for each step");
+    let features = features(info)?;
+    let programs =
+        tests.iter().map(|answer| (answer.step.clone(), answer.code == 0, answer.output.clone()));
+    Ok(Trial { kernel: name, features, programs: programs.collect() })
+}
+
+fn features(info: &Answer) -> Result<Vec<(String, bool)>, Error> {
+    let bad = |error: serde_json::Error| Error::run("in the guest, info").because(error);
+    let info: Value = serde_json::from_str(&info.output).map_err(bad)?;
+    let features = info["features"].as_array().into_iter().flatten();
+    Ok(features
+        .filter_map(|feature| {
+            Some((feature["name"].as_str()?.to_owned(), feature["used"].as_bool()?))
+        })
+        .collect())
+}
+
+/// Whether every program passed under every kernel.
+pub fn passed(trials: &[Trial]) -> bool {
+    trials.iter().all(|trial| trial.programs.iter().all(|(_, passed, _)| *passed))
+}
+
+/// For people: a line a feature and a line a program, a column a kernel; then what failed said.
+pub fn table(trials: &[Trial]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([""].into_iter().chain(trials.iter().map(|trial| trial.kernel.as_str())));
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in trials.iter().flat_map(|trial| &trial.features) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    for name in names {
+        let used =
+            |trial: &Trial| trial.features.iter().any(|(other, used)| other == name && *used);
+        let words = trials.iter().map(|trial| if used(trial) { "yes" } else { "-" });
+        table.add_row([name].into_iter().chain(words));
+    }
+    let programs = trials.first().map_or(&[][..], |trial| &trial.programs);
+    for (index, (name, ..)) in programs.iter().enumerate() {
+        let words = trials.iter().map(|trial| summary(&trial.programs[index]));
+        table.add_row([name.clone()].into_iter().chain(words));
+    }
+    let mut text = format!("{table}\n");
+    for trial in trials {
+        for (name, _, output) in trial.programs.iter().filter(|(_, passed, _)| !passed) {
+            text += &format!("\n{name} under {}:\n{output}\n", trial.kernel);
+        }
+    }
+    text
+}
+
+/// How many tests passed, as Rust's test programs say it.
+fn summary((_, passed, output): &(String, bool, String)) -> String {
+    let word = if *passed { "passed" } else { "FAILED" };
+    let count = output.lines().find_map(|line| {
+        let (_, counts) = line.split_once("test result: ")?.1.split_once(". ")?;
+        counts.split_once(" passed").map(|(count, _)| count.to_owned())
+    });
+    count.map_or(word.to_owned(), |count| format!("{count} {word}"))
+}
+
+/// For programs.
+pub fn json(trials: &[Trial]) -> Value {
+    let trial = |trial: &Trial| {
+        let features = trial.features.iter().map(|(name, used)| (name.clone(), json!(used)));
+        let programs = trial.programs.iter().map(
+            |(name, passed, output)| json!({"name": name, "passed": passed, "output": output}),
+        );
+        json!({
+            "kernel": trial.kernel,
+            "features": features.collect::<serde_json::Map<_, _>>(),
+            "programs": programs.collect::<Vec<_>>(),
+        })
+    };
+    json!({"passed": passed(trials), "kernels": trials.iter().map(trial).collect::<Vec<_>>()})
+}

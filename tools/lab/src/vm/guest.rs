@@ -1,0 +1,271 @@
+//! A guest: its files, the steps it is to do, and what they answered. `init.sh` is its first
+//! process, and the other side of what is spoken here.
+
+use super::archive::Archive;
+use super::machine::{Machine, Profile};
+use super::packages::{Kernel, Packages};
+use super::process::Bounds;
+use crate::Error;
+use crate::run::Live;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// MiB that are written of each target, for reads to find.
+pub const PREPARED_MIB: u64 = 128;
+
+/// A place to do I/O in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The device itself.
+    Raw,
+    /// A file on ext4.
+    Ext4,
+    /// A file on XFS.
+    Xfs,
+}
+
+/// A device of the guest: three of its kind, one for each [`Place`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestDevice {
+    /// The kernel's RAM device without interrupts, which copies each block, with a queue for polling.
+    NullBlk,
+    /// QEMU's NVMe device, with a queue for polling.
+    Nvme,
+}
+
+impl GuestDevice {
+    /// As the user names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NullBlk => "null_blk",
+            Self::Nvme => "nvme",
+        }
+    }
+
+    /// The path of a target.
+    pub fn target(self, place: Place) -> &'static str {
+        match (self, place) {
+            (Self::NullBlk, Place::Raw) => "/dev/nullb0",
+            (Self::NullBlk, Place::Ext4) => "/null_blk/ext4/file",
+            (Self::NullBlk, Place::Xfs) => "/null_blk/xfs/file",
+            (Self::Nvme, Place::Raw) => "/dev/nvme0n1",
+            (Self::Nvme, Place::Ext4) => "/nvme/ext4/file",
+            (Self::Nvme, Place::Xfs) => "/nvme/xfs/file",
+        }
+    }
+
+    /// What stands above figures of it.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::NullBlk => {
+                "null_blk: instructions an I/O, which are nanoseconds of the guest's clock"
+            }
+            Self::Nvme => {
+                "nvme: instructions an I/O, those of waiting too where it polls; the device is \
+                 emulated and its latency the host's, so that this clock is not exact"
+            }
+        }
+    }
+
+    /// The line of the script that makes its targets ready.
+    fn prepare(self) -> &'static str {
+        match self {
+            // More tags than the depth of any job here: a polled request that finds none is handed
+            // to a worker thread. Blocks are of 4096 bytes, so that each copy is of a whole page.
+            Self::NullBlk => {
+                "insert null_blk queue_mode=2 poll_queues=1 irqmode=0 memory_backed=1 bs=4096 gb=1 \
+                 nr_devices=3 hw_queue_depth=1024\n\
+                 prepare null_blk /dev/nullb0 /dev/nullb1 /dev/nullb2\n"
+            }
+            Self::Nvme => "prepare nvme /dev/nvme0n1 /dev/nvme0n2 /dev/nvme0n3\n",
+        }
+    }
+}
+
+impl std::str::FromStr for GuestDevice {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let all = [Self::NullBlk, Self::Nvme];
+        all.into_iter().find(|device| device.name() == name).ok_or_else(|| {
+            Error::input(format!("unknown device `{name}` (there are null_blk and nvme)"))
+        })
+    }
+}
+
+/// A command of the guest.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Its name, without spaces.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+}
+
+/// What a step answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Its name.
+    pub step: String,
+    /// Its exit code.
+    pub code: i32,
+    /// What it printed, and what it complained of if the code is not 0.
+    pub output: String,
+}
+
+/// A guest that can be run.
+pub struct Guest<'a> {
+    /// Where kernels and tools are.
+    pub packages: &'a Packages,
+    /// What it boots.
+    pub kernel: &'a Kernel,
+    /// How it runs.
+    pub profile: Profile,
+    /// Which devices it gets.
+    pub devices: &'a [GuestDevice],
+    /// Static programs, by the name they have in `/bin`.
+    pub programs: &'a [(String, PathBuf)],
+    /// What its processes find in their environment.
+    pub environment: &'a [(String, String)],
+    /// Lines of shell before the steps.
+    pub script: &'a str,
+    /// What it does.
+    pub steps: Vec<Step>,
+}
+
+impl Guest<'_> {
+    /// Boots it and does all steps; `live` hears of each.
+    ///
+    /// # Errors
+    /// The machine fails, or the guest does not do all its steps in time, or Ctrl-C.
+    pub fn run(&self, bounds: Bounds<'_>, live: &Live) -> Result<Vec<Answer>, Error> {
+        let initial = tempfile::tempfile()
+            .and_then(|file| self.write(file))
+            .map_err(|error| Error::run("cannot write the guest's files").because(error))?;
+        let qemu = self.packages.qemu();
+        let machine = Machine { qemu, kernel: self.kernel, profile: self.profile, initial };
+        let kernel = &self.kernel.release;
+        live.say(&format!("Linux {kernel}: booting"));
+        let mut answers = Answers::default();
+        let console = machine.run(bounds, &mut |line| {
+            let (done, all) = (answers.done.len() + 1, self.steps.len());
+            if let Some(name) = answers.hear(line) {
+                live.say(&format!("Linux {kernel}: {name} ({done}/{all})"));
+            }
+        })?;
+        match self.steps.get(answers.done.len()) {
+            None => Ok(answers.done),
+            Some(step) => Err(Error::run(format!(
+                "the guest (Linux {kernel}) did not do `{}`: {}",
+                step.name,
+                console.complaint()
+            ))),
+        }
+    }
+
+    fn write<W: Write + Seek>(&self, out: W) -> io::Result<W> {
+        let mut archive = Archive::new(io::BufWriter::new(out));
+        for folder in ["bin", "sbin", "usr", "dev", "proc", "sys", "tmp", "modules"] {
+            archive.folder(folder)?;
+        }
+        archive.program("init", include_bytes!("init.sh"))?;
+        archive.data("steps", self.script().as_bytes())?;
+        self.packages.add_tools(&mut archive)?;
+        for module in &self.kernel.modules {
+            archive.data(&format!("modules/{}", file_name(module)), &std::fs::read(module)?)?;
+        }
+        for (name, path) in self.programs {
+            archive.program(&format!("bin/{name}"), &std::fs::read(path)?)?;
+        }
+        let mut out = archive.finish()?.into_inner().map_err(|error| error.into_error())?;
+        out.rewind()?;
+        Ok(out)
+    }
+
+    fn script(&self) -> String {
+        let mut script = format!("size_mib={PREPARED_MIB}\n");
+        for (name, value) in self.environment {
+            script += &format!("export {name}={}\n", quoted(value));
+        }
+        for device in self.devices {
+            script += device.prepare();
+        }
+        script += self.script;
+        for step in &self.steps {
+            let words: Vec<_> = step.command.iter().map(|word| quoted(word)).collect();
+            script += &format!("step {} {}\n", step.name, words.join(" "));
+        }
+        script
+    }
+}
+
+/// A word for the shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The answers as they come, line by line.
+#[derive(Default)]
+struct Answers {
+    done: Vec<Answer>,
+    open: Option<Answer>,
+}
+
+impl Answers {
+    /// Takes a line; gives the name of the step that it begins.
+    fn hear(&mut self, line: &str) -> Option<&str> {
+        if let Some(name) = line.strip_prefix("::begin ") {
+            let step = name.to_owned();
+            let open = self.open.insert(Answer { step, code: 0, output: String::new() });
+            return Some(&open.step);
+        }
+        let mut open = self.open.take()?;
+        let end = line.strip_prefix("::end ").and_then(|end| end.split_once(' '));
+        match end.filter(|(name, _)| *name == open.step) {
+            Some((_, code)) => {
+                open.code = code.parse().unwrap_or(-1);
+                open.output.truncate(open.output.trim_end().len());
+                self.done.push(open);
+            }
+            None => {
+                open.output += line;
+                open.output.push('\n');
+                self.open = Some(open);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart_by_their_lines() {
+        let mut answers = Answers::default();
+        let began: Vec<bool> = ["noise", "::begin a", "{", "}", "", "::end a 0", "::begin b"]
+            .into_iter()
+            .map(|line| answers.hear(line).is_some())
+            .collect();
+        assert_eq!(began, [false, true, false, false, false, false, true]);
+        for line in ["::end a 0", "bad", "::end b 2"] {
+            answers.hear(line);
+        }
+        let done: Vec<_> = answers
+            .done
+            .iter()
+            .map(|answer| (answer.step.as_str(), answer.code, answer.output.as_str()))
+            .collect();
+        assert_eq!(done, [("a", 0, "{\n}"), ("b", 2, "::end a 0\nbad")]);
+    }
+
+    #[test]
+    fn words_reach_the_guest_as_they_are() {
+        assert_eq!(quoted("a'b $c"), r"'a'\''b $c'");
+    }
+}

@@ -1,0 +1,156 @@
+//! What a user brings, in a guest: fio jobs in every column of the table, and experiments.
+
+use super::Laboratory;
+use super::cell::{COLUMNS, Cell, Column};
+use super::guest::{GuestDevice, PREPARED_MIB, Step};
+use crate::Error;
+use crate::engine::fio;
+use crate::experiments;
+use crate::job::{JobSet, Lookup, Parser, UnknownKeys, environment};
+use crate::report::Format;
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+/// What the jobs of some files did.
+pub struct Measured {
+    facts: Value,
+    device: GuestDevice,
+    jobs: Vec<String>,
+    /// A column after the other, a cell a job.
+    columns: Vec<Vec<Cell>>,
+}
+
+/// Runs the jobs of [`parse`] in a guest, each column's in its own.
+///
+/// # Errors
+/// A job fails.
+pub fn run(
+    laboratory: &Laboratory<'_>,
+    device: GuestDevice,
+    sets: &[JobSet],
+) -> Result<Measured, Error> {
+    let steps = COLUMNS.iter().zip(sets).map(|(column, set)| step(column, set)).collect();
+    let answers = laboratory.count(&[device], steps)?;
+    let columns = answers.iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?;
+    // One line of the report is one thread, or one group of them: the first column says how many.
+    let lines = columns[0].len();
+    let mut jobs: Vec<String> = Vec::new();
+    for job in &sets[0].jobs {
+        let threads = if job.options.group_reporting { 1 } else { job.options.jobs };
+        jobs.extend((0..threads).map(|_| job.name.clone()));
+    }
+    jobs.resize(lines, String::new());
+    Ok(Measured { facts: laboratory.facts()?, device, jobs, columns })
+}
+
+/// Reads job files for each column, so that all that can be wrong with them is known before a guest
+/// is booted. `${TARGET}`, which is also the `filename` of jobs that name none, is the column's
+/// target; `size` is what is written of it unless a job says less.
+///
+/// # Errors
+/// A file that is no job file, or a job on other targets.
+pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Error> {
+    let mut sets = Vec::new();
+    for column in &COLUMNS {
+        let target = device.target(column.place);
+        let lookup = |name: &str| match name {
+            "TARGET" => Some(target.to_owned()),
+            name => environment(name),
+        };
+        sets.push(parse_for(files, target, &lookup)?);
+    }
+    Ok(sets)
+}
+
+fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobSet, Error> {
+    let mut parser = Parser::new(lookup, UnknownKeys::Refuse);
+    parser.argument("filename", Some(target))?;
+    parser.argument("size", Some(&format!("{PREPARED_MIB}m")))?;
+    for file in files {
+        if file == Path::new("-") {
+            return Err(Error::input("-: a guest runs job files, and standard input is none"));
+        }
+        parser.file(file)?;
+    }
+    let set = parser.finish()?;
+    for job in &set.jobs {
+        let options = &job.options;
+        if options.filename.as_deref() != Some(target) || options.directory.is_some() {
+            return Err(Error::input(format!(
+                "job `{}`: names its own target; in a guest it is ${{TARGET}}, or nothing",
+                job.name
+            )));
+        }
+    }
+    Ok(set)
+}
+
+/// The guest gets the jobs as they were understood here, as keys on a command line.
+fn step(column: &Column, set: &JobSet) -> Step {
+    let mut command = ["uringfs", "bench", "run", "--overwrite", "--output-format=json"]
+        .map(str::to_owned)
+        .to_vec();
+    command.push(format!("--engine={}", column.engine));
+    command.extend(fio::arguments(set));
+    if column.engine == "uringfs" {
+        let settings = set.jobs.iter().flat_map(|job| &job.options.settings);
+        command.extend(settings.map(|(name, value)| format!("--set={name}={value}")));
+    }
+    Step { name: column.name.replace(", ", "-"), command }
+}
+
+/// For people.
+pub fn table(measured: &Measured) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["job"].into_iter().chain(COLUMNS.iter().map(|column| column.name)));
+    for (index, job) in measured.jobs.iter().enumerate() {
+        let cells = measured.columns.iter().map(|column| column.get(index).map(Cell::text));
+        table.add_row([job.clone()].into_iter().chain(cells.map(Option::unwrap_or_default)));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{}{}\n{table}\n", super::heading(&measured.facts), measured.device.heading())
+}
+
+/// For programs.
+pub fn json(measured: &Measured) -> Value {
+    let jobs = measured.jobs.iter().enumerate().map(|(index, job)| {
+        let columns = COLUMNS.iter().zip(&measured.columns).filter_map(|(column, cells)| {
+            Some(cells.get(index)?.json(column, measured.device.target(column.place)))
+        });
+        json!({"job": job, "columns": columns.collect::<Vec<_>>()})
+    });
+    let mut document: Map<String, Value> = measured.facts.as_object().cloned().unwrap_or_default();
+    document.insert("device".into(), measured.device.name().into());
+    document.insert("jobs".into(), jobs.collect());
+    document.into()
+}
+
+/// Runs an experiment on the raw device of a guest and gives what it prints there: a table, or JSON.
+pub fn experiment(
+    laboratory: &Laboratory<'_>,
+    device: GuestDevice,
+    name: &str,
+    format: Format,
+) -> Result<String, Error> {
+    // In a guest that counts equals are equal, so that few pairs of short runs do. Of its own time.
+    const PAIRS: &str = "3";
+    const SECONDS: &str = "2";
+    experiments::find(name)?;
+    let target = device.target(super::guest::Place::Raw);
+    let mut command = vec!["uringfs", "bench", "experiment", name, "--overwrite"];
+    command.extend(["--target", target, "--pairs", PAIRS, "--seconds", SECONDS]);
+    if format == Format::Json {
+        command.push("--json");
+    }
+    let command = command.into_iter().map(str::to_owned).collect();
+    let answers = laboratory.count(&[device], vec![Step { name: name.to_owned(), command }])?;
+    let output = answers.into_iter().map(|answer| answer.output).collect::<String>();
+    Ok(match format {
+        Format::Normal => format!("{}{output}\n", super::heading(&laboratory.facts()?)),
+        Format::Json => output + "\n",
+    })
+}

@@ -1,0 +1,123 @@
+//! An exact laboratory: a Linux guest in which one instruction is one nanosecond. QEMU counts the
+//! instructions of a virtual processor and makes that count its clock, so that what an I/O costs,
+//! program and kernel together, comes out the same on any machine, busy or not.
+//!
+//! A [`Laboratory`] is where guests are run: the cache of [`packages`], the kernel, the program.
+//! [`standard`] is the table of reads through device, file systems and this stack; [`jobs`] runs
+//! what a user brings; [`functional`] runs tests under every kernel there is, without counting.
+
+mod apt;
+mod archive;
+mod cell;
+pub mod functional;
+pub mod guest;
+pub mod jobs;
+mod machine;
+pub mod packages;
+mod process;
+pub mod program;
+mod published;
+pub mod standard;
+
+use crate::Error;
+use crate::run::Live;
+use guest::{Answer, Guest, GuestDevice, Step};
+use machine::Profile;
+use packages::{Kernel, Packages};
+use process::Bounds;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What the user says about where and how guests run.
+pub struct Conditions<'a> {
+    /// Where packages are kept.
+    pub cache: &'a Path,
+    /// How the release of the kernel begins; the newest if nothing is said.
+    pub kernel: Option<&'a str>,
+    /// The longest that one guest may take.
+    pub limit: Duration,
+    /// Set by Ctrl-C.
+    pub stop: &'a AtomicBool,
+    /// Hears in a line what is being done.
+    pub live: &'a Live,
+}
+
+/// Where guests are run.
+pub struct Laboratory<'a> {
+    packages: Packages,
+    program: PathBuf,
+    conditions: &'a Conditions<'a>,
+}
+
+impl<'a> Laboratory<'a> {
+    /// A laboratory whose guests run the static program at `program`; see [`program::find`].
+    ///
+    /// # Errors
+    /// The packages are not in the cache and cannot be fetched.
+    pub fn open(conditions: &'a Conditions<'a>, program: PathBuf) -> Result<Self, Error> {
+        let bounds = Bounds { stop: conditions.stop, limit: conditions.limit };
+        let packages = Packages::open(conditions.cache, bounds, conditions.live)?;
+        packages.kernel(conditions.kernel)?;
+        Ok(Self { packages, program, conditions })
+    }
+
+    fn bounds(&self) -> Bounds<'a> {
+        Bounds { stop: self.conditions.stop, limit: self.conditions.limit }
+    }
+
+    fn kernel(&self) -> Result<&Kernel, Error> {
+        self.packages.kernel(self.conditions.kernel)
+    }
+
+    /// Runs steps of our program in a guest that counts. A step that fails is an error.
+    fn count(&self, devices: &[GuestDevice], steps: Vec<Step>) -> Result<Vec<Answer>, Error> {
+        let programs = [("uringfs".to_owned(), self.program.clone())];
+        let guest = Guest {
+            packages: &self.packages,
+            kernel: self.kernel()?,
+            profile: Profile::Counting,
+            devices,
+            programs: &programs,
+            environment: &[],
+            script: "",
+            steps,
+        };
+        let answers = guest.run(self.bounds(), self.conditions.live)?;
+        match answers.iter().find(|answer| answer.code != 0) {
+            None => Ok(answers),
+            Some(failed) => {
+                let why = failed.output.lines().last().unwrap_or("it says nothing");
+                let why = why.trim_start_matches("uringfs: ");
+                let text = format!("in the guest, {}: {why}", failed.step);
+                Err(if failed.code == 2 { Error::input(text) } else { Error::run(text) })
+            }
+        }
+    }
+
+    /// What the figures depend on.
+    fn facts(&self) -> Result<Value, Error> {
+        let Kernel { release, package, version, .. } = self.kernel()?;
+        Ok(json!({
+            "kernel": release,
+            "kernel_package": format!("{package} {version}"),
+            "qemu": self.packages.qemu().version(self.bounds())?,
+        }))
+    }
+}
+
+/// What stands above figures: what they depend on.
+fn heading(facts: &Value) -> String {
+    let word = |key: &str| facts[key].as_str().unwrap_or_default();
+    format!("Linux {} ({})\n{}\n", word("kernel"), word("kernel_package"), word("qemu"))
+}
+
+/// Where packages are kept unless the user says otherwise: `$XDG_CACHE_HOME/uringfs`, or
+/// `~/.cache/uringfs`.
+pub fn default_cache() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());
+    let cache = cache.or_else(|| folder("HOME").map(|home| home.join(".cache")));
+    cache.map(|cache| cache.join("uringfs"))
+}

@@ -1,0 +1,351 @@
+//! What guests are made of, kept in a cache folder: two kernels, a few tools, and QEMU where none is
+//! installed. Fetched once; the folder's `manifest.json` pins each package's version and checksum,
+//! so that later runs need no network and mean the same.
+
+use super::apt::{Apt, Package};
+use super::archive::Archive;
+use super::process::{Bounds, End, run};
+use crate::Error;
+use crate::run::Live;
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packages of the guest beside its kernel: a shell with its tools, what makes file systems, and losetup.
+const TOOLS: &[&str] = &[
+    "busybox-static",
+    "e2fsprogs",
+    "xfsprogs",
+    "libblkid1",
+    "libc6",
+    "libcom-err2",
+    "libext2fs2",
+    "libinih1",
+    "libsmartcols1",
+    "liburcu8",
+    "libuuid1",
+    "mount",
+];
+
+/// What is taken of them, beside their libraries.
+const PROGRAMS: &[&str] = &["bin/busybox", "sbin/mkfs.ext4", "sbin/mkfs.xfs", "sbin/losetup"];
+
+/// The folders of their libraries, and the loader's, which programs name.
+const LIBRARIES: &[&str] =
+    &["lib", "lib/x86_64-linux-gnu", "usr/lib", "usr/lib/x86_64-linux-gnu", "lib64"];
+
+/// Modules of the kernel, where they are not built in.
+const MODULES: &[&str] = &["configfs", "libcrc32c", "loop", "null_blk", "xfs"];
+
+/// A package with a kernel for virtual machines.
+const KERNELS: &str = "^linux-image-[0-9].*-cloud-amd64(-unsigned)?$";
+
+/// A kernel that a guest can boot.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// As `uname -r` says it.
+    pub release: String,
+    /// Its package, and that one's version.
+    pub package: String,
+    /// The version of the package.
+    pub version: String,
+    /// The file that is booted.
+    pub image: PathBuf,
+    /// The modules that guests insert.
+    pub modules: Vec<PathBuf>,
+}
+
+/// The program that runs guests.
+#[derive(Debug)]
+pub struct Qemu {
+    /// Where its packages are unpacked; none if it is installed.
+    unpacked: Option<PathBuf>,
+}
+
+/// All that is in the cache.
+#[derive(Debug)]
+pub struct Packages {
+    /// The older first.
+    pub kernels: Vec<Kernel>,
+    tools: PathBuf,
+    qemu: Qemu,
+}
+
+impl Packages {
+    /// What is in the cache; what is missing is fetched, `live` hearing of it.
+    ///
+    /// # Errors
+    /// It is not there and cannot be fetched; the message says what is needed.
+    pub fn open(cache: &Path, bounds: Bounds<'_>, live: &Live) -> Result<Packages, Error> {
+        let failed = |error| Error::run(format!("the cache {}", cache.display())).because(error);
+        std::fs::create_dir_all(cache).map_err(failed)?;
+        let lock = File::create(cache.join("lock")).map_err(failed)?;
+        live.say("Waiting for another run that fills the cache");
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+        let guest = cache.join("guest");
+        if !guest.join("manifest.json").exists() {
+            fetch(&guest, bounds, live, &|apt, folder| fetch_guest(apt, folder, bounds))?;
+        }
+        let qemu = cache.join("qemu");
+        let installed = in_path(QEMU);
+        if !installed && !qemu.join("manifest.json").exists() {
+            fetch(&qemu, bounds, live, &|apt, folder| {
+                let packages = apt.closure("qemu-system-x86")?;
+                apt.unpack(&packages, &|_| folder.to_owned())?;
+                Ok(packages)
+            })?;
+        }
+        let qemu = Qemu { unpacked: (!installed).then_some(qemu) };
+        Ok(Packages { kernels: kernels(&guest)?, tools: guest.join("tools"), qemu })
+    }
+
+    /// The kernel whose release begins so; the newest if nothing is asked for.
+    pub fn kernel(&self, release: Option<&str>) -> Result<&Kernel, Error> {
+        let wanted = release.unwrap_or_default();
+        let found = self.kernels.iter().rev().find(|kernel| kernel.release.starts_with(wanted));
+        found.ok_or_else(|| {
+            let all: Vec<_> = self.kernels.iter().map(|kernel| kernel.release.as_str()).collect();
+            Error::input(format!("no kernel {wanted} (there are {})", all.join(", ")))
+        })
+    }
+
+    /// The program that runs guests.
+    pub fn qemu(&self) -> &Qemu {
+        &self.qemu
+    }
+
+    /// Puts the tools of a guest where they belong.
+    pub(super) fn add_tools<W: Write>(&self, archive: &mut Archive<W>) -> io::Result<()> {
+        for name in PROGRAMS {
+            archive.program(name, &std::fs::read(self.tools.join(name))?)?;
+        }
+        for folder in LIBRARIES {
+            archive.folder(folder)?;
+            for path in listed(&self.tools.join(folder))? {
+                let name = format!("{folder}/{}", super::guest::file_name(&path));
+                if name.contains(".so") && !path.is_dir() {
+                    match std::fs::read_link(&path) {
+                        Ok(target) => archive.link(&name, &target.to_string_lossy())?,
+                        Err(_) => archive.program(&name, &std::fs::read(&path)?)?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const QEMU: &str = "qemu-system-x86_64";
+
+impl Qemu {
+    /// The program, with what it needs to find its own files.
+    pub(super) fn command(&self) -> Command {
+        let Some(root) = &self.unpacked else { return Command::new(QEMU) };
+        // By the loader that came with its libraries: this machine's may be another.
+        let libraries = ["lib", "usr/lib"].map(|folder| root.join(folder).join("x86_64-linux-gnu"));
+        let libraries = libraries.map(|folder| folder.display().to_string()).join(":");
+        let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
+        command.args(["--library-path", &libraries]).arg(root.join("usr/bin").join(QEMU));
+        for folder in ["usr/share/qemu", "usr/share/seabios"] {
+            command.arg("-L").arg(root.join(folder));
+        }
+        command
+    }
+
+    /// The line in which it says what it is.
+    pub fn version(&self, bounds: Bounds<'_>) -> Result<String, Error> {
+        let mut command = self.command();
+        let mut version = String::new();
+        run(command.arg("--version"), bounds, &mut |line| {
+            if version.is_empty() {
+                line.clone_into(&mut version);
+            }
+        })?;
+        Ok(version)
+    }
+}
+
+/// What fills a folder of the cache, and says by which packages.
+type Fill<'a> = dyn Fn(&Apt<'_>, &Path) -> Result<Vec<Package>, Error> + 'a;
+
+/// Makes a folder of the cache at once: what is interrupted leaves nothing that could be taken for it.
+fn fetch(folder: &Path, bounds: Bounds<'_>, live: &Live, fill: &Fill<'_>) -> Result<(), Error> {
+    let failed = |error| Error::run(format!("cannot make {}", folder.display())).because(error);
+    let parent = folder.parent().unwrap_or(Path::new("."));
+    let fetching =
+        tempfile::Builder::new().prefix("fetching-").tempdir_in(parent).map_err(failed)?;
+    let new = fetching.path().join("new");
+    std::fs::create_dir(&new).map_err(failed)?;
+    let packages = fill(&Apt::new(fetching.path(), bounds, live)?, &new)?;
+    let list: Vec<Value> = packages
+        .iter()
+        .map(|Package { name, version, sha256 }| {
+            json!({"name": name, "version": version, "sha256": sha256})
+        })
+        .collect();
+    let manifest = format!("{:#}\n", json!({ "packages": list }));
+    std::fs::write(new.join("manifest.json"), manifest).map_err(failed)?;
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(failed)?;
+    }
+    std::fs::rename(&new, folder).map_err(failed)
+}
+
+/// The kernels and the tools.
+fn fetch_guest(apt: &Apt<'_>, folder: &Path, bounds: Bounds<'_>) -> Result<Vec<Package>, Error> {
+    let (older, newest) = choose(&apt.search(KERNELS)?).ok_or_else(|| {
+        Error::run("the mirror does not have both a stable kernel and one of the backports")
+    })?;
+    let mut packages = apt.named(TOOLS)?;
+    apt.unpack(&packages, &|_| folder.join("tools"))?;
+    let kernels = [older, newest];
+    apt.unpack(&kernels, &|package| folder.join("kernels").join(&package.name))?;
+    for kernel in &kernels {
+        trim(
+            &folder.join("kernels").join(&kernel.name),
+            &folder.join("tools/bin/busybox"),
+            bounds,
+        )?;
+    }
+    packages.extend(kernels);
+    Ok(packages)
+}
+
+/// The newest kernel of Debian 12 itself, and the newest there is.
+fn choose(all: &[Package]) -> Option<(Package, Package)> {
+    const STABLE: &[u64] = &[6, 1];
+    let newest = |filter: &dyn Fn(&Vec<u64>) -> bool| {
+        let fitting = all.iter().filter(|package| filter(&numbers(&package.version)));
+        fitting.max_by_key(|package| (numbers(&package.version), package.name.clone())).cloned()
+    };
+    let older = newest(&|version| version.starts_with(STABLE))?;
+    let newer = newest(&|version| !version.starts_with(STABLE))?;
+    Some((older, newer))
+}
+
+/// The numbers of a version, which order the versions of Debian's kernels.
+fn numbers(version: &str) -> Vec<u64> {
+    let words = version.split(|c: char| !c.is_ascii_digit());
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Keeps a kernel's image and the modules that are used, these unpacked.
+fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> {
+    let failed = |error| Error::run(format!("cannot use {}", folder.display())).because(error);
+    let image = listed(&folder.join("boot")).map_err(failed)?;
+    let image =
+        image.into_iter().find(|path| super::guest::file_name(path).starts_with("vmlinuz-"));
+    let image = image.ok_or_else(|| failed(io::Error::other("no kernel in it")))?;
+    std::fs::rename(&image, folder.join(super::guest::file_name(&image))).map_err(failed)?;
+    std::fs::create_dir(folder.join("modules")).map_err(failed)?;
+    let mut folders = vec![folder.join("lib/modules")];
+    while let Some(next) = folders.pop() {
+        for path in listed(&next).map_err(failed)? {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = super::guest::file_name(&path);
+            let Some((stem, end)) = name.split_once(".ko") else { continue };
+            if !MODULES.contains(&stem) {
+                continue;
+            }
+            let kept = folder.join("modules").join(format!("{stem}.ko"));
+            std::fs::rename(&path, kept.with_extension(format!("ko{end}"))).map_err(failed)?;
+            if end == ".xz" {
+                // The guest would take seconds for it, at every boot.
+                let mut unpack = Command::new(busybox);
+                unpack.arg("unxz").arg(kept.with_extension("ko.xz"));
+                let end = run(&unpack, bounds, &mut |_| {})?;
+                if !matches!(end, End::Exited(status) if status.success()) {
+                    return Err(failed(io::Error::other(format!("{name} cannot be unpacked"))));
+                }
+            }
+        }
+    }
+    for rest in ["boot", "lib", "usr"] {
+        let rest = folder.join(rest);
+        if rest.exists() {
+            std::fs::remove_dir_all(rest).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernels of a folder that [`fetch_guest`] has filled.
+fn kernels(folder: &Path) -> Result<Vec<Kernel>, Error> {
+    let failed = |error: io::Error| {
+        let redo = format!("{0} is not whole; remove {0} to fetch it anew", folder.display());
+        Error::run(redo).because(error)
+    };
+    let manifest = std::fs::read(folder.join("manifest.json")).map_err(failed)?;
+    let manifest: Value =
+        serde_json::from_slice(&manifest).map_err(|error| failed(io::Error::from(error)))?;
+    let mut kernels = Vec::new();
+    for package in manifest["packages"].as_array().into_iter().flatten() {
+        let word = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+        let place = folder.join("kernels").join(word("name"));
+        if !place.exists() {
+            continue;
+        }
+        let files = listed(&place).map_err(failed)?;
+        let image = files.iter().find_map(|path| {
+            let name = super::guest::file_name(path);
+            Some((name.strip_prefix("vmlinuz-")?.to_owned(), path.clone()))
+        });
+        let Some((release, image)) = image else {
+            return Err(failed(io::Error::other(format!("no kernel in {}", place.display()))));
+        };
+        let modules = listed(&place.join("modules")).map_err(failed)?;
+        let (package, version) = (word("name"), word("version"));
+        kernels.push(Kernel { release, package, version, image, modules });
+    }
+    kernels.sort_by_key(|kernel| numbers(&kernel.version));
+    Ok(kernels)
+}
+
+/// What is in a folder, in the order of names; nothing if it is not there.
+fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_the_release_and_the_newest_of_all_are_chosen() {
+        let package = |name: &str, version: &str| Package {
+            name: name.into(),
+            version: version.into(),
+            sha256: String::new(),
+        };
+        let all = [
+            package("linux-image-6.12.95+deb12-cloud-amd64", "6.12.95-1~bpo12+1"),
+            package("linux-image-6.12.117+deb12-cloud-amd64", "6.12.117-1~deb12u1"),
+            package("linux-image-6.1.0-9-cloud-amd64", "6.1.99-1"),
+            package("linux-image-6.1.0-56-cloud-amd64", "6.1.192-2"),
+        ];
+        let (older, newest) = choose(&all).unwrap();
+        assert_eq!(
+            (older.version.as_str(), newest.version.as_str()),
+            ("6.1.192-2", "6.12.117-1~deb12u1")
+        );
+        assert_eq!(choose(&all[2..]), None);
+    }
+}
