@@ -1,20 +1,34 @@
 //! `uringfs bench run` as a user meets it: exit codes, refusals, reports, and fio beside it.
 
 mod consumers;
+mod devices;
+mod engine_fio;
+mod failed;
 mod like_fio;
+mod numbers;
+mod refused;
+mod stopped;
+mod terminal;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant, SystemTime};
 
-/// Runs `uringfs bench run` in a folder.
-fn bench(folder: &Path, arguments: &[&str]) -> Output {
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program with `bench run`, in a folder.
+fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
     command.args(["bench", "run"]).args(arguments).current_dir(folder);
-    command.output().unwrap()
+    command
+}
+
+fn bench(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
 }
 
 fn folder() -> tempfile::TempDir {
@@ -26,21 +40,53 @@ fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// One clear line, exit code 2, and nothing new in the folder.
-fn refused(folder: &Path, arguments: &[&str], part: &str) {
-    let names = || {
-        let mut list: Vec<_> =
-            std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
-        list.sort();
-        list
+/// Waits for something to be so.
+fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < PATIENCE, "waited for {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Runs a tool of the system, and gives what it says.
+fn tool(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What is in a folder, and when it was last changed.
+fn contents(folder: &Path) -> BTreeMap<OsString, (SystemTime, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let read = |entry: std::fs::DirEntry| {
+        let found = entry.path().symlink_metadata().unwrap();
+        let bytes = if found.is_file() { std::fs::read(entry.path()).unwrap() } else { Vec::new() };
+        (entry.file_name(), (found.modified().unwrap(), bytes))
     };
-    let before = names();
-    let output = bench(folder, arguments);
+    entries.map(read).collect()
+}
+
+/// One clear line, exit code 2, and nothing made or changed in the folder.
+fn refused(folder: &Path, arguments: &[&str], part: &str) {
+    refused_command(folder, command(folder, arguments), part);
+}
+
+fn refused_command(folder: &Path, mut command: Command, part: &str) {
+    let before = contents(folder);
+    let output = command.output().unwrap();
     let line = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {line}");
-    assert!(line.contains(part), "{arguments:?}: {line}");
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {line}");
+    assert!(line.contains(part), "{command:?}: {line}");
     assert_eq!(line.lines().count(), 1, "{line}");
-    assert_eq!(names(), before, "{arguments:?} wrote something");
+    assert!(line.starts_with("uringfs: ") && line.len() < 400, "{line}");
+    assert!(output.stdout.is_empty(), "{command:?}");
+    assert!(contents(folder) == before, "{command:?} wrote something");
 }
 
 #[test]
@@ -100,125 +146,6 @@ fn the_threads_engine_does_the_same_work_at_depth() {
     assert_eq!(ios("read") + ios("write"), 512);
     assert_eq!(jobs[0]["uringfs"]["system_calls_per_io"], 1.0);
     assert_eq!(jobs[0]["read"]["slat_ns"]["N"], ios("read"));
-}
-
-#[test]
-fn what_cannot_be_used_is_refused_in_one_line() {
-    let folder = folder();
-    let here = folder.path();
-    std::fs::write(here.join("mine"), [7; 65536]).unwrap();
-    std::fs::create_dir(here.join("sub")).unwrap();
-    std::fs::write(here.join("bad.fio"), "[j]\nrw=randread\niodpeth=4\n").unwrap();
-    std::fs::write(here.join("nul.fio"), b"[j]\n\0\n").unwrap();
-    let write = "--rw=write";
-    for (arguments, part) in [
-        (&["bad.fio"][..], "bad.fio:3: unknown key `iodpeth`; the nearest is `iodepth`"),
-        (&["nul.fio"], "nul.fio:2: line has a NUL byte"),
-        (&["missing.fio"], "missing.fio"),
-        (&["--bs=4k"], "no job"),
-        (&["--name=x", "--zzzzzzz=1"], "unknown key `zzzzzzz`"),
-        (&["--name=x", "--filename=none", "--rw=read", "--size=1m"], "does not exist"),
-        (&["--name=x", "--filename=none", write], "give size="),
-        (&["--name=x", "--filename=no/dir", write, "--size=1m"], "directory no does not exist"),
-        (&["--name=x", "--filename=sub"], "is a directory"),
-        (
-            &["--name=x", "--filename=mine", "--size=1m"],
-            "is 65536 bytes long, but the job needs 1048576",
-        ),
-        (&["--name=x", "--filename=mine", "--bs=1m"], "less than one block"),
-        (&["--name=x", "--filename=mine", write], "--overwrite"),
-        (&["--name=x", "--filename=mine", "--direct=1", "--bs=1000"], "multiples of"),
-        (&["--name=x", "--filename=null:1m"], "only engine uringfs"),
-        (&["--name=x", "--filename=mine", "--set", "a.b=c"], "has no switches"),
-        (&["--name=x", "--output-format=xml"], "neither normal nor json"),
-    ] {
-        refused(here, &[arguments, &["--engine=psync"]].concat(), part);
-    }
-    refused(here, &["--name=x", "--engine=psink"], "the nearest is `psync`");
-    assert_eq!(std::fs::read(here.join("mine")).unwrap(), [7; 65536]);
-}
-
-#[test]
-fn overwrite_allows_writing_to_a_file_that_was_there() {
-    let folder = folder();
-    let path = folder.path().join("mine");
-    std::fs::write(&path, [7; 65536]).unwrap();
-    let keys = ["--name=x", "--filename=mine", "--rw=write", "--overwrite", "--zero_buffers=1"];
-    let output = bench(folder.path(), &[&keys[..], &["--engine=psync"]].concat());
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(std::fs::read(&path).unwrap(), [0; 65536]);
-}
-
-#[test]
-fn a_full_target_fails_the_run_with_code_1() {
-    // /dev/full is no file; a size limit makes a write fail as a full disk does.
-    let folder = folder();
-    let program = env!("CARGO_BIN_EXE_uringfs");
-    let line = format!(
-        "trap '' XFSZ; ulimit -f 64; exec {program} bench run --engine=psync --name=x --rw=write --size=1m --fallocate=none"
-    );
-    let output =
-        Command::new("sh").args(["-c", &line]).current_dir(folder.path()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot lay out x.0.0"));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn ctrl_c_reports_what_there_is_and_removes_what_was_made() {
-    let folder = folder();
-    let keys = ["--name=x", "--rw=randread", "--size=1m", "--time_based", "--runtime=60"];
-    let child = Command::new(env!("CARGO_BIN_EXE_uringfs"))
-        .args(["bench", "run", "--engine=psync"])
-        .args(keys)
-        .current_dir(folder.path())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Once it has read more than its file holds, the run is under way.
-    let begin = Instant::now();
-    let patience = Duration::from_secs(30);
-    let account = format!("/proc/{}/io", child.id());
-    let read = || {
-        let account = std::fs::read_to_string(&account).unwrap();
-        let (_, bytes) = account.lines().next().unwrap().split_once(": ").unwrap();
-        bytes.parse::<u64>().unwrap()
-    };
-    while read() < 4 << 20 && begin.elapsed() < patience {
-        std::thread::yield_now();
-    }
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(130), "{text}");
-    assert!(text.contains("INCOMPLETE") && text.contains("read: IOPS="), "{text}");
-    assert!(begin.elapsed() < patience);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn showcmd_prints_fios_command_line_and_runs_nothing() {
-    let folder = folder();
-    let output = bench(
-        folder.path(),
-        &["--showcmd", "--bs=8k", "--name=x", "--rw=write", "--time_based", "--runtime=1"],
-    );
-    let line = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(line, "fio --name=x --bs=8k --rw=write --time_based --runtime=1\n");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn engine_fio_passes_on_fios_own_report() {
-    let folder = folder();
-    let keys = ["--name=x", "--rw=randread", "--size=1m", "--ioengine=psync", "--engine=fio"];
-    let report = json_of(&bench(folder.path(), &[&keys[..], &["--output-format=json"]].concat()));
-    assert!(report["fio version"].as_str().unwrap().starts_with("fio-"));
-    assert_eq!(report["jobs"][0]["read"]["total_ios"], 256);
-    assert_eq!(report["jobs"][0]["uringfs"]["engine"], "fio");
-    let text = bench(folder.path(), &keys);
-    assert!(String::from_utf8_lossy(&text.stdout).contains("issued rwts: total=256,0,0,0"));
-    refused(folder.path(), &[&keys[..], &["--exec=/no/fio"]].concat(), "cannot run /no/fio");
 }
 
 #[test]

@@ -4,8 +4,10 @@
 use super::Facts;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::path::Path;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,6 +23,12 @@ pub struct Output {
     pub json: Value,
     /// Its report for people.
     pub text: String,
+    /// What it said on standard error, a line each.
+    pub complaints: Vec<String>,
+    /// Files that were laid out for it and left.
+    pub made: Vec<PathBuf>,
+    /// Whether the user stopped it.
+    pub incomplete: bool,
     /// 0, 1 if a job failed, 130 if it was stopped.
     pub exit_code: u8,
 }
@@ -47,22 +55,14 @@ fn job_arguments(job: &Job) -> Vec<String> {
     let own = |key: &str| job.given.iter().any(|(other, _)| same_key(key, other));
     let inherited = job.inherited.iter().filter(|(key, _)| !own(key));
     for (key, value) in inherited.chain(&job.given).filter(|(key, _)| key != "name") {
-        words.push(match find_key(key) {
-            // fio takes no value for some of its flags.
-            Some(key) if value == "1" && BARE.contains(&key.name) => format!("--{}", key.name),
-            _ => format!("--{key}={value}"),
-        });
+        words.push(format!("--{key}={value}"));
     }
     let stonewalled = job.given.iter().chain(&job.inherited).any(|(key, _)| key == "stonewall");
     if job.options.stonewall && !stonewalled {
-        words.push("--stonewall".into());
+        words.push("--stonewall=1".into());
     }
     words
 }
-
-/// fio's keys without a value.
-const BARE: &[&str] =
-    &["stonewall", "time_based", "group_reporting", "new_group", "thread", "norandommap"];
 
 fn same_key(one: &str, other: &str) -> bool {
     let name = |key| find_key(key).map(|key| key.name);
@@ -76,32 +76,38 @@ pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Er
             .because(error)
     };
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    let mut complaints = tempfile::tempfile().map_err(failed)?;
     let mut child = Command::new(program)
         .args(["--output-format=json,normal", "--output"])
         .arg(file.path())
         .args(arguments(set))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        // Not a pipe: nobody empties it while fio runs.
+        .stderr(complaints.try_clone().map_err(failed)?)
         .spawn()
         .map_err(failed)?;
     let succeeded = wait(&mut child, stop).map_err(failed)?;
     let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
+    let mut said = String::new();
+    complaints.rewind().and_then(|()| complaints.read_to_string(&mut said)).map_err(failed)?;
+    let incomplete = stop.load(Ordering::Relaxed);
     let Some((json, text)) = split(&printed) else {
-        let mut complaint = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            // Whatever it says is better than nothing.
-            let _ = std::io::Read::read_to_string(&mut stderr, &mut complaint);
+        if incomplete {
+            return Err(Error::interrupted());
         }
-        let line = complaint.lines().chain(printed.lines()).next().unwrap_or("it printed nothing");
-        return Err(Error::run(format!("fio failed: {line}")));
+        let line = said.lines().chain(printed.lines()).find(|line| !line.trim().is_empty());
+        let line = line.unwrap_or("it printed nothing");
+        return Err(Error::run("fio failed").because(line.strip_prefix("fio: ").unwrap_or(line)));
     };
-    let stopped = stop.load(Ordering::Relaxed);
-    let exit_code = if stopped { 130 } else { u8::from(!succeeded) };
-    Ok(Output { json, text, exit_code })
+    let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
+    let said = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let complaints = said.map(str::to_owned).collect();
+    Ok(Output { json, text, complaints, made: Vec::new(), incomplete, exit_code })
 }
 
-/// Waits for fio, and passes a stop on by ending it: fio itself has had the terminal's Ctrl-C.
+/// Waits for fio, and passes a stop on, which it has not had when it was sent to us alone. If it
+/// does not end for that within three seconds, it is ended.
 fn wait(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
     const STEP: Duration = Duration::from_millis(10);
     const PATIENCE: u32 = 300;
@@ -111,6 +117,11 @@ fn wait(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
             return Ok(status.success());
         }
         if stop.load(Ordering::Relaxed) {
+            if patience == PATIENCE
+                && let Some(fio) = Pid::from_raw(child.id() as i32)
+            {
+                kill_process(fio, Signal::INT)?;
+            }
             patience -= 1;
             if patience == 0 {
                 child.kill()?;
@@ -126,7 +137,8 @@ fn split(printed: &str) -> Option<(Value, String)> {
     let mut stream = serde_json::Deserializer::from_str(&printed[begin..]).into_iter::<Value>();
     let json = stream.next()?.ok()?;
     let end = begin + stream.byte_offset();
-    let text = format!("{}{}", &printed[..begin], printed[end..].trim_start_matches('\n'));
+    let rest = &printed[end..];
+    let text = format!("{}{}", &printed[..begin], rest.strip_prefix('\n').unwrap_or(rest));
     Some((json, text))
 }
 
@@ -146,14 +158,15 @@ mod tests {
         let set =
             set("[global]\nbs=8k\ntime_based\nruntime=1\n[a b]\nblocksize=4k\ndirect=1\nx.y=off\n");
         let line = command_line(Path::new("fio"), &set);
-        assert_eq!(line, "fio '--name=a b' --time_based --runtime=1 --blocksize=4k --direct=1");
+        let words = "--time_based=1 --runtime=1 --blocksize=4k --direct=1";
+        assert_eq!(line, format!("fio '--name=a b' {words}"));
     }
 
     #[test]
     fn both_outputs_are_told_apart() {
         let (json, text) = split("warning\n{\n \"a\" : {\"b\":1}\n}\n\nx: (g=0)\n").unwrap();
         assert_eq!(json["a"]["b"], 1);
-        assert_eq!(text, "warning\nx: (g=0)\n");
+        assert_eq!(text, "warning\n\nx: (g=0)\n");
         assert!(split("fio: bad").is_none());
     }
 }

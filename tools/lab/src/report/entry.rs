@@ -141,3 +141,87 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
     }
     entries
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Parser, UnknownKeys};
+    use crate::run::{Drove, ThreadResult};
+    use proptest::prelude::*;
+    use std::time::SystemTime;
+
+    /// Two jobs; the second reports its group as one.
+    fn outcome(threads: Vec<ThreadResult>) -> Outcome {
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.bytes(b"[a]\n[b]\ngroup_reporting\n", "x.fio").unwrap();
+        Outcome {
+            started: SystemTime::UNIX_EPOCH,
+            engine: "psync",
+            jobs: parser.finish().unwrap().jobs,
+            globals: Vec::new(),
+            threads,
+            made: Vec::new(),
+            disks: Vec::new(),
+            incomplete: false,
+            notes: Vec::new(),
+        }
+    }
+
+    fn thread(job: usize, group: u32, ios: [u64; 2], runtime_ns: u64) -> ThreadResult {
+        let mut tally = Tally::default();
+        for (direction, ios) in tally.directions.iter_mut().zip(ios) {
+            (direction.ios, direction.bytes) = (ios, ios * 4096);
+        }
+        let usage = Usage { context_switches: ios[0], minor_faults: 1, ..Usage::default() };
+        let engine = EngineReport::default();
+        let drove = Drove { tally, usage, runtime_ns, engine, failure: None };
+        ThreadResult { job, group, elapsed_ns: runtime_ns, drove }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_counted_twice_in_entries_and_groups(
+            threads in proptest::collection::vec(
+                (0..2usize, 0..3u32, [0..1000u64, 0..1000u64], 1_000_000..10_000_000_000u64), 1..20),
+        ) {
+            let mut threads: Vec<_> = threads
+                .into_iter()
+                .map(|(job, group, ios, runtime_ns)| thread(job, group, ios, runtime_ns))
+                .collect();
+            threads.sort_by_key(|thread| (thread.group, thread.job));
+            let alone = threads.iter().filter(|thread| thread.job == 0).count();
+            let mut together: Vec<u32> =
+                threads.iter().filter(|thread| thread.job == 1).map(|thread| thread.group).collect();
+            together.dedup();
+            let outcome = outcome(threads);
+            let entries = entries(&outcome);
+            // A job that reports its group as one joins what stands before it there.
+            prop_assert!(entries.len() <= alone + together.len() && entries.len() >= alone);
+            let of_threads = |figure: &dyn Fn(&Drove) -> u64| -> u64 {
+                outcome.threads.iter().map(|thread| figure(&thread.drove)).sum()
+            };
+            let of_entries = |figure: &dyn Fn(&Entry<'_>) -> u64| -> u64 {
+                entries.iter().map(figure).sum()
+            };
+            prop_assert_eq!(of_entries(&|entry| entry.threads), outcome.threads.len() as u64);
+            prop_assert_eq!(of_entries(&|e| e.thread_time_ns), of_threads(&|d| d.runtime_ns));
+            prop_assert_eq!(
+                of_entries(&|e| e.usage.context_switches + e.usage.minor_faults),
+                of_threads(&|d| d.usage.context_switches + d.usage.minor_faults)
+            );
+            for index in 0..2 {
+                let bytes = of_threads(&|drove| drove.tally.directions[index].bytes);
+                let groups: Vec<Group> =
+                    (0..3).filter_map(|group| Group::of(&entries, group, index)).collect();
+                prop_assert_eq!(groups.iter().map(|group| group.bytes).sum::<u64>(), bytes);
+                for group in groups {
+                    let [shortest, longest] = group.runtime_ns;
+                    let [slowest, fastest] = group.each;
+                    prop_assert!(shortest <= longest && slowest <= fastest);
+                    // All of them cannot be slower than the one of them that ran longest.
+                    prop_assert!(group.bytes_per_second >= slowest);
+                }
+            }
+        }
+    }
+}

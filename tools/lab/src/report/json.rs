@@ -3,7 +3,7 @@
 
 use super::entry::{Entry, Group, entries};
 use super::latency_classes::{CLASSES, distribution};
-use crate::engine::EngineReport;
+use crate::engine::{EngineReport, fio};
 use crate::job::find_key;
 use crate::run::{DEPTH_CLASSES, DirectionTally, Outcome};
 use crate::stats::{Latency, Spread};
@@ -52,7 +52,8 @@ fn disk(used: &DiskUse) -> Value {
 }
 
 /// Adds our object to each job of fio's own report.
-pub fn with_our_object(mut fio: Value) -> Value {
+pub fn with_our_object(output: &fio::Output) -> Value {
+    let mut fio = output.json.clone();
     for job in fio["jobs"].as_array_mut().into_iter().flatten() {
         let total: u64 =
             ["read", "write"].iter().filter_map(|way| job[*way]["total_ios"].as_u64()).sum();
@@ -68,7 +69,8 @@ pub fn with_our_object(mut fio: Value) -> Value {
             "queue": job["job options"]["ioengine"].as_str().unwrap_or("psync"),
             "tier": "fio",
             "notes": [],
-            "incomplete": false,
+            "files_made": output.made,
+            "incomplete": output.incomplete,
         });
     }
     fio

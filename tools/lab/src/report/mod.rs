@@ -66,6 +66,6 @@ pub fn render(results: &Results, formats: &[Format]) -> String {
 pub fn json(results: &Results) -> Value {
     match results {
         Results::Ours(outcome) => json::report(outcome),
-        Results::Fio(output) => json::with_our_object(output.json.clone()),
+        Results::Fio(output) => json::with_our_object(output),
     }
 }

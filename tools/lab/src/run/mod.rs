@@ -104,8 +104,9 @@ pub enum Results {
 impl Results {
     /// What failed, a line a thread.
     pub fn failures(&self) -> Vec<String> {
-        let Self::Ours(outcome) = self else {
-            return Vec::new();
+        let outcome = match self {
+            Self::Ours(outcome) => outcome,
+            Self::Fio(output) => return output.complaints.clone(),
         };
         let line = |thread: &ThreadResult| {
             let failure = thread.drove.failure.as_ref()?;
@@ -158,7 +159,10 @@ impl Run<'_> {
                 outcome.incomplete = incomplete;
                 Results::Ours(outcome)
             }
-            fio => fio,
+            Results::Fio(mut output) => {
+                output.made = made.paths().to_vec();
+                Results::Fio(output)
+            }
         })
     }
 

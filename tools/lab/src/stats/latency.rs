@@ -129,6 +129,7 @@ impl Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn figures_of_a_known_sequence() {
@@ -168,5 +169,52 @@ mod tests {
         let latency = Latency::default();
         assert_eq!((latency.spread().min(), latency.percentile(99.0)), (0, 0));
         assert_eq!((latency.spread().mean(), latency.spread().deviation()), (0.0, 0.0));
+    }
+
+    /// Nanoseconds from one to a quarter of an hour, each size as likely as any other.
+    fn time() -> impl Strategy<Value = u64> {
+        (0..40u32, 0.0..1.0f64)
+            .prop_map(|(power, more)| ((1u64 << power) as f64 * (1.0 + more)) as u64)
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_those_of_the_sorted_times_within_a_hundredth(
+            times in proptest::collection::vec(time(), 1..400),
+            percents in proptest::collection::vec(0.01..=100.0f64, 1..20),
+        ) {
+            let mut latency = Latency::default();
+            times.iter().for_each(|ns| latency.record(*ns));
+            let mut sorted = times;
+            sorted.sort_unstable();
+            for percent in percents {
+                // The nearest rank; a rank that is whole but for rounding may be either.
+                let rank = percent / 100.0 * sorted.len() as f64;
+                let at = |rank: f64| sorted[(rank.ceil() as usize).clamp(1, sorted.len()) - 1] as f64;
+                let (least, most) = (at(rank - 1e-6), at(rank + 1e-6));
+                let value = latency.percentile(percent) as f64;
+                let fits = value >= least * 0.99 - 1.0 && value <= most * 1.01 + 1.0;
+                prop_assert!(fits, "{percent}: {value} is not {least} to {most}");
+            }
+        }
+
+        #[test]
+        fn threads_that_are_summed_up_give_what_one_would(
+            times in proptest::collection::vec((time(), 0..3usize), 1..200),
+        ) {
+            let mut all = Latency::default();
+            let mut threads = [Latency::default(), Latency::default(), Latency::default()];
+            for (ns, thread) in times {
+                all.record(ns);
+                threads[thread].record(ns);
+            }
+            let mut sum = Latency::default();
+            threads.iter().for_each(|one| sum.merge(one));
+            prop_assert!(sum.buckets().eq(all.buckets()));
+            let figures = |one: &Latency| (one.spread().count(), one.spread().min(), one.spread().max());
+            prop_assert_eq!(figures(&sum), figures(&all));
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-6 * b.abs() + 1e-6;
+            prop_assert!(near(sum.spread().mean(), all.spread().mean()));
+        }
     }
 }

@@ -4,7 +4,8 @@
 use super::{Access, Target, signature};
 use crate::Error;
 use crate::job::{SyncWrites, parse_size};
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::io::Errno;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub enum Found {
         /// What O_DIRECT wants offsets and lengths to be multiples of.
         alignment: u64,
     },
-    /// A block device that nobody uses.
+    /// A block device; if it is to be written, nobody uses it.
     Device {
         /// Bytes.
         size: u64,
@@ -54,7 +55,8 @@ impl Found {
     }
 }
 
-/// Looks at a target; whatever makes it unusable for anything is an error.
+/// Looks at a target; what makes it unusable is an error, as is a device in use that is to be
+/// written.
 pub fn inspect(target: &Target, writes: bool) -> Result<Found, Error> {
     let path = match target {
         Target::Virtual(name) => return virtual_size(name).map(|size| Found::Virtual { size }),
@@ -64,7 +66,7 @@ pub fn inspect(target: &Target, writes: bool) -> Result<Found, Error> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     let status = match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), wanted) {
         Ok(status) => status,
-        Err(rustix::io::Errno::NOENT) => return nothing(target, path),
+        Err(Errno::NOENT) => return nothing(target, path),
         Err(errno) => return Err(Error::input(target.to_string()).because(errno)),
     };
     let kind = FileType::from_raw_mode(status.stx_mode.into());
@@ -75,10 +77,13 @@ pub fn inspect(target: &Target, writes: bool) -> Result<Found, Error> {
         }
         _ => return Err(bad("is neither a file nor a block device")),
     }
-    if kind == FileType::BlockDevice
-        && let Some(user) = device_user(status.stx_rdev_major, status.stx_rdev_minor)
-    {
-        return Err(bad(&format!("{user}; unmount it, or use a file on it")));
+    if kind == FileType::BlockDevice && writes {
+        if let Some(user) = device_user(status.stx_rdev_major, status.stx_rdev_minor) {
+            return Err(bad(&format!("{user}; unmount it, or use a file on it")));
+        }
+        if is_held(path) {
+            return Err(bad("is in use, or a partition of it is (see lsblk, swapon --show)"));
+        }
     }
     let access = Access { writes, direct: false, sync: SyncWrites::No };
     let mut file = target.open(access)?;
@@ -151,6 +156,13 @@ fn device_user(major: u32, minor: u32) -> Option<String> {
         }
     }
     None
+}
+
+/// Whether the kernel or a program has the device, or a partition of it, for itself: mounted in
+/// another namespace, as swap, as part of an array. Who else fails to open it is told later.
+fn is_held(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).err() == Some(Errno::BUSY)
 }
 
 fn mounted_at<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {

@@ -1,0 +1,263 @@
+//! Block devices that a job must not write to, by whatever name. As root, who alone can make and
+//! mount them; each goes with the test, also when that panics.
+
+use super::failed::failed;
+use super::{bench, command, folder, is_root, json_of, refused, tool, wait_until};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// A loop device over `disk` in a folder of its own, apart from the folder that jobs run in.
+struct Disk {
+    device: String,
+    /// Keeps the device there: it was detached at once, which the kernel does at its last close.
+    open: Option<File>,
+    folder: tempfile::TempDir,
+}
+
+const SIZE: u64 = 8 << 20;
+
+impl Disk {
+    fn new() -> Self {
+        let folder = folder();
+        let mut image = File::create(folder.path().join("disk")).unwrap();
+        image.write_all(&vec![0; SIZE as usize]).unwrap();
+        let path = folder.path().join("disk").display().to_string();
+        let device = tool("losetup", &["--partscan", "--find", "--show", &path]).trim().to_owned();
+        let open = Some(File::open(&device).unwrap());
+        tool("losetup", &["--detach", &device]);
+        Self { device, open, folder }
+    }
+
+    /// Adds a partition of 4 MiB. There is no table on the disk: only the kernel knows.
+    fn partition(&self) -> String {
+        tool("addpart", &[&self.device, "1", "2048", "8192"]);
+        let partition = format!("{}p1", self.device);
+        wait_until("the partition", || Path::new(&partition).exists());
+        partition
+    }
+
+    /// Its first sector, which no file system uses but every job would write.
+    fn first_sector(&self, device: &str) -> Vec<u8> {
+        let mut sector = vec![1; 512];
+        File::open(device).unwrap().read_exact(&mut sector).unwrap();
+        sector
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if Path::new(&format!("{}p1", self.device)).exists() {
+            tool("delpart", &[&self.device, "1"]);
+        }
+        self.open = None;
+    }
+}
+
+/// A device that is mounted; not any more when this goes.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(device: &str, place: &Path) -> Self {
+        std::fs::create_dir(place).unwrap();
+        tool("mount", &[device, place.to_str().unwrap()]);
+        Self(place.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        tool("umount", &[self.0.to_str().unwrap()]);
+    }
+}
+
+/// A job that writes to `device` is refused under each of its names, with and without --overwrite.
+fn never_written(disk: &Disk, device: &str, part: &str) {
+    let folder = folder();
+    let here = folder.path();
+    symlink(device, here.join("link")).unwrap();
+    let relative = format!("../../../../../../../../..{device}");
+    for name in [device, "link", &relative] {
+        let filename = format!("--filename={name}");
+        for engine in ["--engine=psync", "--engine=uringfs"] {
+            let arguments = ["--name=x", "--rw=write", "--size=64k", &filename, engine];
+            refused(here, &arguments, part);
+            refused(here, &[&arguments[..], &["--overwrite"]].concat(), part);
+        }
+    }
+    assert_eq!(disk.first_sector(device), [0; 512]);
+}
+
+#[test]
+fn a_mounted_device_is_never_written_and_may_be_read() {
+    if !is_root() {
+        return;
+    }
+    let disk = Disk::new();
+    tool("mkfs.ext4", &["-q", &disk.device]);
+    let place = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&disk.device, &place);
+    never_written(&disk, &disk.device, &format!("is mounted at {}", place.display()));
+    let keys = ["--name=x", "--rw=randread", "--size=1m", "--direct=1", "--output-format=json"];
+    let filename = format!("--filename={}", disk.device);
+    for engine in ["--engine=psync", "--engine=uringfs", "--engine=ring"] {
+        let folder = folder();
+        let report = json_of(&bench(folder.path(), &[&keys[..], &[&filename, engine]].concat()));
+        assert_eq!(report["jobs"][0]["read"]["total_ios"], 256);
+    }
+}
+
+#[test]
+fn a_disk_with_a_mounted_partition_is_never_written() {
+    if !is_root() {
+        return;
+    }
+    let disk = Disk::new();
+    let partition = disk.partition();
+    tool("mkfs.ext4", &["-q", &partition]);
+    let place = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&partition, &place);
+    never_written(&disk, &partition, &format!("is mounted at {}", place.display()));
+    never_written(&disk, &disk.device, "p1, which is mounted at ");
+}
+
+/// Swap is held so, and whatever else the kernel or a program has made its own.
+#[test]
+fn a_device_that_somebody_holds_is_never_written() {
+    if !is_root() {
+        return;
+    }
+    let disk = Disk::new();
+    let partition = disk.partition();
+    let held = File::options().read(true).custom_flags(nix::libc::O_EXCL).open(&partition);
+    let _held = held.unwrap();
+    never_written(&disk, &partition, "is in use");
+    never_written(&disk, &disk.device, "is in use");
+}
+
+#[test]
+fn a_device_that_holds_something_is_written_with_overwrite_only() {
+    if !is_root() {
+        return;
+    }
+    let disk = Disk::new();
+    let partition = disk.partition();
+    let folder = folder();
+    let write = |device: &str, more: &[&str]| {
+        let filename = format!("--filename={device}");
+        let arguments = ["--name=x", "--rw=write", "--size=64k", "--engine=psync", &filename];
+        let arguments: Vec<String> =
+            arguments.iter().chain(more).map(|word| (*word).to_owned()).collect();
+        arguments
+    };
+    for (device, tool_name, holder) in [
+        (&disk.device, "mkfs.ext4", "holds an ext2/3/4 file system; --overwrite destroys it"),
+        (&partition, "mkswap", "holds a swap area; --overwrite destroys it"),
+    ] {
+        tool(tool_name, &["-q", device]);
+        let arguments = write(device, &[]);
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let part = format!("job `x`: {device}: {holder}");
+        refused(folder.path(), &words, &part);
+        assert_eq!(disk.first_sector(device), [0; 512]);
+        let arguments = write(device, &["--overwrite"]);
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert!(bench(folder.path(), &words).status.success());
+        assert_ne!(disk.first_sector(device), [0; 512]);
+    }
+}
+
+#[test]
+fn an_empty_device_is_written_and_its_disk_accounts_for_it() {
+    if !is_root() {
+        return;
+    }
+    let disk = Disk::new();
+    let partition = disk.partition();
+    let name = disk.device.strip_prefix("/dev/").unwrap();
+    let folder = folder();
+    for device in [&disk.device, &partition] {
+        let filename = format!("--filename={device}");
+        let keys = ["--name=x", "--rw=randrw", "--size=1m", "--direct=1", "--output-format=json"];
+        let arguments = [&keys[..], &[&filename, "--engine=psync", "--overwrite"]].concat();
+        let report = json_of(&bench(folder.path(), &arguments));
+        let disks = report["disk_util"].as_array().unwrap();
+        // The partition's disk is the disk.
+        assert_eq!((disks.len(), &disks[0]["name"]), (1, &name.into()));
+        for way in ["read", "write"] {
+            let ios = report["jobs"][0][way]["total_ios"].as_u64().unwrap();
+            assert!(disks[0][format!("{way}_ios")].as_u64().unwrap() >= ios, "{disks:?}");
+        }
+    }
+    let keys = ["--name=x", "--rw=read", "--filename=null:1m", "--output-format=json"];
+    assert!(json_of(&bench(folder.path(), &keys)).get("disk_util").is_none());
+}
+
+/// The file under a loop device is cut off: from then on it answers with errors.
+#[test]
+fn a_device_that_is_lost_under_the_run_fails_it() {
+    if !is_root() {
+        return;
+    }
+    for engine in ["--engine=psync", "--engine=ring", "--engine=uringfs"] {
+        let disk = Disk::new();
+        let folder = folder();
+        let filename = format!("--filename={}", disk.device);
+        let keys = ["--name=x", &filename, "--rw=randread", "--direct=1", "--time_based", engine];
+        let more = ["--runtime=600", "--output-format=json"];
+        let run = command(folder.path(), &[&keys[..], &more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let used = format!("/sys/block/{}/stat", disk.device.strip_prefix("/dev/").unwrap());
+        let reads = || {
+            let stat = std::fs::read_to_string(&used).unwrap();
+            stat.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+        };
+        let before = reads();
+        wait_until("reads of the device", || reads() > before + 1000);
+        File::options().write(true).open(disk.image()).unwrap().set_len(0).unwrap();
+        let output = run.wait_with_output().unwrap();
+        let part = format!("job `x`: {}: read of 4096 bytes at ", disk.device);
+        let report = failed(&output, &[&part]);
+        assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0, "{engine}");
+    }
+}
+
+/// Its file can be laid out, since it has no blocks yet; there is no room for them.
+#[test]
+fn a_file_system_that_is_full_fails_the_run() {
+    if !is_root() {
+        return;
+    }
+    let disk = Disk::new();
+    tool("mkfs.ext4", &["-q", &disk.device]);
+    let place = disk.folder.path().join("place");
+    let mounted = Mounted::new(&disk.device, &place);
+    for engine in ["psync", "threads", "ring", "uringfs"] {
+        let engine = format!("--engine={engine}");
+        let keys = ["--name=x", "--rw=write", "--size=32m", "--fallocate=none", "--direct=1"];
+        let more = ["--bs=64k", "--unlink=1", "--output-format=json", &engine];
+        let output = bench(&mounted.0, &[&keys[..], &more].concat());
+        let parts =
+            ["job `x`: x.0.0: write of ", "No space left on device", "(the target is full)"];
+        let report = failed(&output, &parts);
+        assert_eq!(report["jobs"][0]["error"], nix::errno::Errno::ENOSPC as i32);
+        assert!(report["jobs"][0]["write"]["io_bytes"].as_u64().unwrap() > 0);
+        assert!(!mounted.0.join("x.0.0").exists(), "it has unlink=1");
+    }
+    // Whose blocks are allocated first is refused before it begins.
+    let output = bench(&mounted.0, &["--name=x", "--rw=write", "--size=32m"]);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    let part = "cannot lay out x.0.0 of 33554432 bytes (the file system is full)";
+    assert!(line.contains(part) && line.lines().count() == 1, "{line}");
+    assert!(!mounted.0.join("x.0.0").exists());
+}

@@ -1,0 +1,143 @@
+//! `--engine fio` passes on what fio printed, to the digit; `--showcmd` prints a command line that
+//! asks fio for the same.
+
+use super::like_fio::fio;
+use super::{bench, folder, json_of, refused};
+use serde_json::{Map, Value};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use uringfs_lab::job::KEYS;
+
+const JOB: &str = "[global]\nbs=4k\nsize=1m\nruntime=1\n[mix]\nrw=randrw\nnumjobs=2\ngroup_reporting\n\
+    [scan]\nstonewall\nrw=read\niodepth=4\nioengine=libaio\n[log]\nstonewall\nrw=write\nfsync=32\n";
+
+/// A fio that also leaves what it printed in `kept`.
+fn keeping_fio(folder: &Path) -> String {
+    let path = folder.join("keeping-fio");
+    std::fs::write(&path, "#!/bin/sh\nfio \"$@\"\ncode=$?\ncp \"$3\" kept\nexit $code\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("--exec={}", path.display())
+}
+
+#[test]
+fn both_reports_are_fios_own_to_the_digit() {
+    let folder = folder();
+    let here = folder.path();
+    std::fs::write(here.join("job.fio"), JOB).unwrap();
+    let arguments = ["job.fio", "--engine=fio", "--output-format=json,normal", &keeping_fio(here)];
+    let output = bench(here, &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let (mut ours, our_text) = parted(&String::from_utf8(output.stdout).unwrap());
+    let (theirs, their_text) = parted(&std::fs::read_to_string(here.join("kept")).unwrap());
+    for job in ours["jobs"].as_array_mut().unwrap() {
+        let own = job.as_object_mut().unwrap().remove("uringfs").unwrap();
+        assert_eq!((&own["engine"], &own["incomplete"]), (&"fio".into(), &false.into()));
+        assert_eq!(own["system_calls_per_io"], Value::Null);
+    }
+    assert_eq!(ours, theirs);
+    // Every number, as it is written.
+    assert_eq!(numbers(&ours), numbers(&theirs));
+    assert_eq!(our_text, their_text);
+    assert!(our_text.contains("\nStarting 4 processes\n\nmix: (groupid=0, jobs=2)"), "{our_text}");
+}
+
+/// The JSON, and what is left without its lines.
+fn parted(printed: &str) -> (Value, String) {
+    let mut json = String::new();
+    let mut text = String::new();
+    let mut inside = false;
+    for line in printed.lines() {
+        inside |= line == "{";
+        let into = if inside { &mut json } else { &mut text };
+        *into += line;
+        into.push('\n');
+        inside &= line != "}";
+    }
+    (serde_json::from_str(&json).unwrap(), text.trim_start_matches('\n').to_owned())
+}
+
+fn numbers(value: &Value) -> Vec<String> {
+    match value {
+        Value::Number(number) => vec![format!("{:.6}", number.as_f64().unwrap())],
+        Value::Array(list) => list.iter().flat_map(numbers).collect(),
+        Value::Object(map) => map.values().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn what_fio_complains_of_is_passed_on() {
+    let folder = folder();
+    let keys = ["--name=x", "--rw=read", "--size=1m", "--engine=fio"];
+    for (more, part) in [
+        ("--ioengine=nbd", "uringfs: fio: nbd: uri parameter was not specified"),
+        ("--exec=true", "uringfs: fio failed: it printed nothing"),
+    ] {
+        let output = bench(folder.path(), &[&keys[..], &[more]].concat());
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(line.starts_with(part) && line.lines().count() == 1, "{line}");
+    }
+    refused(folder.path(), &[&keys[..], &["--exec=/no/fio"]].concat(), "cannot run /no/fio");
+}
+
+/// What fio makes of a job, by its own account.
+fn options_of(report: &Value) -> Vec<Map<String, Value>> {
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let of_job = |job: &Value| {
+        let mut all = object(&report["global options"]);
+        all.extend(object(&job["job options"]));
+        all.remove("name");
+        // What stands without a value in a job file is left out there, and not elsewhere.
+        all.retain(|key, _| KEYS.iter().any(|known| known.name == key && !known.is_flag()));
+        all
+    };
+    report["jobs"].as_array().unwrap().iter().map(of_job).collect()
+}
+
+#[test]
+fn the_command_line_of_showcmd_runs_in_a_shell_and_means_the_same() {
+    let folder = folder();
+    let here = folder.path();
+    let job = "[global]\nbs=4k\nsize=64k\nrandseed=5\n[it's a \"job\" & more]\nrw=randread\nblocksize=8k\n\
+        description=costs $5 (or 'more') * \\ ?\nthinktime=1us\n[next]\nstonewall\nrw=write\n\
+        filename=a b\\:c:d\nio_size=25%\npercentile_list=5:99.9\nfsync=4\n";
+    std::fs::write(here.join("job.fio"), job).unwrap();
+    let output = bench(here, &["job.fio", "--showcmd"]);
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(std::fs::read_dir(here).unwrap().count(), 1, "it runs nothing");
+    let line = line.replacen("fio ", "fio --output-format=json ", 1);
+    let typed = Command::new("sh").args(["-c", &line]).current_dir(here).output().unwrap();
+    let (typed, filed) =
+        (json_of(&typed), json_of(&fio(here, &["--output-format=json", "job.fio"])));
+    assert_eq!(options_of(&typed), options_of(&filed));
+    let said = |report: &Value, key: &str| -> Vec<Value> {
+        let jobs = report["jobs"].as_array().unwrap();
+        jobs.iter().map(|job| job[key].clone()).collect()
+    };
+    for key in ["jobname", "groupid", "desc"] {
+        assert_eq!(said(&typed, key), said(&filed, key), "{key}");
+    }
+    let moved = |report: &Value| report["jobs"][1]["write"]["io_bytes"].clone();
+    assert_eq!(moved(&typed), moved(&filed));
+}
+
+#[test]
+fn fio_takes_every_flag_as_showcmd_prints_it() {
+    let folder = folder();
+    for key in KEYS.iter().filter(|key| key.is_flag()) {
+        for value in ["0", "1"] {
+            let given = format!("--{}={value}", key.name);
+            let arguments = ["--name=x", "--rw=read", "--size=1m", "--runtime=1", "--direct=1"];
+            let ring = "--ioengine=io_uring";
+            let output =
+                bench(folder.path(), &[&arguments[..], &[ring, &given, "--showcmd"]].concat());
+            let line = String::from_utf8(output.stdout).unwrap();
+            assert!(line.contains(&given), "{line}");
+            let words: Vec<&str> = line.trim().split(' ').skip(1).collect();
+            let output = fio(folder.path(), &[&["--parse-only"], &words[..]].concat());
+            assert!(output.status.success(), "{given}: {output:?}");
+        }
+    }
+}

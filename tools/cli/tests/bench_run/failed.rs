@@ -1,0 +1,139 @@
+//! A run that fails says so in a line that names the job and the target, ends with code 1, and
+//! still reports what was done.
+
+use super::{bench, command, folder, wait_until};
+use serde_json::Value;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// One line, code 1; gives the report.
+pub fn failed(output: &Output, parts: &[&str]) -> Value {
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    for part in parts {
+        assert!(line.contains(part), "no `{part}` in {line}");
+    }
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The program under a limit of 64 blocks a file, at which writes fail as on a full disk.
+fn limited(folder: &Path, arguments: &str) -> Output {
+    let program = env!("CARGO_BIN_EXE_uringfs");
+    let line = format!(
+        "trap '' XFSZ; ulimit -f 64; exec {program} bench run --name=x --rw=write {arguments}"
+    );
+    Command::new("sh").args(["-c", &line]).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn a_file_that_cannot_be_laid_out_is_removed() {
+    let folder = folder();
+    let output = limited(folder.path(), "--engine=psync --size=1m --fallocate=none");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(line.contains("cannot lay out x.0.0 of 1048576 bytes"), "{line}");
+    assert_eq!(line.lines().count(), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_target_that_takes_no_more_fails_the_run_on_every_engine() {
+    for engine in ["psync", "threads", "ring", "uringfs"] {
+        let folder = folder();
+        std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
+        let keys = "--filename=there --overwrite --output-format=json --direct=1";
+        let output = limited(folder.path(), &format!("{keys} --engine={engine}"));
+        let parts = ["job `x`: there: write of 4096 bytes at ", "File too large"];
+        let report = failed(&output, &parts);
+        let job = &report["jobs"][0];
+        assert_eq!(job["error"], nix::errno::Errno::EFBIG as i32, "{engine}");
+        // What was written before is counted.
+        assert!(job["write"]["total_ios"].as_u64().unwrap() > 0, "{engine}");
+        assert!(job["uringfs"]["failure"].as_str().unwrap().starts_with("there: write"));
+        assert_eq!(job["uringfs"]["incomplete"], false);
+    }
+}
+
+/// A job that fails does not take the next one with it.
+#[test]
+fn the_jobs_after_one_that_fails_run() {
+    let folder = folder();
+    std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
+    let keys = "--filename=there --overwrite --output-format=json --engine=psync";
+    let next = "--name=y --filename=there --rw=read --stonewall";
+    let report = failed(&limited(folder.path(), &format!("{keys} {next}")), &["job `x`"]);
+    assert_eq!(report["jobs"][1]["error"], 0);
+    assert_eq!(report["jobs"][1]["read"]["total_ios"], 256);
+}
+
+#[test]
+fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
+    for engine in ["psync", "threads", "ring", "uringfs"] {
+        let folder = folder();
+        std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
+        let engine = format!("--engine={engine}");
+        let keys = ["--name=x", "--filename=there", "--rw=randread", "--direct=1", "--time_based"];
+        let more = ["--runtime=600", "--output-format=json", &engine];
+        let run = command(folder.path(), &[&keys[..], &more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let tasks = format!("/proc/{}/task", run.id());
+        wait_until("the job's thread", || {
+            std::fs::read_dir(&tasks).unwrap().flatten().any(|task| {
+                let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+                name.trim() == "job-0-0"
+            })
+        });
+        File::options().write(true).open(folder.path().join("there")).unwrap().set_len(0).unwrap();
+        let output = run.wait_with_output().unwrap();
+        failed(&output, &["job `x`: there: read of 4096 bytes at ", ", at the end of the target"]);
+    }
+}
+
+#[test]
+fn a_simulated_device_that_fails_is_told() {
+    let folder = folder();
+    let keys = ["--name=x", "--filename=sim:1m,errors=20,seed=3", "--rw=read"];
+    let output = bench(folder.path(), &[&keys[..], &["--output-format=json"]].concat());
+    failed(&output, &["job `x`: sim:1m,errors=20,seed=3: read of 4096 bytes at "]);
+}
+
+#[test]
+fn a_reader_of_the_report_may_go_away() {
+    let folder = folder();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = command(folder.path(), &["--name=x", "--filename=null:1m"]);
+    let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn a_report_that_cannot_be_printed_is_an_error() {
+    let folder = folder();
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let keys = ["--name=x", "--filename=null:1m"];
+    let output = command(folder.path(), &keys).stdout(full()).output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.starts_with("uringfs: cannot write to standard output: No space left"), "{line}");
+    // Nobody hears the complaint either: no panic, the same code.
+    let status = command(folder.path(), &keys).stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_to_its_file_is_printed_instead() {
+    let folder = folder();
+    let keys = ["--name=x", "--filename=null:1m", "--output=/dev/full"];
+    let output = bench(folder.path(), &keys);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("cannot write /dev/full; the report is on standard output"), "{line}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("IOPS="));
+}

@@ -1,0 +1,92 @@
+//! Figures of a report against what the jobs were asked to do.
+
+use super::{bench, folder, json_of};
+use serde_json::Value;
+
+fn report_of(job: &str, more: &[&str]) -> Value {
+    let folder = folder();
+    std::fs::write(folder.path().join("job.fio"), job).unwrap();
+    let arguments = ["job.fio", "--output-format=json"];
+    json_of(&bench(folder.path(), &[&arguments[..], more].concat()))
+}
+
+fn figure(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+#[test]
+fn the_runtime_leaves_out_the_ramp() {
+    let job =
+        "[j]\nrw=read\nfilename=null:1m\ntime_based\nruntime=200ms\nramp_time=1\nrate_iops=1000\n";
+    let report = report_of(job, &[]);
+    let read = &report["jobs"][0]["read"];
+    assert!((200.0..1000.0).contains(&figure(read, "runtime")), "{read}");
+    // A second of ramp would be a thousand more.
+    assert!(figure(read, "total_ios") < 1000.0, "{read}");
+    assert!(figure(&report["jobs"][0], "elapsed") >= 2.0);
+}
+
+#[test]
+fn switches_of_context_are_counted_for_each_job() {
+    let job = "[global]\nsize=80k\nrw=read\n[thinks]\nthinktime=1ms\n[does]\nstonewall\n";
+    let report = report_of(job, &["--engine=psync"]);
+    let thinks = figure(&report["jobs"][0], "ctx");
+    // One to sleep before each but the first.
+    assert!(thinks >= 19.0, "{thinks}");
+    assert!(figure(&report["jobs"][1], "ctx") < thinks, "{report}");
+    let each = figure(&report["jobs"][0]["uringfs"], "context_switches_per_io");
+    assert_eq!(each, thinks / 20.0);
+}
+
+/// Stonewalled jobs have a group each, and a group is as fast as its members together.
+#[test]
+fn groups_add_up() {
+    let job = "[global]\nbs=4k\nrw=read\nfilename=null:1m\ntime_based\nruntime=300ms\n\
+        [slow]\nrate_iops=100\nnumjobs=2\n[quick]\nstonewall\nrate_iops=1000\nnumjobs=2\n";
+    let grouped = report_of(&job.replace("[global]", "[global]\ngroup_reporting"), &[]);
+    let each = report_of(job, &[]);
+    let jobs = |report: &Value| report["jobs"].as_array().unwrap().clone();
+    assert_eq!((jobs(&grouped).len(), jobs(&each).len()), (2, 4));
+    for (group, rate) in [(0, 100.0), (1, 1000.0)] {
+        let of_group = |job: &&Value| job["groupid"] == group;
+        let iops = |job: &Value| figure(&job["read"], "iops");
+        let together = iops(jobs(&grouped).iter().find(of_group).unwrap());
+        let alone: Vec<f64> = jobs(&each).iter().filter(of_group).map(iops).collect();
+        assert_eq!(alone.len(), 2);
+        // Rates are held within a percent on a quiet machine; this one runs tests.
+        assert!(alone.iter().all(|alone| (alone / rate - 1.0).abs() < 0.2), "{alone:?}");
+        assert!((together / (2.0 * rate) - 1.0).abs() < 0.2, "{together}");
+        let threads = jobs(&grouped).iter().find(of_group).map(|job| figure(job, "job_runtime"));
+        assert!(threads.unwrap() >= 600.0, "both threads' time");
+    }
+}
+
+#[test]
+fn the_report_for_people_lists_groups_and_disks() {
+    let folder = folder();
+    let job = "[global]\nsize=64k\nrw=read\n[a]\n[b]\n[c]\nstonewall\npercentile_list=50:99.9\n";
+    std::fs::write(folder.path().join("job.fio"), job).unwrap();
+    let text = |more: &[&str]| {
+        let arguments = [&["job.fio", "--engine=psync", "--overwrite"], more].concat();
+        String::from_utf8(bench(folder.path(), &arguments).stdout).unwrap()
+    };
+    let shown = text(&[]);
+    for part in [
+        "\nb: (groupid=0, jobs=1): err= 0: pid=",
+        "\n  read: IOPS=",
+        "\n    clat (",
+        "\n     | 50.0th=[",
+        ", 99.9th=[",
+        "\n  cpu          : usr=",
+        "\nRun status group 0 (all jobs):\n   READ: bw=",
+        "io=128KiB (131kB), run=",
+        "\nRun status group 1 (all jobs):\n   READ: bw=",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in {shown}");
+    }
+    // A folder in memory lies on no disk.
+    let report: Value = json_of(&bench(folder.path(), &["job.fio", "--output-format=json"]));
+    let disks = report.get("disk_util").map(|disks| disks.as_array().unwrap().len());
+    assert_eq!(shown.contains("\nDisk stats (read/write):\n  "), disks.is_some());
+    assert!(!text(&["--disk_util=0"]).contains("Disk stats"));
+}

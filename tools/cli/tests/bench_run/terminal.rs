@@ -1,0 +1,68 @@
+//! What a terminal shows while a run is under way.
+
+use super::{PATIENCE, command, folder};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Instant;
+
+/// Reads what a terminal shows until it shows all of this.
+fn read_until(screen: &mut File, parts: &[&str]) -> String {
+    let begin = Instant::now();
+    let mut shown = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&shown).into_owned();
+        if parts.iter().all(|part| text.contains(part)) {
+            return text;
+        }
+        assert!(begin.elapsed() < PATIENCE, "no {parts:?} in {text}");
+        let mut some = [0; 4096];
+        let length = screen.read(&mut some).unwrap();
+        shown.extend_from_slice(&some[..length]);
+    }
+}
+
+#[test]
+fn a_terminal_shows_how_fast_how_far_and_how_long_to_go() {
+    let size = Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let folder = folder();
+    for (keys, parts) in [
+        (
+            &["--rw=randrw", "--size=1m", "--numjobs=2"][..],
+            &["Running x", "jobs: 2", "read ", "write ", " IOPS", " %", "eta 09m:"][..],
+        ),
+        // Without a clock for every I/O there are figures too.
+        (&["--rw=read", "--size=1m", "--gtod_reduce=1"], &["jobs: 1", "read ", " IOPS"]),
+        (&["--filename=null:1m", "--rw=read", "--startdelay=600"], &["jobs: 1", "eta 20m:00s"]),
+    ] {
+        let mut arguments = vec!["--name=x", "--time_based", "--runtime=600", "--overwrite"];
+        arguments.extend(keys);
+        let mut command = command(folder.path(), &arguments);
+        // indicatif draws nothing on terminals that cannot move their cursor.
+        command.env("TERM", "xterm").env_remove("NO_COLOR");
+        let run = command
+            .stdout(Stdio::piped())
+            .stderr(terminal.slave.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let mut screen = File::from(terminal.master.try_clone().unwrap());
+        read_until(&mut screen, parts);
+        kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
+        let output = run.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{text}");
+        assert!(!text.contains('\u{1b}'), "the report is for any reader: {text}");
+    }
+}
+
+#[test]
+fn a_pipe_shows_nothing() {
+    let folder = folder();
+    let keys = ["--name=x", "--filename=null:1m", "--rw=read", "--time_based", "--runtime=600ms"];
+    let output = command(folder.path(), &keys).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
