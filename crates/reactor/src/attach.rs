@@ -135,8 +135,11 @@ impl Inner {
                 let tracker = Tracker::new(domain_at(index), self.name.clone());
                 io.state.lanes.push(Lane { way: Way::Closed, tracker });
             }
-            io.state.lanes[place].way =
-                if matches!(chosen.route, Route::Ring) { Way::Ring } else { Way::Other };
+            io.state.lanes[place].way = match chosen.route {
+                Route::Ring => Way::Ring,
+                Route::Polled => Way::Polled,
+                Route::Own(_) => Way::Other,
+            };
             io.attachments[place] = Some(Attachment::new(core.clone(), chosen));
             if !by_ring {
                 io.own.push(place);

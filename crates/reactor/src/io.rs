@@ -9,7 +9,7 @@ use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
     Completion, Core, DeviceIndex, Op, Payload, Progress, Queue, Ready, Request, Tag,
 };
-use uringfs_ring::{Event, Ring, fork_count};
+use uringfs_ring::{Ended, Event, Ring, fork_count};
 
 use crate::attach::Attachment;
 use crate::completed::Completed;
@@ -39,8 +39,26 @@ pub(crate) enum Way {
     Closed,
     /// Reads and writes over the reactor's ring.
     Ring,
+    /// Reads and writes over the ring that polls.
+    Polled,
     /// See its attachment.
     Other,
+}
+
+impl Way {
+    /// The ring that new reads and writes go over.
+    #[inline(always)]
+    pub(crate) fn ring<'r>(
+        self,
+        ring: &'r mut Option<Ring<Request>>,
+        polled: &'r mut Option<Ring<Request>>,
+    ) -> Option<&'r mut Ring<Request>> {
+        match self {
+            Way::Ring => ring.as_mut(),
+            Way::Polled => polled.as_mut(),
+            Way::Closed | Way::Other => None,
+        }
+    }
 }
 
 /// What the hot path knows of a device.
@@ -103,7 +121,7 @@ impl Io {
         match self.state.lanes.get(request.device.get()) {
             _ if self.is_forked() => Err(request),
             None | Some(Lane { way: Way::Closed, .. }) => Err(request),
-            Some(Lane { way: Way::Ring | Way::Other, .. }) => self.push_on(request),
+            Some(_) => self.push_on(request),
         }
     }
 
@@ -186,19 +204,7 @@ impl Io {
     pub(crate) fn collect(&mut self) {
         let Io { ring, attachments, state, .. } = self;
         if let Some(ring) = ring {
-            ring.reap(|request, result| {
-                // A push would make it on the stack and copy it from there.
-                if state.is_whole(&request, result) {
-                    state.count_whole(&request);
-                    let completed = || Completed::of(request.take());
-                    state.completed.extend(std::iter::once_with(completed));
-                } else if state.is_operations_whole(&request, result) {
-                    state.returned.extend(std::iter::once_with(|| request.take()));
-                } else {
-                    let block = block_size(attachments, request.device);
-                    state.arrived(request.take(), result, block);
-                }
-            });
+            ring.reap(|request, result| state.take(request, result, attachments));
             while let Some(event) = ring.event() {
                 state.take_event(event);
             }
@@ -216,14 +222,11 @@ impl Io {
     fn collect_polled(&mut self) {
         let Io { polled: Some(polled), attachments, state, .. } = self else { return };
         polled.reap(|request, result| {
-            let attachment = attachments[request.device.get()].as_mut();
-            let attachment = attachment.expect("attached while requests are in flight");
-            let request = request.take();
             if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
-                attachment.stop_polling();
-                state.backlog.push_back(request);
+                state.stop_polling(request.device, attachments);
+                state.backlog.push_back(request.take());
             } else {
-                state.arrived(request, result, attachment.block_size());
+                state.take(request, result, attachments);
             }
         });
     }
@@ -367,6 +370,38 @@ impl State {
     #[inline(always)]
     pub(crate) fn end(&mut self, device: DeviceIndex, mark: u8) {
         self.is_unsettled |= self.lanes[device.get()].tracker.end(mark);
+    }
+
+    /// Takes the end of a step from a ring.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        request: Ended<'_, Request>,
+        result: Result<u32, Errno>,
+        attachments: &[Option<Attachment>],
+    ) {
+        // A push would make it on the stack and copy it from there.
+        if self.is_whole(&request, result) {
+            self.count_whole(&request);
+            let completed = || Completed::of(request.take());
+            self.completed.extend(std::iter::once_with(completed));
+        } else if self.is_operations_whole(&request, result) {
+            self.returned.extend(std::iter::once_with(|| request.take()));
+        } else {
+            let block = block_size(attachments, request.device);
+            self.arrived(request.take(), result, block);
+        }
+    }
+
+    /// The device has refused to be polled; its requests go over the other ring.
+    #[cold]
+    fn stop_polling(&mut self, device: DeviceIndex, attachments: &mut [Option<Attachment>]) {
+        let attachment = attachments[device.get()].as_mut();
+        attachment.expect("attached while requests are in flight").stop_polling();
+        let way = &mut self.lanes[device.get()].way;
+        if *way == Way::Polled {
+            *way = Way::Ring;
+        }
     }
 
     /// True for the end that nearly every step is: of a token operation of one

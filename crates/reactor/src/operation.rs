@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_device::{Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
+use uringfs_ring::Ring;
 
 use crate::completed::{Completed, Token};
 use crate::counters::Counter;
@@ -196,12 +197,10 @@ impl Operation {
     #[inline(always)]
     fn issue(&self, core: &Arc<Core>, order: Order, payload: Payload, tag: Tag) {
         let mut io = self.inner.io.borrow_mut();
-        let Io { ring, state, .. } = &mut *io;
+        let Io { ring, polled, state, .. } = &mut *io;
         if let Some(lane) = state.lanes.get(self.device.get())
-            && lane.way == Way::Ring
             && matches!(order.op, Op::Read | Op::Write)
-            && let Some(ring) = ring
-            && let Some(room) = ring.room()
+            && let Some(room) = lane.way.ring(ring, polled).and_then(Ring::room)
         {
             self.issued.set(true);
             let mut request = self.made(order, payload, tag);

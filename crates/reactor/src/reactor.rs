@@ -14,14 +14,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Device, DeviceIndex, MAX_DEVICES, Op, Payload, Request, Tag};
-use uringfs_ring::{Features, WaitHandle, fork_count, watch_forks};
+use uringfs_ring::{Features, Ring, WaitHandle, fork_count, watch_forks};
 
 use crate::attach::{self};
 use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
 use crate::handle::OutcomeCell;
 use crate::in_flight::{CellIndex, Cells, tag_of_cell};
-use crate::io::{Io, Route, State, Way};
+use crate::io::{Io, Route, State};
 use crate::letters::{EventBell, Letter, Letterbox};
 use crate::mailbox::{Bell, Mailbox};
 use crate::operation::Asker;
@@ -401,10 +401,8 @@ impl Inner {
         };
         // Made where it goes, and nowhere else.
         let simple = || Simple { device, op, address, tag, mark };
-        if lane.way == Way::Ring
-            && let Some(ring) = &mut io.ring
-            && let Some(room) = ring.room()
-        {
+        let ring = lane.way.ring(&mut io.ring, &mut io.polled);
+        if let Some(room) = ring.and_then(Ring::room) {
             room.push(simple().request(Payload::Buffer(owned(buffer))));
             return Ok(());
         }

@@ -5,7 +5,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_device::Ready;
+use uringfs_device::{Ready, Request};
+use uringfs_ring::Ring;
 
 use crate::completed::Completed;
 use crate::counters::Counter;
@@ -78,7 +79,6 @@ impl Inner {
     #[inline(always)]
     pub(crate) fn is_quiet(&self) -> bool {
         !self.letterbox.has_mail()
-            && self.mail_watched.get()
             && !self.closing.get()
             && self.timers.borrow().is_empty()
             && !self.tasks.borrow().has_ready()
@@ -94,17 +94,22 @@ impl Inner {
         completed: &mut Vec<Completed>,
     ) -> Result<bool, Errno> {
         let io = &mut *self.io.borrow_mut();
-        let Some(ring) = &mut io.ring else { return Ok(false) };
         let missing = min.saturating_sub(io.state.completed.len());
-        let by_ring = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
-        if !by_ring || ring.transfers_in_flight() < missing {
+        if !io.own.is_empty() || !io.state.backlog.is_empty() {
             return Ok(false);
         }
         io.state.settle();
-        if missing > 0 {
-            self.enter_asleep(ring, missing)?;
-        } else if ring.queued() > 0 || ring.in_flight() > 0 {
-            ring.enter(0, None)?;
+        let entered = match &mut io.polled {
+            Some(polled) if polled.transfers_in_flight() > 0 => {
+                self.enter_polling(polled, io.ring.as_ref(), missing)?
+            }
+            _ => match &mut io.ring {
+                Some(ring) => self.enter_quietly(ring, missing)?,
+                None => false,
+            },
+        };
+        if !entered {
+            return Ok(false);
         }
         io.collect();
         let State { returned, told, woken, for_worker, mail_arrived, .. } = &io.state;
@@ -114,6 +119,37 @@ impl Inner {
             return Ok(false);
         }
         take_completed(&mut io.state.completed, completed);
+        Ok(true)
+    }
+
+    /// Submits, and waits for `missing` completions if they are all there is to wait for.
+    #[inline]
+    fn enter_quietly(&self, ring: &mut Ring<Request>, missing: usize) -> Result<bool, Errno> {
+        if !self.mail_watched.get() || ring.transfers_in_flight() < missing {
+            return Ok(false);
+        }
+        if missing > 0 {
+            self.enter_asleep(ring, missing)?;
+        } else if ring.queued() > 0 || ring.in_flight() > 0 {
+            ring.enter(0, None)?;
+        }
+        Ok(true)
+    }
+
+    /// The same on the ring that polls, when the `other` has nothing to tell. This
+    /// thread looks for completions and does not sleep: mail is read when they are there.
+    fn enter_polling(
+        &self,
+        polled: &mut Ring<Request>,
+        other: Option<&Ring<Request>>,
+        missing: usize,
+    ) -> Result<bool, Errno> {
+        let watches = self.mail_watched.get() as usize;
+        let is_other_busy = other.is_some_and(|ring| ring.in_flight() > watches);
+        if is_other_busy || polled.transfers_in_flight() < missing {
+            return Ok(false);
+        }
+        polled.enter(missing as u32, None)?;
         Ok(true)
     }
 
