@@ -37,6 +37,12 @@ impl Error {
         Self { kind: ErrorKind::Interrupted, context: "stopped by Ctrl-C".into(), source: None }
     }
 
+    /// Says in front where it was, or whose.
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.context = format!("{place}: {}", self.context);
+        self
+    }
+
     /// Adds the error that caused this one; it is printed after the context.
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());

@@ -91,6 +91,10 @@ fn never_written(disk: &Disk, device: &str, part: &str) {
             refused(here, &[&arguments[..], &["--overwrite"]].concat(), part);
         }
     }
+    let job = format!("# words\n[x]\nrw=randwrite\nsize=64k\nfilename={device}\n");
+    std::fs::write(here.join("job.fio"), job).unwrap();
+    refused(here, &["job.fio", "--overwrite"], &format!("job.fio:2: job `x`: {device}: "));
+    refused(here, &["job.fio", "--overwrite"], part);
     assert_eq!(disk.first_sector(device), [0; 512]);
 }
 
@@ -257,7 +261,7 @@ fn a_file_system_that_is_full_fails_the_run() {
     let output = bench(&mounted.0, &["--name=x", "--rw=write", "--size=32m"]);
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");
-    let part = "cannot lay out x.0.0 of 33554432 bytes (the file system is full)";
+    let part = "job `x`: cannot lay out x.0.0 of 33554432 bytes (the file system is full)";
     assert!(line.contains(part) && line.lines().count() == 1, "{line}");
     assert!(!mounted.0.join("x.0.0").exists());
 }

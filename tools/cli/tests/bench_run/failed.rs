@@ -33,7 +33,7 @@ fn a_file_that_cannot_be_laid_out_is_removed() {
     let output = limited(folder.path(), "--engine=psync --size=1m --fallocate=none");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let line = String::from_utf8(output.stderr).unwrap();
-    assert!(line.contains("cannot lay out x.0.0 of 1048576 bytes"), "{line}");
+    assert!(line.contains("job `x`: cannot lay out x.0.0 of 1048576 bytes"), "{line}");
     assert_eq!(line.lines().count(), 1);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

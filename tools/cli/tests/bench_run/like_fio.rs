@@ -264,6 +264,51 @@ fn disks_hang_together(report: &Value, name: &str) {
     }
 }
 
+/// What each line of a report for people is about, in order: units, figures and how many lines a
+/// distribution takes depend on the run.
+fn lines_of(text: &str) -> Vec<String> {
+    // What fio has not.
+    const OURS: [&str; 3] = ["each I/O", "queue", "counters"];
+    let body = text.find(": (groupid=").and_then(|at| text[..at].rfind("\n\n")).unwrap();
+    let label = |line: &str| match line.trim_start().strip_prefix('|') {
+        Some(_) => "|".to_owned(),
+        None => {
+            let indent: String = line.chars().take_while(|letter| *letter == ' ').collect();
+            let label = line.split(':').next().unwrap().trim();
+            let label = label.split('(').next().unwrap().trim();
+            format!("{indent}{label}")
+        }
+    };
+    let mut labels: Vec<String> = text[body..].lines().map(label).collect();
+    labels.retain(|label| !OURS.contains(&label.trim()) && !label.starts_with("note"));
+    labels.dedup();
+    labels
+}
+
+#[test]
+fn the_report_for_people_has_fios_lines_in_fios_order() {
+    for job in [
+        "[j]\nrw=randread\n",
+        "[j]\nrw=randrw\nrwmixread=70\ndescription=words\nfsync=16\nnumjobs=2\n",
+        "[j]\nrw=randwrite\niodepth=16\nioengine=libaio\ndirect=1\nnumjobs=2\ngroup_reporting\n",
+        "[a]\nrw=read\n[b]\nstonewall\nrw=write\ngtod_reduce=1\n[c]\nrw=read\ndisable_lat=1\n",
+        "[j]\nrw=write\npercentile_list=5:50:99.99:99.5\ndisk_util=0\n",
+        "[j]\nrw=read\ntime_based\nruntime=1100ms\nclat_percentiles=0\n",
+    ] {
+        let text = format!("[global]\nbs=4k\nsize=1m\n{job}");
+        let folders = [folder(), folder()];
+        folders.iter().for_each(|f| std::fs::write(f.path().join("job.fio"), &text).unwrap());
+        let theirs = fio(folders[0].path(), &["job.fio"]);
+        // Ours has a submission of its own where fio's has.
+        let engine = if job.contains("libaio") { "--engine=ring" } else { "--engine=psync" };
+        let ours = bench(folders[1].path(), &["job.fio", engine]);
+        let [theirs, ours] = [theirs, ours].map(|output| String::from_utf8(output.stdout).unwrap());
+        let labels = [&theirs, &ours].map(|text| lines_of(text));
+        assert_eq!(labels[0], labels[1], "{theirs}\n{ours}");
+        assert!(labels[1].len() > 8, "{ours}");
+    }
+}
+
 /// A limit on file sizes makes writes fail as a full disk does.
 #[test]
 fn a_job_that_fails_has_fios_keys_too() {

@@ -147,7 +147,7 @@ fn a_file_the_run_did_not_make_is_not_written_without_overwrite() {
     // A job that may is not begun before one that may not was seen.
     let job = "[may]\nrw=write\nsize=64k\n[may not]\nstonewall\nrw=write\nfilename=mine\n";
     std::fs::write(here.join("two.fio"), job).unwrap();
-    refused(here, &["two.fio"], "job `may not`: mine: exists");
+    refused(here, &["two.fio"], "two.fio:4: job `may not`: mine: exists");
 }
 
 #[test]

@@ -31,12 +31,21 @@ use text::Line;
 pub struct Job {
     /// Its name in reports and in the names of files it makes.
     pub name: String,
+    /// Where it begins.
+    pub place: Place,
     /// All its keys, in types.
     pub options: Options,
     /// Its own keys as they were given, for the report.
     pub given: Vec<(String, String)>,
     /// The global keys that held where it stands, as they were given.
     pub inherited: Vec<(String, String)>,
+}
+
+impl Job {
+    /// Where it begins and what it is called, for messages.
+    pub fn label(&self) -> String {
+        format!("{}: job `{}`", self.place, self.name)
+    }
 }
 
 /// What to do about a key nobody knows.
@@ -65,16 +74,11 @@ pub struct Parser<'a> {
     lookup: Lookup<'a>,
     unknown: UnknownKeys,
     globals: Options,
-    section: Option<Section>,
+    /// The job being read.
+    section: Option<Job>,
     set: JobSet,
     /// A second file waits for the first one's jobs.
     stonewall_next: bool,
-}
-
-/// The job being read.
-struct Section {
-    job: Job,
-    place: Place,
 }
 
 impl<'a> Parser<'a> {
@@ -153,20 +157,19 @@ impl<'a> Parser<'a> {
         options.stonewall |= std::mem::take(&mut self.stonewall_next);
         let job = Job {
             name: name.to_owned(),
+            place,
             options,
             given: Vec::new(),
             inherited: self.set.globals.clone(),
         };
-        self.section = Some(Section { job, place });
+        self.section = Some(job);
         Ok(())
     }
 
     /// Ends the section that is open and checks what holds between its keys.
     fn close(&mut self) -> Result<(), Error> {
-        let Some(Section { mut job, place }) = self.section.take() else { return Ok(()) };
-        job.options
-            .settle()
-            .map_err(|problem| Error::input(format!("{place}: job `{}`: {problem}", job.name)))?;
+        let Some(mut job) = self.section.take() else { return Ok(()) };
+        job.options.settle().map_err(|problem| Error::input(problem).at(job.label()))?;
         if let Some(name) = &job.options.name {
             job.name.clone_from(name);
         }
@@ -181,7 +184,7 @@ impl<'a> Parser<'a> {
             None => None,
         };
         let (options, given) = match &mut self.section {
-            Some(section) => (&mut section.job.options, &mut section.job.given),
+            Some(job) => (&mut job.options, &mut job.given),
             None => (&mut self.globals, &mut self.set.globals),
         };
         match (find_key(name), &value) {

@@ -99,12 +99,12 @@ fn write_entry(
             write_direction(out, entry, index, name, &group)?;
         }
     }
+    write_classes(out, entry)?;
     if entry.tally.sync.spread().count() > 0 {
         writeln!(out, "  fsync/fdatasync/sync_file_range:")?;
         write_times(out, "sync", entry.tally.sync.spread())?;
         write_percentiles(out, entry, "sync", &entry.tally.sync)?;
     }
-    write_classes(out, entry)?;
     let cpu = |ns: u64| ns as f64 * 100.0 / entry.thread_time_ns.max(1) as f64;
     writeln!(
         out,

@@ -59,6 +59,8 @@ pub struct Plan {
 /// A file that is not there yet.
 #[derive(Debug, Default)]
 struct ToMake {
+    /// The first job that uses it.
+    job: String,
     size: u64,
     read: bool,
     zeros: bool,
@@ -114,7 +116,7 @@ impl Plan {
             live.say(&format!("Laying out {} ({size} MiB)", path.display()));
             if let Err(error) = made.make(path, file.size, content, stop) {
                 made.remove();
-                return Err(error);
+                return Err(error.at(format!("job `{}`", file.job)));
             }
         }
         Ok(made)
@@ -146,8 +148,9 @@ impl Planner {
         size: Option<Extent>,
     ) -> Result<Region, Error> {
         let options = &job.options;
-        let refuse = |text: String| Error::input(format!("job `{}`: {target}: {text}", job.name));
-        let found = self.look(target, options.pattern.writes())?;
+        let refuse = |text: String| Error::input(format!("{target}: {text}")).at(job.label());
+        let found =
+            self.look(target, options.pattern.writes()).map_err(|error| error.at(job.label()))?;
         if matches!(target, Target::Virtual(_)) && !self.facts.virtual_targets {
             return Err(refuse(
                 "only engine uringfs knows such targets; use --engine uringfs".into(),
@@ -170,6 +173,9 @@ impl Planner {
         match (&found, target) {
             (Found::Nothing, Target::Path(path)) => {
                 let file = self.missing.entry(path.clone()).or_default();
+                if file.job.is_empty() {
+                    file.job.clone_from(&job.name);
+                }
                 file.size =
                     file.size.max(region.begin + region.length).max(options.file_size.unwrap_or(0));
                 file.read |= options.pattern.reads();

@@ -111,7 +111,7 @@ impl Batch<'_> {
         let job = &self.jobs[plan.job];
         let opened = self.open::<E>(plan, job);
         let go = gate.pass(opened.is_ok());
-        let mut engine = opened?;
+        let mut engine = opened.map_err(|error| error.at(job.label()))?;
         if !go {
             return Ok(None);
         }
