@@ -1,11 +1,11 @@
 //! Debian packages without root: apt with lists and archives of its own in a folder, from the mirror
 //! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
 
-use super::process::{Bounds, End, run};
+use super::process::{Bounds, run};
 use crate::Error;
 use crate::run::Live;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The Debian release that guests are made of; its backports have the newer kernels.
 const RELEASE: &str = "bookworm";
@@ -161,18 +161,16 @@ impl<'a> Apt<'a> {
     }
 
     fn hear(&self, mut command: Command) -> Result<Vec<String>, Error> {
-        let missing = |error| Error::run(HELP).because(error);
-        let complaints = tempfile::tempfile().map_err(missing)?;
-        command.env("LC_ALL", "C").stderr(Stdio::from(complaints.try_clone().map_err(missing)?));
         let mut lines = Vec::new();
-        let end = run(&command, self.bounds, &mut |line| lines.push(line.to_owned()))?;
-        if matches!(end, End::Exited(status) if status.success()) {
+        command.env("LC_ALL", "C");
+        let ended = run(&command, self.bounds, &mut |line| lines.push(line.to_owned()))?;
+        if ended.succeeded() {
             return Ok(lines);
         }
-        let said = super::process::text(complaints).map_err(missing)?;
-        let why = said.lines().find_map(|line| line.strip_prefix("E: ")).or(said.lines().last());
-        let name = command.get_program().to_string_lossy().into_owned();
-        Err(Error::run(format!("{name} failed: {}; {HELP}", why.unwrap_or("it said nothing"))))
+        let why = ended.complaints.lines().find_map(|line| line.strip_prefix("E: "));
+        let why = why.unwrap_or(ended.complaint());
+        let name = command.get_program().to_string_lossy();
+        Err(Error::run(format!("{name} failed: {why}; {HELP}")))
     }
 }
 

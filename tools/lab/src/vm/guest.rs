@@ -57,12 +57,10 @@ impl GuestDevice {
     /// What stands above figures of it.
     pub fn heading(self) -> &'static str {
         match self {
-            Self::NullBlk => {
-                "null_blk: instructions an I/O, which are nanoseconds of the guest's clock"
-            }
+            Self::NullBlk => "null_blk: nanoseconds an I/O, which are instructions",
             Self::Nvme => {
-                "nvme: instructions an I/O, those of waiting too where it polls; the device is \
-                 emulated and its latency the host's, so that this clock is not exact"
+                "nvme: nanoseconds an I/O; the device is emulated and its latency the host's, so that they \
+                 are not exact; a processor that polls counts on while it waits"
             }
         }
     }

@@ -32,7 +32,7 @@ done
 # it, so that reads find blocks.
 prepare() {
     mkdir -p /$1/ext4 /$1/xfs
-    mkfs.ext4 -q -b 4096 $3 && mount $3 /$1/ext4
+    mkfs.ext4 -q -b 4096 -E lazy_itable_init=0,lazy_journal_init=0 $3 && mount $3 /$1/ext4
     mkfs.xfs -q -f -s size=4096 $4 && mount $4 /$1/xfs
     for target in $2 /$1/ext4/file /$1/xfs/file; do
         dd if=/dev/zero of=$target bs=1M count=$size_mib oflag=direct conv=notrunc 2>/dev/null

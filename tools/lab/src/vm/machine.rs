@@ -3,7 +3,7 @@
 //! of a run have no names: they are handed over as open descriptors, and go with the last of them.
 
 use super::packages::{Kernel, Qemu};
-use super::process::{Bounds, End, run, text};
+use super::process::{Bounds, run, text};
 use crate::Error;
 use rustix::io::FdFlags;
 use std::fs::File;
@@ -56,7 +56,7 @@ impl Machine<'_> {
             }
         }
         command.args("-no-user-config -nodefaults -display none -no-reboot".split(' '));
-        command.args(["-rtc", "base=2026-01-01,clock=vm"]);
+        command.args(["-rtc", "base=2026-01-01,clock=vm", "-seed", "1"]);
         let initial = inherited(self.initial)?;
         command.arg("-kernel").arg(&self.kernel.image);
         command.args(["-initrd", &path(initial.as_raw_fd())]);
@@ -85,22 +85,18 @@ impl Machine<'_> {
                 &format!("nvme-ns,drive=drive{drive},bus=nvme,nsid={number},{blocks}"),
             ]);
         }
-        let complaints = inherited(tempfile::tempfile().map_err(failed)?)?;
-        command.stderr(complaints.try_clone().map_err(failed)?);
-        let end = run(&command, bounds, hear)?;
-        let said = text(complaints).map_err(failed)?;
-        if matches!(end, End::Exited(status) if !status.success()) {
-            let line = said.lines().last().unwrap_or("it said nothing");
-            return Err(Error::run(format!("QEMU failed: {line}")));
+        let ended = run(&command, bounds, hear)?;
+        if ended.status.is_some() && !ended.succeeded() {
+            return Err(Error::run(format!("QEMU failed: {}", ended.complaint())));
         }
-        Ok(Console { text: text(console).map_err(failed)?, end })
+        Ok(Console { text: text(console).map_err(failed)?, timed_out: ended.status.is_none() })
     }
 }
 
 /// What the kernel had to say, and how the machine ended.
 pub struct Console {
     text: String,
-    end: End,
+    timed_out: bool,
 }
 
 impl Console {
@@ -110,9 +106,9 @@ impl Console {
         let lines: Vec<&str> =
             self.text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let last = lines[lines.len().saturating_sub(LAST)..].join(" / ");
-        let how = match self.end {
-            End::TimedOut => "it took longer than it may (--timeout)",
-            End::Exited(_) => "it ended too early",
+        let how = match self.timed_out {
+            true => "it took longer than it may (--timeout)",
+            false => "it ended too early",
         };
         if last.is_empty() { how.to_owned() } else { format!("{how}; its console: {last}") }
     }

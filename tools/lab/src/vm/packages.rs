@@ -4,7 +4,7 @@
 
 use super::apt::{Apt, Package};
 use super::archive::Archive;
-use super::process::{Bounds, End, run};
+use super::process::{Bounds, run};
 use crate::Error;
 use crate::run::Live;
 use rustix::fs::{FlockOperation, flock};
@@ -259,9 +259,9 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
                 // The guest would take seconds for it, at every boot.
                 let mut unpack = Command::new(busybox);
                 unpack.arg("unxz").arg(kept.with_extension("ko.xz"));
-                let end = run(&unpack, bounds, &mut |_| {})?;
-                if !matches!(end, End::Exited(status) if status.success()) {
-                    return Err(failed(io::Error::other(format!("{name} cannot be unpacked"))));
+                let ended = run(&unpack, bounds, &mut |_| {})?;
+                if !ended.succeeded() {
+                    return Err(failed(io::Error::other(ended.complaint().to_owned())));
                 }
             }
         }

@@ -4,18 +4,34 @@
 use crate::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{ErrorKind, Read, Seek};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How a child came to its end.
+/// A child that has ended.
 #[derive(Debug)]
-pub enum End {
-    /// By itself.
-    Exited(ExitStatus),
-    /// Ended here, for it took longer than it may.
-    TimedOut,
+pub struct Ended {
+    /// Its status; none if it was ended here, for it took longer than it may.
+    pub status: Option<ExitStatus>,
+    /// What it wrote to its standard error.
+    pub complaints: String,
+}
+
+impl Ended {
+    /// Whether it did what it was to do.
+    pub fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
+    /// The last thing it complained of.
+    pub fn complaint(&self) -> &str {
+        match (self.complaints.trim().lines().last(), self.status) {
+            (Some(line), Some(_)) => line,
+            (None, Some(_)) => "it does not say why",
+            (_, None) => "it takes too long",
+        }
+    }
 }
 
 /// What bounds a child's life.
@@ -39,19 +55,26 @@ impl Drop for Guarded {
 }
 
 /// Runs a program to its end; `hear` gets each line of its standard output. Its standard input is
-/// empty, its standard error is what `command` says.
+/// empty.
 ///
 /// # Errors
-/// The program is not there, or Ctrl-C.
+/// No child can be made, or Ctrl-C. A program that is not there has failed, and says so.
 pub fn run(
     command: &Command,
     bounds: Bounds<'_>,
     hear: &mut dyn FnMut(&str),
-) -> Result<End, Error> {
+) -> Result<Ended, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |error: std::io::Error| Error::run(format!("cannot run {name}")).because(error);
     let begun = Instant::now();
-    let child = bound_to_this_process(command).spawn().map_err(failed)?;
+    let complaints = tempfile::tempfile().map_err(failed)?;
+    let mut bound = bound_to_this_process(command);
+    bound.stdin(Stdio::null()).stdout(Stdio::piped());
+    bound.stderr(complaints.try_clone().map_err(failed)?);
+    let child = bound.spawn().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::run("setpriv (Debian package util-linux) is needed"),
+        _ => failed(error),
+    })?;
     let mut child = Guarded(child);
     let mut output = child.0.stdout.take().expect("it is piped");
     let (mut line, mut bytes) = (Vec::new(), [0; 64 << 10]);
@@ -60,7 +83,7 @@ pub fn run(
             return Err(Error::interrupted());
         }
         if begun.elapsed() > bounds.limit {
-            return Ok(End::TimedOut);
+            return Ok(Ended { status: None, complaints: text(complaints).map_err(failed)? });
         }
         if !readable_soon(&output).map_err(failed)? {
             continue;
@@ -81,7 +104,8 @@ pub fn run(
     if !line.is_empty() {
         hear(&String::from_utf8_lossy(&line));
     }
-    child.0.wait().map(End::Exited).map_err(failed)
+    let status = Some(child.0.wait().map_err(failed)?);
+    Ok(Ended { status, complaints: text(complaints).map_err(failed)? })
 }
 
 /// The same command, run by `setpriv`, so that the kernel kills it should this process be killed.
@@ -97,7 +121,6 @@ fn bound_to_this_process(command: &Command) -> Command {
     if let Some(folder) = command.get_current_dir() {
         bound.current_dir(folder);
     }
-    bound.stdin(Stdio::null()).stdout(Stdio::piped());
     bound
 }
 

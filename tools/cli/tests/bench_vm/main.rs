@@ -1,0 +1,131 @@
+//! `uringfs bench vm` as a user meets it, without a guest: what is refused, what cannot be had, and
+//! that no child outlives it. Programs that stand in for apt-get and QEMU are shell scripts.
+
+mod stand_ins;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use stand_ins::{StandIns, static_program};
+use std::path::Path;
+
+/// Exit code and what stands on standard error, which is one line.
+#[track_caller]
+fn fails(stand_ins: &StandIns, arguments: &[&str], code: i32, part: &str) {
+    let output = stand_ins.bench_vm(arguments).output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {line}");
+    assert!(line.contains(part), "{arguments:?}: {line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert_eq!(output.stdout, b"");
+}
+
+#[test]
+fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
+    let stand_ins = StandIns::new();
+    let path = |name: &str| stand_ins.folder().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("own.fio"), "[a]\nfilename=/dev/sda\nio_size=1m\n").unwrap();
+    std::fs::write(path("bad.fio"), "[a]\nrw=sideways\n").unwrap();
+    for (arguments, part) in [
+        (&["--device", "floppy"][..], "unknown device `floppy`"),
+        (&["experiment"], "give the name of one"),
+        (&["experiment", "nothing"], "no experiment `nothing`"),
+        (&["missing.fio"], "missing.fio"),
+        (&["-"], "standard input"),
+        (&[&path("own.fio")], "names its own target"),
+        (&[&path("bad.fio")], "sideways"),
+        (&["--program", "/bin/sh"], "crt-static"),
+        (&["--program", "/nowhere"], "/nowhere"),
+    ] {
+        fails(&stand_ins, arguments, 2, part);
+    }
+    assert!(!stand_ins.cache().exists());
+}
+
+#[test]
+fn a_machine_without_apt_is_told_what_is_needed() {
+    let stand_ins = StandIns::new();
+    fails(&stand_ins, &[], 1, "busybox-static");
+    assert_eq!(names(&stand_ins.cache()), ["lock"]);
+}
+
+#[test]
+fn ctrl_c_while_packages_are_fetched_leaves_nothing() {
+    let stand_ins = StandIns::new();
+    let mut apt = stand_ins.waiting("apt-get");
+    let mut child = stand_ins.bench_vm(&[]).spawn().unwrap();
+    let apt = apt.started();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    apt.ended();
+    assert_eq!(names(&stand_ins.cache()), ["lock"]);
+}
+
+#[test]
+fn a_machine_does_not_outlive_a_program_that_is_killed() {
+    let stand_ins = StandIns::with_cache();
+    let mut qemu = stand_ins.waiting("qemu-system-x86_64");
+    let mut child = stand_ins.bench_vm(&[]).spawn().unwrap();
+    let qemu = qemu.started();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    qemu.ended();
+}
+
+#[test]
+fn a_guest_that_hangs_is_ended_when_its_time_is_over() {
+    let stand_ins = StandIns::with_cache();
+    let mut qemu = stand_ins.waiting("qemu-system-x86_64");
+    let mut child = stand_ins.bench_vm(&["--timeout", "1"]).spawn().unwrap();
+    let qemu = qemu.started();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    qemu.ended();
+}
+
+#[test]
+fn a_guest_that_ends_early_is_told_by_the_last_lines_of_its_console() {
+    let stand_ins = StandIns::with_cache();
+    stand_ins.add(
+        "qemu-system-x86_64",
+        "for word; do case $word in file,id=console,path=*)
+            echo 'Kernel panic - not syncing' >${word##*path=};; esac; done",
+    );
+    fails(&stand_ins, &["--device", "null_blk"], 1, "ended too early; its console: Kernel panic");
+}
+
+#[test]
+fn a_step_that_fails_says_what_the_guest_said() {
+    let stand_ins = StandIns::with_cache();
+    stand_ins.add(
+        "qemu-system-x86_64",
+        "printf '::begin simple-read\\nuringfs: no luck\\n::end simple-read 1\\n'",
+    );
+    fails(&stand_ins, &["experiment", "simple-read"], 1, "in the guest, simple-read: no luck");
+}
+
+#[test]
+fn a_machine_that_does_not_start_says_why() {
+    let stand_ins = StandIns::with_cache();
+    stand_ins.add("qemu-system-x86_64", "echo 'qemu: cannot allocate memory' >&2; exit 1");
+    fails(&stand_ins, &[], 1, "QEMU failed: qemu: cannot allocate memory");
+}
+
+#[test]
+fn a_kernel_that_is_not_there_names_those_that_are() {
+    let stand_ins = StandIns::with_cache();
+    stand_ins.add("qemu-system-x86_64", "exit 1");
+    fails(&stand_ins, &["--kernel", "9."], 2, "no kernel 9. (there are 6.1.0-1-cloud-amd64");
+}
+
+#[test]
+fn tests_must_be_static_programs() {
+    let stand_ins = StandIns::with_cache();
+    stand_ins.add("qemu-system-x86_64", "exit 1");
+    fails(&stand_ins, &["--test", "/bin/sh"], 2, "/bin/sh: not a static program");
+    let program = static_program(stand_ins.folder());
+    fails(&stand_ins, &["--test", program.to_str().unwrap()], 1, "QEMU failed");
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
