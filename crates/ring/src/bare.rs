@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::IoUring;
+use io_uring::squeue::{Entry, Flags};
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
@@ -30,6 +31,10 @@ pub struct BareOptions {
     pub fixed_buffers: bool,
     /// Poll for completions.
     pub polled: bool,
+    /// A thread of the kernel takes what is queued.
+    pub submission_thread: bool,
+    /// Every n-th request goes to a worker at once; 0 is none.
+    pub force_async: u32,
 }
 
 /// A bare loop over some files. With no file its requests are NOPs.
@@ -40,6 +45,8 @@ pub struct BareRing {
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
+    /// Requests until one goes to a worker.
+    until_async: u32,
     enters: u64,
 }
 
@@ -58,7 +65,10 @@ impl BareRing {
     pub fn new(options: BareOptions, files: &[BorrowedFd<'_>]) -> io::Result<BareRing> {
         let features = Features::probe().map_err(io::Error::other)?;
         let mut builder = IoUring::builder();
-        if features.defer_taskrun.is_kept() {
+        if options.submission_thread {
+            const IDLE_MS: u32 = 1000;
+            builder.setup_sqpoll(IDLE_MS);
+        } else if features.defer_taskrun.is_kept() {
             builder.setup_single_issuer().setup_defer_taskrun();
         }
         if features.no_sqarray.is_kept() {
@@ -87,7 +97,8 @@ impl BareRing {
             // ring has been drained.
             unsafe { io.submitter().register_buffers(&[vector]) }?;
         }
-        Ok(BareRing { io, name, files, slots, options, queued: 0, enters: 0 })
+        let until_async = options.force_async;
+        Ok(BareRing { io, name, files, slots, options, queued: 0, until_async, enters: 0 })
     }
 
     /// The bytes of a slot that is not in flight.
@@ -125,7 +136,7 @@ impl BareRing {
         assert!(length as usize <= buffer.len());
         *busy = true;
         let piece = Piece { length, ..Piece::of(buffer, 0) };
-        let entry = match self.files.get(file as usize) {
+        let mut entry = match self.files.get(file as usize) {
             None => nothing(Name(slot as u64)),
             Some(descriptor) => {
                 let plain = FileName::plain(descriptor.as_raw_fd());
@@ -138,10 +149,23 @@ impl BareRing {
                 entry.named(Name(slot as u64))
             }
         };
+        if self.until_async != 0 {
+            entry = self.sometimes_async(entry);
+        }
         // SAFETY: the slot's buffer is dropped after the ring has been drained.
         let pushed = unsafe { self.io.submission().push(&entry) };
         assert!(pushed.is_ok(), "more requests than slots");
         self.queued += 1;
+    }
+
+    #[cold]
+    fn sometimes_async(&mut self, entry: Entry) -> Entry {
+        self.until_async -= 1;
+        if self.until_async > 0 {
+            return entry;
+        }
+        self.until_async = self.options.force_async;
+        entry.flags(Flags::ASYNC)
     }
 
     /// Submits what is queued and waits for at least `wait` completions.
@@ -151,8 +175,19 @@ impl BareRing {
     #[inline]
     pub fn enter(&mut self, wait: u32) -> Result<(), Errno> {
         self.enters += 1;
+        if self.options.submission_thread {
+            return self.wake_and_wait(wait);
+        }
         self.queued -= sys::enter(self.name, self.queued, wait, None)?;
         Ok(())
+    }
+
+    /// Wakes the kernel's thread if it sleeps, and waits for completions.
+    #[cold]
+    fn wake_and_wait(&mut self, wait: u32) -> Result<(), Errno> {
+        self.queued = 0;
+        let submitted = self.io.submit_and_wait(wait as usize);
+        submitted.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
     /// Takes what has completed, at most `max`: slot and result.
@@ -202,15 +237,61 @@ impl Drop for BareRing {
 mod tests {
     use super::*;
 
-    fn nothing(depth: u32) -> BareRing {
-        let options = BareOptions {
+    fn options(depth: u32) -> BareOptions {
+        BareOptions {
             depth,
             block_size: 4096,
             fixed_files: false,
             fixed_buffers: false,
             polled: false,
-        };
-        BareRing::new(options, &[]).unwrap()
+            submission_thread: false,
+            force_async: 0,
+        }
+    }
+
+    fn nothing(depth: u32) -> BareRing {
+        BareRing::new(options(depth), &[]).unwrap()
+    }
+
+    /// Whether this process has a thread whose name begins so and ends with the caller's id: the
+    /// kernel's threads for a ring name themselves so when they begin to run.
+    fn has_thread(name: &str) -> bool {
+        let name = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
+        std::fs::read_dir("/proc/self/task").unwrap().flatten().any(|task| {
+            let found = std::fs::read_to_string(task.path().join("comm"));
+            found.is_ok_and(|found| found.trim_end() == name)
+        })
+    }
+
+    fn drive(ring: &mut BareRing, requests: u32) {
+        for _ in 0..requests {
+            ring.push_read(0, 0, 0, 4096);
+            let mut done = 0;
+            while done == 0 {
+                ring.enter(1).unwrap();
+                ring.reap(1, |_, result| {
+                    assert_eq!(result, Ok(4096));
+                    done += 1;
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn every_nth_request_goes_to_a_worker() {
+        let mut ring = BareRing::new(BareOptions { force_async: 4, ..options(1) }, &[]).unwrap();
+        drive(&mut ring, 3);
+        assert!(!has_thread("iou-wrk"));
+        drive(&mut ring, 1);
+        assert!(has_thread("iou-wrk"));
+    }
+
+    #[test]
+    fn the_kernel_s_thread_takes_what_is_queued() {
+        let with = BareOptions { submission_thread: true, ..options(1) };
+        let mut ring = BareRing::new(with, &[]).unwrap();
+        drive(&mut ring, 100);
+        assert!(has_thread("iou-sqp"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
 use uringfs_lab::Error;
+use uringfs_lab::contents::Contents;
 use uringfs_lab::engine::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use uringfs_lab::job::{Parser, UnknownKeys};
 use uringfs_lab::run::{LiveThread, Usage, drive};
@@ -21,8 +22,14 @@ struct Nothing {
 }
 
 impl Engine for Nothing {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: true, any_alignment: true, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: true,
+        grows: true,
+        virtual_targets: true,
+        ignores: &[],
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         Ok(Self { pushed: Vec::with_capacity(setup.depth as usize) })
@@ -94,8 +101,9 @@ fn driven(keys: &str) -> Result<f64, Error> {
     let region = Region { begin: 0, length: 1 << 30 };
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(IOS * 4096), 1);
     let mut engine = Nothing { pushed: Vec::with_capacity(options.depth as usize) };
+    let contents = Contents::new(&options, 1, 1);
     let (stop, live) = (AtomicBool::new(false), LiveThread::default());
-    let drove = drive(&mut engine, &mut workload, &options, &stop, &live);
+    let drove = drive(&mut engine, &mut workload, contents, &options, &stop, &live);
     Ok(cpu_ns(drove.usage) / drove.tally.ios() as f64)
 }
 

@@ -14,16 +14,19 @@
 //! # Ok::<(), uringfs_lab::Error>(())
 //! ```
 
+pub mod contents;
 pub mod engine;
 mod error;
 pub mod experiments;
 pub mod job;
 mod permutation;
+mod popularity;
 mod random;
 pub mod report;
 pub mod run;
 pub mod stats;
 pub mod target;
+mod verify;
 pub mod vm;
 pub mod workload;
 

@@ -9,12 +9,10 @@ use crate::random::Random;
 pub struct Permutation {
     length: u64,
     left: u64,
-    mask: u64,
-    shift: u32,
     state: u64,
     factor: u64,
     increment: u64,
-    mix: [u64; 2],
+    mix: Mix,
     random: Random,
 }
 
@@ -22,31 +20,21 @@ impl Permutation {
     /// # Panics
     /// If `length` is 0 or above 2^62.
     pub fn new(length: u64, seed: u64) -> Self {
-        assert!((1..=1 << 62).contains(&length), "nothing to permute, or too much");
-        // The generator has its full period only from four numbers on.
-        let bits = length.next_power_of_two().trailing_zeros().max(2);
-        let mut permutation = Self {
-            length,
-            left: 0,
-            mask: (1 << bits) - 1,
-            shift: bits.div_ceil(2),
-            state: 0,
-            factor: 1,
-            increment: 1,
-            mix: [1; 2],
-            random: Random::new(seed),
-        };
+        let mut random = Random::new(seed);
+        let mix = Mix::over(length, &mut random);
+        let mut permutation =
+            Self { length, left: 0, state: 0, factor: 1, increment: 1, mix, random };
         permutation.begin_round();
         permutation
     }
 
     fn begin_round(&mut self) {
         // Hull and Dobell: modulo 2^k the period is full if the factor is 1 modulo 4 and the
-        // increment odd. Odd multipliers and shifts right are invertible modulo 2^k.
+        // increment odd.
         self.factor = (self.random.bits() & !3) | 1;
         self.increment = self.random.bits() | 1;
-        self.mix = [self.random.bits() | 1, self.random.bits() | 1];
-        self.state = self.random.bits() & self.mask;
+        self.mix.draw_factors(&mut self.random);
+        self.state = self.random.bits() & self.mix.mask;
         self.left = self.length;
     }
 
@@ -58,18 +46,80 @@ impl Permutation {
         }
         self.left -= 1;
         loop {
-            self.state =
-                self.state.wrapping_mul(self.factor).wrapping_add(self.increment) & self.mask;
-            let mut value = self.state;
-            value ^= value >> self.shift;
-            value = value.wrapping_mul(self.mix[0]) & self.mask;
-            value ^= value >> self.shift;
-            value = value.wrapping_mul(self.mix[1]) & self.mask;
-            value ^= value >> self.shift;
+            let step = self.state.wrapping_mul(self.factor).wrapping_add(self.increment);
+            self.state = step & self.mix.mask;
+            let value = self.mix.of(self.state);
             if value < self.length {
                 return value;
             }
         }
+    }
+}
+
+/// Numbers below `length` scattered over the same range: each has a place, and none shares it.
+#[derive(Debug, Clone)]
+pub struct Scatter {
+    length: u64,
+    /// Without it zero would stay where it is.
+    key: u64,
+    mix: Mix,
+}
+
+impl Scatter {
+    /// # Panics
+    /// If `length` is 0 or above 2^62.
+    pub fn new(length: u64, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let mix = Mix::over(length, &mut random);
+        Self { length, key: random.bits() & mix.mask, mix }
+    }
+
+    /// The place of `number`, which is below the length.
+    #[inline]
+    pub fn place(&self, number: u64) -> u64 {
+        // What falls outside is scattered again: its cycle leads back inside, and no two numbers
+        // come to one place (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+        let mut value = number;
+        loop {
+            value = self.mix.of(value ^ self.key);
+            if value < self.length {
+                return value;
+            }
+        }
+    }
+}
+
+/// An invertible mix of the numbers below a power of two: odd multipliers, and shifts right that
+/// are added back, can be undone modulo 2^k.
+#[derive(Debug, Clone)]
+struct Mix {
+    mask: u64,
+    shift: u32,
+    factors: [u64; 2],
+}
+
+impl Mix {
+    /// Over the power of two that holds `length` numbers.
+    fn over(length: u64, random: &mut Random) -> Self {
+        assert!((1..=1 << 62).contains(&length), "nothing to permute, or too much");
+        // The generator has its full period only from four numbers on.
+        let bits = length.next_power_of_two().trailing_zeros().max(2);
+        let mut mix = Self { mask: (1 << bits) - 1, shift: bits.div_ceil(2), factors: [1; 2] };
+        mix.draw_factors(random);
+        mix
+    }
+
+    fn draw_factors(&mut self, random: &mut Random) {
+        self.factors = [random.bits() | 1, random.bits() | 1];
+    }
+
+    #[inline]
+    fn of(&self, mut value: u64) -> u64 {
+        value ^= value >> self.shift;
+        value = value.wrapping_mul(self.factors[0]) & self.mask;
+        value ^= value >> self.shift;
+        value = value.wrapping_mul(self.factors[1]) & self.mask;
+        value ^ (value >> self.shift)
     }
 }
 
@@ -88,6 +138,16 @@ mod tests {
                     let number = permutation.next() as usize;
                     prop_assert!(!std::mem::replace(&mut seen[number], true));
                 }
+            }
+        }
+
+        #[test]
+        fn every_place_is_one_number_s(length in 1u64..5000, seed: u64) {
+            let scatter = Scatter::new(length, seed);
+            let mut seen = vec![false; length as usize];
+            for number in 0..length {
+                let place = scatter.place(number) as usize;
+                prop_assert!(!std::mem::replace(&mut seen[place], true));
             }
         }
     }

@@ -39,6 +39,13 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A number from 0 up to but not including 1.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        // As many bits as an f64 keeps.
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Fills memory with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {

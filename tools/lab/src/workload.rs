@@ -1,8 +1,9 @@
 //! Which I/O comes next: file, direction, offset and length, for one thread of one job. Knows no
 //! clock and no engine. A few nanoseconds a step, as it runs between any two I/Os.
 
-use crate::job::{Options, Pattern};
+use crate::job::{Distribution, Options, Pattern};
 use crate::permutation::Permutation;
+use crate::popularity::Popularity;
 use crate::random::Random;
 
 /// Read or write.
@@ -36,33 +37,39 @@ pub struct Region {
     pub length: u64,
 }
 
-/// The endless or bounded sequence of a thread's I/Os.
-#[derive(Debug)]
+/// The endless or bounded sequence of a thread's I/Os: a pass, and another after each
+/// [`Workload::begin_pass`].
+#[derive(Debug, Clone)]
 pub struct Workload {
     files: Vec<Cursor>,
     turn: usize,
     mix: Mix,
     blocks: [Blocks; 2],
     random: Random,
-    /// Bytes still to do; `u64::MAX` has no end.
+    amount: Amount,
+    /// Bytes still to do in this pass; `u64::MAX` has no end.
     left: u64,
 }
 
 /// Where the next I/O of a file lies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Cursor {
     region: Region,
     order: Order,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Order {
     /// The next offset of reads and of writes.
     Sequential([u64; 2]),
     /// Any block of this many.
     Drawn { unit: u64, blocks: u64 },
+    /// Some blocks more often than others.
+    Popular { unit: u64, popularity: Popularity },
     /// Every block once.
     Permuted { unit: u64, permutation: Permutation },
+    /// Every block once, in pieces of several sizes.
+    Pieces { unit: u64, pieces: Pieces },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +85,7 @@ enum Blocks {
     Between { unit: u32, steps: u32 },
 }
 
-/// How long a workload goes on.
+/// How long a pass of a workload goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     /// Until the clock ends it.
@@ -87,27 +94,21 @@ pub enum Amount {
     Bytes(u64),
 }
 
+impl Amount {
+    fn bytes(self) -> u64 {
+        match self {
+            Self::Endless => u64::MAX,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
 impl Workload {
     /// The workload of one thread over `regions`, one a file; threads of a job differ in `seed`.
     pub fn new(options: &Options, regions: &[Region], amount: Amount, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let [read, write] = options.block;
-        let fixed = read.min == read.max && write.min == write.max && read == write;
-        let (unit, largest) = (options.smallest_block(), options.largest_block());
-        let files = regions.iter().map(|&region| {
-            let order = if !options.pattern.random() {
-                Order::Sequential([region.begin; 2])
-            } else if options.random_map && (fixed || unit == largest) {
-                let blocks = (region.length / unit).max(1);
-                Order::Permuted { unit, permutation: Permutation::new(blocks, random.bits()) }
-            } else {
-                // Blocks of several sizes overlap, whatever the order: they are drawn.
-                let room = region.length.saturating_sub(largest);
-                Order::Drawn { unit, blocks: room / unit + 1 }
-            };
-            Cursor { region, order }
-        });
-        let files = files.collect();
+        let cursor = |&region| Cursor { region, order: order(options, region, &mut random) };
+        let files = regions.iter().map(cursor).collect();
         let mix = match options.pattern {
             Pattern::Read | Pattern::RandRead => Mix::Only(IoOp::Read),
             Pattern::Write | Pattern::RandWrite => Mix::Only(IoOp::Write),
@@ -119,11 +120,7 @@ impl Workload {
                 Blocks::Between { unit: range.min as u32, steps: (spread / range.min + 1) as u32 }
             }
         });
-        let left = match amount {
-            Amount::Endless => u64::MAX,
-            Amount::Bytes(bytes) => bytes,
-        };
-        Self { files, turn: 0, mix, blocks, random, left }
+        Self { files, turn: 0, mix, blocks, random, amount, left: amount.bytes() }
     }
 
     /// How many files it goes over.
@@ -131,23 +128,55 @@ impl Workload {
         self.files.len() as u32
     }
 
-    /// The next I/O, or `None` when the amount is done.
+    /// Whether it both reads and writes.
+    pub fn is_mixed(&self) -> bool {
+        matches!(self.mix, Mix::Reads(_))
+    }
+
+    /// Does the amount again, going on where the pass before ended, as fio's loops do.
+    pub fn begin_pass(&mut self) {
+        self.left = self.amount.bytes();
+    }
+
+    /// The next I/O, or `None` when the pass is done.
     #[inline]
     pub fn next_step(&mut self) -> Option<Step> {
-        let op = match self.mix {
+        let op = self.direction();
+        self.step(op)
+    }
+
+    /// The next write of the pass, as the read that brings back what it wrote.
+    pub fn next_read_back(&mut self) -> Option<Step> {
+        loop {
+            let step = self.next_step()?;
+            if step.op == IoOp::Write {
+                return Some(Step { op: IoOp::Read, ..step });
+            }
+        }
+    }
+
+    /// The direction of the next I/O, for [`Workload::step`].
+    #[inline]
+    pub fn direction(&mut self) -> IoOp {
+        match self.mix {
             Mix::Only(op) => op,
             Mix::Reads(share) if self.random.below(100) < u64::from(share) => IoOp::Read,
             Mix::Reads(_) => IoOp::Write,
-        };
-        let length = match self.blocks[op as usize] {
-            Blocks::Fixed(length) => length,
-            Blocks::Between { unit, steps } => unit * (self.random.below(steps.into()) as u32 + 1),
-        };
-        if self.left < u64::from(length) {
-            return None;
         }
-        if self.left != u64::MAX {
-            self.left -= u64::from(length);
+    }
+
+    /// The next I/O of this direction, or `None` when the pass is done.
+    #[inline]
+    pub fn step(&mut self, op: IoOp) -> Option<Step> {
+        let blocks = self.blocks[op as usize];
+        let mut length = match blocks {
+            Blocks::Fixed(length) => length.into(),
+            Blocks::Between { unit, steps } => {
+                u64::from(unit) * (self.random.below(steps.into()) + 1)
+            }
+        };
+        if self.left < length {
+            length = blocks.cut(self.left)?;
         }
         let file = self.turn;
         self.turn = if file + 1 == self.files.len() { 0 } else { file + 1 };
@@ -155,17 +184,109 @@ impl Workload {
         let offset = match order {
             Order::Permuted { unit, permutation } => region.begin + permutation.next() * *unit,
             Order::Drawn { unit, blocks } => region.begin + self.random.below(*blocks) * *unit,
+            Order::Popular { unit, popularity } => {
+                region.begin + popularity.draw(&mut self.random) * *unit
+            }
+            Order::Pieces { unit, pieces } => {
+                let (at, units) = pieces.next();
+                length = (units * *unit).min(self.left / *unit * *unit);
+                region.begin + at * *unit
+            }
             Order::Sequential(next) => {
                 let next = &mut next[op as usize];
-                if *next + u64::from(length) > region.begin + region.length {
-                    *next = region.begin;
+                let end = region.begin + region.length;
+                if *next + length > end {
+                    match blocks.cut(end - *next) {
+                        Some(rest) => length = rest,
+                        None => *next = region.begin,
+                    }
                 }
                 let offset = *next;
-                *next += u64::from(length);
+                *next += length;
                 offset
             }
         };
-        Some(Step { file: file as u32, op, offset, length })
+        if self.left != u64::MAX {
+            self.left -= length;
+        }
+        Some(Step { file: file as u32, op, offset, length: length as u32 })
+    }
+}
+
+impl Blocks {
+    /// The largest block that fits into `room` bytes, where a larger one was drawn.
+    #[cold]
+    fn cut(self, room: u64) -> Option<u64> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Between { unit, .. } => {
+                let fitting = room / u64::from(unit) * u64::from(unit);
+                (fitting > 0).then_some(fitting)
+            }
+        }
+    }
+}
+
+/// In which order a file's blocks are visited.
+fn order(options: &Options, region: Region, random: &mut Random) -> Order {
+    if !options.pattern.random() {
+        return Order::Sequential([region.begin; 2]);
+    }
+    let (unit, largest) = (options.smallest_block(), options.largest_block());
+    // The last block at which an I/O of any size still fits is the last to be drawn.
+    let blocks = region.length.saturating_sub(largest) / unit + 1;
+    let mut ranges = options.blocks_in_use();
+    let first = ranges.next();
+    let seed = random.bits();
+    match options.distribution {
+        Distribution::Zipf(theta) => {
+            return Order::Popular { unit, popularity: Popularity::zipf(theta, blocks, seed) };
+        }
+        Distribution::Pareto(h) => {
+            return Order::Popular { unit, popularity: Popularity::pareto(h, blocks, seed) };
+        }
+        Distribution::Even => {}
+    }
+    if !options.random_map || ranges.any(|range| Some(range) != first) {
+        // Reads and writes of different sizes share no grid: each draws its own blocks.
+        Order::Drawn { unit, blocks }
+    } else if unit == largest {
+        Order::Permuted { unit, permutation: Permutation::new(blocks, seed) }
+    } else {
+        let units = (region.length / unit).max(1);
+        Order::Pieces { unit, pieces: Pieces::new(units, largest / unit, seed) }
+    }
+}
+
+/// A range of units cut into pieces of 1 to `most` units, all sizes alike, each piece drawn once:
+/// in fixed memory, because where a cut lies can be found again from its place. Pieces come in
+/// pairs, `most + 1` units together, cut at random.
+#[derive(Debug, Clone)]
+struct Pieces {
+    units: u64,
+    most: u64,
+    permutation: Permutation,
+    seed: u64,
+}
+
+impl Pieces {
+    fn new(units: u64, most: u64, seed: u64) -> Self {
+        // What is left after the last pair is a piece.
+        let rest = u64::from(!units.is_multiple_of(most + 1));
+        let count = units / (most + 1) * 2 + rest;
+        Self { units, most, permutation: Permutation::new(count, seed), seed }
+    }
+
+    /// First unit of a piece, and units.
+    fn next(&mut self) -> (u64, u64) {
+        let pair = self.most + 1;
+        let piece = self.permutation.next();
+        let begin = piece / 2 * pair;
+        if begin + pair > self.units {
+            return (begin, self.units - begin);
+        }
+        let cut = Random::new(self.seed ^ begin).below(self.most) + 1;
+        if piece.is_multiple_of(2) { (begin, cut) } else { (begin + cut, pair - cut) }
     }
 }
 
@@ -228,7 +349,8 @@ mod tests {
     #[test]
     fn a_range_of_blocks_stays_inside_the_region() {
         let range = BlockRange { min: 512, max: 65_536 };
-        let options = Options { block: [range; 2], ..options(Pattern::RandRead) };
+        let options =
+            Options { block: [range; 2], random_map: false, ..options(Pattern::RandRead) };
         let mut workload = Workload::new(&options, &[REGION], Amount::Endless, 1);
         let mut lengths = HashSet::new();
         for _ in 0..10_000 {
@@ -241,10 +363,83 @@ mod tests {
         assert_eq!(lengths.len(), 128);
     }
 
+    /// How often each 512 bytes of the region were visited.
+    fn visits(steps: &[Step]) -> Vec<u32> {
+        let mut visits = vec![0; (REGION.length / 512) as usize];
+        for step in steps {
+            let begin = ((step.offset - REGION.begin) / 512) as usize;
+            visits[begin..begin + step.length as usize / 512].iter_mut().for_each(|n| *n += 1);
+        }
+        visits
+    }
+
     #[test]
-    fn several_files_take_turns() {
+    fn a_range_of_blocks_with_a_map_visits_every_byte_once_and_uses_every_size() {
+        for (min, max) in [(512, 4096), (512, 65_536), (1024, 3072), (512, 1000)] {
+            let range = BlockRange { min, max };
+            let once = REGION.length / min * min;
+            for pattern in [Pattern::RandWrite, Pattern::Read] {
+                let options = Options { block: [range; 2], ..options(pattern) };
+                let all = steps(&options, once);
+                let visited = visits(&all);
+                assert!(visited[..(once / 512) as usize].iter().all(|n| *n == 1), "{options:?}");
+                assert!(all.iter().all(|s| (min..=max).contains(&s.length.into())), "{options:?}");
+                if max <= 4096 {
+                    let sizes: HashSet<u32> = all.iter().map(|step| step.length).collect();
+                    assert_eq!(sizes.len() as u64, max / min, "{pattern:?} {min} {max}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pass_goes_on_where_the_one_before_ended() {
+        let amount = Amount::Bytes(3 * 4096 + 100);
+        let mut workload = Workload::new(&options(Pattern::Read), &[REGION], amount, 1);
+        for pass in 0..2 {
+            let offsets: Vec<u64> =
+                std::iter::from_fn(|| workload.next_step()).map(|step| step.offset).collect();
+            assert_eq!(offsets, [0, 1, 2].map(|n| 8192 + (3 * pass + n) * 4096));
+            workload.begin_pass();
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back_in_the_same_order() {
+        let mut workload =
+            Workload::new(&options(Pattern::RandReadWrite), &[REGION], Amount::Bytes(64 * 4096), 1);
+        let mut again = workload.clone();
+        let written: Vec<_> = std::iter::from_fn(|| workload.next_step())
+            .filter(|step| step.op == IoOp::Write)
+            .map(|step| Step { op: IoOp::Read, ..step })
+            .collect();
+        assert!((10..54).contains(&written.len()));
+        let read: Vec<_> = std::iter::from_fn(|| again.next_read_back()).collect();
+        assert_eq!(written, read);
+    }
+
+    #[test]
+    fn a_popular_block_is_popular_and_blocks_stay_inside_the_region() {
+        for distribution in [Distribution::Zipf(1.2), Distribution::Pareto(0.2)] {
+            let options = Options { distribution, ..options(Pattern::RandRead) };
+            let all = steps(&options, 10_000 * 4096);
+            assert_eq!(all.len(), 10_000);
+            let mut counts = [0u32; 64];
+            all.iter().for_each(|step| counts[((step.offset - 8192) / 4096) as usize] += 1);
+            counts.sort_unstable();
+            assert!(counts[63] > 4 * counts[32], "{distribution:?} {counts:?}");
+        }
+    }
+
+    #[test]
+    fn several_files_take_turns_and_each_is_visited_once() {
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION; 3], Amount::Endless, 1);
         let files: Vec<u32> = (0..6).filter_map(|_| workload.next_step()).map(|s| s.file).collect();
         assert_eq!(files, [0, 1, 2, 0, 1, 2]);
+        let amount = Amount::Bytes(3 * 64 * 4096);
+        let mut workload = Workload::new(&options(Pattern::RandRead), &[REGION; 3], amount, 1);
+        let all: HashSet<(u32, u64)> =
+            std::iter::from_fn(|| workload.next_step()).map(|s| (s.file, s.offset)).collect();
+        assert_eq!(all.len(), 3 * 64);
     }
 }

@@ -30,7 +30,7 @@ fn limited(folder: &Path, arguments: &str) -> Output {
 #[test]
 fn a_file_that_cannot_be_laid_out_is_removed() {
     let folder = folder();
-    let output = limited(folder.path(), "--engine=psync --size=1m --fallocate=none");
+    let output = limited(folder.path(), "--engine=psync --size=1m --fallocate=truncate");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let line = String::from_utf8(output.stderr).unwrap();
     assert!(line.contains("job `x`: cannot lay out x.0.0 of 1048576 bytes"), "{line}");

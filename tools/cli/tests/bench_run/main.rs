@@ -9,6 +9,7 @@ mod numbers;
 mod refused;
 mod stopped;
 mod terminal;
+mod verify;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -13,8 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What fio can do depends on its `ioengine`; what it cannot, it refuses itself.
-pub(super) const FACTS: Facts =
-    Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: false };
+pub(super) const FACTS: Facts = Facts {
+    synchronous: false,
+    buffered: true,
+    any_alignment: false,
+    grows: true,
+    virtual_targets: false,
+    ignores: &[],
+};
 
 /// What fio printed.
 #[derive(Debug)]

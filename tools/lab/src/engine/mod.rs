@@ -69,8 +69,12 @@ pub struct Facts {
     pub buffered: bool,
     /// Direct I/O of any offset and length is served.
     pub any_alignment: bool,
+    /// A write past the end of a file makes it longer.
+    pub grows: bool,
     /// `null:`, `memory:` and `sim:` are served.
     pub virtual_targets: bool,
+    /// Keys that have no effect, and why; reports say so.
+    pub ignores: &'static [(&'static str, &'static str)],
 }
 
 /// What an engine is opened with, in the thread that will use it.

@@ -18,9 +18,23 @@ pub struct Psync {
     system_calls: u64,
 }
 
+const NO_RING: &str = "there is no ring";
+
 impl Engine for Psync {
-    const FACTS: Facts =
-        Facts { synchronous: true, buffered: true, any_alignment: false, virtual_targets: false };
+    const FACTS: Facts = Facts {
+        synchronous: true,
+        buffered: true,
+        any_alignment: false,
+        grows: true,
+        virtual_targets: false,
+        ignores: &[
+            ("registerfiles", NO_RING),
+            ("fixedbufs", NO_RING),
+            ("hipri", NO_RING),
+            ("sqthread_poll", NO_RING),
+            ("force_async", NO_RING),
+        ],
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("psync")?;

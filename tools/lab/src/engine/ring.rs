@@ -20,8 +20,14 @@ pub struct Ring {
 }
 
 impl Engine for Ring {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: true, any_alignment: false, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: false,
+        grows: true,
+        virtual_targets: true,
+        ignores: &[],
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("ring")?;
@@ -36,6 +42,8 @@ impl Engine for Ring {
             fixed_files: setup.options.register_files,
             fixed_buffers: setup.options.fixed_buffers,
             polled: setup.options.polled,
+            submission_thread: setup.options.sq_thread_poll,
+            force_async: setup.options.force_async,
         };
         let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         let ring = BareRing::new(options.clone(), &borrowed)
@@ -46,6 +54,16 @@ impl Engine for Ring {
             named(options.fixed_files, "files"),
             named(options.fixed_buffers, "buffers"),
             if options.polled { "polled".to_owned() } else { String::new() },
+            if options.submission_thread {
+                "submitted by a kernel thread".into()
+            } else {
+                String::new()
+            },
+            match options.force_async {
+                0 => String::new(),
+                1 => "each request to a worker".into(),
+                n => format!("one request in {n} to a worker"),
+            },
         ];
         let tier = tier.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
         Ok(Self { ring, files, tier: tier.join(", "), syncs: 0 })

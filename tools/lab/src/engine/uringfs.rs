@@ -24,8 +24,19 @@ pub struct Uringfs {
 }
 
 impl Engine for Uringfs {
-    const FACTS: Facts =
-        Facts { synchronous: false, buffered: false, any_alignment: true, virtual_targets: true };
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: false,
+        any_alignment: true,
+        grows: false,
+        virtual_targets: true,
+        ignores: &[
+            ("registerfiles", "it registers by --set ring.fixed_files"),
+            ("fixedbufs", "it registers by --set ring.fixed_buffers"),
+            ("sqthread_poll", "its reactor submits itself"),
+            ("force_async", "it has --set completion=worker"),
+        ],
+    };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let mut options = Options::default();

@@ -3,7 +3,7 @@
 //! cannot reach a field.
 
 use super::nearest::nearest;
-use super::options::{BlockRange, Options, Pattern, SyncWrites};
+use super::options::{BlockRange, Fallocate, Options, Pattern, SyncWrites, Verify};
 use super::value::{self, Extent, TimeUnit};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -27,15 +27,15 @@ pub enum Kind {
     /// A whole number within bounds.
     Count(RangeInclusive<u64>, fn(&mut Options, u64)),
     /// Up to three numbers, for reads, writes and trims.
-    Counts(fn(&mut Options, [u64; 2])),
+    Counts(fn(&mut Options) -> &mut [u64; 2]),
     /// Bytes.
     Size(RangeInclusive<u64>, fn(&mut Options, u64)),
     /// Bytes or a percentage.
     Extent(fn(&mut Options, Extent)),
-    /// Up to three sizes, for reads, writes and trims.
-    Blocks(fn(&mut Options, [u64; 2])),
-    /// Up to three ranges of sizes.
-    BlockRanges(fn(&mut Options, [(u64, u64); 2])),
+    /// Up to three block sizes.
+    Blocks,
+    /// Up to three ranges of block sizes.
+    BlockRanges,
     /// A duration, and what a bare number means.
     Time(TimeUnit, fn(&mut Options, Duration)),
     /// One of these words.
@@ -60,25 +60,12 @@ const fn key(
 }
 
 /// fio's engines; the name counts only when fio itself runs the job.
+#[rustfmt::skip]
 const ENGINES: &[&str] = &[
-    "psync",
-    "io_uring",
-    "libaio",
-    "sync",
-    "vsync",
-    "pvsync",
-    "pvsync2",
-    "posixaio",
-    "mmap",
-    "null",
-    "splice",
-    "falloc",
-    "nbd",
-    "rbd",
-    "io_uring_cmd",
-    "ftruncate",
-    "cpuio",
-    "filecreate",
+    "psync", "sync", "vsync", "pvsync", "pvsync2", "io_uring", "io_uring_cmd", "libaio", "posixaio",
+    "mmap", "splice", "null", "nbd", "rbd", "rados", "http", "nfs", "libiscsi", "libblkio", "xnvme",
+    "sg", "net", "netsplice", "rdma", "mtd", "libpmem", "dev-dax", "e4defrag", "falloc", "ftruncate",
+    "filecreate", "filestat", "filedelete", "cpuio", "exec",
 ];
 
 const PATTERNS: &[&str] = &["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
@@ -97,8 +84,8 @@ pub static KEYS: &[Key] = &[
     key("direct", &[], Kind::Flag(|o, v| o.direct = v), "O_DIRECT"),
     key("buffered", &[], Kind::Flag(|o, v| o.direct = !v), "the opposite of direct"),
     key("sync", &[], Kind::Choice(&["none", "0", "sync", "1", "dsync"], |o, v| o.sync = sync(v)), "O_SYNC or O_DSYNC"),
-    key("bs", &["blocksize"], Kind::Blocks(|o, v| o.block = v.map(|b| BlockRange { min: b, max: b })), "block size"),
-    key("bsrange", &["blocksize_range"], Kind::BlockRanges(|o, v| o.block = v.map(|(min, max)| BlockRange { min, max })), "range of block sizes"),
+    key("bs", &["blocksize"], Kind::Blocks, "block size"),
+    key("bsrange", &["blocksize_range"], Kind::BlockRanges, "range of block sizes"),
 
     key("iodepth", &[], Kind::Count(1..=65_536, |o, v| o.depth = v as u32), "I/Os in flight"),
     key("iodepth_batch", &["iodepth_batch_submit"], Kind::Count(0..=65_536, |o, v| o.batch_submit = v as u32), "I/Os submitted in one go"),
@@ -124,21 +111,27 @@ pub static KEYS: &[Key] = &[
     key("time_based", &[], Kind::Flag(|o, v| o.time_based = v), "go on until runtime"),
     key("thinktime", &[], Kind::Time(TimeUnit::Microseconds, |o, v| o.think_time = v), "sleep between I/Os"),
     key("thinktime_blocks", &[], Kind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = v as u32), "I/Os between sleeps"),
-    key("rate", &[], Kind::Blocks(|o, v| o.rate = v), "bytes a second at most"),
-    key("rate_iops", &[], Kind::Counts(|o, v| o.rate_iops = v), "I/Os a second at most"),
+    key("rate", &[], Kind::Counts(|o| &mut o.rate), "bytes a second at most"),
+    key("rate_iops", &[], Kind::Counts(|o| &mut o.rate_iops), "I/Os a second at most"),
     key("cpus_allowed", &[], Kind::Text(|o, v| { o.processors = value::processors(v)?; Ok(()) }), "processors to run on"),
 
     key("norandommap", &[], Kind::Flag(|o, v| o.random_map = !v), "blocks may be visited twice"),
     key("randrepeat", &["allrandrepeat"], Kind::Flag(|o, v| o.repeatable = v), "the same offsets every run"),
     key("randseed", &[], Kind::Count(0..=u64::MAX, |o, v| o.seed = Some(v)), "seed of the offsets"),
-    key("random_distribution", &[], Kind::Choice(&["random"], |_, _| {}), "how offsets are drawn: evenly"),
+    key("random_distribution", &[], Kind::Text(|o, v| { o.distribution = value::distribution(v)?; Ok(()) }), "random, zipf:THETA or pareto:H"),
     key("zero_buffers", &[], Kind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
     key("refill_buffers", &[], Kind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
+    key("buffer_compress_percentage", &[], Kind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "zeros in a hundred bytes written"),
+
+    key("verify", &[], Kind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "what tells a wrong block"),
+    key("verify_pattern", &[], Kind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, over and over"),
+    key("do_verify", &[], Kind::Flag(|o, v| o.do_verify = v), "read back what was written"),
+    key("verify_fatal", &[], Kind::Flag(|o, v| o.verify_fatal = v), "stop at the first wrong block"),
 
     key("fsync", &[], Kind::Count(0..=u32::MAX as u64, |o, v| o.fsync = v as u32), "writes between fsyncs"),
     key("fdatasync", &[], Kind::Count(0..=u32::MAX as u64, |o, v| o.fdatasync = v as u32), "writes between fdatasyncs"),
     key("end_fsync", &[], Kind::Flag(|o, v| o.end_fsync = v), "fsync at the end"),
-    key("fallocate", &[], Kind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = !matches!(v, "none" | "0" | "truncate")), "allocate files made"),
+    key("fallocate", &[], Kind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = fallocate(v)), "space for files made"),
     key("invalidate", &[], Kind::Flag(|o, v| o.invalidate = v), "drop cached pages first"),
     key("unlink", &[], Kind::Flag(|o, v| o.unlink = v), "remove files made"),
 
@@ -190,26 +183,23 @@ impl Key {
         match &self.kind {
             Kind::Flag(set) => set(options, flag(text)?),
             Kind::Count(bounds, set) => set(options, within(value::size(text)?, bounds)?),
-            Kind::Counts(set) => set(options, value::per_direction(text, value::size)?),
+            Kind::Counts(field) => {
+                let values = value::per_direction(text, value::size)?;
+                assign(field(options), values);
+            }
             Kind::Size(bounds, set) => set(options, within(value::size(text)?, bounds)?),
             Kind::Extent(set) => set(options, value::extent(text)?),
-            Kind::Blocks(set) => {
-                let sizes = value::per_direction(text, value::size)?;
-                // Only block sizes have no zero; a rate of zero is none, and arrives here too.
-                if self.name == "bs" {
-                    sizes
-                        .iter()
-                        .try_for_each(|&size| within(size, &(1..=LARGEST_BLOCK)).map(drop))?;
-                }
-                set(options, sizes);
+            Kind::Blocks => {
+                let one =
+                    |text: &str| block(value::size(text)?).map(|b| BlockRange { min: b, max: b });
+                assign(&mut options.block, value::per_direction(text, one)?);
             }
-            Kind::BlockRanges(set) => {
-                let ranges = value::per_direction(text, value::range)?;
-                for (low, high) in ranges {
-                    within(low, &(1..=LARGEST_BLOCK))?;
-                    within(high, &(1..=LARGEST_BLOCK))?;
-                }
-                set(options, ranges);
+            Kind::BlockRanges => {
+                let one = |text: &str| {
+                    let (low, high) = value::range(text)?;
+                    Ok(BlockRange { min: block(low)?, max: block(high)? })
+                };
+                assign(&mut options.block, value::per_direction(text, one)?);
             }
             Kind::Time(unit, set) => set(options, value::time(text, *unit)?),
             Kind::Choice(words, set) => match words.iter().find(|word| **word == text) {
@@ -228,6 +218,17 @@ fn flag(text: &str) -> Result<bool, String> {
         "0" => Ok(false),
         _ => Err(format!("`{text}` is neither 0 nor 1")),
     }
+}
+
+/// Sets the directions that were named.
+fn assign<T: Copy>(fields: &mut [T; 2], values: [Option<T>; 2]) {
+    for (field, value) in fields.iter_mut().zip(values) {
+        *field = value.unwrap_or(*field);
+    }
+}
+
+fn block(size: u64) -> Result<u64, String> {
+    within(size, &(1..=LARGEST_BLOCK))
 }
 
 fn within(value: u64, bounds: &RangeInclusive<u64>) -> Result<u64, String> {
@@ -256,6 +257,24 @@ fn sync(word: &str) -> SyncWrites {
         "sync" | "1" => SyncWrites::Sync,
         "dsync" => SyncWrites::Dsync,
         _ => SyncWrites::No,
+    }
+}
+
+fn fallocate(word: &str) -> Fallocate {
+    match word {
+        "none" | "0" => Fallocate::None,
+        "posix" | "1" => Fallocate::Posix,
+        "keep" => Fallocate::Keep,
+        "truncate" => Fallocate::Truncate,
+        _ => Fallocate::Native,
+    }
+}
+
+fn verify(word: &str) -> Verify {
+    match word {
+        "0" => Verify::Nothing,
+        "pattern" => Verify::Pattern,
+        _ => Verify::Crc32c,
     }
 }
 

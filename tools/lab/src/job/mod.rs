@@ -16,7 +16,9 @@ mod tests;
 
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
-pub use options::{BlockRange, Measure, Options, Pattern, SyncWrites};
+pub use options::{
+    BlockRange, Distribution, Fallocate, Measure, Options, Pattern, SyncWrites, Verify,
+};
 pub use text::Place;
 pub use value::{Extent, size as parse_size};
 pub use variables::{Lookup, environment};
@@ -45,6 +47,14 @@ impl Job {
     /// Where it begins and what it is called, for messages.
     pub fn label(&self) -> String {
         format!("{}: job `{}`", self.place, self.name)
+    }
+
+    /// Whether it was given this key, by any of its names, and not only to switch it off.
+    pub fn asks_for(&self, name: &str) -> bool {
+        let named = |key: &str| find_key(key).is_some_and(|key| key.name == name);
+        let given = self.given.iter().rfind(|(key, _)| named(key));
+        let given = given.or_else(|| self.inherited.iter().rfind(|(key, _)| named(key)));
+        given.is_some_and(|(_, value)| value != "0")
     }
 }
 

@@ -1,6 +1,7 @@
 //! What one job asks for, in types: the result of all its keys, defaults first, as fio has them.
 
 use super::value::Extent;
+use crate::verify::HEADER;
 use std::time::Duration;
 
 /// The directions and the order of a job's I/O: fio's `rw`.
@@ -47,6 +48,43 @@ impl Pattern {
     pub fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
     }
+}
+
+/// What tells a wrong block: fio's `verify`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Nothing, not even where there is a pattern.
+    Nothing,
+    /// A header with the block's place, its writer and a CRC32C.
+    Crc32c,
+    /// The bytes of `verify_pattern`, over and over.
+    Pattern,
+}
+
+/// How the space of files that are made is come by: fio's `fallocate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Not beforehand: the file grows as it is written.
+    None,
+    /// Allocated, where the file system can; else it grows.
+    Native,
+    /// Allocated, or the run fails.
+    Posix,
+    /// Allocated beyond its end, which moves as it is written.
+    Keep,
+    /// Made as long as it will be, without space.
+    Truncate,
+}
+
+/// How random offsets are drawn: fio's `random_distribution`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Distribution {
+    /// Every block as likely as any other.
+    Even,
+    /// By Zipf's law with this exponent.
+    Zipf(f64),
+    /// By Pareto's law: this share of the blocks takes all but this share of the draws.
+    Pareto(f64),
 }
 
 /// The smallest and largest block of one direction.
@@ -167,6 +205,8 @@ pub struct Options {
 
     /// Visit every block once before any is visited again.
     pub random_map: bool,
+    /// How random offsets are drawn; an uneven way visits blocks again and again, map or no map.
+    pub distribution: Distribution,
     /// The same offsets in every run.
     pub repeatable: bool,
     /// `randseed`.
@@ -175,6 +215,17 @@ pub struct Options {
     pub zero_buffers: bool,
     /// New bytes for every write.
     pub refill_buffers: bool,
+    /// Zeros in a hundred bytes of what is written, the others being random.
+    pub compress_percentage: Option<u8>,
+
+    /// What tells a wrong block; none is looked for without it.
+    pub verify: Option<Verify>,
+    /// Bytes to write over and over; empty for random ones.
+    pub verify_pattern: Vec<u8>,
+    /// Read back after each pass of writes what it wrote.
+    pub do_verify: bool,
+    /// Stop at the first wrong block.
+    pub verify_fatal: bool,
 
     /// Writes between two fsyncs; 0 is never.
     pub fsync: u32,
@@ -182,8 +233,8 @@ pub struct Options {
     pub fdatasync: u32,
     /// fsync when the job ends.
     pub end_fsync: bool,
-    /// Allocate the files the run makes.
-    pub fallocate: bool,
+    /// How the files the run makes come by their space.
+    pub fallocate: Fallocate,
     /// Drop cached pages of the files before the run.
     pub invalidate: bool,
     /// Remove the files the run made.
@@ -266,14 +317,20 @@ impl Default for Options {
             rate_iops: [0; 2],
             processors: Vec::new(),
             random_map: true,
+            distribution: Distribution::Even,
             repeatable: true,
             seed: None,
             zero_buffers: false,
             refill_buffers: false,
+            compress_percentage: None,
+            verify: None,
+            verify_pattern: Vec::new(),
+            do_verify: true,
+            verify_fatal: false,
             fsync: 0,
             fdatasync: 0,
             end_fsync: false,
-            fallocate: true,
+            fallocate: Fallocate::Native,
             invalidate: true,
             unlink: false,
             register_files: false,
@@ -315,7 +372,8 @@ impl Options {
         self.blocks_in_use().map(|range| range.min).min().unwrap_or(0)
     }
 
-    fn blocks_in_use(&self) -> impl Iterator<Item = &BlockRange> {
+    /// The ranges of the directions the job uses.
+    pub fn blocks_in_use(&self) -> impl Iterator<Item = &BlockRange> {
         let used = [self.pattern.reads(), self.pattern.writes()];
         self.block.iter().zip(used).filter_map(|(range, used)| used.then_some(range))
     }
@@ -342,6 +400,10 @@ impl Options {
         if self.polled && !self.direct {
             return Err("hipri needs direct=1: only direct I/O is polled".into());
         }
+        if self.rate != [0; 2] && self.rate_iops != [0; 2] {
+            return Err("rate and rate_iops exclude each other".into());
+        }
+        self.settle_verify()?;
         if let Some(Extent::Bytes(size)) = self.size
             && size < self.largest_block()
         {
@@ -355,6 +417,22 @@ impl Options {
                 "iodepth x bs x numjobs is {} GiB of buffers; at most 16 GiB",
                 memory >> 30
             ));
+        }
+        Ok(())
+    }
+
+    fn settle_verify(&mut self) -> Result<(), String> {
+        // As with fio a pattern is verified unless the job says otherwise.
+        if self.verify.is_none() && !self.verify_pattern.is_empty() {
+            self.verify = Some(Verify::Pattern);
+        }
+        self.verify = self.verify.filter(|verify| *verify != Verify::Nothing);
+        if self.verify == Some(Verify::Pattern) && self.verify_pattern.is_empty() {
+            return Err("verify=pattern needs a verify_pattern".into());
+        }
+        let smallest = self.smallest_block();
+        if self.verify == Some(Verify::Crc32c) && smallest < HEADER as u64 {
+            return Err(format!("verify=crc32c needs blocks of {HEADER} bytes; one is {smallest}"));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! arithmetic in brackets. fio's default `kb_base=1024` is what holds here: `k`, `kb` and `ki`
 //! are 1024, and, against all standards but for the sake of old job files, `kib` is 1000.
 
+use super::options::Distribution;
 use std::time::Duration;
 
 /// A length that may be a share of the whole.
@@ -59,26 +60,98 @@ pub fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     Ok(Duration::from_micros(microseconds.round() as u64))
 }
 
-/// Up to three sizes, for reads, writes and trims, as in `4k,8k`; a missing one repeats the last.
-/// The third is read and dropped, as there are no trims here.
+/// Up to three values, for reads, writes and trims, as in `4k,8k`. As with fio one alone is for all,
+/// the last of two also for trims, and a direction left out (`4k,` or `,8k`) keeps what it has. The
+/// third is read and dropped, as there are no trims here.
 pub fn per_direction<T: Copy>(
     text: &str,
     one: impl Fn(&str) -> Result<T, String>,
-) -> Result<[T; 2], String> {
+) -> Result<[Option<T>; 2], String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 3 {
         return Err(format!("`{text}` has more than three parts (reads, writes, trims)"));
     }
-    let mut values = Vec::with_capacity(parts.len());
-    for part in &parts {
-        // `4k,` and `,8k` leave a direction out: it takes the value before, else the one after.
-        values.push(if part.is_empty() { None } else { Some(one(part)?) });
+    let value = |part: &&str| if part.is_empty() { Ok(None) } else { one(part).map(Some) };
+    let values = parts.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    match values[..] {
+        [None] => Err(format!("`{text}` is no value")),
+        [all] => Ok([all; 2]),
+        [read, write, ..] => Ok([read, write]),
+        [] => unreachable!("a split has a part"),
     }
-    let first = values.iter().flatten().next().copied();
-    let first = first.ok_or_else(|| format!("`{text}` is not a size"))?;
-    let read = values[0].unwrap_or(first);
-    let write = values.get(1).copied().flatten().unwrap_or(read);
-    Ok([read, write])
+}
+
+/// The bytes of a `verify_pattern`: hexadecimal digits after `0x`, a number, a text in double
+/// quotes, or several of them one after the other.
+pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
+    // fio's bound.
+    const LONGEST: usize = 512;
+    let bad = || {
+        format!("`{text}` is no pattern such as 0xdeadbeef, 255 or \"abc\" (files and %o are not)")
+    };
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let (inside, after) = quoted.split_once('"').ok_or_else(bad)?;
+            bytes.extend_from_slice(inside.as_bytes());
+            rest = after;
+        } else if let Some(digits) = rest.strip_prefix("0x") {
+            let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+            // An odd digit stands alone, in front.
+            let odd = end % 2;
+            let pairs = std::iter::once(&digits[..odd])
+                .chain((odd..end).step_by(2).map(|at| &digits[at..at + 2]))
+                .filter(|pair| !pair.is_empty());
+            for pair in pairs {
+                bytes.push(u8::from_str_radix(pair, 16).map_err(|_| bad())?);
+            }
+            if end == 0 {
+                return Err(bad());
+            }
+            rest = &digits[end..];
+        } else {
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let number: u64 = rest[..end].parse().map_err(|_| bad())?;
+            // Its bytes, the lowest first, as many as it has.
+            let length = (64 - number.leading_zeros()).div_ceil(8).max(1);
+            bytes.extend_from_slice(&number.to_le_bytes()[..length as usize]);
+            rest = &rest[end..];
+        }
+    }
+    match bytes.len() {
+        0 => Err(bad()),
+        length if length > LONGEST => {
+            Err(format!("a pattern of {length} bytes; at most {LONGEST}"))
+        }
+        _ => Ok(bytes),
+    }
+}
+
+/// `random`, `zipf:THETA` or `pareto:H`; without a number fio's.
+pub fn distribution(text: &str) -> Result<Distribution, String> {
+    let (name, parameter) = match text.split_once(':') {
+        Some((name, parameter)) => (name, Some(parameter)),
+        None => (text, None),
+    };
+    let number = |default: f64| match parameter {
+        None => Ok(default),
+        Some(text) => text.parse::<f64>().map_err(|_| format!("`{text}` is not a number")),
+    };
+    match name {
+        "random" if parameter.is_none() => Ok(Distribution::Even),
+        "zipf" => match number(1.1)? {
+            theta if theta > 0.0 && theta < 100.0 && theta != 1.0 => Ok(Distribution::Zipf(theta)),
+            theta => {
+                Err(format!("zipf needs a theta above 0, below 100 and not 1; {theta} is none"))
+            }
+        },
+        "pareto" => match number(0.2)? {
+            h if h > 0.0 && h < 1.0 => Ok(Distribution::Pareto(h)),
+            h => Err(format!("pareto needs a number between 0 and 1; {h} is none")),
+        },
+        _ => Err(format!("`{text}` is none of random, zipf:THETA, pareto:H")),
+    }
 }
 
 /// A range of sizes such as `512-64k`.
@@ -291,14 +364,62 @@ mod tests {
 
     #[test]
     fn directions_ranges_and_processors() {
-        assert_eq!(per_direction("4k", size), Ok([4096, 4096]));
-        assert_eq!(per_direction("4k,8k", size), Ok([4096, 8192]));
-        assert_eq!(per_direction("4k,8k,16k", size), Ok([4096, 8192]));
-        assert_eq!(per_direction(",8k", size), Ok([8192, 8192]));
-        assert!(per_direction("1,2,3,4", size).is_err() && per_direction(",", size).is_err());
+        let directions = |text| per_direction(text, size);
+        assert_eq!(directions("4k"), Ok([Some(4096), Some(4096)]));
+        assert_eq!(directions("4k,8k"), Ok([Some(4096), Some(8192)]));
+        assert_eq!(directions("4k,8k,16k"), Ok([Some(4096), Some(8192)]));
+        assert_eq!(directions(",8k"), Ok([None, Some(8192)]));
+        assert_eq!(directions("8k,"), Ok([Some(8192), None]));
+        assert!(directions("1,2,3,4").is_err() && directions("").is_err());
+        assert!(directions("4k,x").is_err());
         assert_eq!(range("512-64k"), Ok((512, 65536)));
         assert!(range("64k-512").is_err() && range("4k").is_err());
         assert_eq!(processors("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
         assert!(processors("3-1").is_err() && processors("x").is_err());
+    }
+
+    #[test]
+    fn patterns_are_bytes_numbers_and_texts() {
+        for (text, bytes) in [
+            ("0xdeadbeef", &[0xde, 0xad, 0xbe, 0xef][..]),
+            ("0xfab", &[0x0f, 0xab]),
+            ("65", &[65]),
+            ("0", &[0]),
+            ("258", &[2, 1]),
+            ("\"abc\"", b"abc"),
+            ("0x00\"a b\"7", &[0, b'a', b' ', b'b', 7]),
+        ] {
+            assert_eq!(pattern(text).as_deref(), Ok(bytes), "{text}");
+        }
+        let long = format!("0x{}", "ab".repeat(513));
+        for text in ["0x", "\"abc", "\"\"", "'file'", "%o", "-1", "abc", &long] {
+            assert!(pattern(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn distributions_are_fio_s() {
+        for (text, expected) in [
+            ("random", Distribution::Even),
+            ("zipf", Distribution::Zipf(1.1)),
+            ("zipf:0.8", Distribution::Zipf(0.8)),
+            ("pareto", Distribution::Pareto(0.2)),
+            ("pareto:0.9", Distribution::Pareto(0.9)),
+        ] {
+            assert_eq!(distribution(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "zipf:1",
+            "zipf:0",
+            "zipf:x",
+            "zipf:NaN",
+            "pareto:1",
+            "pareto:0",
+            "normal:5",
+            "random:1",
+            "zipf:1.2:0.5",
+        ] {
+            assert!(distribution(text).is_err(), "{text}");
+        }
     }
 }

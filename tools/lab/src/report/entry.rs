@@ -174,7 +174,8 @@ mod tests {
         }
         let usage = Usage { context_switches: ios[0], minor_faults: 1, ..Usage::default() };
         let engine = EngineReport::default();
-        let drove = Drove { tally, usage, runtime_ns, engine, failure: None };
+        let drove =
+            Drove { tally, usage, runtime_ns, engine, failure: None, wrong_blocks: Vec::new() };
         ThreadResult { job, group, elapsed_ns: runtime_ns, drove }
     }
 

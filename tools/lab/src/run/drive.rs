@@ -7,9 +7,9 @@ use super::live::LiveThread;
 use super::pace::Pace;
 use super::tally::{Tally, batch_class};
 use super::usage::Usage;
+use crate::contents::Contents;
 use crate::engine::{Done, Engine, EngineReport, Io, SyncKind, Wanted};
 use crate::job::{Measure, Options};
-use crate::random::Random;
 use crate::workload::{IoOp, Step, Workload};
 use rustix::io::Errno;
 use std::fmt;
@@ -32,6 +32,10 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.errno == Errno::ILSEQ {
+            // What fio ends with when a block is wrong; the words for it are about letters.
+            return write!(f, "{} (EILSEQ)", self.what);
+        }
         write!(f, "{}: {}", self.what, self.errno)?;
         match self.errno {
             Errno::NOSPC => f.write_str(" (the target is full)"),
@@ -52,8 +56,10 @@ pub struct Drove {
     pub runtime_ns: u64,
     /// The engine's account since the ramp.
     pub engine: EngineReport,
-    /// Why it ended early, if it did.
+    /// Why it ended early, if it did; or that blocks were wrong.
     pub failure: Option<Failure>,
+    /// The first blocks that were wrong.
+    pub wrong_blocks: Vec<Failure>,
 }
 
 /// An I/O in flight.
@@ -78,9 +84,22 @@ struct Loop<'a, E, const TIMED: bool> {
     batch: Vec<u32>,
     done: Vec<Done>,
     pace: Option<Pace>,
-    /// A step that waits for its time.
-    held: Option<Step>,
-    refill: Option<Random>,
+    /// Steps come as the workload has them: nothing is paced or read back.
+    plain: bool,
+    /// The direction of an I/O that waits for its time.
+    held: Option<IoOp>,
+    contents: Contents,
+    /// The pass as it was before its first step, until what it wrote has been read back.
+    pass: Option<Workload>,
+    passes_left: u64,
+    /// The pass is one that reads back.
+    reads_back: bool,
+    /// Reads are held against what was written.
+    compares: bool,
+    /// The first bytes of reads that come in parts, by slot.
+    parts: Vec<(u32, Vec<u8>)>,
+    wrong_blocks: Vec<Failure>,
+    wrong_count: u64,
     tally: Tally,
     /// The last reading of the clock.
     now_ns: u64,
@@ -93,19 +112,21 @@ struct Loop<'a, E, const TIMED: bool> {
     failure: Option<Failure>,
 }
 
-/// Runs `workload` on `engine` until its amount is done, the job's time is over, an I/O fails, or
-/// `stop` is set. Whatever is in flight then is reaped. How it goes is told to `live`.
+/// Runs `workload` on `engine` as often as the job has loops, writing `contents`; or until the job's
+/// time is over, an I/O fails, or `stop` is set. Whatever is in flight then is reaped. How it goes
+/// is told to `live`.
 pub fn drive<E: Engine>(
     engine: &mut E,
     workload: &mut Workload,
+    contents: Contents,
     options: &Options,
     stop: &AtomicBool,
     live: &LiveThread,
 ) -> Drove {
     if options.measure().latency() {
-        Loop::<E, true>::new(engine, workload, options, live).run(stop)
+        Loop::<E, true>::new(engine, workload, contents, options, live).run(stop)
     } else {
-        Loop::<E, false>::new(engine, workload, options, live).run(stop)
+        Loop::<E, false>::new(engine, workload, contents, options, live).run(stop)
     }
 }
 
@@ -113,6 +134,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     fn new(
         engine: &'a mut E,
         workload: &'a mut Workload,
+        contents: Contents,
         options: &'a Options,
         live: &'a LiveThread,
     ) -> Self {
@@ -120,7 +142,12 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
         let idle = Flight { io: idle, length: 0, made_ns: 0, issued_ns: 0 };
         let now_ns = exact_ns();
+        let pace = Pace::of(options, now_ns);
+        // A job that only reads is held against what others wrote.
+        let compares = contents.are_verified() && !options.pattern.writes();
+        let reads_back = contents.are_verified() && options.pattern.writes() && options.do_verify;
         Self {
+            pass: reads_back.then(|| workload.clone()),
             engine,
             workload,
             options,
@@ -130,9 +157,16 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             free: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             done: Vec::with_capacity(depth as usize),
-            pace: Pace::of(options, now_ns),
+            plain: pace.is_none(),
+            pace,
             held: None,
-            refill: options.refill_buffers.then(|| Random::new(now_ns)),
+            contents,
+            passes_left: if options.time_based { u64::MAX } else { options.loops - 1 },
+            reads_back: false,
+            compares,
+            parts: Vec::new(),
+            wrong_blocks: Vec::new(),
+            wrong_count: 0,
             tally: Tally::begin(now_ns, options.measure().bandwidth),
             now_ns,
             reaped: 0,
@@ -156,7 +190,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         while self.failure.is_none() && !stop.load(Ordering::Relaxed) && self.now_ns < deadline {
             self.fill();
             if self.in_flight() == 0 {
-                if self.exhausted || self.failure.is_some() {
+                if self.failure.is_some() || self.exhausted && !self.begin_next_pass() {
                     break;
                 }
                 self.rest();
@@ -173,8 +207,13 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             }
         }
         self.drain();
-        if self.options.end_fsync && self.failure.is_none() {
-            self.sync(SyncKind::Full);
+        // A pass that was done to its end has been synced then.
+        if !self.exhausted && self.failure.is_none() {
+            self.end_pass();
+        }
+        if self.wrong_count > 0 {
+            let (count, s) = (self.wrong_count, if self.wrong_count == 1 { "" } else { "s" });
+            self.fail(Errno::ILSEQ, format!("verify found {count} wrong block{s}"));
         }
         Drove {
             runtime_ns: exact_ns() - started_ns,
@@ -182,7 +221,43 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             engine: self.engine.report().since(&engine_before),
             tally: self.tally,
             failure: self.failure,
+            wrong_blocks: self.wrong_blocks,
         }
+    }
+
+    /// What is to be done when the writes of a pass have ended.
+    fn end_pass(&mut self) {
+        if self.options.end_fsync && self.options.pattern.writes() && !self.reads_back {
+            self.sync(SyncKind::Full);
+        }
+    }
+
+    /// The pass is done and nothing is in flight: begins the one that reads back what it wrote, or
+    /// the next loop. False if there is none.
+    fn begin_next_pass(&mut self) -> bool {
+        self.end_pass();
+        if self.failure.is_some() {
+            return false;
+        }
+        match self.pass.take() {
+            Some(pass) => {
+                *self.workload = pass;
+                self.reads_back = true;
+            }
+            None if self.passes_left == 0 => return false,
+            None => {
+                self.passes_left -= 1;
+                self.workload.begin_pass();
+                self.contents.begin_pass();
+                self.pass = self.reads_back.then(|| self.workload.clone());
+                self.reads_back = false;
+            }
+        }
+        self.compares =
+            self.contents.are_verified() && (self.reads_back || !self.options.pattern.writes());
+        self.plain = self.pace.is_none() && !self.reads_back;
+        self.exhausted = false;
+        true
     }
 
     fn in_flight(&self) -> u32 {
@@ -201,8 +276,9 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         while let Some(&slot) = self.free.last() {
             let Some(step) = self.next_step() else { break };
             self.free.pop();
-            if self.refill.is_some() && step.op == IoOp::Write {
-                self.refill(slot, step.length);
+            if self.contents.are_fresh() && step.op == IoOp::Write {
+                let buffer = &mut self.engine.buffer(slot)[..step.length as usize];
+                self.contents.write(buffer, step.offset);
             }
             let Step { file, op, offset, length } = step;
             let io = Io { slot, file, op, offset, length };
@@ -232,27 +308,48 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
 
     #[inline]
     fn next_step(&mut self) -> Option<Step> {
-        let step = match self.held.take() {
-            Some(step) => step,
-            None => match self.workload.next_step() {
-                Some(step) => step,
-                None => {
-                    self.exhausted = true;
-                    return None;
-                }
-            },
+        if !self.plain {
+            return self.next_deliberate_step();
+        }
+        let step = self.workload.next_step();
+        self.exhausted |= step.is_none();
+        step
+    }
+
+    /// The next step where it has to be its time, or is a read of what was written.
+    #[inline(never)]
+    fn next_deliberate_step(&mut self) -> Option<Step> {
+        let wanted = match self.held.take() {
+            Some(op) => op,
+            None if self.reads_back => IoOp::Read,
+            None => self.workload.direction(),
         };
-        if let Some(pace) = &mut self.pace {
+        let mut op = wanted;
+        if let Some(pace) = &self.pace {
             if !TIMED {
                 // The tick is too coarse to pace by.
                 self.now_ns = exact_ns();
             }
-            if !pace.admit(&step, self.now_ns) {
-                self.held = Some(step);
-                return None;
+            // As with fio the other direction goes on while one waits. What is to be read back
+            // has to come in the same order again.
+            let other = if wanted == IoOp::Read { IoOp::Write } else { IoOp::Read };
+            let either = self.workload.is_mixed() && !self.contents.are_verified();
+            if !pace.admits(op, self.now_ns) {
+                if !either || !pace.admits(other, self.now_ns) {
+                    self.held = Some(wanted);
+                    return None;
+                }
+                op = other;
             }
         }
-        Some(step)
+        let step =
+            if self.reads_back { self.workload.next_read_back() } else { self.workload.step(op) };
+        match (&step, &mut self.pace) {
+            (None, _) => self.exhausted = true,
+            (Some(step), Some(pace)) => pace.count(step),
+            (Some(_), None) => {}
+        }
+        step
     }
 
     /// Hands over the batch and notes when; false if that failed.
@@ -333,7 +430,33 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 tally.lat.record(self.now_ns - flight.made_ns);
             }
         }
+        if self.compares {
+            self.compare(done.slot);
+        }
         self.free.push(done.slot);
+    }
+
+    /// Holds what a read brought against what was written there.
+    #[inline(never)]
+    fn compare(&mut self, slot: u32) {
+        let Flight { io, length, .. } = self.flights[slot as usize];
+        let buffer = &mut self.engine.buffer(slot)[..length as usize];
+        let done = (length - io.length) as usize;
+        if let Some(at) = self.parts.iter().position(|(of, _)| *of == slot) {
+            buffer.copy_within(..io.length as usize, done);
+            buffer[..done].copy_from_slice(&self.parts.swap_remove(at).1);
+        }
+        let offset = io.offset - done as u64;
+        let Err(wrong) = self.contents.compare(buffer, offset, self.reads_back) else { return };
+        const MOST_TOLD: usize = 16;
+        let wrong = Failure { errno: Errno::ILSEQ, what: wrong.to_string(), file: Some(io.file) };
+        if self.options.verify_fatal {
+            self.fail_at(wrong.clone());
+        }
+        self.wrong_count += 1;
+        if self.wrong_blocks.len() < MOST_TOLD {
+            self.wrong_blocks.push(wrong);
+        }
     }
 
     /// A completion that is not simply all of it: the rest is issued again, or it has failed.
@@ -344,14 +467,17 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             Ok(0) => None,
             Ok(bytes) => {
                 self.tally.directions[flight.io.op as usize].short += 1;
+                let io = flight.io;
                 flight.io.offset += u64::from(bytes);
                 flight.io.length -= bytes;
-                Some(flight.io)
+                let rest = flight.io;
+                self.keep_part(io, bytes);
+                Some(rest)
             }
             Err(Errno::AGAIN | Errno::INTR) => Some(flight.io),
             Err(_) => None,
         };
-        let io = flight.io;
+        let io = self.flights[done.slot as usize].io;
         let errno = match again.map(|io| self.engine.push(io)) {
             Some(Ok(())) => return,
             Some(Err(errno)) => errno,
@@ -364,9 +490,18 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         self.free.push(done.slot);
     }
 
-    fn refill(&mut self, slot: u32, length: u32) {
-        if let Some(random) = &mut self.refill {
-            random.fill(&mut self.engine.buffer(slot)[..length as usize]);
+    /// The rest of an I/O uses its buffer from the beginning: a write's bytes move there, and what
+    /// a read has brought is put aside where it will be looked at.
+    fn keep_part(&mut self, io: Io, bytes: u32) {
+        let buffer = &mut self.engine.buffer(io.slot)[..io.length as usize];
+        let bytes = bytes as usize;
+        if io.op == IoOp::Write {
+            buffer.copy_within(bytes.., 0);
+        } else if self.compares {
+            match self.parts.iter_mut().find(|(slot, _)| *slot == io.slot) {
+                Some((_, part)) => part.extend_from_slice(&buffer[..bytes]),
+                None => self.parts.push((io.slot, buffer[..bytes].to_vec())),
+            }
         }
     }
 
@@ -408,8 +543,9 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     fn rest(&mut self) {
         const LONGEST: Duration = Duration::from_millis(20);
         let now = exact_ns();
-        if let (Some(pace), Some(step)) = (&self.pace, &self.held) {
-            std::thread::sleep(Duration::from_nanos(pace.wait_ns(step, now)).min(LONGEST));
+        if let (Some(pace), Some(op)) = (&mut self.pace, self.held) {
+            pace.quiet(now);
+            std::thread::sleep(Duration::from_nanos(pace.wait_ns(op, now)).min(LONGEST));
         }
         self.now_ns = exact_ns();
     }

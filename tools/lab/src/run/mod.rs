@@ -64,6 +64,7 @@ impl ThreadResult {
             runtime_ns: 0,
             engine: EngineReport::default(),
             failure: None,
+            wrong_blocks: Vec::new(),
         };
         Self { job: plan.job, group: plan.group, elapsed_ns: 0, drove }
     }
@@ -102,18 +103,21 @@ pub enum Results {
 }
 
 impl Results {
-    /// What failed, a line a thread.
+    /// What failed, a line a thread, after a line for each of its first wrong blocks.
     pub fn failures(&self) -> Vec<String> {
         let outcome = match self {
             Self::Ours(outcome) => outcome,
             Self::Fio(output) => return output.complaints.clone(),
         };
-        let line = |thread: &ThreadResult| {
-            let failure = thread.drove.failure.as_ref()?;
+        let lines = |thread: &ThreadResult| {
             let name = &outcome.jobs[thread.job].name;
-            Some(format!("job `{name}`: {failure}"))
+            let Drove { wrong_blocks, failure, .. } = &thread.drove;
+            // The job that stops at a wrong block has it for its failure.
+            let wrong = wrong_blocks.iter().filter(|wrong| Some(*wrong) != failure.as_ref());
+            let all = wrong.chain(failure).map(|failure| format!("job `{name}`: {failure}"));
+            all.collect::<Vec<_>>()
         };
-        outcome.threads.iter().filter_map(line).collect()
+        outcome.threads.iter().flat_map(lines).collect()
     }
 
     /// The exit code that says how it went.
@@ -169,6 +173,8 @@ impl Run<'_> {
     fn run_planned(&self, plan: &Plan) -> Result<Results, Error> {
         let jobs = &self.set.jobs;
         let started = SystemTime::now();
+        let run =
+            started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let shown = plan.threads.iter().filter(|thread| jobs[thread.job].options.disk_util);
         let disks = Disks::under(shown.flat_map(|thread| &thread.targets));
         self.live.begin(plan.threads.iter().map(|thread| expected(thread, jobs)));
@@ -183,7 +189,8 @@ impl Run<'_> {
             self.live.say(&format!("Running {}", distinct(&names)));
             let (config, stop, live) = (self.config, self.stop, self.live);
             let (first, began) = (threads.len(), Instant::now());
-            let work = worker::Batch { jobs, config, stop, live, first, threads: batch, began };
+            let work =
+                worker::Batch { jobs, config, stop, live, first, threads: batch, began, run };
             match self.config.engine.with(work) {
                 Some(done) => threads.extend(done?),
                 None => {
@@ -215,15 +222,22 @@ impl Run<'_> {
         if self.set.jobs.iter().any(|job| job.options.depth > 1) && facts.synchronous {
             notes.push(format!("iodepth has no effect: engine {name} does one I/O at a time"));
         }
+        for (key, reason) in facts.ignores {
+            if self.set.jobs.iter().any(|job| job.asks_for(key)) {
+                notes.push(format!("{key} has no effect: engine {name}: {reason}"));
+            }
+        }
         notes
     }
 }
 
 /// How long a thread takes at most, and what it moves.
 fn expected(thread: &ThreadPlan, jobs: &[Job]) -> Expected {
-    let Options { start_delay, ramp_time, runtime, .. } = &jobs[thread.job].options;
+    let Options { start_delay, ramp_time, runtime, time_based, loops, .. } =
+        &jobs[thread.job].options;
     let bytes = match thread.amount {
-        Amount::Bytes(bytes) => Some(bytes),
+        Amount::Bytes(_) if *time_based => None,
+        Amount::Bytes(bytes) => Some(bytes.saturating_mul(*loops)),
         Amount::Endless => None,
     };
     let runtime = runtime.filter(|time| !time.is_zero());

@@ -2,7 +2,7 @@
 //! falls behind catches up, so that the rate holds over the run, as with fio.
 
 use crate::job::Options;
-use crate::workload::Step;
+use crate::workload::{IoOp, Step};
 use std::time::Duration;
 
 /// The pace of one thread.
@@ -27,53 +27,63 @@ impl Pace {
             return None;
         }
         let cost = |rate: u64| if rate == 0 { 0.0 } else { 1e9 / rate as f64 };
+        let thinks = options.think_time > Duration::ZERO;
+        let think_blocks = if thinks { options.think_blocks } else { u32::MAX };
         Some(Self {
             byte_ns: options.rate.map(cost),
             io_ns: options.rate_iops.map(cost),
             due_ns: [now_ns as f64; 2],
             think_ns: options.think_time.as_nanos() as u64,
-            think_blocks: options.think_blocks,
-            until_think: options.think_blocks,
+            think_blocks,
+            until_think: think_blocks,
             held_until_ns: 0,
         })
     }
 
-    /// How long `step` has to wait.
-    pub fn wait_ns(&self, step: &Step, now_ns: u64) -> u64 {
-        let due = (self.due_ns[step.op as usize] as u64).max(self.held_until_ns);
+    /// How long an I/O of this direction has to wait at least. Before a thread thinks, what is in
+    /// flight has to end first: see [`Pace::quiet`].
+    pub fn wait_ns(&self, op: IoOp, now_ns: u64) -> u64 {
+        let due = (self.due_ns[op as usize] as u64).max(self.held_until_ns);
         due.saturating_sub(now_ns)
     }
 
-    /// Counts `step` and says true if it may go now.
-    pub fn admit(&mut self, step: &Step, now_ns: u64) -> bool {
-        if self.wait_ns(step, now_ns) > 0 {
-            return false;
-        }
+    /// Whether an I/O of this direction may go now.
+    pub fn admits(&self, op: IoOp, now_ns: u64) -> bool {
+        self.until_think > 0 && self.wait_ns(op, now_ns) == 0
+    }
+
+    /// Counts an I/O that goes.
+    pub fn count(&mut self, step: &Step) {
         let direction = step.op as usize;
         let bytes = self.byte_ns[direction] * f64::from(step.length);
         self.due_ns[direction] += bytes.max(self.io_ns[direction]);
         self.until_think -= 1;
+    }
+
+    /// Hears that nothing is in flight: if it is time to think, that begins now.
+    pub fn quiet(&mut self, now_ns: u64) {
         if self.until_think == 0 {
             self.until_think = self.think_blocks;
             self.held_until_ns = now_ns + self.think_ns;
         }
-        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::IoOp;
 
     const READ: Step = Step { file: 0, op: IoOp::Read, offset: 0, length: 4096 };
 
-    /// How many go in the first second, asked every 100 us.
+    /// How many go in the first second, asked every 100 us; each is done at once.
     fn in_one_second(options: &Options) -> u32 {
         let mut pace = Pace::of(options, 0).unwrap();
         let mut count = 0;
         for now in (0..1_000_000_000).step_by(100_000) {
-            while pace.admit(&READ, now) {
+            pace.quiet(now);
+            while pace.admits(IoOp::Read, now) {
+                pace.count(&READ);
+                pace.quiet(now);
                 count += 1;
             }
         }
@@ -90,9 +100,26 @@ mod tests {
     }
 
     #[test]
+    fn a_direction_without_a_rate_never_waits() {
+        let mut pace = Pace::of(&Options { rate_iops: [1, 0], ..Options::default() }, 0).unwrap();
+        pace.count(&READ);
+        assert!(!pace.admits(IoOp::Read, 1000) && pace.admits(IoOp::Write, 1000));
+    }
+
+    #[test]
     fn thinking_comes_after_every_so_many_blocks() {
         let think_time = Duration::from_millis(100);
         let options = Options { think_time, think_blocks: 4, ..Options::default() };
         assert_eq!(in_one_second(&options), 40);
+    }
+
+    #[test]
+    fn thinking_begins_when_nothing_is_in_flight() {
+        let options = Options { think_time: Duration::from_nanos(100), ..Options::default() };
+        let mut pace = Pace::of(&options, 0).unwrap();
+        pace.count(&READ);
+        assert!(!pace.admits(IoOp::Read, 500), "one is in flight");
+        pace.quiet(500);
+        assert!(!pace.admits(IoOp::Read, 599) && pace.admits(IoOp::Read, 600));
     }
 }

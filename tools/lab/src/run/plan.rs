@@ -4,7 +4,7 @@
 use super::Live;
 use crate::Error;
 use crate::engine::Facts;
-use crate::job::{Extent, Job, Options};
+use crate::job::{Extent, Fallocate, Job, Options};
 use crate::target::{Access, Content, Found, Made, Target, inspect};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
@@ -64,7 +64,24 @@ struct ToMake {
     size: u64,
     read: bool,
     zeros: bool,
-    allocate: bool,
+    space: Option<Fallocate>,
+    /// Whether a write past its end makes it longer.
+    grows: bool,
+}
+
+impl ToMake {
+    fn content(&self) -> Content {
+        match (self.space, self.grows) {
+            _ if self.read && self.zeros => Content::Zeros,
+            _ if self.read => Content::Random,
+            (Some(Fallocate::Posix), _) => Content::Allocated,
+            (Some(Fallocate::Native), _) => Content::AllocatedIfPossible,
+            (Some(Fallocate::Keep), true) => Content::Reserved,
+            (Some(Fallocate::Keep), false) => Content::AllocatedIfPossible,
+            (Some(Fallocate::None) | None, true) => Content::Empty,
+            (Some(Fallocate::None | Fallocate::Truncate) | None, _) => Content::Hole,
+        }
+    }
 }
 
 impl Plan {
@@ -106,15 +123,9 @@ impl Plan {
     pub fn lay_out(&self, stop: &AtomicBool, live: &Live) -> Result<Made, Error> {
         let mut made = Made::default();
         for (path, file) in &self.missing {
-            let content = match file {
-                ToMake { read: true, zeros: true, .. } => Content::Zeros,
-                ToMake { read: true, .. } => Content::Random,
-                ToMake { allocate: true, .. } => Content::Allocated,
-                ToMake { .. } => Content::Hole,
-            };
             let size = file.size.div_ceil(1 << 20);
             live.say(&format!("Laying out {} ({size} MiB)", path.display()));
-            if let Err(error) = made.make(path, file.size, content, stop) {
+            if let Err(error) = made.make(path, file.size, file.content(), stop) {
                 made.remove();
                 return Err(error.at(format!("job `{}`", file.job)));
             }
@@ -164,7 +175,8 @@ impl Planner {
                         "does not exist; make it first, or leave out filename= to have a file laid out".into(),
                     ));
                 }
-                self.missing.get(path).map_or(0, |file| file.size)
+                let size = self.missing.get(path).map_or(0, |file| file.size);
+                size.max(options.file_size.unwrap_or(0))
             }
             _ => found.size(),
         };
@@ -180,7 +192,8 @@ impl Planner {
                     file.size.max(region.begin + region.length).max(options.file_size.unwrap_or(0));
                 file.read |= options.pattern.reads();
                 file.zeros |= options.zero_buffers;
-                file.allocate |= options.fallocate;
+                file.space = Some(options.fallocate);
+                file.grows = self.facts.grows;
             }
             _ if region.begin + region.length > whole => {
                 let wanted = region.begin + region.length;
@@ -253,7 +266,11 @@ fn region_of(
     if unknown && (percent(&options.offset) || size.as_ref().is_some_and(percent)) {
         return Err("does not exist, so that a percentage of it means nothing; give bytes".into());
     }
-    let begin = options.offset.of(whole);
+    let begin = match options.offset {
+        Extent::Bytes(bytes) => bytes,
+        // As with fio a share begins at a block.
+        share => share.of(whole).next_multiple_of(options.largest_block()),
+    };
     let rest = whole.saturating_sub(begin);
     let length = match (size, options.file_size) {
         (Some(size), Some(file)) => size.of(whole).min(file.saturating_sub(begin)),
@@ -273,11 +290,13 @@ fn region_of(
     }
 }
 
+/// What one pass moves. A job that runs by time and verifies reads back after each pass, so that its
+/// passes have an end.
 fn amount(options: &Options, regions: &[Region]) -> Amount {
-    if options.time_based {
+    if options.time_based && !(options.verify.is_some() && options.pattern.writes()) {
         return Amount::Endless;
     }
     let whole = regions.iter().map(|region| region.length).sum();
     let once = options.io_size.map_or(whole, |size| size.of(whole));
-    Amount::Bytes(once.saturating_mul(options.loops).min(u64::MAX - 1))
+    Amount::Bytes(once.min(u64::MAX - 1))
 }

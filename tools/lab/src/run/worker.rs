@@ -4,9 +4,9 @@
 use super::drive::drive;
 use super::{Drove, Live, ThreadPlan, ThreadResult};
 use crate::Error;
+use crate::contents::Contents;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
 use crate::job::{Job, Options};
-use crate::random::Random;
 use crate::workload::Workload;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -29,6 +29,8 @@ pub struct Batch<'a> {
     pub threads: &'a [ThreadPlan],
     /// When they were let go.
     pub began: Instant,
+    /// Marks what this run writes, for `verify`.
+    pub run: u64,
 }
 
 impl WithEngine for Batch<'_> {
@@ -109,7 +111,8 @@ impl Batch<'_> {
         gate: &Gate,
     ) -> Result<Option<ThreadResult>, Error> {
         let job = &self.jobs[plan.job];
-        let opened = self.open::<E>(plan, job);
+        let mut contents = Contents::new(&job.options, seed(&job.options, plan), self.run);
+        let opened = self.open::<E>(plan, job, &mut contents);
         let go = gate.pass(opened.is_ok());
         let mut engine = opened.map_err(|error| error.at(job.label()))?;
         if !go {
@@ -119,14 +122,19 @@ impl Batch<'_> {
         let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
         let mut drove = self.live.during(index, |live| {
             self.delay(options.start_delay);
-            drive(&mut engine, &mut workload, options, self.stop, live)
+            drive(&mut engine, &mut workload, contents, options, self.stop, live)
         });
         name_target(&mut drove, plan);
         let elapsed_ns = self.began.elapsed().as_nanos() as u64;
         Ok(Some(ThreadResult { job: plan.job, group: plan.group, elapsed_ns, drove }))
     }
 
-    fn open<E: Engine>(&self, plan: &ThreadPlan, job: &Job) -> Result<E, Error> {
+    fn open<E: Engine>(
+        &self,
+        plan: &ThreadPlan,
+        job: &Job,
+        contents: &mut Contents,
+    ) -> Result<E, Error> {
         let options = &job.options;
         place(options, plan.index)?;
         let settings: Vec<_> =
@@ -140,9 +148,8 @@ impl Batch<'_> {
             options,
             settings: &settings,
         })?;
-        if options.pattern.writes() && !options.zero_buffers {
-            let mut random = Random::new(seed(options, plan));
-            (0..depth).for_each(|slot| random.fill(engine.buffer(slot)));
+        if options.pattern.writes() {
+            (0..depth).for_each(|slot| contents.fill(engine.buffer(slot)));
         }
         Ok(engine)
     }
@@ -162,10 +169,10 @@ impl Batch<'_> {
 
 /// Puts the target's name, which a loop does not know, to what failed there.
 fn name_target(drove: &mut Drove, plan: &ThreadPlan) {
-    if let Some(failure) = &mut drove.failure
-        && let Some(file) = failure.file
-    {
-        failure.what = format!("{}: {}", plan.targets[file as usize], failure.what);
+    for failure in drove.failure.iter_mut().chain(&mut drove.wrong_blocks) {
+        if let Some(file) = failure.file {
+            failure.what = format!("{}: {}", plan.targets[file as usize], failure.what);
+        }
     }
 }
 

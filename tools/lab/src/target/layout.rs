@@ -13,10 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What a new file holds before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
+    /// Nothing, not even its length: the job's writes make it longer.
+    Empty,
+    /// The same, with blocks allocated beyond its end.
+    Reserved,
     /// A hole: the job writes it.
     Hole,
     /// Allocated blocks: the job writes them.
     Allocated,
+    /// Allocated blocks, or a hole where the file system has no way to allocate.
+    AllocatedIfPossible,
     /// Zeros, written.
     Zeros,
     /// Random bytes, written.
@@ -75,12 +81,17 @@ impl Made {
 fn fill(file: &mut File, size: u64, content: Content, stop: &AtomicBool) -> std::io::Result<()> {
     const CHUNK: u64 = 1 << 20;
     match content {
+        Content::Empty => return Ok(()),
         Content::Hole => return file.set_len(size),
-        Content::Allocated => {
+        Content::Reserved => {
+            return Ok(rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, size)?);
+        }
+        Content::Allocated | Content::AllocatedIfPossible => {
             file.set_len(size)?;
             return match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
-                // As fio's `native`: a file system that cannot is no reason not to run.
-                Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+                Err(rustix::io::Errno::OPNOTSUPP) if content == Content::AllocatedIfPossible => {
+                    Ok(())
+                }
                 other => Ok(other?),
             };
         }
@@ -125,5 +136,28 @@ mod tests {
         let error =
             made.make(&folder.path().join("x"), 1 << 40, Content::Zeros, &AtomicBool::new(true));
         assert_eq!(error.unwrap_err().exit_code(), 130);
+    }
+
+    #[test]
+    fn a_file_has_the_length_and_the_space_it_is_made_with() {
+        use std::os::unix::fs::MetadataExt;
+        const SIZE: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        for (content, length, allocated) in [
+            (Content::Empty, 0, false),
+            (Content::Reserved, 0, true),
+            (Content::Hole, SIZE, false),
+            (Content::Allocated, SIZE, true),
+            (Content::AllocatedIfPossible, SIZE, true),
+        ] {
+            let path = folder.path().join(format!("{content:?}"));
+            Made::default().make(&path, SIZE, content, &AtomicBool::new(false)).unwrap();
+            let found = path.metadata().unwrap();
+            assert_eq!(
+                (found.len(), found.blocks() * 512 >= SIZE),
+                (length, allocated),
+                "{content:?}"
+            );
+        }
     }
 }

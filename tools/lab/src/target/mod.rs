@@ -58,23 +58,15 @@ impl Target {
         if let own @ Self::Virtual(_) = Self::parse(names) {
             return vec![own];
         }
-        let mut list = vec![String::new()];
-        let mut letters = names.chars().peekable();
-        while let Some(letter) = letters.next() {
-            let last = list.len() - 1;
-            match letter {
-                '\\' if letters.peek() == Some(&':') => list[last].extend(letters.next()),
-                ':' => list.push(String::new()),
-                _ => list[last].push(letter),
-            }
-        }
-        list.retain(|name| !name.is_empty());
-        list.into_iter().map(|name| Self::Path(name.into())).collect()
+        split_names(names).into_iter().map(|name| Self::Path(name.into())).collect()
     }
 
-    /// The targets of one thread of a job: those it names, else fio's `NAME.THREAD.FILE`.
+    /// The targets of one thread of a job: those it names, in the first directory; else fio's
+    /// `NAME.THREAD.FILE`, the threads taking the directories in turn.
     pub fn of_job(name: &str, options: &Options, thread: u32) -> Vec<Self> {
-        let folder = options.directory.as_deref().map(Path::new);
+        let folders = options.directory.as_deref().map_or(Vec::new(), split_names);
+        let turn = if options.filename.is_some() { 0 } else { thread as usize };
+        let folder = folders.get(turn % folders.len().max(1)).map(Path::new);
         let within = |target: Self| match (target, folder) {
             (Self::Path(path), Some(folder)) => Self::Path(folder.join(path)),
             (target, _) => target,
@@ -117,6 +109,22 @@ impl Target {
     }
 }
 
+/// Names separated by `:`, a literal one written `\:`.
+fn split_names(names: &str) -> Vec<String> {
+    let mut list = vec![String::new()];
+    let mut letters = names.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let last = list.len() - 1;
+        match letter {
+            '\\' if letters.peek() == Some(&':') => list[last].extend(letters.next()),
+            ':' => list.push(String::new()),
+            _ => list[last].push(letter),
+        }
+    }
+    list.retain(|name| !name.is_empty());
+    list
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,5 +146,15 @@ mod tests {
         assert_eq!(Target::of_job("j/x", &options, 3), paths(&["d/j_x.3.0", "d/j_x.3.1"]));
         options.filename = Some("/abs:rel".into());
         assert_eq!(Target::of_job("j", &options, 0), paths(&["/abs", "d/rel"]));
+    }
+
+    #[test]
+    fn threads_take_the_directories_in_turn() {
+        let mut options = Options { directory: Some("a:b".into()), ..Options::default() };
+        let first = |options: &Options, thread| Target::of_job("j", options, thread).remove(0);
+        let found: Vec<Target> = (0..3).map(|thread| first(&options, thread)).collect();
+        assert_eq!(found, paths(&["a/j.0.0", "b/j.1.0", "a/j.2.0"]));
+        options.filename = Some("x".into());
+        assert_eq!(first(&options, 1), Target::Path("a/x".into()));
     }
 }

@@ -1,0 +1,200 @@
+//! What a thread's writes carry, and whether its reads bring back what was written: the keys
+//! `zero_buffers`, `refill_buffers`, `buffer_compress_percentage` and `verify`.
+
+use crate::job::{Options, Verify};
+use crate::random::Random;
+use crate::verify::{Stamp, Wrong, check, check_pattern, seal};
+use crate::workload::IoOp;
+
+/// Bytes of which a share is random and the rest zeros, as fio's `buffer_compress_chunk`.
+const CHUNK: usize = 512;
+
+/// What a thread writes.
+#[derive(Debug)]
+pub struct Contents {
+    fill: Fill,
+    verify: Option<Verify>,
+    /// Every write gets bytes of its own.
+    fresh: bool,
+    /// Bytes between two headers.
+    interval: usize,
+    stamp: Stamp,
+    random: Random,
+}
+
+#[derive(Debug)]
+enum Fill {
+    Zeros,
+    /// So many random bytes in each chunk, then zeros.
+    Random(usize),
+    Pattern(Vec<u8>),
+}
+
+impl Contents {
+    /// What a job's options say. `run` marks the blocks as this run's.
+    pub fn new(options: &Options, seed: u64, run: u64) -> Self {
+        let fill = match options.compress_percentage {
+            _ if !options.verify_pattern.is_empty() => {
+                Fill::Pattern(options.verify_pattern.clone())
+            }
+            _ if options.zero_buffers => Fill::Zeros,
+            None => Fill::Random(CHUNK),
+            Some(share) => Fill::Random(CHUNK - CHUNK * usize::from(share) / 100),
+        };
+        let verify = options.verify;
+        let varied = matches!(fill, Fill::Random(1..));
+        let refilled = options.refill_buffers || options.compress_percentage.is_some();
+        let op = if options.pattern.writes() { IoOp::Write } else { IoOp::Read };
+        Self {
+            fill,
+            verify,
+            fresh: verify.is_some() || varied && refilled,
+            interval: options.block[op as usize].min as usize,
+            stamp: Stamp { run, generation: 0 },
+            random: Random::new(seed),
+        }
+    }
+
+    /// Whether [`Contents::write`] has to be called for each write.
+    pub fn are_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Whether reads can be held against what was written.
+    pub fn are_verified(&self) -> bool {
+        self.verify.is_some()
+    }
+
+    /// Another pass begins: its blocks are told from those of the passes before.
+    pub fn begin_pass(&mut self) {
+        self.stamp.generation = self.stamp.generation.wrapping_add(1);
+    }
+
+    /// Fills a buffer, for a first time or for good.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        match &self.fill {
+            Fill::Zeros => bytes.fill(0),
+            Fill::Random(share) => {
+                for chunk in bytes.chunks_mut(CHUNK) {
+                    let (random, zeros) = chunk.split_at_mut(chunk.len().min(*share));
+                    self.random.fill(random);
+                    zeros.fill(0);
+                }
+            }
+            Fill::Pattern(pattern) => {
+                for chunk in bytes.chunks_mut(pattern.len()) {
+                    chunk.copy_from_slice(&pattern[..chunk.len()]);
+                }
+            }
+        }
+    }
+
+    /// Fills a buffer with what is to be written at `offset`.
+    pub fn write(&mut self, bytes: &mut [u8], offset: u64) {
+        self.fill(bytes);
+        if self.verify == Some(Verify::Crc32c) {
+            for (block, offset) in intervals(self.interval, bytes.len(), offset) {
+                seal(&mut bytes[block], offset, self.stamp);
+            }
+        }
+    }
+
+    /// Looks for the first block that is wrong in what was read at `offset`. With `own` it must
+    /// have been written in this pass, or later.
+    pub fn compare(&self, bytes: &[u8], offset: u64, own: bool) -> Result<(), Wrong> {
+        match (&self.verify, &self.fill) {
+            (Some(Verify::Crc32c), _) => {
+                let stamp = own.then_some(self.stamp);
+                intervals(self.interval, bytes.len(), offset)
+                    .try_for_each(|(block, offset)| check(&bytes[block], offset, stamp))
+            }
+            (Some(Verify::Pattern), Fill::Pattern(pattern)) => {
+                check_pattern(bytes, offset, pattern)
+            }
+            // Without a pattern there is no verify=pattern.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The blocks of an I/O that have a header each, with their offsets in the file.
+fn intervals(
+    interval: usize,
+    length: usize,
+    offset: u64,
+) -> impl Iterator<Item = (std::ops::Range<usize>, u64)> {
+    (0..length / interval).map(move |index| {
+        let begin = index * interval;
+        (begin..begin + interval, offset + begin as u64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{BlockRange, Pattern};
+
+    fn options() -> Options {
+        Options { pattern: Pattern::Write, ..Options::default() }
+    }
+
+    fn filled(options: &Options) -> (Contents, Vec<u8>) {
+        let mut contents = Contents::new(options, 1, 1);
+        let mut bytes = vec![1; 4096];
+        contents.fill(&mut bytes);
+        (contents, bytes)
+    }
+
+    fn zeros(bytes: &[u8]) -> usize {
+        bytes.iter().filter(|byte| **byte == 0).count()
+    }
+
+    #[test]
+    fn buffers_hold_what_the_keys_say() {
+        let (contents, bytes) = filled(&options());
+        assert!(zeros(&bytes) < 50 && !contents.are_fresh());
+        let (contents, bytes) = filled(&Options { refill_buffers: true, ..options() });
+        assert!(zeros(&bytes) < 50 && contents.are_fresh());
+        let both = Options { zero_buffers: true, refill_buffers: true, ..options() };
+        let (contents, bytes) = filled(&both);
+        assert!(zeros(&bytes) == 4096 && !contents.are_fresh());
+        let pattern = Options { verify_pattern: vec![1, 2, 3], ..options() };
+        assert_eq!(filled(&pattern).1[4093..], [2, 3, 1]);
+    }
+
+    #[test]
+    fn a_share_of_each_chunk_is_compressible() {
+        for (percentage, least, fresh) in [(0, 0, true), (75, 3072, true), (100, 4096, false)] {
+            let options = Options { compress_percentage: Some(percentage), ..options() };
+            let (contents, bytes) = filled(&options);
+            assert!((least..least + 50).contains(&zeros(&bytes)), "{percentage}");
+            assert_eq!(contents.are_fresh(), fresh);
+            let tail = 512 - 512 * usize::from(percentage) / 100;
+            assert!(bytes.chunks(512).all(|chunk| chunk[tail..].iter().all(|byte| *byte == 0)));
+        }
+    }
+
+    #[test]
+    fn every_smallest_block_can_be_verified_by_itself() {
+        let range = BlockRange { min: 512, max: 4096 };
+        let options = Options { verify: Some(Verify::Crc32c), block: [range; 2], ..options() };
+        let mut contents = Contents::new(&options, 1, 1);
+        let mut bytes = vec![0; 4096];
+        contents.write(&mut bytes, 8192);
+        assert_eq!(contents.compare(&bytes, 8192, true), Ok(()));
+        assert_eq!(contents.compare(&bytes[512..1536], 8704, true), Ok(()));
+        bytes[1100] ^= 1;
+        assert_eq!(contents.compare(&bytes, 8192, true).unwrap_err().offset, 8192 + 1024);
+    }
+
+    #[test]
+    fn a_block_that_an_earlier_pass_wrote_is_stale() {
+        let options = Options { verify: Some(Verify::Crc32c), ..options() };
+        let mut contents = Contents::new(&options, 1, 1);
+        let mut bytes = vec![0; 4096];
+        contents.write(&mut bytes, 0);
+        contents.begin_pass();
+        assert!(contents.compare(&bytes, 0, true).is_err());
+        assert_eq!(contents.compare(&bytes, 0, false), Ok(()));
+    }
+}

@@ -1,0 +1,173 @@
+//! Blocks that say what they are, so that a read can tell whether it brought back what was written:
+//! fio's `verify=crc32c` and `verify=pattern`. A block begins with a header that names its place
+//! and who wrote it when, under a CRC32C of everything after that sum.
+
+use crc_fast::{CrcAlgorithm, checksum};
+use std::fmt;
+
+/// Bytes of a header: sum 4, magic 4, offset 8, run 8, length 4, generation 4; little-endian.
+pub const HEADER: usize = 32;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"urfv");
+
+/// Who writes a block, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// The run, by a number no other has.
+    pub run: u64,
+    /// The pass over the file, from 0.
+    pub generation: u32,
+}
+
+/// A block that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset, expected, found } = self;
+        write!(f, "wrong block at offset {offset}: expected {expected}, found {found}")
+    }
+}
+
+/// Writes the header over the block's first bytes; the block will lie at `offset`.
+///
+/// # Panics
+/// If the block is shorter than a header.
+pub fn seal(block: &mut [u8], offset: u64, stamp: Stamp) {
+    let length = block.len() as u32;
+    block[4..8].copy_from_slice(&MAGIC.to_le_bytes());
+    block[8..16].copy_from_slice(&offset.to_le_bytes());
+    block[16..24].copy_from_slice(&stamp.run.to_le_bytes());
+    block[24..28].copy_from_slice(&length.to_le_bytes());
+    block[28..32].copy_from_slice(&stamp.generation.to_le_bytes());
+    let sum = crc32c(&block[4..]);
+    block[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Whether `block`, read at `offset`, is one that was sealed for that place; by this run, and not
+/// before this pass, if there is a stamp.
+///
+/// # Panics
+/// If the block is shorter than a header.
+pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wrong> {
+    let wrong = |expected: String, found: String| Err(Wrong { offset, expected, found });
+    let u32_at =
+        |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    if u32_at(4) != MAGIC {
+        let start: String = block[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        return wrong("a header".into(), format!("none; the block begins with {start}"));
+    }
+    if u32_at(24) as usize != block.len() {
+        return wrong(format!("{} bytes", block.len()), format!("a block of {}", u32_at(24)));
+    }
+    let (said, found) = (u32_at(0), crc32c(&block[4..]));
+    if said != found {
+        return wrong(format!("crc32c {said:08x}"), format!("{found:08x}"));
+    }
+    if u64_at(8) != offset {
+        return wrong("the block of this offset".into(), format!("that of offset {}", u64_at(8)));
+    }
+    let (run, generation) = (u64_at(16), u32_at(28));
+    match stamp {
+        Some(stamp) if run != stamp.run => {
+            wrong("a block of this run".into(), "one of an earlier run".into())
+        }
+        // Threads that share a file may be ahead of each other.
+        Some(stamp) if generation < stamp.generation => wrong(
+            format!("what pass {} wrote", stamp.generation + 1),
+            format!("what pass {} wrote", generation + 1),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `block`, read at `offset`, is the pattern over and over.
+pub fn check_pattern(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), Wrong> {
+    let odd =
+        block.iter().zip(pattern.iter().cycle()).position(|(found, expected)| found != expected);
+    let Some(at) = odd else { return Ok(()) };
+    let expected = format!("{:02x} at byte {at}", pattern[at % pattern.len()]);
+    Err(Wrong { offset, expected, found: format!("{:02x}", block[at]) })
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    // A sum of 32 bits in a word of 64.
+    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp { run: 77, generation: 2 };
+
+    fn sealed(offset: u64, stamp: Stamp) -> Vec<u8> {
+        let mut block: Vec<u8> = (0..4096u32).map(|n| n as u8).collect();
+        seal(&mut block, offset, stamp);
+        block
+    }
+
+    #[test]
+    fn the_sum_is_crc32c() {
+        // The check value of the standard (RFC 3720, appendix B.4: 32 bytes of zeros).
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+    }
+
+    #[test]
+    fn a_sealed_block_is_right_at_its_place_and_time() {
+        let block = sealed(8192, STAMP);
+        assert_eq!(check(&block, 8192, Some(STAMP)), Ok(()));
+        assert_eq!(check(&block, 8192, None), Ok(()));
+        assert_eq!(check(&block, 8192, Some(Stamp { generation: 1, ..STAMP })), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        type Spoil = fn(&mut Vec<u8>);
+        let table: [(u64, Option<Stamp>, Spoil, &str); 7] = [
+            (8192, None, |b| b[4000] ^= 1, "expected crc32c "),
+            (8192, None, |b| b[0] ^= 1, "expected crc32c "),
+            (
+                8192,
+                None,
+                |b| b.fill(0),
+                "expected a header, found none; the block begins with 0000",
+            ),
+            (8192, None, |b| b.truncate(512), "expected 512 bytes, found a block of 4096"),
+            (4096, None, |_| (), "block of this offset, found that of offset 8192"),
+            (8192, Some(Stamp { run: 78, ..STAMP }), |_| (), "this run, found one of an earlier"),
+            (
+                8192,
+                Some(Stamp { generation: 3, ..STAMP }),
+                |_| (),
+                "what pass 4 wrote, found what pass 3 wrote",
+            ),
+        ];
+        for (offset, stamp, spoil, part) in table {
+            let mut block = sealed(8192, STAMP);
+            spoil(&mut block);
+            let wrong = check(&block, offset, stamp).unwrap_err();
+            assert_eq!(wrong.offset, offset);
+            assert!(wrong.to_string().contains(part), "{part}\n{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_names_its_first_wrong_byte() {
+        let pattern = [0xde, 0xad, 0xbe];
+        let mut block: Vec<u8> = pattern.iter().copied().cycle().take(100).collect();
+        assert_eq!(check_pattern(&block, 512, &pattern), Ok(()));
+        block[64] = 7;
+        let wrong = check_pattern(&block, 512, &pattern).unwrap_err().to_string();
+        assert_eq!(wrong, "wrong block at offset 512: expected ad at byte 64, found 07");
+    }
+}

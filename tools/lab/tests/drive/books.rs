@@ -1,0 +1,147 @@
+//! An engine that keeps books, over a file in memory.
+
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use uringfs_lab::Error;
+use uringfs_lab::contents::Contents;
+use uringfs_lab::engine::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use uringfs_lab::job::{Parser, UnknownKeys};
+use uringfs_lab::run::{Drove, LiveThread, drive};
+use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
+
+pub const BLOCK: u32 = 4096;
+pub const BLOCKS: u64 = 256;
+
+/// What becomes of the n-th I/O that ends, from 0.
+pub type Fate = fn(u64, Io) -> Result<u32, Errno>;
+
+pub struct Books {
+    fate: Fate,
+    /// The write that ends as this one says it is done, and is not there.
+    pub lost: Option<u64>,
+    pushed: Vec<Io>,
+    flying: VecDeque<Io>,
+    ended: u64,
+    pub largest_batch: usize,
+    pub deepest: usize,
+    /// Everything handed over, in order.
+    pub ios: Vec<Io>,
+    /// The slots' buffers, and the file.
+    buffers: Vec<Vec<u8>>,
+    pub file: Vec<u8>,
+    /// How many I/Os had ended at each sync.
+    pub syncs: Vec<u64>,
+}
+
+impl Books {
+    /// Over a file of zeros.
+    pub fn new(fate: Fate) -> Self {
+        Self {
+            fate,
+            lost: None,
+            pushed: Vec::new(),
+            flying: VecDeque::new(),
+            ended: 0,
+            largest_batch: 0,
+            deepest: 0,
+            ios: Vec::new(),
+            buffers: Vec::new(),
+            file: vec![0; BLOCK as usize * BLOCKS as usize],
+            syncs: Vec::new(),
+        }
+    }
+
+    /// The blocks of this direction in the order they were handed over.
+    pub fn blocks(&self, op: IoOp) -> Vec<u64> {
+        let ios = self.ios.iter().filter(|io| io.op == op);
+        ios.map(|io| io.offset / u64::from(BLOCK)).collect()
+    }
+}
+
+/// Runs a job of these keys over the file, once or as often as it has loops.
+pub fn driven(keys: &str, mut books: Books) -> (Drove, Books) {
+    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+    parser.bytes(format!("[j]\n{keys}").as_bytes(), "test").unwrap();
+    let options = parser.finish().unwrap().jobs.remove(0).options;
+    let length = BLOCKS * u64::from(BLOCK);
+    let region = Region { begin: 0, length };
+    let mut workload = Workload::new(&options, &[region], Amount::Bytes(length), 1);
+    books.buffers = vec![vec![0; BLOCK as usize]; options.depth as usize];
+    let (stop, live) = (AtomicBool::new(false), LiveThread::default());
+    let contents = Contents::new(&options, 1, 1);
+    let drove = drive(&mut books, &mut workload, contents, &options, &stop, &live);
+    assert!(books.flying.is_empty() && books.pushed.is_empty(), "left in flight");
+    (drove, books)
+}
+
+impl Engine for Books {
+    const FACTS: Facts = Facts {
+        synchronous: false,
+        buffered: true,
+        any_alignment: true,
+        grows: true,
+        virtual_targets: true,
+        ignores: &[],
+    };
+
+    fn open(_setup: &Setup<'_>) -> Result<Self, Error> {
+        Err(Error::input("made by the tests alone"))
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        let mut busy = self.flying.iter().chain(&self.pushed);
+        assert!(busy.all(|other| other.slot != slot), "slot is in flight");
+        &mut self.buffers[slot as usize]
+    }
+
+    fn push(&mut self, io: Io) -> Result<(), Errno> {
+        let mut busy = self.flying.iter().chain(&self.pushed);
+        assert!(busy.all(|other| other.slot != io.slot), "slot is in flight");
+        self.pushed.push(io);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), Errno> {
+        self.largest_batch = self.largest_batch.max(self.pushed.len());
+        self.ios.extend(&self.pushed);
+        self.flying.extend(self.pushed.drain(..));
+        self.deepest = self.deepest.max(self.flying.len());
+        Ok(())
+    }
+
+    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+        self.submit()?;
+        assert!(wanted.min >= 1 && wanted.min <= self.flying.len() && wanted.max >= wanted.min);
+        for io in self.flying.drain(..wanted.min) {
+            let result = (self.fate)(self.ended, io);
+            let lost = self.lost == Some(self.ended);
+            if let (Ok(bytes), false) = (result, lost) {
+                let file = &mut self.file[io.offset as usize..][..bytes as usize];
+                let buffer = &mut self.buffers[io.slot as usize][..bytes as usize];
+                match io.op {
+                    IoOp::Read => buffer.copy_from_slice(file),
+                    IoOp::Write => file.copy_from_slice(buffer),
+                }
+            }
+            self.ended += 1;
+            done.push(Done { slot: io.slot, result });
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, _file: u32, _kind: SyncKind) -> Result<(), Errno> {
+        assert!(self.flying.is_empty() && self.pushed.is_empty(), "a sync passed an I/O");
+        self.syncs.push(self.ended);
+        Ok(())
+    }
+
+    fn report(&self) -> EngineReport {
+        EngineReport::default()
+    }
+}
+
+/// All of it, at once.
+pub fn whole(_: u64, io: Io) -> Result<u32, Errno> {
+    Ok(io.length)
+}

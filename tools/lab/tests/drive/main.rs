@@ -1,0 +1,93 @@
+//! The run loop against an engine that keeps books: depth, batches, order, amounts, syncs, and
+//! what happens when transfers come short or fail, or bring something wrong.
+
+mod books;
+mod verify;
+
+use books::{BLOCK, BLOCKS, Books, driven, whole};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use uringfs_lab::engine::Io;
+
+#[test]
+fn every_block_is_done_once_within_depth_and_batch() {
+    for measured in ["", "gtod_reduce=1\n"] {
+        let keys = "rw=randread\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=3\n";
+        let (drove, books) = driven(&format!("{keys}{measured}"), Books::new(whole));
+        let offsets: HashSet<u64> = books.ios.iter().map(|io| io.offset).collect();
+        assert_eq!((offsets.len(), books.ios.len()), (256, 256));
+        assert_eq!((books.deepest, books.largest_batch), (16, 4));
+        let read = &drove.tally.directions[0];
+        assert_eq!((read.ios, read.bytes), (256, 1 << 20));
+        assert_eq!(read.clat.spread().count(), if measured.is_empty() { 256 } else { 0 });
+        assert!(drove.failure.is_none());
+    }
+}
+
+#[test]
+fn with_a_low_water_mark_the_queue_empties_before_it_fills() {
+    let (_, books) =
+        driven("rw=read\niodepth=8\niodepth_batch=8\niodepth_low=2\n", Books::new(whole));
+    let offsets: Vec<u64> = books.ios.iter().map(|io| io.offset).collect();
+    assert!(offsets.is_sorted(), "sequential");
+    assert_eq!((books.deepest, books.largest_batch), (8, 8));
+}
+
+#[test]
+fn syncs_come_after_so_many_writes_with_nothing_in_flight() {
+    let (drove, books) =
+        driven("rw=randwrite\niodepth=16\nfsync=10\nend_fsync=1\n", Books::new(whole));
+    let expected: Vec<u64> = (1..=25).map(|n| n * 10).chain([256]).collect();
+    assert_eq!(books.syncs, expected);
+    assert_eq!(drove.tally.sync.spread().count(), 26);
+}
+
+#[test]
+fn short_and_interrupted_transfers_go_on_where_they_stopped() {
+    fn fate(n: u64, io: Io) -> Result<u32, Errno> {
+        match n % 7 {
+            0 if io.length == BLOCK => Ok(512),
+            1 => Err(Errno::AGAIN),
+            2 => Err(Errno::INTR),
+            _ => Ok(io.length),
+        }
+    }
+    let (drove, books) = driven("rw=randwrite\niodepth=8\n", Books::new(fate));
+    let write = &drove.tally.directions[1];
+    assert_eq!((write.ios, write.bytes), (256, 1 << 20));
+    let rests: Vec<&Io> = books.ios.iter().filter(|io| io.length == BLOCK - 512).collect();
+    assert!(write.short > 10 && rests.len() as u64 >= write.short);
+    assert!(rests.iter().all(|io| io.offset % u64::from(BLOCK) == 512));
+    assert!(drove.failure.is_none());
+}
+
+#[test]
+fn the_first_error_ends_the_run_and_is_told() {
+    fn fate(n: u64, io: Io) -> Result<u32, Errno> {
+        if n >= 100 { Err(Errno::IO) } else { Ok(io.length) }
+    }
+    let (drove, books) = driven("rw=read\niodepth=8\n", Books::new(fate));
+    let failure = drove.failure.unwrap();
+    assert_eq!(failure.errno, Errno::IO);
+    assert_eq!(failure.what, "read of 4096 bytes at 409600");
+    assert_eq!(failure.file, Some(0));
+    assert_eq!(drove.tally.directions[0].ios, 100);
+    assert!(books.ios.len() < 120, "it went on");
+}
+
+#[test]
+fn the_end_of_the_target_is_an_error() {
+    let (drove, _) =
+        driven("rw=read\n", Books::new(|n, io| Ok(if n == 5 { 0 } else { io.length })));
+    assert!(drove.failure.unwrap().what.ends_with("at the end of the target"));
+}
+
+#[test]
+fn loops_go_over_it_all_again_from_the_beginning() {
+    let (drove, books) = driven("rw=write\niodepth=4\nloops=3\nend_fsync=1\n", Books::new(whole));
+    let offsets: Vec<u64> = books.ios.iter().map(|io| io.offset / u64::from(BLOCK)).collect();
+    let once = 0..BLOCKS;
+    assert_eq!(offsets, once.clone().chain(once.clone()).chain(once).collect::<Vec<_>>());
+    assert_eq!(books.syncs, [256, 512, 768]);
+    assert!(drove.failure.is_none());
+}

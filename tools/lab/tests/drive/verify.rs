@@ -1,0 +1,111 @@
+//! What was written is read back, and what is wrong is found and named.
+
+use super::books::{BLOCK, BLOCKS, Books, driven, whole};
+use rustix::io::Errno;
+use uringfs_lab::engine::Io;
+use uringfs_lab::run::Drove;
+use uringfs_lab::workload::IoOp;
+
+/// Cuts some transfers short and interrupts others.
+fn rough(n: u64, io: Io) -> Result<u32, Errno> {
+    match n % 5 {
+        0 if io.length > 1024 => Ok(1024),
+        1 => Err(Errno::INTR),
+        _ => Ok(io.length),
+    }
+}
+
+#[test]
+fn each_pass_of_writes_is_read_back_in_the_same_order() {
+    for verify in ["verify=crc32c\n", "verify_pattern=0xdeadbe\n"] {
+        let keys = format!("rw=randwrite\niodepth=8\nloops=2\nend_fsync=1\n{verify}");
+        let (drove, books) = driven(&keys, Books::new(whole));
+        assert_eq!(drove.failure, None);
+        let (reads, writes) = (books.blocks(IoOp::Read), books.blocks(IoOp::Write));
+        assert_eq!(reads.len() as u64, 2 * BLOCKS);
+        assert_eq!(reads, writes);
+        assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
+        assert_eq!(books.syncs, [256, 768], "before what was written is read back");
+    }
+}
+
+#[test]
+fn of_a_mix_what_was_written_is_read_back() {
+    let (drove, books) = driven("rw=randrw\niodepth=8\nverify=crc32c\n", Books::new(whole));
+    assert_eq!(drove.failure, None);
+    let (reads, writes) = (books.blocks(IoOp::Read), books.blocks(IoOp::Write));
+    assert_eq!(reads.len() as u64, BLOCKS, "those of the mix, and those of what it wrote");
+    assert_eq!(reads[reads.len() - writes.len()..], writes);
+}
+
+#[test]
+fn transfers_in_parts_are_right_when_put_together() {
+    for verify in ["verify=crc32c\n", "verify_pattern=\"some pattern \"\n"] {
+        let keys = format!("rw=randwrite\niodepth=8\n{verify}");
+        let (drove, _) = driven(&keys, Books::new(rough));
+        assert_eq!(drove.failure, None);
+        let [reads, writes] = &drove.tally.directions;
+        assert!(reads.short > 10 && writes.short > 10);
+    }
+}
+
+/// Runs a job that writes, changes the file, and reads it back by another job.
+fn spoiled(keys: &str, spoil: fn(&mut [u8])) -> (Drove, Books) {
+    let (drove, mut books) = driven(&format!("rw=write\ndo_verify=0\n{keys}"), Books::new(whole));
+    assert_eq!((drove.failure, books.blocks(IoOp::Read).len()), (None, 0));
+    spoil(&mut books.file);
+    let mut again = Books::new(whole);
+    again.file = books.file;
+    driven(&format!("rw=read\n{keys}"), again)
+}
+
+#[test]
+fn a_planted_wrong_block_is_named_and_the_job_goes_on_to_its_end() {
+    let (drove, books) = spoiled("verify=crc32c\niodepth=4\n", |file| file[8192 + 100] ^= 1);
+    let failure = drove.failure.unwrap();
+    assert_eq!(failure.errno, Errno::ILSEQ);
+    assert_eq!(failure.to_string(), "verify found 1 wrong block (EILSEQ)");
+    assert_eq!((books.ios.len() as u64, drove.wrong_blocks.len()), (BLOCKS, 1));
+    let wrong = drove.wrong_blocks[0].to_string();
+    assert!(wrong.starts_with("wrong block at offset 8192: expected crc32c "), "{wrong}");
+    assert_eq!(drove.wrong_blocks[0].file, Some(0));
+}
+
+#[test]
+fn a_misdirected_block_is_found_though_its_sum_is_right() {
+    let swap = |file: &mut [u8]| file.copy_within(4096..8192, 40960);
+    let (drove, _) = spoiled("verify=crc32c\n", swap);
+    let wrong = drove.wrong_blocks[0].to_string();
+    let expected = "wrong block at offset 40960: expected the block of this offset, \
+                    found that of offset 4096";
+    assert!(wrong.starts_with(expected), "{wrong}");
+}
+
+#[test]
+fn many_wrong_blocks_are_counted_and_the_first_named() {
+    let (drove, _) = spoiled("verify=crc32c\n", |file| file[65536..].fill(0));
+    assert_eq!(drove.failure.unwrap().to_string(), "verify found 240 wrong blocks (EILSEQ)");
+    assert_eq!(drove.wrong_blocks.len(), 16);
+}
+
+#[test]
+fn verify_fatal_stops_at_the_first_wrong_block() {
+    let spoil = |file: &mut [u8]| file.fill(0);
+    let (drove, books) = spoiled("verify_pattern=0xab\nverify_fatal=1\n", spoil);
+    let failure = drove.failure.unwrap().to_string();
+    assert!(failure.contains("offset 0: expected ab at byte 0, found 00"), "{failure}");
+    assert_eq!(books.ios.len(), 1);
+}
+
+#[test]
+fn a_write_that_was_lost_is_found_in_the_pass_that_lost_it() {
+    // Two passes of 256 writes and 256 reads: write 100 of the second.
+    let mut books = Books::new(whole);
+    books.lost = Some(2 * BLOCKS + 100);
+    let (drove, _) = driven("rw=write\nverify=crc32c\nloops=2\n", books);
+    assert_eq!(drove.wrong_blocks.len(), 1);
+    let wrong = drove.wrong_blocks[0].to_string();
+    let place = format!("offset {}: ", 100 * BLOCK);
+    assert!(wrong.contains(&place), "{wrong}");
+    assert!(wrong.contains("expected what pass 2 wrote, found what pass 1 wrote"), "{wrong}");
+}
