@@ -1,0 +1,133 @@
+//! The workload against the installed fio's, which logs what it would do on its engine `null`:
+//! the same offsets and lengths, in the same order where there is one.
+
+mod popularity;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use uringfs_lab::engine::EngineKind;
+use uringfs_lab::job::{Job, Parser, UnknownKeys};
+use uringfs_lab::run::{Overwrite, Plan};
+use uringfs_lab::workload::{IoOp, Workload};
+
+/// What was done: file, whether it writes, offset, length.
+type Done = (u32, bool, u64, u64);
+
+/// What fio does for these keys.
+pub fn of_fio(keys: &str) -> Vec<Done> {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut command = Command::new("fio");
+    command.current_dir(folder.path()).args(["--name=j", "--ioengine=null", "--thread"]);
+    command.args(keys.split(' ').map(|key| format!("--{key}")));
+    let output = command.arg(format!("--write_iolog={}", log.display())).output();
+    let output = output.expect("fio is installed");
+    assert!(output.status.success(), "{keys}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(log).unwrap();
+    let done = |line: &str| {
+        // TIME FILE read OFFSET LENGTH; other lines are shorter.
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, file, action, offset, length] = words[..] else { return None };
+        let file = file.rsplit('.').next().unwrap().parse().unwrap();
+        let [offset, length] = [offset, length].map(|number| number.parse().unwrap());
+        Some((file, action == "write", offset, length))
+    };
+    text.lines().filter_map(done).collect()
+}
+
+/// What we do for these keys.
+pub fn of_ours(keys: &str) -> Vec<Done> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+    let lines = keys.replace(' ', "\n");
+    let text = format!("[j]\ndirectory={}\n{lines}\n", folder.path().display());
+    parser.bytes(text.as_bytes(), "test").unwrap();
+    let jobs: Vec<Job> = parser.finish().unwrap().jobs;
+    let plan = Plan::new(&jobs, EngineKind::Psync.facts(), Overwrite::Refuse).unwrap();
+    let options = &jobs[0].options;
+    let thread = &plan.threads[0];
+    let mut workload = Workload::new(options, &thread.regions, thread.amount, 1);
+    let mut all = Vec::new();
+    for _ in 0..options.loops {
+        let pass = std::iter::from_fn(|| workload.next_step());
+        all.extend(pass.map(|s| (s.file, s.op == IoOp::Write, s.offset, u64::from(s.length))));
+        workload.begin_pass();
+    }
+    all
+}
+
+#[test]
+fn sequential_jobs_do_what_fio_does_in_the_same_order() {
+    for keys in [
+        "rw=read size=256k",
+        "rw=write bs=8k size=100k",
+        "rw=read size=42k loops=3",
+        "rw=read size=64k io_size=16k loops=2",
+        "rw=read size=64k io_size=160k",
+        "rw=read size=64k io_size=50%",
+        "rw=read offset=8k size=64k",
+        "rw=read filesize=100k size=100k offset=33%",
+        "rw=read filesize=100k size=50%",
+        "rw=write nrfiles=3 size=96k",
+        "rw=read nrfiles=2 filesize=32k",
+        "rw=read nrfiles=2 size=40k io_size=12k loops=3",
+        "rw=read bs=,16k size=64k",
+        "rw=write bs=16k, size=64k",
+        "rw=write bs=4k,16k size=64k",
+    ] {
+        assert_eq!(of_ours(keys), of_fio(keys), "{keys}");
+    }
+}
+
+/// How often each block of each file is visited.
+fn visits(all: &[Done]) -> BTreeMap<(u32, u64), u32> {
+    let mut visits = BTreeMap::new();
+    for (file, _, offset, length) in all {
+        for block in offset / 4096..(offset + length) / 4096 {
+            *visits.entry((*file, block)).or_default() += 1;
+        }
+    }
+    visits
+}
+
+#[test]
+fn random_jobs_visit_the_blocks_that_fio_visits_as_often() {
+    for keys in [
+        "rw=randread size=1m",
+        "rw=randwrite size=1m loops=2",
+        "rw=randread size=1m io_size=3m",
+        "rw=randread size=1m io_size=256k loops=8",
+        "rw=randread nrfiles=4 size=1m",
+        "rw=randrw rwmixread=70 size=1m",
+        "rw=randread offset=64k size=256k",
+        "rw=randread bsrange=4k-32k size=1m",
+        "rw=randread bs=12k size=1m",
+    ] {
+        let (ours, fios) = (of_ours(keys), of_fio(keys));
+        assert_eq!(visits(&ours), visits(&fios), "{keys}");
+        assert_ne!(ours, fios, "{keys}: an order of its own");
+    }
+}
+
+#[test]
+fn jobs_without_a_map_do_as_many_aligned_blocks_as_fio() {
+    for keys in
+        ["rw=randread norandommap size=1m", "rw=randread random_distribution=zipf:1.2 size=1m"]
+    {
+        for all in [of_ours(keys), of_fio(keys)] {
+            assert_eq!(all.len(), 256, "{keys}");
+            assert!(all.iter().all(|(_, _, offset, _)| offset % 4096 == 0 && *offset < 1 << 20));
+            assert!(visits(&all).len() < 220, "{keys}: some blocks more often than others");
+        }
+    }
+}
+
+#[test]
+fn a_mix_has_fio_s_shares() {
+    let keys = "rw=randrw rwmixread=70 size=16m";
+    for all in [of_ours(keys), of_fio(keys)] {
+        let reads = all.iter().filter(|(_, writes, ..)| !writes).count();
+        // 2867 of 4096; five standard deviations are 147.
+        assert!(reads.abs_diff(2867) < 147, "{reads}");
+    }
+}
