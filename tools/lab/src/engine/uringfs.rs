@@ -110,11 +110,19 @@ impl Engine for Uringfs {
         let min = wanted.min.saturating_sub(self.completed.len());
         self.reactor.reap(min, None, &mut self.completed)?;
         let count = wanted.max.min(self.completed.len());
-        for completed in self.completed.drain(..count) {
-            let slot = completed.token().get() as u32;
-            let result = completed.result().map(|bytes| bytes as u32);
-            self.buffers.put(slot, completed.into_buffer());
+        let block = self.buffers.block;
+        let mut completed = self.completed.drain(..count);
+        while let Some(next) = completed.as_slice().first() {
+            let slot = next.token().get() as u32;
+            let result = next.result().map(|bytes| bytes as u32);
             done.push(Done { slot, result });
+            // What may panic comes before what would have to be dropped.
+            let (place, tail) = self.buffers.of(slot);
+            let buffer = completed.next().map(Completed::into_buffer);
+            *place = buffer;
+            if place.as_ref().is_some_and(|buffer| buffer.len() != block) {
+                join_tail(place, tail);
+            }
         }
         Ok(())
     }
@@ -182,14 +190,12 @@ impl Buffers {
         place.take().expect("not in flight")
     }
 
+    /// Where the buffer of a slot in flight is put back, and what was cut off it.
     #[inline(always)]
-    fn put(&mut self, slot: u32, buffer: Buffer) {
+    fn of(&mut self, slot: u32) -> (&mut Option<Buffer>, &mut Option<Buffer>) {
         let place = &mut self.idle[slot as usize];
-        let is_whole = buffer.len() == self.block;
-        *place = Some(buffer);
-        if !is_whole {
-            join_tail(place, &mut self.tails[slot as usize]);
-        }
+        assert!(place.is_none(), "in flight");
+        (place, &mut self.tails[slot as usize])
     }
 
     /// The buffer of what was not even pushed, and why.
@@ -197,7 +203,9 @@ impl Buffers {
     #[inline(never)]
     fn take_back(&mut self, slot: u32, refused: Refused) -> Errno {
         if let Payload::Buffer(buffer) = refused.payload {
-            self.put(slot, buffer);
+            let (place, tail) = self.of(slot);
+            *place = Some(buffer);
+            join_tail(place, tail);
         }
         refused.error
     }
