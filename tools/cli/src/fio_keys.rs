@@ -16,7 +16,8 @@ pub fn gather(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
     let mut gathered: Vec<OsString> = arguments[..3].to_vec();
     let mut rest = arguments.into_iter().skip(3);
     while let Some(argument) = rest.next() {
-        let Some(word) = argument.to_str().and_then(|text| text.strip_prefix("--")) else {
+        let text = argument.to_string_lossy().into_owned();
+        let Some(word) = text.strip_prefix("--") else {
             gathered.push(argument);
             continue;
         };
@@ -36,10 +37,15 @@ pub fn gather(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
             gathered.extend(separate.then(|| rest.next()).flatten());
             continue;
         }
+        if argument.to_str().is_none() {
+            return Err(Error::input(format!("--{name}: not UTF-8")));
+        }
         let value = match (value, find_key(name)) {
             (None, Some(key)) if !key.is_flag() => {
-                let next = rest.next().and_then(|next| next.into_string().ok());
-                Some(next.ok_or_else(|| Error::input(format!("--{name} needs a value")))?)
+                let next = rest.next();
+                let next = next.ok_or_else(|| Error::input(format!("--{name} needs a value")))?;
+                let foreign = |_| Error::input(format!("--{name}: not UTF-8"));
+                Some(next.into_string().map_err(foreign)?)
             }
             (value, _) => value,
         };

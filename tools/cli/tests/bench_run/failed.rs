@@ -56,6 +56,18 @@ fn a_target_that_takes_no_more_fails_the_run_on_every_engine() {
     }
 }
 
+/// One line a job: its threads mostly fail for one reason.
+#[test]
+fn threads_that_fail_together_are_told_together() {
+    let folder = folder();
+    std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
+    let keys = "--filename=there --overwrite --output-format=json --engine=psync --numjobs=3";
+    failed(
+        &limited(folder.path(), keys),
+        &["job `x`: there: write of ", "; 2 more of its threads"],
+    );
+}
+
 /// A job that fails does not take the next one with it.
 #[test]
 fn the_jobs_after_one_that_fails_run() {

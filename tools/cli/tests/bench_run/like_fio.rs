@@ -136,6 +136,8 @@ fn every_key_of_fios_is_in_ours_with_its_type_and_its_meaning() {
         }
         // fio's own report has to pass what ours has to.
         for report in [&theirs, &ours] {
+            let text = report.to_string();
+            assert!(!text.contains(":-") && !text.contains("null,"), "{name}: {text}");
             report["jobs"].as_array().unwrap().iter().for_each(|job| hangs_together(job, name));
             disks_hang_together(report, name);
         }

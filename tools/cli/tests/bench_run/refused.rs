@@ -2,6 +2,8 @@
 //! and nothing is written.
 
 use super::{bench, command, folder, refused, refused_command};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
 #[test]
@@ -88,6 +90,14 @@ fn includes_that_cannot_be_had_are_refused_with_file_and_line() {
 #[test]
 fn a_bad_command_line_is_refused() {
     let folder = folder();
+    let foreign = OsStr::from_bytes(b"--name=\xff");
+    for (words, part) in
+        [([foreign, foreign], "--name: not UTF-8"), (["--bs".as_ref(), foreign], "--bs: not UTF-8")]
+    {
+        let mut command = command(folder.path(), &[]);
+        command.args(words);
+        refused_command(folder.path(), command, part);
+    }
     for (arguments, part) in [
         (&["--bs=4k"][..], "no job"),
         (&["--name=x", "--zzzzzzz=1"], "command line: unknown key `zzzzzzz`"),

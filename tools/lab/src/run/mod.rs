@@ -103,21 +103,29 @@ pub enum Results {
 }
 
 impl Results {
-    /// What failed, a line a thread, after a line for each of its first wrong blocks.
+    /// What failed, a line a job, after a line for each of its first wrong blocks.
     pub fn failures(&self) -> Vec<String> {
         let outcome = match self {
             Self::Ours(outcome) => outcome,
             Self::Fio(output) => return output.complaints.clone(),
         };
-        let lines = |thread: &ThreadResult| {
-            let name = &outcome.jobs[thread.job].name;
-            let Drove { wrong_blocks, failure, .. } = &thread.drove;
+        let lines = |threads: &[ThreadResult]| {
+            let name = &outcome.jobs[threads[0].job].name;
+            let drove = || threads.iter().map(|thread| &thread.drove);
+            let mut failures = drove().filter_map(|drove| drove.failure.as_ref());
+            let first = failures.next();
+            let more = match failures.count() {
+                0 => String::new(),
+                more => format!("; {more} more of its threads failed too"),
+            };
             // The job that stops at a wrong block has it for its failure.
-            let wrong = wrong_blocks.iter().filter(|wrong| Some(*wrong) != failure.as_ref());
-            let all = wrong.chain(failure).map(|failure| format!("job `{name}`: {failure}"));
-            all.collect::<Vec<_>>()
+            let wrong = drove().flat_map(|drove| &drove.wrong_blocks);
+            let wrong = wrong.filter(|wrong| Some(*wrong) != first);
+            let mut lines: Vec<_> = wrong.map(|wrong| format!("job `{name}`: {wrong}")).collect();
+            lines.extend(first.map(|first| format!("job `{name}`: {first}{more}")));
+            lines
         };
-        outcome.threads.iter().flat_map(lines).collect()
+        outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines).collect()
     }
 
     /// The exit code that says how it went.

@@ -41,12 +41,17 @@ impl Samples {
 
     /// The mean, 0 of none.
     pub fn mean(&self) -> f64 {
-        self.threads.iter().map(Spread::mean).sum()
+        self.sum_of(Spread::mean)
     }
 
     /// The standard deviation, as of threads that know nothing of each other.
     pub fn deviation(&self) -> f64 {
-        self.threads.iter().map(|one| one.deviation().powi(2)).sum::<f64>().sqrt()
+        self.sum_of(|one| one.deviation().powi(2)).sqrt()
+    }
+
+    fn sum_of(&self, figure: impl Fn(&Spread) -> f64) -> f64 {
+        // The sum of no numbers is -0.0 to `sum`, and would be printed so.
+        self.threads.iter().map(figure).fold(0.0, |sum, one| sum + one)
     }
 }
 
@@ -68,5 +73,11 @@ mod tests {
         assert_eq!((both.count(), both.min(), both.max()), (5, 110, 170));
         assert_eq!(both.mean(), 140.0);
         assert!((both.deviation() - (800.0_f64 + 100.0).sqrt()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_mean_of_nothing_has_no_sign() {
+        let nothing = Samples::default();
+        assert!(nothing.mean().is_sign_positive() && nothing.deviation().is_sign_positive());
     }
 }
