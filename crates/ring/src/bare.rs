@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::IoUring;
-use io_uring::squeue::{Entry, Flags};
+use io_uring::squeue::Entry;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
@@ -41,7 +41,9 @@ pub struct BareOptions {
 pub struct BareRing {
     io: IoUring,
     name: RingName,
-    files: Vec<OwnedFd>,
+    /// Keeps them open.
+    _files: Vec<OwnedFd>,
+    names: Vec<FileName>,
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
@@ -86,6 +88,11 @@ impl BareRing {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
             io.submitter().register_files(&descriptors)?;
         }
+        let name_of = |(place, file): (u32, &OwnedFd)| {
+            let plain = FileName::plain(file.as_raw_fd());
+            if options.fixed_files { FileName::fixed(place) } else { plain }
+        };
+        let names = (0..).zip(&files).map(name_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
         let slots: Vec<Slot> =
             std::iter::from_fn(|| pool.get()).map(|buffer| Slot { buffer, busy: false }).collect();
@@ -98,7 +105,17 @@ impl BareRing {
             unsafe { io.submitter().register_buffers(&[vector]) }?;
         }
         let until_async = options.force_async;
-        Ok(BareRing { io, name, files, slots, options, queued: 0, until_async, enters: 0 })
+        Ok(BareRing {
+            io,
+            name,
+            _files: files,
+            names,
+            slots,
+            options,
+            queued: 0,
+            until_async,
+            enters: 0,
+        })
     }
 
     /// The bytes of a slot that is not in flight.
@@ -136,22 +153,20 @@ impl BareRing {
         assert!(length as usize <= buffer.len());
         *busy = true;
         let piece = Piece { length, ..Piece::of(buffer, 0) };
-        let mut entry = match self.files.get(file as usize) {
-            None => nothing(Name(slot as u64)),
-            Some(descriptor) => {
-                let plain = FileName::plain(descriptor.as_raw_fd());
-                let file = if self.options.fixed_files { FileName::fixed(file) } else { plain };
-                let entry = if self.options.fixed_buffers {
-                    TransferEntry::fixed(direction, file, offset, &piece, 0)
-                } else {
-                    TransferEntry::plain(direction, file, offset, &piece)
-                };
-                entry.named(Name(slot as u64))
-            }
+        let Some(file) = self.names.get(file as usize) else {
+            return self.queue(nothing(Name(slot as u64)));
         };
-        if self.until_async != 0 {
-            entry = self.sometimes_async(entry);
-        }
+        let file = if self.until_async == 0 { *file } else { self.sometimes_async(*file) };
+        let entry = if self.options.fixed_buffers {
+            TransferEntry::fixed(direction, file, offset, &piece, 0)
+        } else {
+            TransferEntry::plain(direction, file, offset, &piece)
+        };
+        self.queue(entry.named(Name(slot as u64)));
+    }
+
+    #[inline(always)]
+    fn queue(&mut self, entry: Entry) {
         // SAFETY: the slot's buffer is dropped after the ring has been drained.
         let pushed = unsafe { self.io.submission().push(&entry) };
         assert!(pushed.is_ok(), "more requests than slots");
@@ -159,13 +174,14 @@ impl BareRing {
     }
 
     #[cold]
-    fn sometimes_async(&mut self, entry: Entry) -> Entry {
+    #[inline(never)]
+    fn sometimes_async(&mut self, file: FileName) -> FileName {
         self.until_async -= 1;
         if self.until_async > 0 {
-            return entry;
+            return file;
         }
         self.until_async = self.options.force_async;
-        entry.flags(Flags::ASYNC)
+        file.by_worker()
     }
 
     /// Submits what is queued and waits for at least `wait` completions.
@@ -193,7 +209,7 @@ impl BareRing {
     /// Takes what has completed, at most `max`: slot and result.
     #[inline]
     pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
-        let nothing = self.files.is_empty();
+        let nothing = self.names.is_empty();
         for completion in self.io.completion().take(max) {
             let index = completion.user_data() as u32;
             let slot = &mut self.slots[index as usize];

@@ -47,6 +47,11 @@ impl FileName {
         FileName((place as u64) << 32 | FileName::FIXED)
     }
 
+    /// The same, the request carried out by a worker of the kernel's.
+    pub(crate) fn by_worker(self) -> FileName {
+        FileName(self.0 | (Flags::ASYNC.bits() as u64) << 8)
+    }
+
     #[inline(always)]
     pub(crate) fn is_fixed(self) -> bool {
         self.0 & FileName::FIXED != 0
