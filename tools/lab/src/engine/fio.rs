@@ -63,7 +63,8 @@ fn job_arguments(job: &Job) -> Vec<String> {
     for (key, value) in inherited.chain(&job.given).filter(|(key, _)| key != "name") {
         words.push(format!("--{key}={value}"));
     }
-    let stonewalled = job.given.iter().chain(&job.inherited).any(|(key, _)| key == "stonewall");
+    let stonewalled =
+        job.given.iter().chain(job.inherited.iter()).any(|(key, _)| key == "stonewall");
     if job.options.stonewall && !stonewalled {
         words.push("--stonewall=1".into());
     }

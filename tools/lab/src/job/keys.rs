@@ -5,7 +5,9 @@
 use super::nearest::nearest;
 use super::options::{BlockRange, Fallocate, Options, Pattern, SyncWrites, Verify};
 use super::value::{self, Extent, TimeUnit};
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// One key of a job.
@@ -80,7 +82,7 @@ pub static KEYS: &[Key] = &[
     key("rw", &["readwrite"], Kind::Choice(PATTERNS, |o, v| o.pattern = pattern(v)), "direction and order"),
     key("rwmixread", &[], Kind::Count(0..=100, |o, v| o.mix_read = v as u8), "reads in a hundred"),
     key("rwmixwrite", &[], Kind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "writes in a hundred"),
-    key("ioengine", &[], Kind::Choice(ENGINES, |o, v| o.ioengine = v.into()), "fio's engine, for --engine fio"),
+    key("ioengine", &[], Kind::Choice(ENGINES, |o, v| o.ioengine = v), "fio's engine, for --engine fio"),
     key("direct", &[], Kind::Flag(|o, v| o.direct = v), "O_DIRECT"),
     key("buffered", &[], Kind::Flag(|o, v| o.direct = !v), "the opposite of direct"),
     key("sync", &[], Kind::Choice(&["none", "0", "sync", "1", "dsync"], |o, v| o.sync = sync(v)), "O_SYNC or O_DSYNC"),
@@ -147,13 +149,18 @@ pub static KEYS: &[Key] = &[
     key("disable_lat", &[], Kind::Flag(|o, v| o.no_lat = v), "no total latency"),
     key("disable_bw_measurement", &["disable_bw"], Kind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
     key("clat_percentiles", &[], Kind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
-    key("percentile_list", &[], Kind::Text(|o, v| { o.percentiles = percentiles(v)?; Ok(()) }), "which percentiles"),
+    key("percentile_list", &[], Kind::Text(|o, v| { o.percentiles = percentiles(v)?.into(); Ok(()) }), "which percentiles"),
     key("disk_util", &[], Kind::Flag(|o, v| o.disk_util = v), "report what the disks did"),
 ];
 
 /// The key called so.
 pub fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name || key.aliases.contains(&name))
+    /// Every name of every key: large job files look up many.
+    static NAMES: LazyLock<HashMap<&'static str, &'static Key>> = LazyLock::new(|| {
+        let names = |key: &'static Key| std::iter::once(&key.name).chain(key.aliases);
+        KEYS.iter().flat_map(|key| names(key).map(move |name| (*name, key))).collect()
+    });
+    NAMES.get(name).copied()
 }
 
 /// The name or alias nearest to a word that is no key.

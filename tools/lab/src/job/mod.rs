@@ -40,7 +40,7 @@ pub struct Job {
     /// Its own keys as they were given, for the report.
     pub given: Vec<(String, String)>,
     /// The global keys that held where it stands, as they were given.
-    pub inherited: Vec<(String, String)>,
+    pub inherited: Arc<Vec<(String, String)>>,
 }
 
 impl Job {
@@ -73,8 +73,8 @@ pub enum UnknownKeys {
 pub struct JobSet {
     /// The jobs in order.
     pub jobs: Vec<Job>,
-    /// The global keys, as given.
-    pub globals: Vec<(String, String)>,
+    /// The global keys, as given; jobs share them.
+    pub globals: Arc<Vec<(String, String)>>,
     /// Lines worth showing that did not stop the parsing.
     pub warnings: Vec<String>,
 }
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
             place,
             options,
             given: Vec::new(),
-            inherited: self.set.globals.clone(),
+            inherited: Arc::clone(&self.set.globals),
         };
         self.section = Some(job);
         Ok(())
@@ -195,7 +195,7 @@ impl<'a> Parser<'a> {
         };
         let (options, given) = match &mut self.section {
             Some(job) => (&mut job.options, &mut job.given),
-            None => (&mut self.globals, &mut self.set.globals),
+            None => (&mut self.globals, Arc::make_mut(&mut self.set.globals)),
         };
         match (find_key(name), &value) {
             (Some(key), value) => key.apply(options, value.as_deref()).map_err(refuse)?,

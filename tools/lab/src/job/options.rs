@@ -2,6 +2,7 @@
 
 use super::value::Extent;
 use crate::verify::HEADER;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The directions and the order of a job's I/O: fio's `rw`.
@@ -150,7 +151,7 @@ pub struct Options {
     /// `sync`.
     pub sync: SyncWrites,
     /// fio's engine; it counts only when fio itself runs the job.
-    pub ioengine: String,
+    pub ioengine: &'static str,
 
     /// `iodepth`.
     pub depth: u32,
@@ -264,7 +265,7 @@ pub struct Options {
     /// Report percentiles.
     pub clat_percentiles: bool,
     /// Which ones.
-    pub percentiles: Vec<f64>,
+    pub percentiles: Cow<'static, [f64]>,
 
     /// Report what the disks under the targets did.
     pub disk_util: bool,
@@ -291,7 +292,7 @@ impl Default for Options {
             block: [BlockRange { min: 4096, max: 4096 }; 2],
             direct: false,
             sync: SyncWrites::No,
-            ioengine: "psync".into(),
+            ioengine: "psync",
             depth: 1,
             batch_submit: 1,
             complete_min: 1,
@@ -344,7 +345,7 @@ impl Default for Options {
             no_lat: false,
             no_bandwidth: false,
             clat_percentiles: true,
-            percentiles: PERCENTILES.to_vec(),
+            percentiles: Cow::Borrowed(&PERCENTILES),
             disk_util: true,
             settings: Vec::new(),
         }

@@ -142,7 +142,7 @@ fn every_key_sets_what_it_means() {
         ("disable_lat=1", |o| !o.measure().lat && o.measure().slat),
         ("disable_bw=1", |o| !o.measure().bandwidth),
         ("clat_percentiles=0", |o| !o.clat_percentiles),
-        ("percentile_list=99.9:50", |o| o.percentiles == [50.0, 99.9]),
+        ("percentile_list=99.9:50", |o| *o.percentiles == [50.0, 99.9]),
         ("disk_util=0", |o| o.jobs == 1),
         ("direct.simple_read=off", |o| o.settings == [("direct.simple_read".into(), "off".into())]),
     ];

@@ -129,19 +129,20 @@ fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
     let text = std::str::from_utf8(raw)
         .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
     // A comment may follow a value, and fio has no way to quote its two signs.
-    let text = text.split([';', '#']).next().unwrap_or("").trim();
+    let end = raw.iter().position(|byte| matches!(byte, b';' | b'#')).unwrap_or(raw.len());
+    let text = text[..end].trim_ascii();
     if text.is_empty() {
         return Ok(None);
     }
     let line = if let Some(rest) = text.strip_prefix('[') {
-        let name = rest.strip_suffix(']').ok_or("section without a closing `]`")?.trim();
+        let name = rest.strip_suffix(']').ok_or("section without a closing `]`")?.trim_ascii();
         if name.is_empty() {
             return Err("section without a name".into());
         }
         Line::Section(name)
     } else {
         match text.split_once('=') {
-            Some((key, value)) => Line::Key(key.trim(), Some(value.trim())),
+            Some((key, value)) => Line::Key(key.trim_ascii(), Some(value.trim_ascii())),
             None => Line::Key(text, None),
         }
     };

@@ -210,7 +210,7 @@ impl Run<'_> {
             started,
             engine: self.config.engine.name(),
             jobs: jobs.clone(),
-            globals: self.set.globals.clone(),
+            globals: self.set.globals.to_vec(),
             threads,
             made: Vec::new(),
             disks: disks.used(),
