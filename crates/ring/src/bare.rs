@@ -153,10 +153,11 @@ impl BareRing {
         assert!(length as usize <= buffer.len());
         *busy = true;
         let piece = Piece { length, ..Piece::of(buffer, 0) };
-        let Some(file) = self.names.get(file as usize) else {
-            return self.queue(nothing(Name(slot as u64)));
+        let Some(&file) = self.names.get(file as usize) else {
+            let file = self.sometimes_async(FileName::NOTHING);
+            return self.queue(nothing(Name(slot as u64)).flags(file.flags()));
         };
-        let file = if self.until_async == 0 { *file } else { self.sometimes_async(*file) };
+        let file = self.sometimes_async(file);
         let entry = if self.options.fixed_buffers {
             TransferEntry::fixed(direction, file, offset, &piece, 0)
         } else {
@@ -173,9 +174,11 @@ impl BareRing {
         self.queued += 1;
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn sometimes_async(&mut self, file: FileName) -> FileName {
+        if self.until_async == 0 {
+            return file;
+        }
         self.until_async -= 1;
         if self.until_async > 0 {
             return file;

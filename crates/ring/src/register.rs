@@ -63,7 +63,7 @@ impl FileName {
     }
 
     pub(crate) fn flags(self) -> Flags {
-        if self.is_fixed() { Flags::FIXED_FILE } else { Flags::empty() }
+        Flags::from_bits_truncate((self.0 >> 8) as u8)
     }
 
     /// The first word of an entry for this file.
