@@ -1,6 +1,7 @@
 //! Debian packages without root: apt with lists and archives of its own in a folder, from the mirror
 //! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
 
+use super::guest::file_name;
 use super::process::{Bounds, run};
 use crate::Error;
 use crate::run::Live;
@@ -86,19 +87,33 @@ impl<'a> Apt<'a> {
         packages: &[Package],
         place: &dyn Fn(&Package) -> PathBuf,
     ) -> Result<(), Error> {
-        let archives = self.folder.join("archives");
-        for (index, package) in packages.iter().enumerate() {
-            let Package { name, version, .. } = package;
-            self.live.say(&format!("Fetching {name} {version} ({}/{})", index + 1, packages.len()));
-            let before = debs(&archives)?;
-            self.lines("apt-get", &["download", &format!("{name}={version}")])?;
-            let new = debs(&archives)?.into_iter().find(|path| !before.contains(path));
-            let archive = new.ok_or_else(|| Error::run(format!("apt-get did not fetch {name}")))?;
+        let wanted: Vec<String> = packages
+            .iter()
+            .map(|Package { name, version, .. }| format!("{name}={version}"))
+            .collect();
+        // "Get:3 URI SUITE NAME ARCHITECTURE NAME VERSION [SIZE]", one a package.
+        let arguments =
+            [&["download", "-q"], &wanted.iter().map(String::as_str).collect::<Vec<_>>()[..]];
+        self.hear(self.command("apt-get", &arguments.concat()), &mut |line| {
+            let mut words = line.split_whitespace().skip(1);
+            if let (true, Some(name)) = (line.starts_with("Get:"), words.nth(3)) {
+                self.live.say(&format!("Fetching {} packages: {name}", packages.len()));
+            }
+        })?;
+        let archives = debs(&self.folder.join("archives"))?;
+        for package in packages {
+            self.live.say(&format!("Unpacking {}", package.name));
+            // NAME_VERSION_ARCHITECTURE.deb, with some letters of the version escaped.
+            let begin = format!("{}_", package.name);
+            let mut archives = archives.iter();
+            let archive = archives
+                .find(|path| file_name(path).starts_with(&begin))
+                .ok_or_else(|| Error::run(format!("apt-get did not fetch {}", package.name)))?;
             let folder = place(package);
             std::fs::create_dir_all(&folder).map_err(failed)?;
             let mut unpack = Command::new("dpkg-deb");
-            unpack.arg("-x").args([&archive, &folder]);
-            self.hear(unpack)?;
+            unpack.arg("-x").args([archive, &folder]);
+            self.hear(unpack, &mut |_| {})?;
         }
         Ok(())
     }
@@ -119,7 +134,8 @@ impl<'a> Apt<'a> {
         let release = release.unwrap_or_default().trim_matches('"');
         let mut ask = Command::new("apt-get");
         ask.args(["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]);
-        let targets = self.hear(ask)?;
+        let mut targets = Vec::new();
+        self.hear(ask, &mut |line| targets.push(line.to_owned()))?;
         let keys = if Path::new(KEYRING).exists() { KEYRING } else { "" };
         let is_debian = machine.lines().any(|line| line == "ID=debian");
         let sources = if is_debian { sources_list(&targets, release, keys) } else { None };
@@ -130,6 +146,12 @@ impl<'a> Apt<'a> {
 
     /// What one of apt's programs prints, with our state.
     fn lines(&self, program: &str, arguments: &[&str]) -> Result<Vec<String>, Error> {
+        let mut lines = Vec::new();
+        self.hear(self.command(program, arguments), &mut |line| lines.push(line.to_owned()))?;
+        Ok(lines)
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let options = [
             ("Dir::Etc::sourcelist", at("sources.list")),
@@ -157,15 +179,14 @@ impl<'a> Apt<'a> {
             command.arg("-o").arg(format!("{name}={value}"));
         }
         command.args(arguments).current_dir(self.folder.join("archives"));
-        self.hear(command)
+        command
     }
 
-    fn hear(&self, mut command: Command) -> Result<Vec<String>, Error> {
-        let mut lines = Vec::new();
+    fn hear(&self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
         command.env("LC_ALL", "C");
-        let ended = run(&command, self.bounds, &mut |line| lines.push(line.to_owned()))?;
+        let ended = run(&command, self.bounds, line)?;
         if ended.succeeded() {
-            return Ok(lines);
+            return Ok(());
         }
         let why = ended.complaints.lines().find_map(|line| line.strip_prefix("E: "));
         let why = why.unwrap_or(ended.complaint());

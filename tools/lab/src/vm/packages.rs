@@ -58,6 +58,15 @@ pub struct Kernel {
     pub modules: Vec<PathBuf>,
 }
 
+impl Kernel {
+    /// Whether its release is `wanted`, or begins with it: 6.1 is 6.1.0-9, and not 6.12.
+    pub(super) fn is(&self, wanted: &str) -> bool {
+        let rest = self.release.strip_prefix(wanted);
+        let goes_on = |rest: &str| rest.starts_with(|next: char| next.is_ascii_digit());
+        rest.is_some_and(|rest| wanted.is_empty() || !goes_on(rest))
+    }
+}
+
 /// The program that runs guests.
 #[derive(Debug)]
 pub struct Qemu {
@@ -105,7 +114,7 @@ impl Packages {
     /// The kernel whose release begins so; the newest if nothing is asked for.
     pub fn kernel(&self, release: Option<&str>) -> Result<&Kernel, Error> {
         let wanted = release.unwrap_or_default();
-        let found = self.kernels.iter().rev().find(|kernel| kernel.release.starts_with(wanted));
+        let found = self.kernels.iter().rev().find(|kernel| kernel.is(wanted));
         found.ok_or_else(|| {
             let all: Vec<_> = self.kernels.iter().map(|kernel| kernel.release.as_str()).collect();
             Error::input(format!("no kernel {wanted} (there are {})", all.join(", ")))
@@ -149,6 +158,7 @@ impl Qemu {
         let libraries = libraries.map(|folder| folder.display().to_string()).join(":");
         let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
         command.args(["--library-path", &libraries]).arg(root.join("usr/bin").join(QEMU));
+        command.env("QEMU_MODULE_DIR", root.join("usr/lib/x86_64-linux-gnu/qemu"));
         for folder in ["usr/share/qemu", "usr/share/seabios"] {
             command.arg("-L").arg(root.join(folder));
         }
@@ -327,6 +337,20 @@ fn in_path(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_is_told_by_the_beginning_of_its_release() {
+        let kernel = Kernel {
+            release: "6.12.3-cloud".into(),
+            package: String::new(),
+            version: String::new(),
+            image: PathBuf::new(),
+            modules: Vec::new(),
+        };
+        let is =
+            ["", "6", "6.12", "6.12.3-c", "6.1", "6.12.30", "5"].map(|wanted| kernel.is(wanted));
+        assert_eq!(is, [true, true, true, true, false, false, false]);
+    }
 
     #[test]
     fn the_newest_of_the_release_and_the_newest_of_all_are_chosen() {

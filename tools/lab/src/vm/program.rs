@@ -13,14 +13,7 @@ const BUILD: &str = "RUSTFLAGS='-C target-feature=+crt-static' cargo build --rel
 /// There is none; the message has the command that makes it.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(path) = given {
-        return match is_static(path) {
-            Ok(true) => Ok(path.to_owned()),
-            Ok(false) => Err(Error::input(format!(
-                "{}: not a static program for x86-64; build one by: {BUILD}",
-                path.display()
-            ))),
-            Err(error) => Err(Error::input(path.display().to_string()).because(error)),
-        };
+        return must_be_static(path).map(|()| path.to_owned());
     }
     let here = std::env::current_exe()
         .map_err(|error| Error::run("cannot find this program's own file").because(error))?;
@@ -35,8 +28,20 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     })
 }
 
+/// An error for what a guest cannot run.
+pub(super) fn must_be_static(path: &Path) -> Result<(), Error> {
+    match is_static(path) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::input(format!(
+            "{}: not a static program for x86-64 (RUSTFLAGS='-C target-feature=+crt-static')",
+            path.display()
+        ))),
+        Err(error) => Err(Error::input(path.display().to_string()).because(error)),
+    }
+}
+
 /// Whether a file is an x86-64 program that asks for no loader: an ELF file without `PT_INTERP`.
-pub fn is_static(path: &Path) -> std::io::Result<bool> {
+fn is_static(path: &Path) -> std::io::Result<bool> {
     Ok(is_static_elf(&std::fs::read(path)?).unwrap_or(false))
 }
 
