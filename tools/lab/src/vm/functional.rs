@@ -4,7 +4,7 @@
 
 use super::Laboratory;
 use super::guest::file_name;
-use super::guest::{Answer, Guest, GuestDevice, Step};
+use super::guest::{Answer, Guest, GuestDevice, Place, Step};
 use super::machine::Profile;
 use crate::Error;
 use comfy_table::{Table, presets};
@@ -35,15 +35,17 @@ enum Rings {
 /// A kernel does not boot, or a guest does not end. A test that fails is in the results.
 pub fn run(laboratory: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<Trial>, Error> {
     for path in programs {
-        super::program::find(Some(path))?;
+        super::program::must_be_static(path)?;
     }
     let mut trials = Vec::new();
     let kernels = &laboratory.packages.kernels;
     let wanted = laboratory.conditions.kernel.unwrap_or_default();
-    for kernel in kernels.iter().filter(|kernel| kernel.release.starts_with(wanted)) {
+    for kernel in kernels.iter().filter(|kernel| kernel.is(wanted)) {
         trials.push(trial(laboratory, kernel, Rings::Allowed, programs)?);
     }
-    trials.push(trial(laboratory, laboratory.kernel()?, Rings::Forbidden, programs)?);
+    if laboratory.conditions.kernel.is_none() {
+        trials.push(trial(laboratory, laboratory.kernel()?, Rings::Forbidden, programs)?);
+    }
     Ok(trials)
 }
 
@@ -55,7 +57,7 @@ fn trial(
 ) -> Result<Trial, Error> {
     // A file system that takes direct I/O, for the tests' files.
     let mut script = String::from(
-        "mkfs.ext4 -q /dev/nvme0n2 && mkdir /scratch && mount /dev/nvme0n2 /scratch\n\
+        "insert null_blk $null_blk\nmkfs.ext4 -q /dev/nvme0n2 && mkdir /scratch && mount /dev/nvme0n2 /scratch\n\
          export TMPDIR=/scratch\n",
     );
     let mut name = format!("Linux {}", kernel.release);
@@ -64,13 +66,16 @@ fn trial(
         script += "echo 2 >/proc/sys/kernel/io_uring_disabled\n";
     }
     let mut programs = vec![("uringfs".to_owned(), laboratory.program.clone())];
-    programs.extend(tests.iter().map(|path| (file_name(path), path.clone())));
-    let step = |name: &str, words: &[&str]| Step {
-        name: name.to_owned(),
-        command: words.iter().map(|word| (*word).to_owned()).collect(),
-    };
-    let mut steps = vec![step("info", &["uringfs", "info", "null:1m", "--json"])];
-    steps.extend(programs[1..].iter().map(|(name, _)| step(name, &[name])));
+    let mut steps = vec![step("info", "uringfs info null:1m --json")];
+    match rings {
+        Rings::Allowed => {
+            programs.extend(tests.iter().map(|path| (file_name(path), path.clone())));
+            steps.extend(programs[1..].iter().map(|(name, _)| step(name, name)));
+            steps.extend(reads("polled", &["ring", "uringfs"], "--hipri"));
+        }
+        // Tests of rings have nothing to test; this stack goes on by what else there is.
+        Rings::Forbidden => steps.extend(reads("without-a-ring", &["uringfs"], "")),
+    }
     let environment: Vec<_> = ["PROPTEST_CASES", "RUST_BACKTRACE"]
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
@@ -91,6 +96,28 @@ fn trial(
     let programs =
         tests.iter().map(|answer| (answer.step.clone(), answer.code == 0, answer.output.clone()));
     Ok(Trial { kernel: name, features, programs: programs.collect() })
+}
+
+fn step(name: &str, command: &str) -> Step {
+    let command = command.split_whitespace().map(str::to_owned).collect();
+    Step { name: name.to_owned(), command }
+}
+
+/// Reads on both devices by these engines. An engine that is to poll and cannot fails.
+fn reads(what: &str, engines: &[&str], keys: &str) -> Vec<Step> {
+    let read = |device: GuestDevice, engine: &&str| {
+        let target = device.target(Place::Raw);
+        let command = format!(
+            "uringfs bench run --name={what} --filename={target} --engine={engine} --rw=randread \
+             --bs=4k --direct=1 --size=64m --io_size=4m --iodepth=16 {keys}"
+        );
+        step(&format!("{what}:{}:{engine}", device.name()), &command)
+    };
+    let devices = [GuestDevice::NullBlk, GuestDevice::Nvme];
+    devices
+        .iter()
+        .flat_map(|device| engines.iter().map(move |engine| read(*device, engine)))
+        .collect()
 }
 
 fn features(info: &Answer) -> Result<Vec<(String, bool)>, Error> {
@@ -126,10 +153,18 @@ pub fn table(trials: &[Trial]) -> String {
         let words = trials.iter().map(|trial| if used(trial) { "yes" } else { "-" });
         table.add_row([name].into_iter().chain(words));
     }
-    let programs = trials.first().map_or(&[][..], |trial| &trial.programs);
-    for (index, (name, ..)) in programs.iter().enumerate() {
-        let words = trials.iter().map(|trial| summary(&trial.programs[index]));
-        table.add_row([name.clone()].into_iter().chain(words));
+    let mut programs: Vec<&str> = Vec::new();
+    for (name, ..) in trials.iter().flat_map(|trial| &trial.programs) {
+        if !programs.contains(&name.as_str()) {
+            programs.push(name);
+        }
+    }
+    for name in programs {
+        let words = trials.iter().map(|trial| {
+            let program = trial.programs.iter().find(|(other, ..)| other == name);
+            program.map_or(String::new(), summary)
+        });
+        table.add_row([name.to_owned()].into_iter().chain(words));
     }
     let mut text = format!("{table}\n");
     for trial in trials {

@@ -13,6 +13,11 @@ use std::path::{Path, PathBuf};
 /// MiB that are written of each target, for reads to find.
 pub const PREPARED_MIB: u64 = 128;
 
+/// Parameters of the RAM device. It has more tags than the depth of any job: a polled request that
+/// finds none is handed to a worker thread. Its blocks are pages, so that each copy is of a whole one.
+const NULL_BLK: &str = "queue_mode=2 poll_queues=1 irqmode=0 memory_backed=1 bs=4096 gb=1 \
+                        nr_devices=3 hw_queue_depth=1024";
+
 /// A place to do I/O in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
@@ -68,11 +73,8 @@ impl GuestDevice {
     /// The line of the script that makes its targets ready.
     fn prepare(self) -> &'static str {
         match self {
-            // More tags than the depth of any job here: a polled request that finds none is handed
-            // to a worker thread. Blocks are of 4096 bytes, so that each copy is of a whole page.
             Self::NullBlk => {
-                "insert null_blk queue_mode=2 poll_queues=1 irqmode=0 memory_backed=1 bs=4096 gb=1 \
-                 nr_devices=3 hw_queue_depth=1024\n\
+                "insert null_blk $null_blk\n\
                  prepare null_blk /dev/nullb0 /dev/nullb1 /dev/nullb2\n"
             }
             Self::Nvme => "prepare nvme /dev/nvme0n1 /dev/nvme0n2 /dev/nvme0n3\n",
@@ -181,7 +183,7 @@ impl Guest<'_> {
     }
 
     fn script(&self) -> String {
-        let mut script = format!("size_mib={PREPARED_MIB}\n");
+        let mut script = format!("size_mib={PREPARED_MIB}\nnull_blk='{NULL_BLK}'\n");
         for (name, value) in self.environment {
             script += &format!("export {name}={}\n", quoted(value));
         }
