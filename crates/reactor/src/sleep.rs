@@ -52,7 +52,9 @@ impl Inner {
     }
 
     /// Submits, and waits for `wanted` completions of the ring or for mail.
-    #[inline]
+    ///
+    /// Inlined for the same reason as the system call: see [`Ring::enter`].
+    #[inline(always)]
     pub(crate) fn enter_asleep(
         &self,
         ring: &mut Ring<Request>,

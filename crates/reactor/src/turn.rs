@@ -123,7 +123,7 @@ impl Inner {
     }
 
     /// Submits, and waits for `missing` completions if they are all there is to wait for.
-    #[inline]
+    #[inline(always)]
     fn enter_quietly(&self, ring: &mut Ring<Request>, missing: usize) -> Result<bool, Errno> {
         if !self.mail_watched.get() || ring.transfers_in_flight() < missing {
             return Ok(false);
@@ -138,6 +138,7 @@ impl Inner {
 
     /// The same on the ring that polls, when the `other` has nothing to tell. This
     /// thread looks for completions and does not sleep: mail is read when they are there.
+    #[inline(always)]
     fn enter_polling(
         &self,
         polled: &mut Ring<Request>,

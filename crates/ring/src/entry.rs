@@ -140,8 +140,9 @@ impl TransferEntry {
 }
 
 /// The entry of any transfer where there is no file.
+#[inline(always)]
 pub(crate) fn nothing(name: Name) -> Entry {
-    opcode::Nop::new().build().user_data(name.0)
+    TransferEntry::new(opcode::Nop::CODE, FileName::ABSENT, 0, 0, 0).named(name)
 }
 
 /// The entry of what is not a plain transfer of one buffer.
