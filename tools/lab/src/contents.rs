@@ -35,7 +35,9 @@ impl Contents {
     pub fn new(options: &Options, seed: u64, run: u64) -> Self {
         let fill = match options.compress_percentage {
             _ if !options.verify_pattern.is_empty() => {
-                Fill::Pattern(options.verify_pattern.clone())
+                // Some of them in a row, so that they are copied and compared in large pieces.
+                let pattern = &options.verify_pattern;
+                Fill::Pattern(pattern.repeat(CHUNK.div_ceil(pattern.len()).max(8)))
             }
             _ if options.zero_buffers => Fill::Zeros,
             None => Fill::Random(CHUNK),

@@ -92,9 +92,11 @@ pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wron
 
 /// Whether `block`, read at `offset`, is the pattern over and over.
 pub fn check_pattern(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), Wrong> {
-    let odd =
-        block.iter().zip(pattern.iter().cycle()).position(|(found, expected)| found != expected);
-    let Some(at) = odd else { return Ok(()) };
+    let mut pieces = block.chunks(pattern.len()).enumerate();
+    let odd = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
+    let Some((index, piece)) = odd else { return Ok(()) };
+    let right = piece.iter().zip(pattern).take_while(|(found, expected)| found == expected).count();
+    let at = index * pattern.len() + right;
     let expected = format!("{:02x} at byte {at}", pattern[at % pattern.len()]);
     Err(Wrong { offset, expected, found: format!("{:02x}", block[at]) })
 }

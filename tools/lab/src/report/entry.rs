@@ -18,8 +18,8 @@ pub struct Entry<'a> {
     pub tally: Tally,
     /// Their costs.
     pub usage: Usage,
-    /// The longest run of them.
-    pub runtime_ns: u64,
+    /// The longest run of them, as far as it read and as far as it wrote.
+    pub runtime_ns: [u64; 2],
     /// All their runs together.
     pub thread_time_ns: u64,
     /// The longest life of them.
@@ -33,12 +33,12 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// Reads or writes in bytes a second.
     pub fn bytes_per_second(&self, direction: usize) -> u64 {
-        per_second(self.tally.directions[direction].bytes, self.runtime_ns) as u64
+        per_second(self.tally.directions[direction].bytes, self.runtime_ns[direction]) as u64
     }
 
     /// Reads or writes a second.
     pub fn iops(&self, direction: usize) -> f64 {
-        per_second(self.tally.directions[direction].ios, self.runtime_ns)
+        per_second(self.tally.directions[direction].ios, self.runtime_ns[direction])
     }
 
     /// The percentiles that the job asks for, of times there are.
@@ -61,9 +61,9 @@ impl Entry<'_> {
         self.usage.cpu_ns + self.engine.helper_cpu_ns
     }
 
-    /// Milliseconds it ran, at least 1 once it did anything, as it divides.
-    pub fn runtime_ms(&self) -> u64 {
-        self.runtime_ns.div_ceil(1_000_000)
+    /// Milliseconds it read or wrote, at least 1 once it did anything, as it divides.
+    pub fn runtime_ms(&self, direction: usize) -> u64 {
+        self.runtime_ns[direction].div_ceil(1_000_000)
     }
 }
 
@@ -87,7 +87,7 @@ impl Group {
             |entry: &&Entry<'_>| entry.group == group && entry.tally.directions[direction].ios > 0;
         let members = || entries.iter().filter(member);
         let bytes = members().map(|entry| entry.tally.directions[direction].bytes).sum();
-        let times = || members().map(|entry| entry.runtime_ns);
+        let times = || members().map(|entry| entry.runtime_ns[direction]);
         let rates = || members().map(|entry| entry.bytes_per_second(direction));
         let longest = times().max()?;
         Some(Self {
@@ -122,7 +122,7 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
                 threads: 0,
                 tally: Tally::default(),
                 usage: Usage::default(),
-                runtime_ns: 0,
+                runtime_ns: [0; 2],
                 thread_time_ns: 0,
                 elapsed_ns: 0,
                 engine: EngineReport::default(),
@@ -133,7 +133,9 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
         entry.threads += 1;
         entry.tally.merge(&drove.tally);
         entry.usage = entry.usage.plus(drove.usage);
-        entry.runtime_ns = entry.runtime_ns.max(drove.runtime_ns);
+        for (longest, ran) in entry.runtime_ns.iter_mut().zip(drove.direction_ns) {
+            *longest = ran.max(*longest);
+        }
         entry.thread_time_ns += drove.runtime_ns;
         entry.elapsed_ns = entry.elapsed_ns.max(thread.elapsed_ns);
         entry.engine.merge(&drove.engine);
@@ -174,8 +176,15 @@ mod tests {
         }
         let usage = Usage { context_switches: ios[0], minor_faults: 1, ..Usage::default() };
         let engine = EngineReport::default();
-        let drove =
-            Drove { tally, usage, runtime_ns, engine, failure: None, wrong_blocks: Vec::new() };
+        let drove = Drove {
+            tally,
+            usage,
+            runtime_ns,
+            direction_ns: [runtime_ns; 2],
+            engine,
+            failure: None,
+            wrong_blocks: Vec::new(),
+        };
         ThreadResult { job, group, elapsed_ns: runtime_ns, drove }
     }
 

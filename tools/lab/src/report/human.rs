@@ -172,7 +172,7 @@ fn write_direction(
         number(entry.iops(index) as u64, 4, Prefix::Decimal, ""),
         bandwidth(rate),
         number(tally.bytes, 4, Prefix::Binary, "B"),
-        entry.runtime_ms()
+        entry.runtime_ms(index)
     )?;
     let clat = tally.clat.spread();
     for (name, times) in [("slat", &tally.slat), ("clat", clat), (" lat", &tally.lat)] {

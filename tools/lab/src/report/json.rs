@@ -163,7 +163,7 @@ fn direction(entry: &Entry<'_>, index: usize, group: Option<Group>) -> Value {
         share: group.map_or(0.0, |group| group.share(&tally.bandwidth)),
         bytes_per_second: entry.bytes_per_second(index),
         iops: entry.iops(index),
-        runtime_ms: if used { entry.runtime_ms() } else { 0 },
+        runtime_ms: if used { entry.runtime_ms(index) } else { 0 },
     })
 }
 

@@ -54,6 +54,9 @@ pub struct Drove {
     pub usage: Usage,
     /// Since the ramp.
     pub runtime_ns: u64,
+    /// How much of that it read and wrote: what reads back does not write, and as with fio a job
+    /// that only writes reads while it reads back.
+    pub direction_ns: [u64; 2],
     /// The engine's account since the ramp.
     pub engine: EngineReport,
     /// Why it ended early, if it did; or that blocks were wrong.
@@ -94,6 +97,9 @@ struct Loop<'a, E, const TIMED: bool> {
     passes_left: u64,
     /// The pass is one that reads back.
     reads_back: bool,
+    /// Since when it does, and how long such passes took before.
+    reads_back_since_ns: u64,
+    read_back_ns: u64,
     /// Reads are held against what was written.
     compares: bool,
     /// The first bytes of reads that come in parts, by slot.
@@ -163,6 +169,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             contents,
             passes_left: if options.time_based { u64::MAX } else { options.loops - 1 },
             reads_back: false,
+            reads_back_since_ns: 0,
+            read_back_ns: 0,
             compares,
             parts: Vec::new(),
             wrong_blocks: Vec::new(),
@@ -202,6 +210,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 ramping = false;
                 started_ns = exact_ns();
                 self.tally = Tally::begin(started_ns, self.measure.bandwidth);
+                self.read_back_ns = 0;
+                self.reads_back_since_ns = started_ns;
                 usage = Usage::of_thread();
                 engine_before = self.engine.report();
             }
@@ -215,8 +225,15 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             let (count, s) = (self.wrong_count, if self.wrong_count == 1 { "" } else { "s" });
             self.fail(Errno::ILSEQ, format!("verify found {count} wrong block{s}"));
         }
+        let runtime_ns = exact_ns() - started_ns;
+        self.count_read_back();
+        let read_ns = match self.read_back_ns {
+            only if only > 0 && !self.options.pattern.reads() => only,
+            _ => runtime_ns,
+        };
         Drove {
-            runtime_ns: exact_ns() - started_ns,
+            runtime_ns,
+            direction_ns: [read_ns, runtime_ns - self.read_back_ns.min(runtime_ns)],
             usage: Usage::of_thread().since(usage),
             engine: self.engine.report().since(&engine_before),
             tally: self.tally,
@@ -232,6 +249,13 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         }
     }
 
+    /// Adds the time since the pass that reads back began, if it is one.
+    fn count_read_back(&mut self) {
+        if self.reads_back {
+            self.read_back_ns += exact_ns() - self.reads_back_since_ns;
+        }
+    }
+
     /// The pass is done and nothing is in flight: begins the one that reads back what it wrote, or
     /// the next loop. False if there is none.
     fn begin_next_pass(&mut self) -> bool {
@@ -239,12 +263,18 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         if self.failure.is_some() {
             return false;
         }
+        self.count_read_back();
         match self.pass.take() {
             Some(pass) => {
                 *self.workload = pass;
                 self.reads_back = true;
+                self.reads_back_since_ns = exact_ns();
             }
-            None if self.passes_left == 0 => return false,
+            None if self.passes_left == 0 => {
+                // It has been counted, and is not to be counted again.
+                self.reads_back = false;
+                return false;
+            }
             None => {
                 self.passes_left -= 1;
                 self.workload.begin_pass();

@@ -62,6 +62,7 @@ impl ThreadResult {
             tally: Tally::default(),
             usage: Usage::default(),
             runtime_ns: 0,
+            direction_ns: [0; 2],
             engine: EngineReport::default(),
             failure: None,
             wrong_blocks: Vec::new(),

@@ -26,6 +26,9 @@ fn each_pass_of_writes_is_read_back_in_the_same_order() {
         assert_eq!(reads, writes);
         assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
         assert_eq!(books.syncs, [256, 768], "before what was written is read back");
+        let [read_ns, written_ns] = drove.direction_ns;
+        assert!(read_ns > 0 && written_ns > 0);
+        assert_eq!(read_ns + written_ns, drove.runtime_ns, "one or the other");
     }
 }
 
