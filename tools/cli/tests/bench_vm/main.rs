@@ -24,6 +24,7 @@ fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
     let stand_ins = StandIns::new();
     let path = |name: &str| stand_ins.folder().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("own.fio"), "[a]\nfilename=/dev/sda\nio_size=1m\n").unwrap();
+    std::fs::write(path("large.fio"), "[a]\nsize=1g\n").unwrap();
     std::fs::write(path("bad.fio"), "[a]\nrw=sideways\n").unwrap();
     for (arguments, part) in [
         (&["--device", "floppy"][..], "unknown device `floppy`"),
@@ -31,6 +32,7 @@ fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
         (&["experiment", "nothing"], "no experiment `nothing`"),
         (&["missing.fio"], "missing.fio"),
         (&["-"], "standard input"),
+        (&[&path("large.fio")], "128 MiB"),
         (&[&path("own.fio")], "names its own target"),
         (&[&path("bad.fio")], "sideways"),
         (&["--program", "/bin/sh"], "crt-static"),

@@ -6,7 +6,7 @@ use super::guest::{GuestDevice, PREPARED_MIB, Step};
 use crate::Error;
 use crate::engine::fio;
 use crate::experiments;
-use crate::job::{JobSet, Lookup, Parser, UnknownKeys, environment};
+use crate::job::{Extent, JobSet, Lookup, Parser, UnknownKeys, environment};
 use crate::report::Format;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
@@ -79,6 +79,12 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobS
         if options.filename.as_deref() != Some(target) || options.directory.is_some() {
             return Err(Error::input(format!(
                 "job `{}`: names its own target; in a guest it is ${{TARGET}}, or nothing",
+                job.name
+            )));
+        }
+        if matches!(options.size, Some(Extent::Bytes(bytes)) if bytes > PREPARED_MIB << 20) {
+            return Err(Error::input(format!(
+                "job `{}`: size: a target of a guest has {PREPARED_MIB} MiB; say less, or nothing",
                 job.name
             )));
         }
