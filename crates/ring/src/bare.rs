@@ -79,7 +79,10 @@ impl BareRing {
         if options.polled {
             builder.setup_iopoll();
         }
-        let io = builder.build(options.depth.next_power_of_two())?;
+        // The kernel's thread gives the places of a batch back when all of it is submitted,
+        // which may be after its first completion has been answered by a new request.
+        let entries = if options.submission_thread { 2 * options.depth } else { options.depth };
+        let io = builder.build(entries.next_power_of_two())?;
         let name = sys::register_ring(io.as_raw_fd())
             .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered);
         let files: Vec<OwnedFd> =
