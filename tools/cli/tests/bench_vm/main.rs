@@ -99,7 +99,7 @@ fn a_step_that_fails_says_what_the_guest_said() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add(
         "qemu-system-x86_64",
-        "printf '::begin simple-read\\nuringfs: no luck\\n::end simple-read 1\\n'",
+        "printf '::begin 0\\nuringfs: no luck\\n::end 0 1\\n'",
     );
     fails(&stand_ins, &["experiment", "simple-read"], 1, "in the guest, simple-read: no luck");
 }
@@ -124,7 +124,9 @@ fn tests_must_be_static_programs() {
     stand_ins.add("qemu-system-x86_64", "exit 1");
     fails(&stand_ins, &["--test", "/bin/sh"], 2, "/bin/sh: not a static program");
     let program = static_program(stand_ins.folder());
-    fails(&stand_ins, &["--test", program.to_str().unwrap()], 1, "QEMU failed");
+    let program = program.to_str().unwrap();
+    fails(&stand_ins, &["--test", program], 1, "QEMU failed");
+    fails(&stand_ins, &["--test", program, program], 2, "two programs have the name `static`");
 }
 
 fn names(folder: &Path) -> Vec<String> {

@@ -32,10 +32,15 @@ enum Rings {
 /// Runs test programs, which must be static, under every kernel.
 ///
 /// # Errors
-/// A kernel does not boot, or a guest does not end. A test that fails is in the results.
+/// Two programs of one name, which could not be told apart in the results. A kernel does not boot, or
+/// a guest does not end. A test that fails is in the results.
 pub fn run(laboratory: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<Trial>, Error> {
-    for path in programs {
+    for (index, path) in programs.iter().enumerate() {
         super::program::must_be_static(path)?;
+        let name = file_name(path);
+        if programs[..index].iter().any(|other| file_name(other) == name) {
+            return Err(Error::input(format!("--test: two programs have the name `{name}`")));
+        }
     }
     let mut trials = Vec::new();
     let kernels = &laboratory.packages.kernels;
@@ -69,8 +74,12 @@ fn trial(
     let mut steps = vec![step("info", "uringfs info null:1m --json")];
     match rings {
         Rings::Allowed => {
-            programs.extend(tests.iter().map(|path| (file_name(path), path.clone())));
-            steps.extend(programs[1..].iter().map(|(name, _)| step(name, name)));
+            // Under names of ours: theirs may be those of the guest's own tools.
+            for (index, path) in tests.iter().enumerate() {
+                let program = format!("test-{index}");
+                steps.push(Step { name: file_name(path), command: vec![program.clone()] });
+                programs.push((program, path.clone()));
+            }
             steps.extend(reads("polled", &["ring", "uringfs"], "--hipri"));
         }
         // Tests of rings have nothing to test; this stack goes on by what else there is.

@@ -96,7 +96,7 @@ impl std::str::FromStr for GuestDevice {
 /// A command of the guest.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Its name, without spaces.
+    /// Its name in reports; the guest knows it by its number.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -146,7 +146,7 @@ impl Guest<'_> {
         let machine = Machine { qemu, kernel: self.kernel, profile: self.profile, initial };
         let kernel = &self.kernel.release;
         live.say(&format!("Linux {kernel}: booting"));
-        let mut answers = Answers::default();
+        let mut answers = Answers::to(&self.steps);
         let console = machine.run(bounds, &mut |line| {
             let (done, all) = (answers.done.len() + 1, self.steps.len());
             if let Some(name) = answers.hear(line) {
@@ -191,9 +191,9 @@ impl Guest<'_> {
             script += device.prepare();
         }
         script += self.script;
-        for step in &self.steps {
+        for (number, step) in self.steps.iter().enumerate() {
             let words: Vec<_> = step.command.iter().map(|word| quoted(word)).collect();
-            script += &format!("step {} {}\n", step.name, words.join(" "));
+            script += &format!("step {number} {}\n", words.join(" "));
         }
         script
     }
@@ -208,24 +208,30 @@ pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The answers as they come, line by line.
-#[derive(Default)]
-struct Answers {
+/// The answers as they come, line by line. Steps are done in order, so that the one that runs has the
+/// number of those that are done.
+struct Answers<'a> {
+    steps: &'a [Step],
     done: Vec<Answer>,
     open: Option<Answer>,
 }
 
-impl Answers {
+impl<'a> Answers<'a> {
+    fn to(steps: &'a [Step]) -> Self {
+        Self { steps, done: Vec::new(), open: None }
+    }
+
     /// Takes a line; gives the name of the step that it begins.
-    fn hear(&mut self, line: &str) -> Option<&str> {
-        if let Some(name) = line.strip_prefix("::begin ") {
-            let step = name.to_owned();
-            let open = self.open.insert(Answer { step, code: 0, output: String::new() });
-            return Some(&open.step);
+    fn hear(&mut self, line: &str) -> Option<&'a str> {
+        let number = self.done.len().to_string();
+        if line.strip_prefix("::begin ") == Some(&number) {
+            let name = self.steps.get(self.done.len())?.name.as_str();
+            self.open = Some(Answer { step: name.to_owned(), code: 0, output: String::new() });
+            return Some(name);
         }
         let mut open = self.open.take()?;
         let end = line.strip_prefix("::end ").and_then(|end| end.split_once(' '));
-        match end.filter(|(name, _)| *name == open.step) {
+        match end.filter(|(ended, _)| *ended == number) {
             Some((_, code)) => {
                 open.code = code.parse().unwrap_or(-1);
                 open.output.truncate(open.output.trim_end().len());
@@ -247,13 +253,14 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart_by_their_lines() {
-        let mut answers = Answers::default();
-        let began: Vec<bool> = ["noise", "::begin a", "{", "}", "", "::end a 0", "::begin b"]
+        let steps = ["a", "b; c"].map(|name| Step { name: name.to_owned(), command: Vec::new() });
+        let mut answers = Answers::to(&steps);
+        let began: Vec<_> = ["noise", "::begin 0", "{", "}", "", "::end 0 0", "::begin 1"]
             .into_iter()
-            .map(|line| answers.hear(line).is_some())
+            .filter_map(|line| answers.hear(line))
             .collect();
-        assert_eq!(began, [false, true, false, false, false, false, true]);
-        for line in ["::end a 0", "bad", "::end b 2"] {
+        assert_eq!(began, ["a", "b; c"]);
+        for line in ["::end 0 0", "bad", "::end 1 2", "::begin 2"] {
             answers.hear(line);
         }
         let done: Vec<_> = answers
@@ -261,7 +268,7 @@ mod tests {
             .iter()
             .map(|answer| (answer.step.as_str(), answer.code, answer.output.as_str()))
             .collect();
-        assert_eq!(done, [("a", 0, "{\n}"), ("b", 2, "::end a 0\nbad")]);
+        assert_eq!(done, [("a", 0, "{\n}"), ("b; c", 2, "::end 0 0\nbad")]);
     }
 
     #[test]

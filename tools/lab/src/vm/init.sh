@@ -40,16 +40,17 @@ prepare() {
     done
 }
 
-# step NAME COMMAND...
+# step NUMBER COMMAND...; nothing to do is a failure, where sh would call it success.
 step() {
-    name=$1
+    number=$1
     shift
-    echo "::begin $name" >&3
+    [ $# -gt 0 ] || set -- false
+    echo "::begin $number" >&3
     "$@" >/tmp/.out 2>/tmp/.err
     code=$?
     cat /tmp/.out >&3
     [ $code = 0 ] || cat /tmp/.err >&3
-    printf '\n::end %s %s\n' "$name" $code >&3
+    printf '\n::end %s %s\n' "$number" $code >&3
 }
 
 . /steps
