@@ -50,15 +50,15 @@ fn is_static_elf(bytes: &[u8]) -> Option<bool> {
     const IDENTITY: &[u8] = b"\x7fELF\x02\x01";
     const X86_64: u16 = 62;
     const PT_INTERP: u32 = 3;
-    let half = |at: usize| Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let half = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let long = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     if !bytes.starts_with(IDENTITY) || half(18)? != X86_64 {
         return Some(false);
     }
     let (headers, size, count) = (long(32)? as usize, half(54)? as usize, half(56)? as usize);
     for index in 0..count {
-        if word(headers.checked_add(index * size)?)? == PT_INTERP {
+        if word(headers.checked_add(index.checked_mul(size)?)?)? == PT_INTERP {
             return Some(false);
         }
     }
@@ -87,6 +87,9 @@ mod tests {
         assert_eq!(is_static_elf(&elf(3)), Some(false));
         assert_eq!(is_static_elf(b"#!/bin/sh\n"), Some(false));
         assert_eq!(is_static_elf(&elf(1)[..66]), None);
+        let mut beyond = elf(1);
+        beyond[32..40].copy_from_slice(&(u64::MAX - 1).to_le_bytes());
+        assert_eq!(is_static_elf(&beyond), None);
         let script = tempfile::NamedTempFile::new().unwrap();
         let error = find(Some(script.path())).unwrap_err();
         assert!(error.to_string().contains("crt-static"), "{error}");
