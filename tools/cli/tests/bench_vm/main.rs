@@ -97,10 +97,7 @@ fn a_guest_that_ends_early_is_told_by_the_last_lines_of_its_console() {
 #[test]
 fn a_step_that_fails_says_what_the_guest_said() {
     let stand_ins = StandIns::with_cache();
-    stand_ins.add(
-        "qemu-system-x86_64",
-        "printf '::begin 0\\nuringfs: no luck\\n::end 0 1\\n'",
-    );
+    stand_ins.add("qemu-system-x86_64", "printf '::begin 0\\nuringfs: no luck\\n::end 0 1\\n'");
     fails(&stand_ins, &["experiment", "simple-read"], 1, "in the guest, simple-read: no luck");
 }
 

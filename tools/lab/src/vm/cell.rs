@@ -25,6 +25,8 @@ pub const COLUMNS: [Column; 4] = [
 /// The figures of one job in one column.
 #[derive(Debug, Clone)]
 pub struct Cell {
+    /// The job, or the first of a group that is reported as one.
+    pub job: String,
     /// CPU time of the job's threads, which the guest's clock counts in instructions.
     pub instructions_per_io: f64,
     /// From the first I/O to the last, by the guest's clock.
@@ -58,6 +60,7 @@ impl Cell {
         let word = |key: &str| Some(ours[key].as_str()?.to_owned());
         (rate > 0.0).then_some(())?;
         Some(Cell {
+            job: job["jobname"].as_str()?.to_owned(),
             instructions_per_io: ours["cpu_ns_per_io"].as_f64()?,
             virtual_ns_per_io: 1e9 / rate,
             ios: ios as u64,
@@ -119,11 +122,13 @@ mod tests {
     #[test]
     fn a_report_becomes_a_cell_a_job() {
         let report = r#"{"jobs": [{
+            "jobname": "j",
             "read": {"total_ios": 30, "iops": 150000.0}, "write": {"total_ios": 10, "iops": 50000.0},
             "uringfs": {"cpu_ns_per_io": 2500.0, "tier": "t", "queue": "q", "counters": {"c": 1}}
         }]}"#;
         let cells = Cell::all_of(&answer(report)).unwrap();
         assert_eq!(cells.len(), 1);
+        assert_eq!(cells[0].job, "j");
         assert_eq!((cells[0].ios, cells[0].virtual_ns_per_io), (40, 5000.0));
         assert_eq!(cells[0].text(), "2,500 in 5,000 ns");
         for bad in ["", "{\"jobs\": [{}]}", &report.replace("150000.0", "-50000.0")] {

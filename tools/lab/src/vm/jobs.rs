@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 pub struct Measured {
     facts: Value,
     device: GuestDevice,
-    jobs: Vec<String>,
-    /// A column after the other, a cell a job.
+    /// A column after the other, a cell for each job of the guest's reports: a thread, or a group.
     columns: Vec<Vec<Cell>>,
 }
 
@@ -33,15 +32,7 @@ pub fn run(
     let steps = COLUMNS.iter().zip(sets).map(|(column, set)| step(column, set)).collect();
     let answers = laboratory.count(&[device], steps)?;
     let columns = answers.iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?;
-    // One line of the report is one thread, or one group of them: the first column says how many.
-    let lines = columns[0].len();
-    let mut jobs: Vec<String> = Vec::new();
-    for job in &sets[0].jobs {
-        let threads = if job.options.group_reporting { 1 } else { job.options.jobs };
-        jobs.extend((0..threads).map(|_| job.name.clone()));
-    }
-    jobs.resize(lines, String::new());
-    Ok(Measured { facts: laboratory.facts()?, device, jobs, columns })
+    Ok(Measured { facts: laboratory.facts()?, device, columns })
 }
 
 /// Reads job files for each column, so that all that can be wrong with them is known before a guest
@@ -106,14 +97,19 @@ fn step(column: &Column, set: &JobSet) -> Step {
     Step { name: column.name.replace(", ", "-"), command }
 }
 
+/// The names of jobs, each with its cells.
+fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item = &Cell>)> {
+    let cells = |index| measured.columns.iter().filter_map(move |column| column.get(index));
+    measured.columns[0].iter().enumerate().map(move |(index, cell)| (&*cell.job, cells(index)))
+}
+
 /// For people.
 pub fn table(measured: &Measured) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["job"].into_iter().chain(COLUMNS.iter().map(|column| column.name)));
-    for (index, job) in measured.jobs.iter().enumerate() {
-        let cells = measured.columns.iter().map(|column| column.get(index).map(Cell::text));
-        table.add_row([job.clone()].into_iter().chain(cells.map(Option::unwrap_or_default)));
+    for (job, cells) in rows(measured) {
+        table.add_row([job.to_owned()].into_iter().chain(cells.map(Cell::text)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -123,10 +119,11 @@ pub fn table(measured: &Measured) -> String {
 
 /// For programs.
 pub fn json(measured: &Measured) -> Value {
-    let jobs = measured.jobs.iter().enumerate().map(|(index, job)| {
-        let columns = COLUMNS.iter().zip(&measured.columns).filter_map(|(column, cells)| {
-            Some(cells.get(index)?.json(column, measured.device.target(column.place)))
-        });
+    let jobs = rows(measured).map(|(job, cells)| {
+        let columns = COLUMNS
+            .iter()
+            .zip(cells)
+            .map(|(column, cell)| cell.json(column, measured.device.target(column.place)));
         json!({"job": job, "columns": columns.collect::<Vec<_>>()})
     });
     let mut document: Map<String, Value> = measured.facts.as_object().cloned().unwrap_or_default();
