@@ -63,7 +63,16 @@ fn fail(error: &Error) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// Says a line on standard error; if nobody hears it, the exit code has to do.
-fn complain(line: &str) {
+/// Says a line on standard error; if nobody hears it, the exit code has to do. Names and what other
+/// programs said stand in it as they came: their control characters are shown, not sent.
+fn complain(words: &str) {
+    let mut line = String::with_capacity(words.len());
+    for character in words.chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
     let _ = writeln!(std::io::stderr(), "uringfs: {line}");
 }

@@ -203,3 +203,12 @@ fn an_output_that_cannot_be_had_is_refused_before_the_run() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0));
     assert!(std::fs::read_to_string(here.join("a file")).unwrap().contains("IOPS="));
 }
+
+#[test]
+fn control_characters_of_a_name_are_shown_and_not_sent() {
+    let folder = folder();
+    let keys = ["--name=x\ny", "--rw=read", "--filename=/no\nsuch/\u{1b}[2J\u{9b}é"];
+    refused(folder.path(), &keys, r"/no\nsuch/\u{1b}[2J\u{9b}é");
+    let output = format!("--output={}", "no\r\nplace/report");
+    refused(folder.path(), &["--name=x", "--filename=null:1m", &output], r"no\r\nplace");
+}

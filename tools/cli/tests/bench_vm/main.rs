@@ -28,6 +28,7 @@ fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
     std::fs::write(path("bad.fio"), "[a]\nrw=sideways\n").unwrap();
     for (arguments, part) in [
         (&["--device", "floppy"][..], "unknown device `floppy`"),
+        (&["--device", "flop\npy\u{1b}[2J"], r"flop\npy\u{1b}[2J"),
         (&["experiment"], "give the name of one"),
         (&["experiment", "nothing"], "no experiment `nothing`"),
         (&["missing.fio"], "missing.fio"),
@@ -37,6 +38,7 @@ fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
         (&[&path("bad.fio")], "sideways"),
         (&["--program", "/bin/sh"], "crt-static"),
         (&["--program", "/nowhere"], "/nowhere"),
+        (&["--program", "/no\nwhere"], r"/no\nwhere"),
     ] {
         fails(&stand_ins, arguments, 2, part);
     }
@@ -89,9 +91,10 @@ fn a_guest_that_ends_early_is_told_by_the_last_lines_of_its_console() {
     stand_ins.add(
         "qemu-system-x86_64",
         "for word; do case $word in file,id=console,path=*)
-            echo 'Kernel panic - not syncing' >${word##*path=};; esac; done",
+            printf 'Kernel panic \\033[2J- not syncing\\n' >${word##*path=};; esac; done",
     );
-    fails(&stand_ins, &["--device", "null_blk"], 1, "ended too early; its console: Kernel panic");
+    let part = r"ended too early; its console: Kernel panic \u{1b}[2J- not";
+    fails(&stand_ins, &["--device", "null_blk"], 1, part);
 }
 
 #[test]
