@@ -53,6 +53,27 @@ fn a_machine_without_apt_is_told_what_is_needed() {
 }
 
 #[test]
+fn the_mirror_is_found_on_a_machine_whose_apt_has_no_lists_yet() {
+    let stand_ins = StandIns::new();
+    stand_ins.add(
+        "apt-get",
+        "case $* in
+            *--print-uris*) echo \"'http://m.example/debian/dists/stable/InRelease' release 0 \";;
+            *) printf 'Origin: Debian\\nLabel: Debian\\n' >../lists/release;;
+        esac",
+    );
+    stand_ins.add("apt-cache", "read line <../sources.list; echo \"E: $line\" >&2; exit 100");
+    fails(&stand_ins, &[], 1, "http://m.example/debian bookworm main;");
+}
+
+#[test]
+fn a_machine_whose_apt_has_no_sources_is_told_so() {
+    let stand_ins = StandIns::new();
+    stand_ins.add("apt-get", "");
+    fails(&stand_ins, &[], 1, "no Debian mirror answers among the sources of this machine's apt;");
+}
+
+#[test]
 fn ctrl_c_while_packages_are_fetched_leaves_nothing() {
     let stand_ins = StandIns::new();
     let mut apt = stand_ins.waiting("apt-get");

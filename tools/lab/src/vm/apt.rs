@@ -2,7 +2,7 @@
 //! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
 
 use super::guest::file_name;
-use super::process::{Bounds, run};
+use super::process::{Bounds, Ended, run};
 use crate::Error;
 use crate::run::Live;
 use std::path::{Path, PathBuf};
@@ -42,14 +42,13 @@ impl<'a> Apt<'a> {
     /// This machine has no apt, or its mirror cannot be reached; the message says what is needed.
     pub fn new(folder: &'a Path, bounds: Bounds<'a>, live: &'a Live) -> Result<Self, Error> {
         let apt = Self { folder, bounds, live };
-        let sources = apt.sources()?;
         for part in ["lists/partial", "archives/partial"] {
             std::fs::create_dir_all(folder.join(part)).map_err(failed)?;
         }
-        for (name, text) in [("sources.list", sources.as_str()), ("status", "")] {
-            std::fs::write(folder.join(name), text).map_err(failed)?;
-        }
+        std::fs::write(folder.join("status"), "").map_err(failed)?;
         live.say("Fetching the lists of packages");
+        let sources = apt.sources()?;
+        std::fs::write(folder.join("sources.list"), sources).map_err(failed)?;
         apt.lines("apt-get", &["update"])?;
         Ok(apt)
     }
@@ -127,20 +126,34 @@ impl<'a> Apt<'a> {
     }
 
     /// The sources of the guest's release, on the mirror that this machine uses.
+    ///
+    /// Which of the machine's sources are Debian's is told by their signed release files, which are
+    /// fetched for it: the machine may have none yet, and the names of suites, which other
+    /// repositories use too, do not tell.
     fn sources(&self) -> Result<String, Error> {
         const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let machine = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-        let release = machine.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-        let release = release.unwrap_or_default().trim_matches('"');
-        let mut ask = Command::new("apt-get");
-        ask.args(["indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]);
-        let mut targets = Vec::new();
-        self.hear(ask, &mut |line| targets.push(line.to_owned()))?;
-        let keys = if Path::new(KEYRING).exists() { KEYRING } else { "" };
-        let is_debian = machine.lines().any(|line| line == "ID=debian");
-        let sources = if is_debian { sources_list(&targets, release, keys) } else { None };
-        sources.ok_or_else(|| {
-            Error::run(format!("no Debian mirror among the sources of this machine's apt; {HELP}"))
+        let mut update = self.with_state("apt-get");
+        update.args(["-o", "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false", "update"]);
+        // A source that cannot be reached, or is none, matters only if no other is Debian's.
+        let updated = self.run(&mut update, &mut |_| {})?;
+        let mut ask = self.with_state("apt-get");
+        ask.args(["update", "--print-uris"]);
+        let mut releases = Vec::new();
+        self.run(&mut ask, &mut |line| {
+            if let Some((uri, name)) = release_file(line) {
+                let text = std::fs::read_to_string(self.folder.join("lists").join(name));
+                releases.push((uri.to_owned(), text.unwrap_or_default()));
+            }
+        })?;
+        let keyring = Some(KEYRING).filter(|path| Path::new(path).exists());
+        sources_list(&releases, keyring).ok_or_else(|| {
+            let why = if updated.succeeded() && updated.complaints.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", complaint(&updated))
+            };
+            let what = "no Debian mirror answers among the sources of this machine's apt";
+            Error::run(format!("{what}{why}; {HELP}"))
         })
     }
 
@@ -151,11 +164,21 @@ impl<'a> Apt<'a> {
         Ok(lines)
     }
 
+    /// One of apt's programs with our state and our sources.
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = self.with_state(program);
+        let list = self.folder.join("sources.list");
+        command.arg("-o").arg(format!("Dir::Etc::sourcelist={}", list.display()));
+        command.args(["-o", "Dir::Etc::sourceparts=/dev/null"]);
+        // Else lists that could not be fetched are only warned of.
+        command.args(["-o", "APT::Update::Error-Mode=any"]).args(arguments);
+        command
+    }
+
+    /// One of apt's programs with our state and the machine's sources.
+    fn with_state(&self, program: &str) -> Command {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let options = [
-            ("Dir::Etc::sourcelist", at("sources.list")),
-            ("Dir::Etc::sourceparts", "/dev/null".into()),
             ("Dir::Etc::preferencesparts", "/dev/null".into()),
             ("Dir::State", at("")),
             ("Dir::State::lists", at("lists")),
@@ -171,42 +194,61 @@ impl<'a> Apt<'a> {
             // A mirror that does not answer is an error soon, and one that errs is asked again.
             ("Acquire::http::Timeout", "30".into()),
             ("Acquire::Retries", "3".into()),
-            // Else lists that could not be fetched are only warned of.
-            ("APT::Update::Error-Mode", "any".into()),
         ];
         let mut command = Command::new(program);
         for (name, value) in options {
             command.arg("-o").arg(format!("{name}={value}"));
         }
-        command.args(arguments).current_dir(self.folder.join("archives"));
+        command.current_dir(self.folder.join("archives"));
         command
     }
 
+    /// Runs a command that must succeed.
     fn hear(&self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        command.env("LC_ALL", "C");
-        let ended = run(&command, self.bounds, line)?;
+        let ended = self.run(&mut command, line)?;
         if ended.succeeded() {
             return Ok(());
         }
-        let why = ended.complaints.lines().find_map(|line| line.strip_prefix("E: "));
-        let why = why.unwrap_or(ended.complaint());
         let name = command.get_program().to_string_lossy();
-        Err(Error::run(format!("{name} failed: {why}; {HELP}")))
+        Err(Error::run(format!("{name} failed: {}; {HELP}", complaint(&ended))))
+    }
+
+    /// Runs a command, whose words are not translated.
+    fn run(&self, command: &mut Command, line: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
+        run(command.env("LC_ALL", "C"), self.bounds, line)
     }
 }
 
-/// The lines of a sources.list, from lines of `RELEASE URI` of this machine, whose own release is
-/// `release`. None if there is no Debian mirror among them.
-fn sources_list(targets: &[String], release: &str, keyring: &str) -> Option<String> {
-    let mirror = |of: &str| {
-        let mut pairs = targets.iter().filter_map(|line| line.split_once(' '));
-        pairs.find(|(name, _)| *name == of).map(|(_, uri)| uri.to_owned())
+/// What one of apt's programs complains of: its first error, if it calls one that.
+fn complaint(ended: &Ended) -> &str {
+    let error = ended.complaints.lines().find_map(|line| line.strip_prefix("E: "));
+    error.filter(|_| ended.status.is_some()).unwrap_or(ended.complaint())
+}
+
+/// The address of a repository, and the name of its release file among the lists, from a line of
+/// `apt-get update --print-uris`: `'ADDRESS/dists/SUITE/InRelease' NAME SIZE`. None if the line is of
+/// another file.
+fn release_file(line: &str) -> Option<(&str, &str)> {
+    let (uri, rest) = line.strip_prefix('\'')?.split_once('\'')?;
+    let (repository, _) = uri.strip_suffix("/InRelease")?.rsplit_once("/dists/")?;
+    Some((repository, rest.split_whitespace().next()?))
+}
+
+/// The lines of a sources.list, from the addresses of this machine's repositories and the texts of
+/// their release files. None if Debian's is not among them.
+fn sources_list(releases: &[(String, String)], keyring: Option<&str>) -> Option<String> {
+    let mirror = |label: &str| {
+        let fields = ["Origin: Debian", label];
+        let mut mirrors = releases
+            .iter()
+            .filter(|(_, text)| fields.iter().all(|field| text.lines().any(|line| line == *field)));
+        mirrors.next().map(|(uri, _)| uri)
     };
-    let option = if keyring.is_empty() { String::new() } else { format!("[signed-by={keyring}] ") };
-    let main = mirror(release)?;
+    let option = keyring.map(|path| format!("[signed-by={path}] ")).unwrap_or_default();
+    let main = mirror("Label: Debian")?;
     let mut lines = format!("deb {option}{main} {RELEASE} main\n");
     lines += &format!("deb {option}{main} {RELEASE}-backports main\n");
-    if let Some(security) = mirror(&format!("{release}-security")) {
+    if let Some(security) = mirror("Label: Debian-Security") {
         lines += &format!("deb {option}{security} {RELEASE}-security main\n");
     }
     Some(lines)
@@ -248,17 +290,34 @@ mod tests {
     }
 
     #[test]
-    fn the_mirror_is_this_machines_own() {
-        let targets = lines(
-            "other http://example.org/x/\ntrixie http://mirror.example/debian/\n\
-             trixie-security http://mirror.example/security/\n",
-        );
-        let list = sources_list(&targets, "trixie", "/k.gpg").unwrap();
-        let expected = "deb [signed-by=/k.gpg] http://mirror.example/debian/ bookworm main\n\
-                        deb [signed-by=/k.gpg] http://mirror.example/debian/ bookworm-backports main\n\
-                        deb [signed-by=/k.gpg] http://mirror.example/security/ bookworm-security main\n";
+    fn the_mirror_is_this_machines_own_whatever_its_sources_call_the_release() {
+        let release = |uri: &str, origin: &str, label: &str| {
+            let text = format!("Hash: SHA256\n\nOrigin: {origin}\nLabel: {label}\nSuite: stable\n");
+            (uri.to_owned(), text)
+        };
+        let releases = [
+            release("http://other.example/debian", "Other", "Debian"),
+            release("http://gone.example/debian", "", ""),
+            release("http://mirror.example/backports", "Debian", "Debian Backports"),
+            release("http://mirror.example/debian", "Debian", "Debian"),
+            release("http://mirror.example/security", "Debian", "Debian-Security"),
+        ];
+        let list = sources_list(&releases, Some("/k.gpg")).unwrap();
+        let expected = "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm main\n\
+                        deb [signed-by=/k.gpg] http://mirror.example/debian bookworm-backports main\n\
+                        deb [signed-by=/k.gpg] http://mirror.example/security bookworm-security main\n";
         assert_eq!(list, expected);
-        assert_eq!(sources_list(&targets, "bookworm", ""), None);
+        assert_eq!(sources_list(&releases[..3], None), None);
+    }
+
+    #[test]
+    fn release_files_are_told_from_other_lists() {
+        let file = "'http://m.example/debian/dists/stable/InRelease' m.example_InRelease 0 ";
+        let expected = ("http://m.example/debian", "m.example_InRelease");
+        assert_eq!(release_file(file), Some(expected));
+        let list =
+            "'http://m.example/debian/dists/stable/main/binary-amd64/Packages.xz' m.example_P 0 ";
+        assert_eq!(release_file(list), None);
     }
 
     #[test]
