@@ -189,7 +189,7 @@ impl Key {
         };
         match &self.kind {
             Kind::Flag(set) => set(options, flag(text)?),
-            Kind::Count(bounds, set) => set(options, within(value::size(text)?, bounds)?),
+            Kind::Count(bounds, set) => set(options, within(value::count(text)?, bounds)?),
             Kind::Counts(field) => {
                 let values = value::per_direction(text, value::size)?;
                 assign(field(options), values);

@@ -217,10 +217,17 @@ impl<'a> Parser<'a> {
             }
         }
         let value = value.unwrap_or_else(|| "1".into());
-        match given.iter_mut().find(|(key, _)| key == name) {
-            Some((_, old)) => *old = value,
-            None => given.push((name.to_owned(), value)),
-        }
+        // At the end, after whatever else sets the same: with fio, too, the last wins.
+        given.retain(|(key, old)| !replaces((name, &value), (key, old)));
+        given.push((name.to_owned(), value));
         Ok(())
     }
+}
+
+/// Whether nothing is left of an old line once a new one has been read: both set the same key, and
+/// the new one every direction that the old one names. `,8k` leaves the reads as they were.
+pub(crate) fn replaces(new: (&str, &str), old: (&str, &str)) -> bool {
+    let key = |name| find_key(name).map(|key| key.name);
+    let part = |value: &str| value.split(',').take(2).position(str::is_empty);
+    key(new.0) == key(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))
 }

@@ -159,7 +159,7 @@ pub struct Options {
     pub batch_submit: u32,
     /// Completions waited for in one go.
     pub complete_min: u32,
-    /// 0: whatever has completed.
+    /// Completions taken in one go; 0, unlike with fio, is whatever has completed.
     pub complete_max: u32,
     /// Reap down to this depth once the depth is reached.
     pub depth_low: u32,
@@ -380,7 +380,7 @@ impl Options {
     }
 
     /// What holds between keys, checked once all are read. Batches beyond the depth are cut to
-    /// it, as fio does; what cannot work is refused.
+    /// it, and a bound below what it bounds is raised, as fio does; what cannot work is refused.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         if self.batch_submit == 0 || self.batch_submit > self.depth {
             self.batch_submit = self.depth;
@@ -392,17 +392,15 @@ impl Options {
         if self.complete_max == 0 || self.complete_max > self.depth {
             self.complete_max = self.depth;
         }
-        if self.complete_max < self.complete_min {
-            return Err("iodepth_batch_complete_max is below iodepth_batch_complete_min".into());
-        }
+        self.complete_max = self.complete_max.max(self.complete_min);
         if self.time_based && self.runtime.is_none_or(|time| time.is_zero()) {
             return Err("time_based needs a runtime".into());
         }
         if self.polled && !self.direct {
             return Err("hipri needs direct=1: only direct I/O is polled".into());
         }
-        if self.rate != [0; 2] && self.rate_iops != [0; 2] {
-            return Err("rate and rate_iops exclude each other".into());
+        if self.rate.iter().zip(self.rate_iops).any(|(&rate, iops)| rate != 0 && iops != 0) {
+            return Err("rate and rate_iops exclude each other in one direction".into());
         }
         self.settle_verify()?;
         if let Some(Extent::Bytes(size)) = self.size

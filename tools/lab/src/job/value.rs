@@ -38,6 +38,18 @@ pub fn size(text: &str) -> Result<u64, String> {
     number(text, size_factor).and_then(|n| whole(n, text))
 }
 
+/// A number of anything: as sizes are, and every 64-bit one to the digit.
+pub fn count(text: &str) -> Result<u64, String> {
+    let (digits, radix) = match text.trim().strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text.trim(), 10),
+    };
+    match u64::from_str_radix(digits, radix) {
+        Ok(exact) if !digits.starts_with('+') => Ok(exact),
+        _ => size(text),
+    }
+}
+
 /// A number of bytes, or a share such as `20%`.
 pub fn extent(text: &str) -> Result<Extent, String> {
     match text.strip_suffix('%') {

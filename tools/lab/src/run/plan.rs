@@ -242,9 +242,8 @@ impl Planner {
         if !ThreadPlan::access(options, self.facts).direct || self.facts.any_alignment {
             return Ok(());
         }
-        let odd =
-            options.block.iter().flat_map(|range| [range.min, range.max]).chain([region.begin]);
-        match odd.into_iter().find(|value| value % unit != 0) {
+        let blocks = options.blocks_in_use().flat_map(|range| [range.min, range.max]);
+        match blocks.chain([region.begin]).find(|value| value % unit != 0) {
             Some(value) => Err(format!(
                 "direct I/O there is in multiples of {unit} bytes, and {value} is none; change bs= or offset="
             )),
