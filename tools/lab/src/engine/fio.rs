@@ -3,14 +3,15 @@
 
 use super::Facts;
 use crate::Error;
-use crate::job::{Job, JobSet, find_key};
+use crate::job::{Job, JobSet, replaces};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What fio can do depends on its `ioengine`; what it cannot, it refuses itself.
 pub(super) const FACTS: Facts = Facts {
@@ -21,6 +22,9 @@ pub(super) const FACTS: Facts = Facts {
     virtual_targets: false,
     ignores: &[],
 };
+
+/// How long fio may take to end once it was asked to.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What fio printed.
 #[derive(Debug)]
@@ -58,8 +62,10 @@ fn job_arguments(job: &Job) -> Vec<String> {
     let mut words = vec![format!("--name={}", job.name)];
     // Every `--name` begins anew, so that a job carries the global keys it inherits, and its own
     // after them: the last wins.
-    let own = |key: &str| job.given.iter().any(|(other, _)| same_key(key, other));
-    let inherited = job.inherited.iter().filter(|(key, _)| !own(key));
+    let own = |old: &(String, String)| {
+        job.given.iter().any(|(key, value)| replaces((key, value), (&old.0, &old.1)))
+    };
+    let inherited = job.inherited.iter().filter(|old| !own(old));
     for (key, value) in inherited.chain(&job.given).filter(|(key, _)| key != "name") {
         words.push(format!("--{key}={value}"));
     }
@@ -69,11 +75,6 @@ fn job_arguments(job: &Job) -> Vec<String> {
         words.push("--stonewall=1".into());
     }
     words
-}
-
-fn same_key(one: &str, other: &str) -> bool {
-    let name = |key| find_key(key).map(|key| key.name);
-    name(one) == name(other)
 }
 
 /// Runs fio and reads what it prints.
@@ -94,7 +95,7 @@ pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Er
         .stderr(complaints.try_clone().map_err(failed)?)
         .spawn()
         .map_err(failed)?;
-    let succeeded = wait(&mut child, stop).map_err(failed)?;
+    let succeeded = wait(&mut child, stop, PATIENCE).map_err(failed)?;
     let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
     let mut said = String::new();
     complaints.rewind().and_then(|()| complaints.read_to_string(&mut said)).map_err(failed)?;
@@ -114,28 +115,45 @@ pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Er
 }
 
 /// Waits for fio, and passes a stop on, which it has not had when it was sent to us alone. If it
-/// does not end for that within three seconds, it is ended.
-fn wait(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
+/// does not end for that within `patience`, it is ended.
+fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Result<bool> {
     const STEP: Duration = Duration::from_millis(10);
-    const PATIENCE: u32 = 300;
-    let mut patience = PATIENCE;
+    let mut stopped: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());
         }
-        if stop.load(Ordering::Relaxed) {
-            if patience == PATIENCE
-                && let Some(fio) = Pid::from_raw(child.id() as i32)
-            {
-                kill_process(fio, Signal::INT)?;
+        match stopped {
+            None if stop.load(Ordering::Relaxed) => {
+                signal(child.id(), Signal::INT)?;
+                stopped = Some(Instant::now());
             }
-            patience -= 1;
-            if patience == 0 {
+            Some(since) if since.elapsed() >= patience => {
+                // Its jobs first: those of a parent that is gone are nobody's.
+                for job in children(child.id()) {
+                    // One that has ended meanwhile is as well.
+                    let _ = signal(job, Signal::KILL);
+                }
                 child.kill()?;
+                return Ok(child.wait()?.success());
             }
+            _ => {}
         }
         std::thread::sleep(STEP);
     }
+}
+
+fn signal(process: u32, signal: Signal) -> Result<(), Errno> {
+    let process = Pid::from_raw(process as i32).ok_or(Errno::SRCH)?;
+    kill_process(process, signal)
+}
+
+/// The processes that fio forked for its jobs. Each has a session of its own, so that no signal to
+/// a group reaches them all.
+fn children(process: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
 /// The JSON object that begins a line, and the rest.
@@ -167,6 +185,34 @@ mod tests {
         let line = command_line(Path::new("fio"), &set);
         let words = "--time_based=1 --runtime=1 --blocksize=4k --direct=1";
         assert_eq!(line, format!("fio '--name=a b' {words}"));
+    }
+
+    #[test]
+    fn what_fio_has_last_is_what_counts_here() {
+        for (keys, words) in [
+            ("bs=4k\nblocksize=8k\nbs=16k\n", "--bs=16k"),
+            ("direct=1\nbuffered=1\ndirect=1\n", "--buffered=1 --direct=1"),
+            ("bs=16k\nbs=,8k\n", "--bs=16k --bs=,8k"),
+            ("bs=16k\nbs=,4k\nbs=2k,\nbs=,8k\n", "--bs=16k --bs=2k, --bs=,8k"),
+        ] {
+            let line = command_line(Path::new("fio"), &set(&format!("[j]\n{keys}")));
+            assert_eq!(line, format!("fio --name=j {words}"));
+        }
+        let line = command_line(Path::new("fio"), &set("[global]\nbs=16k\n[j]\nbs=,8k\n"));
+        assert_eq!(line, "fio --name=j --bs=16k --bs=,8k");
+    }
+
+    #[test]
+    fn jobs_that_do_not_end_when_asked_are_ended_with_their_parent() {
+        // As fio does, it forks a job into a session of its own. The pipe's end is that of both.
+        let script = "trap '' INT; setsid sh -c 'echo; exec sleep 1000' & wait";
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        let stop = AtomicBool::new(true);
+        assert!(!wait(&mut child, &stop, Duration::ZERO).unwrap());
+        assert_eq!(output.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
