@@ -279,6 +279,10 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 self.passes_left -= 1;
                 self.workload.begin_pass();
                 self.contents.begin_pass();
+                if self.reads_back {
+                    // What its reading took is not to be caught up.
+                    self.pace = Pace::of(self.options, exact_ns());
+                }
                 self.pass = self.reads_back.then(|| self.workload.clone());
                 self.reads_back = false;
             }
@@ -296,11 +300,12 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
 
     /// Pushes I/Os while there are free slots, handing over every full batch.
     fn fill(&mut self) {
-        if self.sync_due(0) || self.sync_due(1) {
+        // To ask a pass that is done for more would draw from what orders the next.
+        if self.exhausted || self.sync_due(0) || self.sync_due(1) {
             return;
         }
-        if TIMED && self.reaped > FRESH {
-            // The reap's reading is stale by what counting so many took.
+        if TIMED && (self.reaped > FRESH || self.compares) {
+            // The reap's reading is stale by what counting so many, or looking at them, took.
             self.now_ns = exact_ns();
         }
         while let Some(&slot) = self.free.last() {
@@ -309,6 +314,10 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             if self.contents.are_fresh() && step.op == IoOp::Write {
                 let buffer = &mut self.engine.buffer(slot)[..step.length as usize];
                 self.contents.write(buffer, step.offset);
+                if TIMED {
+                    // To make its bytes is no part of the I/O.
+                    self.now_ns = exact_ns();
+                }
             }
             let Step { file, op, offset, length } = step;
             let io = Io { slot, file, op, offset, length };
@@ -349,9 +358,14 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     /// The next step where it has to be its time, or is a read of what was written.
     #[inline(never)]
     fn next_deliberate_step(&mut self) -> Option<Step> {
+        if self.reads_back {
+            // As with fio it has no pace, which is that of the job's own I/O.
+            let step = self.workload.next_read_back();
+            self.exhausted |= step.is_none();
+            return step;
+        }
         let wanted = match self.held.take() {
             Some(op) => op,
-            None if self.reads_back => IoOp::Read,
             None => self.workload.direction(),
         };
         let mut op = wanted;
@@ -360,26 +374,31 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 // The tick is too coarse to pace by.
                 self.now_ns = exact_ns();
             }
-            // As with fio the other direction goes on while one waits. What is to be read back
-            // has to come in the same order again.
-            let other = if wanted == IoOp::Read { IoOp::Write } else { IoOp::Read };
-            let either = self.workload.is_mixed() && !self.contents.are_verified();
             if !pace.admits(op, self.now_ns) {
-                if !either || !pace.admits(other, self.now_ns) {
-                    self.held = Some(wanted);
-                    return None;
+                match self.beside(wanted) {
+                    Some(other) if pace.admits(other, self.now_ns) => op = other,
+                    _ => {
+                        self.held = Some(wanted);
+                        return None;
+                    }
                 }
-                op = other;
             }
         }
-        let step =
-            if self.reads_back { self.workload.next_read_back() } else { self.workload.step(op) };
+        let step = self.workload.step(op);
         match (&step, &mut self.pace) {
             (None, _) => self.exhausted = true,
             (Some(step), Some(pace)) => pace.count(step),
             (Some(_), None) => {}
         }
         step
+    }
+
+    /// The direction that goes on while this one waits for its time, as with fio: one the job has a
+    /// share of. What is to be read back has to come in the same order again.
+    fn beside(&self, op: IoOp) -> Option<IoOp> {
+        let both = self.workload.is_mixed() && (1..100).contains(&self.options.mix_read);
+        let other = if op == IoOp::Read { IoOp::Write } else { IoOp::Read };
+        (both && !self.contents.are_verified()).then_some(other)
     }
 
     /// Hands over the batch and notes when; false if that failed.
@@ -573,9 +592,12 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     fn rest(&mut self) {
         const LONGEST: Duration = Duration::from_millis(20);
         let now = exact_ns();
+        let beside = self.held.and_then(|op| self.beside(op));
         if let (Some(pace), Some(op)) = (&mut self.pace, self.held) {
             pace.quiet(now);
-            std::thread::sleep(Duration::from_nanos(pace.wait_ns(op, now)).min(LONGEST));
+            let either = [Some(op), beside].into_iter().flatten();
+            let wait = either.map(|op| pace.wait_ns(op, now)).min().unwrap_or(0);
+            std::thread::sleep(Duration::from_nanos(wait).min(LONGEST));
         }
         self.now_ns = exact_ns();
     }

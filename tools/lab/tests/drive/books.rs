@@ -25,6 +25,9 @@ pub struct Books {
     ended: u64,
     pub largest_batch: usize,
     pub deepest: usize,
+    /// What was in flight at each hand-over, and for how many completions each reap waited.
+    pub depths: Vec<usize>,
+    pub waits: Vec<usize>,
     /// Everything handed over, in order.
     pub ios: Vec<Io>,
     /// The slots' buffers, and the file.
@@ -45,6 +48,8 @@ impl Books {
             ended: 0,
             largest_batch: 0,
             deepest: 0,
+            depths: Vec::new(),
+            waits: Vec::new(),
             ios: Vec::new(),
             buffers: Vec::new(),
             file: vec![0; BLOCK as usize * BLOCKS as usize],
@@ -104,6 +109,9 @@ impl Engine for Books {
 
     fn submit(&mut self) -> Result<(), Errno> {
         self.largest_batch = self.largest_batch.max(self.pushed.len());
+        if !self.pushed.is_empty() {
+            self.depths.push(self.flying.len());
+        }
         self.ios.extend(&self.pushed);
         self.flying.extend(self.pushed.drain(..));
         self.deepest = self.deepest.max(self.flying.len());
@@ -113,6 +121,7 @@ impl Engine for Books {
     fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
         self.submit()?;
         assert!(wanted.min >= 1 && wanted.min <= self.flying.len() && wanted.max >= wanted.min);
+        self.waits.push(wanted.min);
         for io in self.flying.drain(..wanted.min) {
             let result = (self.fate)(self.ended, io);
             let lost = self.lost == Some(self.ended);

@@ -8,6 +8,7 @@ use books::{BLOCK, BLOCKS, Books, driven, whole};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use uringfs_lab::engine::Io;
+use uringfs_lab::workload::IoOp;
 
 #[test]
 fn every_block_is_done_once_within_depth_and_batch() {
@@ -17,6 +18,8 @@ fn every_block_is_done_once_within_depth_and_batch() {
         let offsets: HashSet<u64> = books.ios.iter().map(|io| io.offset).collect();
         assert_eq!((offsets.len(), books.ios.len()), (256, 256));
         assert_eq!((books.deepest, books.largest_batch), (16, 4));
+        let (last, before) = books.waits.split_last().unwrap();
+        assert_eq!((before, *last), (&[3; 85][..], 1), "completions waited for");
         let read = &drove.tally.directions[0];
         assert_eq!((read.ios, read.bytes), (256, 1 << 20));
         assert_eq!(read.clat.spread().count(), if measured.is_empty() { 256 } else { 0 });
@@ -31,6 +34,9 @@ fn with_a_low_water_mark_the_queue_empties_before_it_fills() {
     let offsets: Vec<u64> = books.ios.iter().map(|io| io.offset).collect();
     assert!(offsets.is_sorted(), "sequential");
     assert_eq!((books.deepest, books.largest_batch), (8, 8));
+    let (first, others) = books.depths.split_first().unwrap();
+    assert_eq!(*first, 0);
+    assert!(others.len() > 40 && others.iter().all(|depth| *depth == 2), "{others:?}");
 }
 
 #[test]
@@ -90,4 +96,23 @@ fn loops_go_over_it_all_again_from_the_beginning() {
     assert_eq!(offsets, once.clone().chain(once.clone()).chain(once).collect::<Vec<_>>());
     assert_eq!(books.syncs, [256, 512, 768]);
     assert!(drove.failure.is_none());
+}
+
+#[test]
+fn while_one_direction_waits_only_one_the_job_has_a_share_of_goes_on() {
+    for (share, only) in [(100, IoOp::Read), (0, IoOp::Write)] {
+        let keys = format!("rw=randrw\nrwmixread={share}\nrate_iops=2000\n");
+        let (_, books) = driven(&keys, Books::new(whole));
+        assert_eq!(books.blocks(only).len() as u64, BLOCKS);
+    }
+}
+
+#[test]
+fn the_order_of_later_loops_is_the_same_at_any_depth() {
+    let order = |depth: u32| {
+        let (_, books) =
+            driven(&format!("rw=randrw\nloops=3\niodepth={depth}\n"), Books::new(whole));
+        books.ios.iter().map(|io| (io.op, io.offset)).collect::<Vec<_>>()
+    };
+    assert_eq!(order(1), order(16));
 }

@@ -52,6 +52,15 @@ fn transfers_in_parts_are_right_when_put_together() {
     }
 }
 
+#[test]
+fn reading_back_is_not_held_to_the_pace_of_the_job() {
+    // At the pace of its reads it would take minutes; the runtime is the end of that.
+    let keys = "rw=write\nverify=crc32c\nrate_iops=1,\nruntime=3\n";
+    let (drove, books) = driven(keys, Books::new(whole));
+    assert_eq!(drove.failure, None);
+    assert_eq!(books.blocks(IoOp::Read).len() as u64, BLOCKS);
+}
+
 /// Runs a job that writes, changes the file, and reads it back by another job.
 fn spoiled(keys: &str, spoil: fn(&mut [u8])) -> (Drove, Books) {
     let (drove, mut books) = driven(&format!("rw=write\ndo_verify=0\n{keys}"), Books::new(whole));
