@@ -6,6 +6,7 @@ mod drive;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use drive::loop_device::{LoopDevice, is_root};
 use rustix::fs::OFlags;
@@ -14,11 +15,19 @@ use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::{Access, Backend, Device};
 use uringfs_ring::RingOptions;
 
+/// A child that another test starts has this one's descriptors, and so its disk,
+/// until it is another program: these tests run one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn the_geometry_is_the_disks() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     for (blocks, option) in [(512, "--sector-size=512"), (4096, "--sector-size=4096")] {
         let disk = LoopDevice::new(folder.path(), 8 << 20, &["--direct-io=on", option]);
@@ -39,6 +48,7 @@ fn a_disk_in_use_is_refused_for_writing_only() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let disk = LoopDevice::new(folder.path(), 1 << 20, &[]);
     let owner = Block::open(&disk.path, Access::ReadWrite).unwrap();
@@ -58,6 +68,7 @@ fn a_disk_that_a_ring_has_let_go_of_can_be_had_again_at_once() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let disk = LoopDevice::new(folder.path(), 1 << 20, &[]);
     for _ in 0..20 {
@@ -78,6 +89,7 @@ fn a_write_protected_disk_is_refused_for_writing_only() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let disk = LoopDevice::new(folder.path(), 1 << 20, &["--read-only"]);
     let error = Block::open(&disk.path, Access::ReadWrite).err().expect("refused").to_string();
