@@ -1,7 +1,7 @@
 //! Which I/O comes next: file, direction, offset and length, for one thread of one job. Knows no
 //! clock and no engine. A few nanoseconds a step, as it runs between any two I/Os.
 
-use crate::job::{Distribution, Options, Pattern};
+use crate::job::{BlockRange, Distribution, Options, Pattern};
 use crate::permutation::Permutation;
 use crate::popularity::Popularity;
 use crate::random::Random;
@@ -70,6 +70,8 @@ enum Order {
     Permuted { unit: u64, permutation: Permutation },
     /// Every block once, in pieces of several sizes.
     Pieces { unit: u64, pieces: Pieces },
+    /// Reads and writes of different sizes, each in an order of its own.
+    Apart(Box<[Order; 2]>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -181,7 +183,12 @@ impl Workload {
         let file = self.turn;
         self.turn = if file + 1 == self.files.len() { 0 } else { file + 1 };
         let Cursor { region, order } = &mut self.files[file];
+        let order = match order {
+            Order::Apart(orders) => &mut orders[op as usize],
+            shared => shared,
+        };
         let offset = match order {
+            Order::Apart(_) => unreachable!("an order of one direction is not divided again"),
             Order::Permuted { unit, permutation } => region.begin + permutation.next() * *unit,
             Order::Drawn { unit, blocks } => region.begin + self.random.below(*blocks) * *unit,
             Order::Popular { unit, popularity } => {
@@ -232,29 +239,44 @@ fn order(options: &Options, region: Region, random: &mut Random) -> Order {
     if !options.pattern.random() {
         return Order::Sequential([region.begin; 2]);
     }
-    let (unit, largest) = (options.smallest_block(), options.largest_block());
+    let mut ranges = options.blocks_in_use();
+    match (ranges.next(), ranges.next()) {
+        // Blocks of one direction must not lie across each other, or a write would spoil what an
+        // earlier one is verified by: each size needs a grid of its own.
+        (Some(reads), Some(writes)) if reads != writes => {
+            let orders = [reads, writes].map(|range| random_order(options, range, region, random));
+            Order::Apart(Box::new(orders))
+        }
+        (range, _) => random_order(options, range.expect("a job reads or writes"), region, random),
+    }
+}
+
+/// In which order blocks of one range are visited.
+fn random_order(
+    options: &Options,
+    range: &BlockRange,
+    region: Region,
+    random: &mut Random,
+) -> Order {
+    let BlockRange { min: unit, max: largest } = *range;
     // The last block at which an I/O of any size still fits is the last to be drawn.
     let blocks = region.length.saturating_sub(largest) / unit + 1;
-    let mut ranges = options.blocks_in_use();
-    let first = ranges.next();
     let seed = random.bits();
     match options.distribution {
         Distribution::Zipf(theta) => {
-            return Order::Popular { unit, popularity: Popularity::zipf(theta, blocks, seed) };
+            Order::Popular { unit, popularity: Popularity::zipf(theta, blocks, seed) }
         }
         Distribution::Pareto(h) => {
-            return Order::Popular { unit, popularity: Popularity::pareto(h, blocks, seed) };
+            Order::Popular { unit, popularity: Popularity::pareto(h, blocks, seed) }
         }
-        Distribution::Even => {}
-    }
-    if !options.random_map || ranges.any(|range| Some(range) != first) {
-        // Reads and writes of different sizes share no grid: each draws its own blocks.
-        Order::Drawn { unit, blocks }
-    } else if unit == largest {
-        Order::Permuted { unit, permutation: Permutation::new(blocks, seed) }
-    } else {
-        let units = (region.length / unit).max(1);
-        Order::Pieces { unit, pieces: Pieces::new(units, largest / unit, seed) }
+        Distribution::Even if !options.random_map => Order::Drawn { unit, blocks },
+        Distribution::Even if unit == largest => {
+            Order::Permuted { unit, permutation: Permutation::new(blocks, seed) }
+        }
+        Distribution::Even => {
+            let units = (region.length / unit).max(1);
+            Order::Pieces { unit, pieces: Pieces::new(units, largest / unit, seed) }
+        }
     }
 }
 
@@ -293,7 +315,6 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::BlockRange;
     use std::collections::HashSet;
 
     const REGION: Region = Region { begin: 8192, length: 64 * 4096 + 100 };
@@ -390,6 +411,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn reads_and_writes_of_different_sizes_visit_each_block_of_their_grids_once() {
+        let mut options = Options { mix_read: 40, ..options(Pattern::RandReadWrite) };
+        options.block[1] = BlockRange { min: 8192, max: 8192 };
+        let mut seen = HashSet::new();
+        for step in steps(&options, 64 * 4096) {
+            assert!((step.offset - REGION.begin).is_multiple_of(step.length.into()), "{step:?}");
+            assert!(seen.insert((step.offset, step.length)), "{step:?}");
+        }
+        assert!(seen.len() > 32);
     }
 
     #[test]

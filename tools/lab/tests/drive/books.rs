@@ -72,7 +72,7 @@ pub fn driven(keys: &str, mut books: Books) -> (Drove, Books) {
     let length = BLOCKS * u64::from(BLOCK);
     let region = Region { begin: 0, length };
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(length), 1);
-    books.buffers = vec![vec![0; BLOCK as usize]; options.depth as usize];
+    books.buffers = vec![vec![0; options.largest_block() as usize]; options.depth as usize];
     let (stop, live) = (AtomicBool::new(false), LiveThread::default());
     let contents = Contents::new(&options, 1, 1);
     let drove = drive(&mut books, &mut workload, contents, &options, &stop, &live);

@@ -42,6 +42,18 @@ fn of_a_mix_what_was_written_is_read_back() {
 }
 
 #[test]
+fn reads_and_writes_of_different_sizes_spoil_no_block() {
+    for order in ["", "norandommap\n", "random_distribution=zipf:1.2\n"] {
+        for bs in ["bs=4k,8k", "bs=8k,4k", "bs=4k,12k", "bsrange=4k-8k,8k-8k"] {
+            let keys = format!("rw=randrw\n{bs}\niodepth=8\nloops=3\nverify=crc32c\n{order}");
+            let (drove, books) = driven(&keys, Books::new(whole));
+            assert_eq!(drove.failure, None, "{keys}");
+            assert!(!books.blocks(IoOp::Write).is_empty());
+        }
+    }
+}
+
+#[test]
 fn transfers_in_parts_are_right_when_put_together() {
     for verify in ["verify=crc32c\n", "verify_pattern=\"some pattern \"\n"] {
         let keys = format!("rw=randwrite\niodepth=8\n{verify}");
