@@ -46,9 +46,9 @@ pub struct Workload {
     mix: Mix,
     blocks: [Blocks; 2],
     random: Random,
-    amount: Amount,
-    /// Bytes still to do in this pass; `u64::MAX` has no end.
-    left: u64,
+    budget: Budget,
+    /// Of several files one whose blocks have all been visited waits until those of the others have.
+    rounds: bool,
 }
 
 /// Where the next I/O of a file lies.
@@ -56,6 +56,8 @@ pub struct Workload {
 struct Cursor {
     region: Region,
     order: Order,
+    /// Bytes not yet visited in this round, where there are rounds.
+    left: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -96,12 +98,44 @@ pub enum Amount {
     Bytes(u64),
 }
 
-impl Amount {
-    fn bytes(self) -> u64 {
-        match self {
-            Self::Endless => u64::MAX,
-            Self::Bytes(bytes) => bytes,
+/// The bytes of a pass. The last I/O may go beyond them, and the next pass does so much less.
+#[derive(Debug, Clone)]
+struct Budget {
+    pass: u64,
+    /// Still to do in this pass; `u64::MAX` has no end.
+    left: u64,
+    beyond: u64,
+}
+
+impl Budget {
+    /// For files that hold `once` bytes in whole blocks.
+    fn new(amount: Amount, once: u64, block: u64) -> Self {
+        let pass = match amount {
+            Amount::Endless => u64::MAX,
+            // As with fio a rest of less than a block is not begun when the files are at their end.
+            Amount::Bytes(bytes) => match bytes.checked_rem(once) {
+                Some(rest) if bytes >= once && rest < block => bytes - rest,
+                _ => bytes,
+            },
+        };
+        Self { pass, left: pass, beyond: 0 }
+    }
+
+    fn begin_pass(&mut self) {
+        self.left = self.pass.saturating_sub(self.beyond);
+        self.beyond = self.beyond.saturating_sub(self.pass);
+    }
+
+    /// The length of the last I/O, a number of `unit`s, where a longer one than is left was drawn.
+    #[cold]
+    fn last(&mut self, unit: u64) -> Option<u64> {
+        if self.left == 0 {
+            return None;
         }
+        let length = self.left.next_multiple_of(unit);
+        self.beyond += length - self.left;
+        self.left = length;
+        Some(length)
     }
 }
 
@@ -109,7 +143,10 @@ impl Workload {
     /// The workload of one thread over `regions`, one a file; threads of a job differ in `seed`.
     pub fn new(options: &Options, regions: &[Region], amount: Amount, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let cursor = |&region| Cursor { region, order: order(options, region, &mut random) };
+        let cursor = |&region: &Region| {
+            let order = order(options, region, &mut random);
+            Cursor { region, order, left: region.length }
+        };
         let files = regions.iter().map(cursor).collect();
         let mix = match options.pattern {
             Pattern::Read | Pattern::RandRead => Mix::Only(IoOp::Read),
@@ -122,7 +159,22 @@ impl Workload {
                 Blocks::Between { unit: range.min as u32, steps: (spread / range.min + 1) as u32 }
             }
         });
-        Self { files, turn: 0, mix, blocks, random, amount, left: amount.bytes() }
+        let unit = options.smallest_block();
+        let once = regions.iter().map(|region| region.length / unit * unit).sum();
+        let whole: u64 = regions.iter().map(|region| region.length).sum();
+        // Without io_size the files are done once, and what is left of each is not begun.
+        let amount = match amount {
+            Amount::Bytes(bytes) if bytes == whole && options.io_size.is_none() => {
+                Amount::Bytes(once)
+            }
+            given => given,
+        };
+        let budget = Budget::new(amount, once, options.largest_block());
+        // As with fio: without a map, or by time alone, no file is ever done.
+        let map = options.random_map && options.distribution == Distribution::Even;
+        let ends = amount != Amount::Endless && (map || !options.pattern.random());
+        let rounds = regions.len() > 1 && ends;
+        Self { files, turn: 0, mix, blocks, random, budget, rounds }
     }
 
     /// How many files it goes over.
@@ -137,7 +189,7 @@ impl Workload {
 
     /// Does the amount again, going on where the pass before ended, as fio's loops do.
     pub fn begin_pass(&mut self) {
-        self.left = self.amount.bytes();
+        self.budget.begin_pass();
     }
 
     /// The next I/O, or `None` when the pass is done.
@@ -177,12 +229,11 @@ impl Workload {
                 u64::from(unit) * (self.random.below(steps.into()) + 1)
             }
         };
-        if self.left < length {
-            length = blocks.cut(self.left)?;
+        if self.budget.left < length {
+            length = self.budget.last(blocks.unit())?;
         }
-        let file = self.turn;
-        self.turn = if file + 1 == self.files.len() { 0 } else { file + 1 };
-        let Cursor { region, order } = &mut self.files[file];
+        let file = if self.files.len() == 1 { 0 } else { self.next_file(blocks.unit()) };
+        let Cursor { region, order, left } = &mut self.files[file];
         let order = match order {
             Order::Apart(orders) => &mut orders[op as usize],
             shared => shared,
@@ -196,7 +247,10 @@ impl Workload {
             }
             Order::Pieces { unit, pieces } => {
                 let (at, units) = pieces.next();
-                length = (units * *unit).min(self.left / *unit * *unit);
+                length = units * *unit;
+                if self.budget.left < length {
+                    length = self.budget.last(*unit)?;
+                }
                 region.begin + at * *unit
             }
             Order::Sequential(next) => {
@@ -213,14 +267,38 @@ impl Workload {
                 offset
             }
         };
-        if self.left != u64::MAX {
-            self.left -= length;
+        if self.rounds {
+            *left = left.saturating_sub(length);
+        }
+        if self.budget.left != u64::MAX {
+            self.budget.left -= length;
         }
         Some(Step { file: file as u32, op, offset, length: length as u32 })
+    }
+
+    /// The next file in turn that has a block left; all begin anew when none has.
+    #[inline(never)]
+    fn next_file(&mut self, unit: u64) -> usize {
+        let count = self.files.len();
+        let mut in_turn = (self.turn..count).chain(0..self.turn);
+        let file = in_turn.find(|file| self.files[*file].left >= unit);
+        let file = file.unwrap_or_else(|| {
+            self.files.iter_mut().for_each(|file| file.left = file.region.length);
+            self.turn
+        });
+        self.turn = if file + 1 == count { 0 } else { file + 1 };
+        file
     }
 }
 
 impl Blocks {
+    /// What every block is a multiple of.
+    fn unit(self) -> u64 {
+        match self {
+            Self::Fixed(unit) | Self::Between { unit, .. } => unit.into(),
+        }
+    }
+
     /// The largest block that fits into `room` bytes, where a larger one was drawn.
     #[cold]
     fn cut(self, room: u64) -> Option<u64> {
@@ -427,12 +505,13 @@ mod tests {
 
     #[test]
     fn a_pass_goes_on_where_the_one_before_ended() {
+        // The last I/O goes beyond the first pass, and the second does so much less.
         let amount = Amount::Bytes(3 * 4096 + 100);
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION], amount, 1);
-        for pass in 0..2 {
+        for blocks in [0..4, 4..7] {
             let offsets: Vec<u64> =
                 std::iter::from_fn(|| workload.next_step()).map(|step| step.offset).collect();
-            assert_eq!(offsets, [0, 1, 2].map(|n| 8192 + (3 * pass + n) * 4096));
+            assert_eq!(offsets, blocks.map(|n| 8192 + n * 4096).collect::<Vec<u64>>());
             workload.begin_pass();
         }
     }
@@ -461,6 +540,23 @@ mod tests {
             all.iter().for_each(|step| counts[((step.offset - 8192) / 4096) as usize] += 1);
             counts.sort_unstable();
             assert!(counts[63] > 4 * counts[32], "{distribution:?} {counts:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_unequal_length_are_visited_once_a_round() {
+        let regions = [64, 16, 21].map(|kib| Region { begin: 0, length: kib << 10 });
+        for pattern in [Pattern::Read, Pattern::RandRead] {
+            let amount = Amount::Bytes(101 << 10);
+            let mut workload = Workload::new(&options(pattern), &regions, amount, 1);
+            for _round in 0..3 {
+                let mut seen = HashSet::new();
+                while let Some(step) = workload.next_step() {
+                    assert!(seen.insert((step.file, step.offset)), "{step:?}");
+                }
+                assert_eq!(seen.len(), 16 + 4 + 5);
+                workload.begin_pass();
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 mod popularity;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use uringfs_lab::engine::EngineKind;
 use uringfs_lab::job::{Job, Parser, UnknownKeys};
@@ -13,9 +15,17 @@ use uringfs_lab::workload::{IoOp, Workload};
 /// What was done: file, whether it writes, offset, length.
 type Done = (u32, bool, u64, u64);
 
+/// Two files of unequal length to be read.
+fn unequal_files(folder: &Path) {
+    for (name, size) in [("x.0", 64 << 10), ("x.1", 16 << 10)] {
+        File::create(folder.join(name)).unwrap().set_len(size).unwrap();
+    }
+}
+
 /// What fio does for these keys.
 pub fn of_fio(keys: &str) -> Vec<Done> {
     let folder = tempfile::tempdir().unwrap();
+    unequal_files(folder.path());
     let log = folder.path().join("log");
     let mut command = Command::new("fio");
     command.current_dir(folder.path()).args(["--name=j", "--ioengine=null", "--thread"]);
@@ -38,6 +48,7 @@ pub fn of_fio(keys: &str) -> Vec<Done> {
 /// What we do for these keys.
 pub fn of_ours(keys: &str) -> Vec<Done> {
     let folder = tempfile::tempdir().unwrap();
+    unequal_files(folder.path());
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     let lines = keys.replace(' ', "\n");
     let text = format!("[j]\ndirectory={}\n{lines}\n", folder.path().display());
@@ -65,6 +76,17 @@ fn sequential_jobs_do_what_fio_does_in_the_same_order() {
         "rw=read size=64k io_size=16k loops=2",
         "rw=read size=64k io_size=160k",
         "rw=read size=64k io_size=50%",
+        "rw=read size=64k io_size=1k loops=3",
+        "rw=read size=64k io_size=10k",
+        "rw=read size=64k io_size=10k loops=3",
+        "rw=read size=64k io_size=66k",
+        "rw=read size=64k io_size=70k",
+        "rw=read bs=8k size=100k io_size=190k",
+        "rw=read nrfiles=3 size=30k",
+        "rw=read filename=x.0:x.1 ioengine=psync",
+        "rw=read filename=x.0:x.1 ioengine=psync loops=2",
+        "rw=read filename=x.0:x.1 ioengine=psync io_size=100k",
+        "rw=read nrfiles=3 size=30k io_size=34k",
         "rw=read offset=8k size=64k",
         "rw=read filesize=100k size=100k offset=33%",
         "rw=read filesize=100k size=50%",
@@ -102,6 +124,8 @@ fn random_jobs_visit_the_blocks_that_fio_visits_as_often() {
         "rw=randread offset=64k size=256k",
         "rw=randread bsrange=4k-32k size=1m",
         "rw=randread bs=12k size=1m",
+        "rw=randread filename=x.0:x.1 ioengine=psync",
+        "rw=randread filename=x.0:x.1 ioengine=psync io_size=160k",
     ] {
         let (ours, fios) = (of_ours(keys), of_fio(keys));
         assert_eq!(visits(&ours), visits(&fios), "{keys}");
