@@ -236,10 +236,6 @@ fn what_is_wrong_is_named_with_file_and_line() {
         (b"[j]\nname=\xff\n", "job.fio:2: not UTF-8 from byte 6 on"),
         (b"[j]\ntime_based\n", "job.fio:1: job `j`: time_based needs a runtime"),
         (b"[j]\nhipri\n", "job.fio:1: job `j`: hipri needs direct=1"),
-        (
-            b"[j]\nrw=randrw\nbs=4k,8k\nverify=crc32c\n",
-            "job.fio:1: job `j`: verify needs reads and writes of one block size",
-        ),
         (b"[j]\nrw=trim\n", "job.fio:2: rw: `trim` is none of read, write"),
         (b"[j]\nrw=write:4k\n", "job.fio:2: rw: `write:4k` is none of read, write"),
         (b"[j]\nbs=4*1024\n", "job.fio:2: bs: `4*1024` is not a number with a known suffix"),
