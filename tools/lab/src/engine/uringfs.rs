@@ -107,11 +107,17 @@ impl Engine for Uringfs {
 
     #[inline]
     fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
-        let min = wanted.min.saturating_sub(self.completed.len());
-        self.reactor.reap(min, None, &mut self.completed)?;
-        let count = wanted.max.min(self.completed.len());
+        let left = self.completed.len();
+        if left >= wanted.min {
+            // As many as are wanted were left by the reap before.
+            self.reactor.submit()?;
+        } else {
+            self.reactor.reap(wanted.min - left, None, &mut self.completed)?;
+        }
+        let kept = self.completed.len().saturating_sub(wanted.max);
         let block = self.buffers.block;
-        let mut completed = self.completed.drain(..count);
+        // From the end: nothing has to move up.
+        let mut completed = self.completed.drain(kept..);
         while let Some(next) = completed.as_slice().first() {
             let slot = next.token().get() as u32;
             let result = next.result().map(|bytes| bytes as u32);
