@@ -138,3 +138,49 @@ pub fn batch_class(size: usize) -> usize {
         _ => 6,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// Counts blocks of 4 KiB.
+    fn count(tally: &mut Tally, blocks: [u64; 2]) {
+        for (direction, blocks) in tally.directions.iter_mut().zip(blocks) {
+            direction.ios += blocks;
+            direction.bytes += blocks * 4096;
+        }
+    }
+
+    #[test]
+    fn a_sample_is_what_was_done_a_second_since_the_one_before() {
+        let mut tally = Tally::begin(7 * SECOND_NS, true);
+        count(&mut tally, [1000, 0]);
+        assert_eq!(tally.sample(7 * SECOND_NS + SAMPLE_NS - 1), None);
+        let rates = Rates { bytes: [2000 * 4096, 0], ios: [2000, 0] };
+        assert_eq!(tally.sample(7 * SECOND_NS + SAMPLE_NS), Some(rates));
+        count(&mut tally, [300, 600]);
+        assert_eq!(tally.sample(8 * SECOND_NS - 1), None, "half a second from that one on");
+        // A thread that was held up makes one long sample of it.
+        let rates = Rates { bytes: [100 * 4096, 200 * 4096], ios: [100, 200] };
+        assert_eq!(tally.sample(10 * SECOND_NS + SAMPLE_NS), Some(rates));
+        assert_eq!(tally.sample(10 * SECOND_NS + SAMPLE_NS), None);
+
+        let [read, write] = &tally.directions;
+        assert_eq!((read.iops.count(), read.iops.min(), read.iops.max()), (2, 100, 2000));
+        assert_eq!((read.bandwidth.min(), read.bandwidth.max()), (400, 8000), "in KiB");
+        // None of a time in which nothing was done in this direction.
+        assert_eq!((write.iops.count(), write.iops.mean()), (1, 200.0));
+        assert_eq!((write.bandwidth.count(), write.bandwidth.mean()), (1, 800.0));
+    }
+
+    #[test]
+    fn a_job_that_keeps_no_samples_still_tells_how_fast_it_is() {
+        let mut tally = Tally::begin(0, false);
+        count(&mut tally, [0, 50]);
+        let rates = Rates { bytes: [0, 50 * 4096], ios: [0, 50] };
+        assert_eq!(tally.sample(SECOND_NS), Some(rates));
+        assert_eq!(tally.directions.each_ref().map(|way| way.iops.count()), [0, 0]);
+    }
+}
