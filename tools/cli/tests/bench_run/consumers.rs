@@ -2,14 +2,13 @@
 
 use super::like_fio::fio;
 use super::{bench, folder};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const JOB: &str = "[global]\nbs=4k\nsize=1m\n[mix]\nrw=randrw\nrwmixread=70\nnumjobs=2\ngroup_reporting\n\
     [scan]\nstonewall\nrw=read\nnumjobs=2\n[log]\nstonewall\nrw=write\nfsync=32\n\
     [fast]\nstonewall\nrw=randread\ngtod_reduce=1\n";
-const SLOW: &str = "[j]\nrw=read\nbs=4k\nsize=80k\nrate_iops=100\n";
-const QUICK: &str = "[j]\nrw=read\nbs=4k\nsize=80k\n";
 
 /// What fio and what we report of a job.
 struct Reports {
@@ -92,13 +91,45 @@ fn a_run_of_ours_compares_with_one_of_fios() {
     assert_eq!(across.lines().count(), same.lines().count(), "{across}");
 }
 
+/// The same report, but for one direction of one job, which is four times slower there.
+fn with_slower(report: &Path, job: &str, way: &str) -> PathBuf {
+    let mut changed: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    for side in changed["jobs"].as_array_mut().unwrap() {
+        if side["jobname"] == job {
+            let side = &mut side[way];
+            for rate in ["iops", "bw"] {
+                side[rate] = (side[rate].as_f64().unwrap() / 4.0).into();
+            }
+            if let Some(median) = side["clat_ns"].pointer_mut("/percentile/50.000000") {
+                *median = (median.as_u64().unwrap() * 4).into();
+            }
+        }
+    }
+    let path = report.with_file_name("slower.json");
+    std::fs::write(&path, changed.to_string()).unwrap();
+    path
+}
+
 #[test]
-fn a_slower_run_is_found_in_both() {
-    let (quick, slow) = (Reports::of(QUICK), Reports::of(SLOW));
+fn what_became_slower_is_found_in_both() {
+    let reports = Reports::of(JOB);
     for whose in ["fio", "ours"] {
-        let output = consumer("compare.py", &[&quick.path(whose), &slow.path(whose)], &["50"]);
-        assert_eq!(output.status.code(), Some(3), "{whose}: {output:?}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.lines().next().unwrap().ends_with("SLOWER"), "{whose}: {text}");
+        let quick = reports.path(whose);
+        // No median is known of what ran without a clock.
+        for (job, way, rows) in [
+            ("log", "write", &["log write iops", "log write bw", "log write p50"][..]),
+            ("fast", "read", &["fast read iops", "fast read bw"]),
+        ] {
+            let slow = with_slower(&quick, job, way);
+            let output = consumer("compare.py", &[&quick, &slow], &[]);
+            assert_eq!(output.status.code(), Some(3), "{whose}: {output:?}");
+            let text = String::from_utf8(output.stdout).unwrap();
+            let slower = text.lines().filter(|line| line.ends_with("SLOWER"));
+            let found: Vec<&str> = slower.map(|line| line.split_once(':').unwrap().0).collect();
+            assert_eq!(found, rows, "{whose}: {text}");
+            // The other way round it became quicker.
+            let quicker = said(consumer("compare.py", &[&slow, &quick], &[]));
+            assert!(!quicker.contains("SLOWER"), "{whose}: {quicker}");
+        }
     }
 }

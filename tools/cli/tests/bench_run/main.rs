@@ -7,6 +7,7 @@ mod failed;
 mod like_fio;
 mod numbers;
 mod refused;
+mod relations;
 mod stopped;
 mod terminal;
 mod verify;
@@ -167,16 +168,17 @@ fn every_example_job_parses() {
     assert!(count >= 4);
 }
 
+/// How near a run comes to its rate is for `scripts/bench-check` to say.
 #[test]
-fn a_rate_is_held() {
+fn a_rate_is_not_exceeded() {
     let folder = folder();
-    let keys =
-        ["--name=x", "--rw=read", "--size=64k", "--rate_iops=2000", "--time_based", "--runtime=1"];
+    let keys = ["--name=x", "--rw=read", "--size=1m", "--rate_iops=1000"];
     let report = json_of(&bench(
         folder.path(),
         &[&keys[..], &["--engine=psync", "--output-format=json"]].concat(),
     ));
-    let iops = report["jobs"][0]["read"]["iops"].as_f64().unwrap();
-    // Within 1 % on a quiet machine; tests run beside others.
-    assert!((1800.0..2050.0).contains(&iops), "{iops}");
+    let read = &report["jobs"][0]["read"];
+    assert_eq!(read["total_ios"], 256);
+    // The first goes at once, each other a millisecond after it was due at the earliest.
+    assert!(read["runtime"].as_u64().unwrap() >= 255, "{read}");
 }

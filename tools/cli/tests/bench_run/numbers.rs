@@ -17,28 +17,28 @@ fn figure(value: &Value, key: &str) -> f64 {
 #[test]
 fn the_runtime_leaves_out_the_ramp() {
     let job =
-        "[j]\nrw=read\nfilename=null:1m\ntime_based\nruntime=200ms\nramp_time=1\nrate_iops=1000\n";
+        "[j]\nrw=read\nfilename=null:1m\ntime_based\nruntime=200ms\nramp_time=1\nthinktime=1ms\n";
     let report = report_of(job, &[]);
     let job = &report["jobs"][0];
-    let read = &job["read"];
+    let runtime_ms = figure(job, "job_runtime");
     // `elapsed` is in seconds that have begun.
     let whole_ms = figure(job, "elapsed") * 1000.0;
-    assert!(figure(read, "runtime") >= 200.0, "{read}");
-    assert!(figure(read, "runtime") + 1000.0 <= whole_ms, "{report}");
-    // With a second of ramp in 200 ms of run it would be six times the rate.
-    assert!(figure(read, "iops") < 4000.0, "{read}");
+    assert!(runtime_ms >= 200.0 && runtime_ms + 1000.0 <= whole_ms, "{report}");
+    assert!(figure(&job["read"], "runtime") <= runtime_ms + 1.0, "{report}");
+    // Thinking is not caught up: those of the ramp would be far too many.
+    assert!(figure(&job["read"], "total_ios") <= runtime_ms + 1.0, "{report}");
 }
 
 #[test]
 fn switches_of_context_are_counted_for_each_job() {
-    let job = "[global]\nsize=80k\nrw=read\n[thinks]\nthinktime=1ms\n[does]\nstonewall\n";
+    let job = "[global]\nsize=400k\nrw=read\n[thinks]\nthinktime=1ms\n[does]\nstonewall\n";
     let report = report_of(job, &["--engine=psync"]);
     let thinks = figure(&report["jobs"][0], "ctx");
     // One to sleep before each but the first.
-    assert!(thinks >= 19.0, "{thinks}");
+    assert!(thinks >= 99.0, "{thinks}");
     assert!(figure(&report["jobs"][1], "ctx") < thinks, "{report}");
     let each = figure(&report["jobs"][0]["uringfs"], "context_switches_per_io");
-    assert_eq!(each, thinks / 20.0);
+    assert_eq!(each, thinks / 100.0);
 }
 
 /// Stonewalled jobs have a group each, and a group has done what its members have, together.
