@@ -84,8 +84,10 @@ impl Contents {
                 }
             }
             Fill::Pattern(pattern) => {
-                for chunk in bytes.chunks_mut(pattern.len()) {
-                    chunk.copy_from_slice(&pattern[..chunk.len()]);
+                // Anew at each block that may be read by itself.
+                let blocks = bytes.chunks_mut(self.interval);
+                for piece in blocks.flat_map(|block| block.chunks_mut(pattern.len())) {
+                    piece.copy_from_slice(&pattern[..piece.len()]);
                 }
             }
         }
@@ -111,7 +113,8 @@ impl Contents {
                     .try_for_each(|(block, offset)| check(&bytes[block], offset, stamp))
             }
             (Some(Verify::Pattern), Fill::Pattern(pattern)) => {
-                check_pattern(bytes, offset, pattern)
+                let mut blocks = bytes.chunks(self.interval).zip((offset..).step_by(self.interval));
+                blocks.try_for_each(|(block, at)| check_pattern(block, at, pattern))
             }
             // Without a pattern there is no verify=pattern.
             _ => Ok(()),

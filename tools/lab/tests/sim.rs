@@ -60,6 +60,10 @@ impl<E: Engine> Engine for Recorded<E> {
         self.engine.sync(file, kind)
     }
 
+    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
+        self.engine.forget_cached(file)
+    }
+
     fn report(&self) -> EngineReport {
         self.engine.report()
     }

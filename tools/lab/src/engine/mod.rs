@@ -5,6 +5,7 @@
 //! To add one: write its module with an `impl Engine`, and add its line to the table below. The
 //! first line is the default.
 
+mod files;
 pub mod fio;
 mod psync;
 mod ring;
@@ -185,6 +186,10 @@ pub trait Engine: Sized {
 
     /// Makes a file's writes durable; nothing is in flight.
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno>;
+
+    /// Makes a file's writes durable and forgets what is cached of it, so that reads bring what the
+    /// device has; nothing is in flight. Direct I/O has nothing cached.
+    fn forget_cached(&mut self, file: u32) -> Result<(), Errno>;
 
     /// Its account of itself.
     fn report(&self) -> EngineReport;

@@ -1,18 +1,15 @@
 //! pread and pwrite in the issuing thread: the plainest way there is. An I/O is done when its
 //! push returns.
 
+use super::files::Files;
 use super::slots::Aligned;
 use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use crate::Error;
-use crate::target::Target;
-use crate::workload::IoOp;
-use rustix::fs::Advice;
 use rustix::io::Errno;
-use std::fs::File;
 
 /// The engine.
 pub struct Psync {
-    files: Vec<File>,
+    files: Files,
     slots: Vec<Aligned>,
     done: Vec<Done>,
     system_calls: u64,
@@ -39,7 +36,7 @@ impl Engine for Psync {
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("psync")?;
         Ok(Self {
-            files: open_files(setup)?,
+            files: Files::open(setup)?,
             slots: (0..setup.depth).map(|_| Aligned::new(setup.block)).collect(),
             done: Vec::with_capacity(setup.depth as usize),
             system_calls: 0,
@@ -53,7 +50,7 @@ impl Engine for Psync {
     #[inline]
     fn push(&mut self, io: Io) -> Result<(), Errno> {
         let bytes = &mut self.slots[io.slot as usize].bytes()[..io.length as usize];
-        let result = transfer(&self.files[io.file as usize], io, bytes);
+        let result = self.files.transfer(io, bytes);
         self.system_calls += 1;
         self.done.push(Done { slot: io.slot, result });
         Ok(())
@@ -71,7 +68,11 @@ impl Engine for Psync {
 
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         self.system_calls += 1;
-        sync_file(&self.files[file as usize], kind)
+        self.files.sync(file, kind)
+    }
+
+    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
+        self.files.forget_cached(file)
     }
 
     fn report(&self) -> EngineReport {
@@ -81,36 +82,5 @@ impl Engine for Psync {
             system_calls: self.system_calls,
             ..EngineReport::default()
         }
-    }
-}
-
-/// Opens a job's files, and drops their cached pages if the job says so, as fio does.
-pub(super) fn open_files(setup: &Setup<'_>) -> Result<Vec<File>, Error> {
-    let open = |target: &Target| {
-        let file = target.open(setup.access)?;
-        if setup.options.invalidate && !setup.access.direct {
-            // Advice only: a file system that knows no cache may decline.
-            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-        }
-        Ok(file)
-    };
-    setup.targets.iter().map(open).collect()
-}
-
-/// One pread or pwrite.
-#[inline]
-pub(super) fn transfer(file: &File, io: Io, bytes: &mut [u8]) -> Result<u32, Errno> {
-    let moved = match io.op {
-        IoOp::Read => rustix::io::pread(file, bytes, io.offset),
-        IoOp::Write => rustix::io::pwrite(file, bytes, io.offset),
-    };
-    moved.map(|bytes| bytes as u32)
-}
-
-/// One fsync or fdatasync.
-pub(super) fn sync_file(file: &File, kind: SyncKind) -> Result<(), Errno> {
-    match kind {
-        SyncKind::Full => rustix::fs::fsync(file),
-        SyncKind::Data => rustix::fs::fdatasync(file),
     }
 }

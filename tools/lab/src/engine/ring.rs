@@ -1,20 +1,18 @@
 //! The control: a bare io_uring loop, as close to the kernel as a program can be. What it reaches
 //! on a target is what the queue itself gives; everything else is measured against it.
 
-use super::psync::{open_files, sync_file};
+use super::files::Files;
 use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use crate::Error;
 use crate::target::Target;
 use crate::workload::IoOp;
 use rustix::io::Errno;
-use std::fs::File;
-use std::os::fd::AsFd;
 use uringfs_ring::bare::{BareOptions, BareRing};
 
 /// The engine.
 pub struct Ring {
     ring: BareRing,
-    files: Vec<File>,
+    files: Files,
     tier: String,
     syncs: u64,
 }
@@ -35,7 +33,7 @@ impl Engine for Ring {
             Target::Virtual(name) => name.starts_with("null:"),
             Target::Path(_) => false,
         });
-        let files = if nothing { Vec::new() } else { open_files(setup)? };
+        let files = if nothing { Files::none() } else { Files::open(setup)? };
         let options = BareOptions {
             depth: setup.depth,
             block_size: setup.block as u32,
@@ -45,8 +43,7 @@ impl Engine for Ring {
             submission_thread: setup.options.sq_thread_poll,
             force_async: setup.options.force_async,
         };
-        let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-        let ring = BareRing::new(options.clone(), &borrowed)
+        let ring = BareRing::new(options.clone(), &files.descriptors())
             .map_err(|error| Error::input("engine ring".to_owned()).because(error))?;
         let named = |fixed, what| if fixed { format!("{what} registered") } else { String::new() };
         let tier = [
@@ -95,7 +92,11 @@ impl Engine for Ring {
 
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         self.syncs += 1;
-        self.files.get(file as usize).map_or(Ok(()), |file| sync_file(file, kind))
+        self.files.sync(file, kind)
+    }
+
+    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
+        self.files.forget_cached(file)
     }
 
     fn report(&self) -> EngineReport {

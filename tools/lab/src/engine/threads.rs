@@ -1,14 +1,13 @@
 //! pread and pwrite in as many threads as the depth: what a program without asynchronous I/O
 //! does. Work and results pass through one lock; a buffer travels with its I/O.
 
-use super::psync::{open_files, sync_file, transfer};
+use super::files::Files;
 use super::slots::Aligned;
 use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use crate::Error;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -26,7 +25,7 @@ pub struct Threads {
 }
 
 struct Shared {
-    files: Vec<File>,
+    files: Files,
     state: Mutex<State>,
     work: Condvar,
     results: Condvar,
@@ -63,7 +62,7 @@ impl Engine for Threads {
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("threads")?;
         let shared = Arc::new(Shared {
-            files: open_files(setup)?,
+            files: Files::open(setup)?,
             state: Mutex::default(),
             work: Condvar::new(),
             results: Condvar::new(),
@@ -127,7 +126,11 @@ impl Engine for Threads {
 
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         self.shared.state.lock().system_calls += 1;
-        sync_file(&self.shared.files[file as usize], kind)
+        self.shared.files.sync(file, kind)
+    }
+
+    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
+        self.shared.files.forget_cached(file)
     }
 
     fn report(&self) -> EngineReport {
@@ -155,7 +158,7 @@ impl Shared {
             };
             drop(state);
             let bytes = &mut buffer.bytes()[..io.length as usize];
-            let result = transfer(&self.files[io.file as usize], io, bytes);
+            let result = self.files.transfer(io, bytes);
             state = self.state.lock();
             state.system_calls += 1;
             state.results.push_back((Done { slot: io.slot, result }, buffer));

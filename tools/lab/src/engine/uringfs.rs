@@ -141,6 +141,10 @@ impl Engine for Uringfs {
         })
     }
 
+    fn forget_cached(&mut self, _file: u32) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn report(&self) -> EngineReport {
         let counters = self.reactor.counters();
         // Asked now: a driver may have refused what was chosen at first.

@@ -5,6 +5,7 @@
 use super::clock::{coarse_ns, exact_ns};
 use super::live::LiveThread;
 use super::pace::Pace;
+use super::read_back::ReadBack;
 use super::tally::{Tally, batch_class};
 use super::usage::Usage;
 use crate::contents::Contents;
@@ -92,20 +93,8 @@ struct Loop<'a, E, const TIMED: bool> {
     /// The direction of an I/O that waits for its time.
     held: Option<IoOp>,
     contents: Contents,
-    /// The pass as it was before its first step, until what it wrote has been read back.
-    pass: Option<Workload>,
     passes_left: u64,
-    /// The pass is one that reads back.
-    reads_back: bool,
-    /// Since when it does, and how long such passes took before.
-    reads_back_since_ns: u64,
-    read_back_ns: u64,
-    /// Reads are held against what was written.
-    compares: bool,
-    /// The first bytes of reads that come in parts, by slot.
-    parts: Vec<(u32, Vec<u8>)>,
-    wrong_blocks: Vec<Failure>,
-    wrong_count: u64,
+    read_back: ReadBack,
     tally: Tally,
     /// The last reading of the clock.
     now_ns: u64,
@@ -149,11 +138,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let idle = Flight { io: idle, length: 0, made_ns: 0, issued_ns: 0 };
         let now_ns = exact_ns();
         let pace = Pace::of(options, now_ns);
-        // A job that only reads is held against what others wrote.
-        let compares = contents.are_verified() && !options.pattern.writes();
-        let reads_back = contents.are_verified() && options.pattern.writes() && options.do_verify;
         Self {
-            pass: reads_back.then(|| workload.clone()),
+            read_back: ReadBack::new(options, &contents, workload),
             engine,
             workload,
             options,
@@ -168,13 +154,6 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             held: None,
             contents,
             passes_left: if options.time_based { u64::MAX } else { options.loops - 1 },
-            reads_back: false,
-            reads_back_since_ns: 0,
-            read_back_ns: 0,
-            compares,
-            parts: Vec::new(),
-            wrong_blocks: Vec::new(),
-            wrong_count: 0,
             tally: Tally::begin(now_ns, options.measure().bandwidth),
             now_ns,
             reaped: 0,
@@ -210,8 +189,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 ramping = false;
                 started_ns = exact_ns();
                 self.tally = Tally::begin(started_ns, self.measure.bandwidth);
-                self.read_back_ns = 0;
-                self.reads_back_since_ns = started_ns;
+                self.read_back.restart_clock(started_ns);
                 usage = Usage::of_thread();
                 engine_before = self.engine.report();
             }
@@ -221,38 +199,28 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         if !self.exhausted && self.failure.is_none() {
             self.end_pass();
         }
-        if self.wrong_count > 0 {
-            let (count, s) = (self.wrong_count, if self.wrong_count == 1 { "" } else { "s" });
-            self.fail(Errno::ILSEQ, format!("verify found {count} wrong block{s}"));
+        if let Some(verdict) = self.read_back.verdict() {
+            self.fail_at(verdict);
         }
+        let read_back_ns = self.read_back.took_ns();
         let runtime_ns = exact_ns() - started_ns;
-        self.count_read_back();
-        let read_ns = match self.read_back_ns {
-            only if only > 0 && !self.options.pattern.reads() => only,
-            _ => runtime_ns,
-        };
+        let only_reads_back = read_back_ns > 0 && !self.options.pattern.reads();
+        let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
         Drove {
             runtime_ns,
-            direction_ns: [read_ns, runtime_ns - self.read_back_ns.min(runtime_ns)],
+            direction_ns: [read_ns, runtime_ns - read_back_ns],
             usage: Usage::of_thread().since(usage),
             engine: self.engine.report().since(&engine_before),
             tally: self.tally,
             failure: self.failure,
-            wrong_blocks: self.wrong_blocks,
+            wrong_blocks: self.read_back.into_wrong_blocks(),
         }
     }
 
     /// What is to be done when the writes of a pass have ended.
     fn end_pass(&mut self) {
-        if self.options.end_fsync && self.options.pattern.writes() && !self.reads_back {
+        if self.options.end_fsync && self.options.pattern.writes() && !self.read_back.under_way {
             self.sync(SyncKind::Full);
-        }
-    }
-
-    /// Adds the time since the pass that reads back began, if it is one.
-    fn count_read_back(&mut self) {
-        if self.reads_back {
-            self.read_back_ns += exact_ns() - self.reads_back_since_ns;
         }
     }
 
@@ -263,35 +231,35 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         if self.failure.is_some() {
             return false;
         }
-        self.count_read_back();
-        match self.pass.take() {
-            Some(pass) => {
-                *self.workload = pass;
-                self.reads_back = true;
-                self.reads_back_since_ns = exact_ns();
+        if let Some(pass) = self.read_back.begin() {
+            *self.workload = pass;
+            self.plain = false;
+            self.forget_cached();
+        } else if self.passes_left == 0 {
+            self.read_back.end(&self.contents, None);
+            return false;
+        } else {
+            self.passes_left -= 1;
+            self.workload.begin_pass();
+            self.contents.begin_pass();
+            if self.read_back.under_way {
+                // What its reading took is not to be caught up.
+                self.pace = Pace::of(self.options, exact_ns());
             }
-            None if self.passes_left == 0 => {
-                // It has been counted, and is not to be counted again.
-                self.reads_back = false;
-                return false;
-            }
-            None => {
-                self.passes_left -= 1;
-                self.workload.begin_pass();
-                self.contents.begin_pass();
-                if self.reads_back {
-                    // What its reading took is not to be caught up.
-                    self.pace = Pace::of(self.options, exact_ns());
-                }
-                self.pass = self.reads_back.then(|| self.workload.clone());
-                self.reads_back = false;
-            }
+            self.read_back.end(&self.contents, Some(self.workload));
+            self.plain = self.pace.is_none();
         }
-        self.compares =
-            self.contents.are_verified() && (self.reads_back || !self.options.pattern.writes());
-        self.plain = self.pace.is_none() && !self.reads_back;
         self.exhausted = false;
         true
+    }
+
+    /// Has what was written come from the device when it is read back, and not from the page cache.
+    fn forget_cached(&mut self) {
+        for file in 0..self.workload.files() {
+            if let Err(errno) = self.engine.forget_cached(file) {
+                return self.fail_file(errno, "sync before reading back".into(), file);
+            }
+        }
     }
 
     fn in_flight(&self) -> u32 {
@@ -304,7 +272,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         if self.exhausted || self.sync_due(0) || self.sync_due(1) {
             return;
         }
-        if TIMED && (self.reaped > FRESH || self.compares) {
+        if TIMED && (self.reaped > FRESH || self.read_back.compares) {
             // The reap's reading is stale by what counting so many, or looking at them, took.
             self.now_ns = exact_ns();
         }
@@ -358,7 +326,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     /// The next step where it has to be its time, or is a read of what was written.
     #[inline(never)]
     fn next_deliberate_step(&mut self) -> Option<Step> {
-        if self.reads_back {
+        if self.read_back.under_way {
             // As with fio it has no pace, which is that of the job's own I/O.
             let step = self.workload.next_read_back();
             self.exhausted |= step.is_none();
@@ -479,32 +447,19 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 tally.lat.record(self.now_ns - flight.made_ns);
             }
         }
-        if self.compares {
+        if self.read_back.compares {
             self.compare(done.slot);
         }
         self.free.push(done.slot);
     }
 
-    /// Holds what a read brought against what was written there.
     #[inline(never)]
     fn compare(&mut self, slot: u32) {
         let Flight { io, length, .. } = self.flights[slot as usize];
         let buffer = &mut self.engine.buffer(slot)[..length as usize];
-        let done = (length - io.length) as usize;
-        if let Some(at) = self.parts.iter().position(|(of, _)| *of == slot) {
-            buffer.copy_within(..io.length as usize, done);
-            buffer[..done].copy_from_slice(&self.parts.swap_remove(at).1);
-        }
-        let offset = io.offset - done as u64;
-        let Err(wrong) = self.contents.compare(buffer, offset, self.reads_back) else { return };
-        const MOST_TOLD: usize = 16;
-        let wrong = Failure { errno: Errno::ILSEQ, what: wrong.to_string(), file: Some(io.file) };
-        if self.options.verify_fatal {
-            self.fail_at(wrong.clone());
-        }
-        self.wrong_count += 1;
-        if self.wrong_blocks.len() < MOST_TOLD {
-            self.wrong_blocks.push(wrong);
+        let compared = self.read_back.compare(&self.contents, io, buffer);
+        if let (Err(wrong), true) = (compared, self.options.verify_fatal) {
+            self.fail_at(wrong);
         }
     }
 
@@ -546,11 +501,8 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let bytes = bytes as usize;
         if io.op == IoOp::Write {
             buffer.copy_within(bytes.., 0);
-        } else if self.compares {
-            match self.parts.iter_mut().find(|(slot, _)| *slot == io.slot) {
-                Some((_, part)) => part.extend_from_slice(&buffer[..bytes]),
-                None => self.parts.push((io.slot, buffer[..bytes].to_vec())),
-            }
+        } else if self.read_back.compares {
+            self.read_back.keep_part(io.slot, &buffer[..bytes]);
         }
     }
 

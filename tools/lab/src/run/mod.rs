@@ -7,6 +7,7 @@ mod interrupt;
 mod live;
 mod pace;
 mod plan;
+mod read_back;
 mod tally;
 mod usage;
 mod worker;

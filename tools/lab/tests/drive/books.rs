@@ -35,6 +35,8 @@ pub struct Books {
     pub file: Vec<u8>,
     /// How many I/Os had ended at each sync.
     pub syncs: Vec<u64>,
+    /// The same at each time that what is cached was forgotten.
+    pub forgotten: Vec<u64>,
 }
 
 impl Books {
@@ -54,6 +56,7 @@ impl Books {
             buffers: Vec::new(),
             file: vec![0; BLOCK as usize * BLOCKS as usize],
             syncs: Vec::new(),
+            forgotten: Vec::new(),
         }
     }
 
@@ -142,6 +145,12 @@ impl Engine for Books {
     fn sync(&mut self, _file: u32, _kind: SyncKind) -> Result<(), Errno> {
         assert!(self.flying.is_empty() && self.pushed.is_empty(), "a sync passed an I/O");
         self.syncs.push(self.ended);
+        Ok(())
+    }
+
+    fn forget_cached(&mut self, _file: u32) -> Result<(), Errno> {
+        assert!(self.flying.is_empty() && self.pushed.is_empty(), "it passed an I/O");
+        self.forgotten.push(self.ended);
         Ok(())
     }
 

@@ -26,6 +26,7 @@ fn each_pass_of_writes_is_read_back_in_the_same_order() {
         assert_eq!(reads, writes);
         assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
         assert_eq!(books.syncs, [256, 768], "before what was written is read back");
+        assert_eq!(books.forgotten, [256, 768], "what is read back comes from the device");
         let [read_ns, written_ns] = drove.direction_ns;
         assert!(read_ns > 0 && written_ns > 0);
         assert_eq!(read_ns + written_ns, drove.runtime_ns, "one or the other");
@@ -62,6 +63,20 @@ fn transfers_in_parts_are_right_when_put_together() {
         let [reads, writes] = &drove.tally.directions;
         assert!(reads.short > 10 && writes.short > 10);
     }
+}
+
+#[test]
+fn a_pattern_begins_anew_at_every_block_whatever_reads_it_back() {
+    // Three bytes divide no block, and the sizes written are drawn anew when it is read.
+    let keys = "rw=randrw\nbsrange=4k-16k\nloops=3\nverify_pattern=0xdeadbe\n";
+    let (drove, _) = driven(keys, Books::new(whole));
+    assert_eq!((drove.failure, drove.wrong_blocks.len()), (None, 0));
+    let write = "rw=write\nbsrange=4k-16k\n";
+    let (_, books) = driven(&format!("{write}verify_pattern=0xdeadbe\n"), Books::new(whole));
+    let mut again = Books::new(whole);
+    again.file = books.file;
+    let (drove, _) = driven("rw=read\nbs=4k\nverify_pattern=0xdeadbe\n", again);
+    assert_eq!((drove.failure, drove.wrong_blocks.len()), (None, 0));
 }
 
 #[test]

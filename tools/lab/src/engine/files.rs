@@ -1,0 +1,77 @@
+//! A job's files, as the engines that speak to the kernel open and use them.
+
+use super::{Io, Setup, SyncKind};
+use crate::Error;
+use crate::target::Target;
+use crate::workload::IoOp;
+use rustix::fs::Advice;
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The files; `Io::file` counts them.
+pub struct Files {
+    files: Vec<File>,
+    /// They go through the page cache.
+    cached: bool,
+}
+
+impl Files {
+    /// None at all.
+    pub fn none() -> Self {
+        Self { files: Vec::new(), cached: false }
+    }
+
+    /// Opens them, and drops their cached pages if the job says so, as fio does.
+    pub fn open(setup: &Setup<'_>) -> Result<Self, Error> {
+        let open = |target: &Target| target.open(setup.access);
+        let files = setup.targets.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let files = Self { files, cached: !setup.access.direct };
+        if setup.options.invalidate {
+            (0..setup.targets.len()).for_each(|file| files.drop_cached(file));
+        }
+        Ok(files)
+    }
+
+    /// Their descriptors.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.files.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// One pread or pwrite.
+    #[inline]
+    pub fn transfer(&self, io: Io, bytes: &mut [u8]) -> Result<u32, Errno> {
+        let file = &self.files[io.file as usize];
+        let moved = match io.op {
+            IoOp::Read => rustix::io::pread(file, bytes, io.offset),
+            IoOp::Write => rustix::io::pwrite(file, bytes, io.offset),
+        };
+        moved.map(|bytes| bytes as u32)
+    }
+
+    /// One fsync or fdatasync; of nothing, nothing.
+    pub fn sync(&self, file: u32, kind: SyncKind) -> Result<(), Errno> {
+        let Some(file) = self.files.get(file as usize) else { return Ok(()) };
+        match kind {
+            SyncKind::Full => rustix::fs::fsync(file),
+            SyncKind::Data => rustix::fs::fdatasync(file),
+        }
+    }
+
+    /// Writes a file's cached pages to its device and drops them.
+    pub fn forget_cached(&self, file: u32) -> Result<(), Errno> {
+        if self.cached {
+            // Pages that are dirty are not dropped.
+            self.sync(file, SyncKind::Data)?;
+            self.drop_cached(file as usize);
+        }
+        Ok(())
+    }
+
+    fn drop_cached(&self, file: usize) {
+        if let (true, Some(file)) = (self.cached, self.files.get(file)) {
+            // Advice only: a file system that knows no cache may decline.
+            let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+        }
+    }
+}
