@@ -4,6 +4,7 @@ use crate::engine::EngineReport;
 use crate::job::Job;
 use crate::run::{Failure, Outcome, Tally, Usage};
 use crate::stats::{Latency, Samples};
+use std::ops::Range;
 
 /// A thread or a group, with the job it is named after.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Entry<'a> {
     pub usage: Usage,
     /// The longest run of them, as far as it read and as far as it wrote.
     pub runtime_ns: [u64; 2],
+    /// From the first beginning of them to the last end, by the monotonic clock.
+    pub span_ns: Option<Range<u64>>,
     /// All their runs together.
     pub thread_time_ns: u64,
     /// The longest life of them.
@@ -123,6 +126,7 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
                 tally: Tally::default(),
                 usage: Usage::default(),
                 runtime_ns: [0; 2],
+                span_ns: None,
                 thread_time_ns: 0,
                 elapsed_ns: 0,
                 engine: EngineReport::default(),
@@ -135,6 +139,12 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
         entry.usage = entry.usage.plus(drove.usage);
         for (longest, ran) in entry.runtime_ns.iter_mut().zip(drove.direction_ns) {
             *longest = ran.max(*longest);
+        }
+        // A thread that was never started has no beginning.
+        if drove.runtime_ns > 0 {
+            let (began, ended) = (drove.started_ns, drove.started_ns + drove.runtime_ns);
+            let span = entry.span_ns.get_or_insert(began..ended);
+            *span = span.start.min(began)..span.end.max(ended);
         }
         entry.thread_time_ns += drove.runtime_ns;
         entry.elapsed_ns = entry.elapsed_ns.max(thread.elapsed_ns);
@@ -179,6 +189,7 @@ mod tests {
         let drove = Drove {
             tally,
             usage,
+            started_ns: 0,
             runtime_ns,
             direction_ns: [runtime_ns; 2],
             engine,
@@ -186,6 +197,17 @@ mod tests {
             wrong_blocks: Vec::new(),
         };
         ThreadResult { job, group, elapsed_ns: runtime_ns, drove }
+    }
+
+    #[test]
+    fn a_group_spans_its_threads_though_they_run_one_after_another() {
+        let mut threads: Vec<_> = (0..3).map(|_| thread(1, 0, [10, 0], 1_000)).collect();
+        threads[0].drove.started_ns = 2_000;
+        threads[1].drove.started_ns = 500;
+        threads[2].drove.runtime_ns = 0;
+        let outcome = outcome(threads);
+        let entries = entries(&outcome);
+        assert_eq!((entries[0].span_ns.clone(), entries.len()), (Some(500..3_000), 1));
     }
 
     proptest! {

@@ -53,6 +53,8 @@ pub struct Drove {
     pub tally: Tally,
     /// What it cost since the ramp.
     pub usage: Usage,
+    /// The end of the ramp, by the monotonic clock.
+    pub started_ns: u64,
     /// Since the ramp.
     pub runtime_ns: u64,
     /// How much of that it read and wrote: what reads back does not write, and as with fio a job
@@ -207,6 +209,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let only_reads_back = read_back_ns > 0 && !self.options.pattern.reads();
         let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
         Drove {
+            started_ns,
             runtime_ns,
             direction_ns: [read_ns, runtime_ns - read_back_ns],
             usage: Usage::of_thread().since(usage),

@@ -62,6 +62,7 @@ impl ThreadResult {
         let drove = Drove {
             tally: Tally::default(),
             usage: Usage::default(),
+            started_ns: 0,
             runtime_ns: 0,
             direction_ns: [0; 2],
             engine: EngineReport::default(),

@@ -29,7 +29,8 @@ pub struct Cell {
     pub job: String,
     /// CPU time of the job's threads, which the guest's clock counts in instructions.
     pub instructions_per_io: f64,
-    /// From the first I/O to the last, by the guest's clock.
+    /// From the beginning of the first thread to the end of the last, by the guest's clock: threads
+    /// of one processor take turns, so that a rate over the longest of them would be too high.
     pub virtual_ns_per_io: f64,
     /// Reads and writes.
     pub ios: u64,
@@ -55,15 +56,15 @@ impl Cell {
     }
 
     fn of_job(job: &Value) -> Option<Cell> {
-        let sum = |key: &str| Some(job["read"][key].as_f64()? + job["write"][key].as_f64()?);
-        let (ios, rate, ours) = (sum("total_ios")?, sum("iops")?, &job["uringfs"]);
+        let count = |direction: &str| job[direction]["total_ios"].as_u64();
+        let (ios, ours) = (count("read")? + count("write")?, &job["uringfs"]);
         let word = |key: &str| Some(ours[key].as_str()?.to_owned());
-        (rate > 0.0).then_some(())?;
+        (ios > 0).then_some(())?;
         Some(Cell {
             job: job["jobname"].as_str()?.to_owned(),
             instructions_per_io: ours["cpu_ns_per_io"].as_f64()?,
-            virtual_ns_per_io: 1e9 / rate,
-            ios: ios as u64,
+            virtual_ns_per_io: ours["span_ns"].as_f64()? / ios as f64,
+            ios,
             tier: word("tier")?,
             queue: word("queue")?,
             counters: ours["counters"].clone(),
@@ -123,15 +124,17 @@ mod tests {
     fn a_report_becomes_a_cell_a_job() {
         let report = r#"{"jobs": [{
             "jobname": "j",
-            "read": {"total_ios": 30, "iops": 150000.0}, "write": {"total_ios": 10, "iops": 50000.0},
-            "uringfs": {"cpu_ns_per_io": 2500.0, "tier": "t", "queue": "q", "counters": {"c": 1}}
+            "read": {"total_ios": 30, "iops": 1e6}, "write": {"total_ios": 10, "iops": 1e6},
+            "uringfs": {"cpu_ns_per_io": 2500.0, "span_ns": 200000,
+                        "tier": "t", "queue": "q", "counters": {"c": 1}}
         }]}"#;
         let cells = Cell::all_of(&answer(report)).unwrap();
         assert_eq!(cells.len(), 1);
         assert_eq!(cells[0].job, "j");
         assert_eq!((cells[0].ios, cells[0].virtual_ns_per_io), (40, 5000.0));
         assert_eq!(cells[0].text(), "2,500 in 5,000 ns");
-        for bad in ["", "{\"jobs\": [{}]}", &report.replace("150000.0", "-50000.0")] {
+        let nothing = report.replace("30", "0").replace("10,", "0,");
+        for bad in ["", "{\"jobs\": [{}]}", &nothing, &report.replace("span_ns", "s")] {
             assert!(Cell::all_of(&answer(bad)).is_err(), "{bad}");
         }
     }
