@@ -27,8 +27,8 @@ const ROWS: &[Row] = &[
 /// A row's figures.
 struct RowOfCells {
     cells: Vec<Cell>,
-    /// Interrupts of the device's queues meanwhile.
-    interrupts: u64,
+    /// Interrupts of the device's queues meanwhile; none for a device that has no interrupts.
+    interrupts: Option<u64>,
 }
 
 /// The table, measured.
@@ -43,42 +43,51 @@ pub fn run(laboratory: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measu
     let mut steps = Vec::new();
     for device in devices {
         for row in ROWS {
-            steps.push(interrupts(*device));
+            steps.extend(interrupts(*device));
             steps.extend(COLUMNS.iter().map(|column| read(*device, row, column)));
-            steps.push(interrupts(*device));
+            steps.extend(interrupts(*device));
         }
     }
     let answers = laboratory.count(devices, steps)?;
-    let mut rows = answers.chunks(COLUMNS.len() + 2).map(row_of_cells);
-    let mut measured = Vec::new();
+    let (mut rest, mut measured) = (&answers[..], Vec::new());
     for device in devices {
-        let of_device = rows.by_ref().take(ROWS.len()).collect::<Result<_, _>>()?;
-        measured.push((*device, of_device));
+        let looks = 2 * usize::from(interrupts(*device).is_some());
+        let of_device = rest.split_off(..ROWS.len() * (COLUMNS.len() + looks));
+        let rows = of_device.expect("one for each step").chunks(COLUMNS.len() + looks);
+        measured.push((*device, rows.map(row_of_cells).collect::<Result<_, _>>()?));
     }
     Ok(Measured { facts: laboratory.facts()?, devices: measured })
 }
 
-/// The answers of a row's steps: the interrupts before, a report a column, the interrupts after.
+/// The answers of a row's steps: a report a column, between two looks at the interrupts if there are
+/// any.
 fn row_of_cells(answers: &[Answer]) -> Result<RowOfCells, Error> {
-    let [before, reads @ .., after] = answers else { unreachable!("that many steps were made") };
-    let count = |answer: &Answer| {
-        answer.output.parse::<u64>().map_err(|error| Error::run("interrupts").because(error))
+    let (looks, reads): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.step == INTERRUPTS);
+    let counts = looks.iter().map(|look| look.output.parse::<u64>()).collect::<Result<Vec<_>, _>>();
+    let counts = counts.map_err(|error| Error::run(INTERRUPTS).because(error))?;
+    let interrupts = match counts[..] {
+        [before, after] => Some(after.saturating_sub(before)),
+        _ => None,
     };
-    let interrupts = count(after)?.saturating_sub(count(before)?);
-    let cells = reads.iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?.concat();
+    let cells = reads.into_iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?.concat();
     Ok(RowOfCells { cells, interrupts })
 }
 
-/// A look at the interrupts that a device's queues for I/O have had.
-fn interrupts(device: GuestDevice) -> Step {
-    // The first queue of an NVMe controller is for its administration.
-    let queues = match device {
-        GuestDevice::NullBlk => "nullb",
-        GuestDevice::Nvme => "nvme[0-9]+q[1-9]",
-    };
-    let program = format!("/{queues}/ {{ sum += $2 }} END {{ print sum + 0 }}");
-    let command = ["awk", &program, "/proc/interrupts"].map(str::to_owned).to_vec();
-    Step { name: "interrupts".into(), command }
+/// The step that looks at them.
+const INTERRUPTS: &str = "interrupts";
+
+/// A look at the interrupts that a device's queues for I/O have had, if it has any.
+fn interrupts(device: GuestDevice) -> Option<Step> {
+    match device {
+        GuestDevice::NullBlk => None,
+        GuestDevice::Nvme => {
+            // The first queue of a controller is for its administration.
+            let program = "/nvme[0-9]+q[1-9]/ { sum += $2 } END { print sum + 0 }";
+            let command = ["awk", program, "/proc/interrupts"].map(str::to_owned).to_vec();
+            Some(Step { name: INTERRUPTS.into(), command })
+        }
+    }
 }
 
 fn read(device: GuestDevice, row: &Row, column: &Column) -> Step {
@@ -130,7 +139,7 @@ fn of_device(rows: &[RowOfCells]) -> Table {
     for (row, row_of_cells) in ROWS.iter().zip(rows) {
         let mut words = vec![row.name.to_owned(), row.depth.to_string()];
         words.extend(row_of_cells.cells.iter().map(Cell::text));
-        words.push(row_of_cells.interrupts.to_string());
+        words.push(row_of_cells.interrupts.map_or("-".to_owned(), |count| count.to_string()));
         table.add_row(words);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -162,4 +171,57 @@ pub fn json(measured: &Measured) -> Value {
     document.insert("rows".into(), rows.into());
     document.insert("published".into(), published::json());
     document.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(step: &str, output: &str) -> Answer {
+        Answer { step: step.into(), code: 0, output: output.into() }
+    }
+
+    #[test]
+    fn interrupts_are_counted_for_a_device_that_has_them() {
+        let report = r#"{"jobs": [{
+            "jobname": "j", "read": {"total_ios": 1}, "write": {"total_ios": 0},
+            "uringfs": {"cpu_ns_per_io": 1, "span_ns": 1, "tier": "", "queue": "", "counters": {}}
+        }]}"#;
+        let looks = [answer(INTERRUPTS, "7"), answer("r", report), answer(INTERRUPTS, "9")];
+        let of = |answers: &[Answer]| {
+            let row = row_of_cells(answers).unwrap();
+            (row.cells.len(), row.interrupts)
+        };
+        assert_eq!((of(&looks), of(&looks[1..2])), ((1, Some(2)), (1, None)));
+        assert!(row_of_cells(&[answer(INTERRUPTS, "many")]).is_err());
+    }
+
+    #[test]
+    fn a_row_without_interrupts_shows_none() {
+        let cell = Cell {
+            job: "j".into(),
+            instructions_per_io: 5.0,
+            virtual_ns_per_io: 5.0,
+            ios: 1,
+            tier: String::new(),
+            queue: String::new(),
+            counters: Value::Null,
+        };
+        let rows = |interrupts: &[Option<u64>]| -> Vec<_> {
+            let cells = vec![cell.clone(); COLUMNS.len()];
+            let row = |count: &Option<u64>| RowOfCells { cells: cells.clone(), interrupts: *count };
+            interrupts.iter().map(row).collect()
+        };
+        let devices =
+            vec![(GuestDevice::NullBlk, rows(&[None])), (GuestDevice::Nvme, rows(&[Some(3)]))];
+        let measured = Measured { facts: json!({}), devices };
+        let text = table(&measured);
+        let rows: Vec<_> = text.lines().filter(|line| line.contains(ROWS[0].name)).collect();
+        assert!(rows[0].trim_end().ends_with('-') && rows[1].trim_end().ends_with('3'), "{text}");
+        let json = json(&measured);
+        assert_eq!(
+            [&json["rows"][0]["interrupts"], &json["rows"][1]["interrupts"]],
+            [&Value::Null, &json!(3)]
+        );
+    }
 }
