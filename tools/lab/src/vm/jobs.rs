@@ -152,8 +152,16 @@ pub fn experiment(
     let command = command.into_iter().map(str::to_owned).collect();
     let answers = laboratory.count(&[device], vec![Step { name: name.to_owned(), command }])?;
     let output = answers.into_iter().map(|answer| answer.output).collect::<String>();
+    let facts = laboratory.facts()?;
     Ok(match format {
-        Format::Normal => format!("{}{output}\n", super::heading(&laboratory.facts()?)),
-        Format::Json => output + "\n",
+        Format::Normal => format!("{}{output}\n", super::heading(&facts)),
+        Format::Json => format!("{:#}\n", with_facts(&facts, &output)?),
     })
+}
+
+/// A document of the guest's and what its figures depend on.
+fn with_facts(facts: &Value, output: &str) -> Result<Value, Error> {
+    let document: Map<String, Value> = serde_json::from_str(output)
+        .map_err(|error| Error::run("in the guest: its report is not JSON").because(error))?;
+    Ok(facts.as_object().cloned().unwrap_or_default().into_iter().chain(document).collect())
 }

@@ -103,14 +103,24 @@ impl<'a> Laboratory<'a> {
             "kernel": release,
             "kernel_package": format!("{package} {version}"),
             "qemu": self.packages.qemu().version(self.bounds())?,
+            "program": program::facts(&self.program, self.bounds())?,
         }))
     }
 }
 
 /// What stands above figures: what they depend on.
 fn heading(facts: &Value) -> String {
-    let word = |key: &str| facts[key].as_str().unwrap_or_default();
-    format!("Linux {} ({})\n{}\n", word("kernel"), word("kernel_package"), word("qemu"))
+    let program = &facts["program"];
+    let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    format!(
+        "Linux {} ({})\n{}\n{} ({}, CRC32C {})\n",
+        word(&facts["kernel"]),
+        word(&facts["kernel_package"]),
+        word(&facts["qemu"]),
+        word(&program["version"]),
+        word(&program["path"]),
+        word(&program["crc32c"])
+    )
 }
 
 /// Where packages are kept unless the user says otherwise: `$XDG_CACHE_HOME/uringfs`, or

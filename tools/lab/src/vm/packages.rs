@@ -4,7 +4,7 @@
 
 use super::apt::{Apt, Package};
 use super::archive::Archive;
-use super::process::{Bounds, run};
+use super::process::{Bounds, first_line, run};
 use crate::Error;
 use crate::run::Live;
 use rustix::fs::{FlockOperation, flock};
@@ -166,15 +166,8 @@ impl Qemu {
     }
 
     /// The line in which it says what it is.
-    pub fn version(&self, bounds: Bounds<'_>) -> Result<String, Error> {
-        let mut command = self.command();
-        let mut version = String::new();
-        run(command.arg("--version"), bounds, &mut |line| {
-            if version.is_empty() {
-                line.clone_into(&mut version);
-            }
-        })?;
-        Ok(version)
+    pub(super) fn version(&self, bounds: Bounds<'_>) -> Result<Option<String>, Error> {
+        first_line(self.command().arg("--version"), bounds)
     }
 }
 

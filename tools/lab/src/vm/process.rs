@@ -108,6 +108,18 @@ pub fn run(
     Ok(Ended { status, complaints: text(complaints).map_err(failed)? })
 }
 
+/// The first line that a program prints; none if it fails.
+///
+/// # Errors
+/// As of [`run`].
+pub fn first_line(command: &Command, bounds: Bounds<'_>) -> Result<Option<String>, Error> {
+    let mut first = None;
+    let ended = run(command, bounds, &mut |line| {
+        first.get_or_insert_with(|| line.to_owned());
+    })?;
+    Ok(first.filter(|_| ended.succeeded()))
+}
+
 /// The same command, run by `setpriv`, so that the kernel kills it should this process be killed.
 fn bound_to_this_process(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");

@@ -1,7 +1,11 @@
 //! The program that runs in the guest: this one, built statically, for the guest has no libraries.
 
+use super::process::{Bounds, first_line};
 use crate::Error;
+use crc_fast::{CrcAlgorithm, checksum};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// How it is built.
 const BUILD: &str = "RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked \
@@ -10,22 +14,66 @@ const BUILD: &str = "RUSTFLAGS='-C target-feature=+crt-static' cargo build --rel
 /// The static program: the one given, this one, or the one that the command above leaves beside it.
 ///
 /// # Errors
-/// There is none; the message has the command that makes it.
+/// There is none, or the one beside this is older than its sources, so that what is measured would
+/// not be what is meant; the message has the command that makes it.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(path) = given {
         return must_be_static(path).map(|()| path.to_owned());
     }
     let here = std::env::current_exe()
         .map_err(|error| Error::run("cannot find this program's own file").because(error))?;
+    find_from(here)
+}
+
+/// The same without one given, for a program that is `here`.
+fn find_from(here: PathBuf) -> Result<PathBuf, Error> {
+    if is_static(&here).unwrap_or(false) {
+        return Ok(here);
+    }
     // target/PROFILE/uringfs, beside it target/TRIPLE/release/uringfs.
     let beside = here.ancestors().nth(2).map(|target| {
         target.join("x86_64-unknown-linux-gnu/release").join(here.file_name().unwrap_or_default())
     });
-    let candidates = [Some(here), beside].into_iter().flatten();
-    let mut found = candidates.filter(|path| is_static(path).unwrap_or(false));
-    found.next().ok_or_else(|| {
+    let found = beside.filter(|path| is_static(path).unwrap_or(false)).ok_or_else(|| {
         Error::input(format!("the guest needs a static uringfs (or --program PATH): {BUILD}"))
-    })
+    })?;
+    match newer_source(&found) {
+        None => Ok(found),
+        Some(source) => Err(Error::input(format!(
+            "the static {} is older than {}: {BUILD}",
+            found.display(),
+            source.display()
+        ))),
+    }
+}
+
+/// A source that has been changed since a program was built, by the list that cargo leaves beside
+/// the program. What is not there any more says nothing: another source has changed with it.
+fn newer_source(program: &Path) -> Option<PathBuf> {
+    let changed = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    let built = changed(program)?;
+    let list = std::fs::read_to_string(program.with_extension("d")).ok()?;
+    sources(&list).into_iter().find(|source| changed(source).is_some_and(|changed| changed > built))
+}
+
+/// The sources in a list of cargo's: `PROGRAM: SOURCE...`, a space in a name after a backslash.
+fn sources(list: &str) -> Vec<PathBuf> {
+    let (_, names) = list.split_once(": ").unwrap_or_default();
+    let names = names.trim_end().replace("\\ ", "\0");
+    names.split(' ').map(|name| name.replace('\0', " ").into()).collect()
+}
+
+/// Which program it is: where, the version that it says it is, and the checksum of its bytes.
+///
+/// # Errors
+/// It cannot be read, or Ctrl-C.
+pub(super) fn facts(path: &Path, bounds: Bounds<'_>) -> Result<Value, Error> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| Error::run(path.display().to_string()).because(error))?;
+    // None on a machine that has other processors than the guest.
+    let version = first_line(Command::new(path).arg("--version"), bounds)?;
+    let sum = format!("{:08x}", checksum(CrcAlgorithm::Crc32Iscsi, &bytes));
+    Ok(json!({"path": path.display().to_string(), "version": version, "crc32c": sum}))
 }
 
 /// An error for what a guest cannot run.
@@ -93,5 +141,51 @@ mod tests {
         let script = tempfile::NamedTempFile::new().unwrap();
         let error = find(Some(script.path())).unwrap_err();
         assert!(error.to_string().contains("crt-static"), "{error}");
+    }
+
+    #[test]
+    fn a_static_program_that_is_older_than_a_source_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("the target");
+        let place = target.join("x86_64-unknown-linux-gnu/release");
+        std::fs::create_dir_all(&place).unwrap();
+        let (program, source) = (place.join("uringfs"), folder.path().join("a source.rs"));
+        let find = || find_from(target.join("debug/uringfs"));
+        let at = |path: &Path, seconds| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+        };
+        assert!(find().unwrap_err().to_string().contains(BUILD));
+        std::fs::write(&program, elf(1)).unwrap();
+        std::fs::write(&source, "").unwrap();
+        assert_eq!(find().unwrap(), program, "nothing is known of its sources");
+        let escaped = |path: &Path| path.display().to_string().replace(' ', "\\ ");
+        let list = format!("{}: /gone.rs {}\n", escaped(&program), escaped(&source));
+        std::fs::write(place.join("uringfs.d"), list).unwrap();
+        at(&program, 20);
+        at(&source, 10);
+        assert_eq!(find().unwrap(), program);
+        at(&source, 30);
+        let error = find().unwrap_err().to_string();
+        assert!(error.contains("a source.rs") && error.contains(BUILD), "{error}");
+    }
+
+    #[test]
+    fn a_program_is_known_by_what_it_says_and_by_its_bytes() {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let bounds = Bounds { stop: &stop, limit: std::time::Duration::MAX };
+        let facts = |name: &str, text: &str| {
+            use std::os::unix::fs::PermissionsExt;
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            super::facts(&path, bounds).unwrap()
+        };
+        let good = facts("good", "#!/bin/sh\necho uringfs 1.2\n");
+        assert_eq!(good["version"], "uringfs 1.2");
+        assert!(good["path"].as_str().unwrap().ends_with("/good"));
+        let bad = facts("bad", "123456789");
+        assert_eq!((&bad["version"], &bad["crc32c"]), (&Value::Null, &json!("e3069283")));
     }
 }
