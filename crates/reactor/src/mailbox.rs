@@ -23,13 +23,15 @@ pub(crate) struct Mailbox<T, B> {
 
 struct Letters<T> {
     list: Vec<T>,
+    /// The owner is about to go: nothing that is offered is taken any more.
+    leaving: bool,
     closed: bool,
 }
 
 impl<T, B: Bell> Mailbox<T, B> {
     pub(crate) fn new(bell: B) -> Mailbox<T, B> {
         Mailbox {
-            letters: Mutex::new(Letters { list: Vec::new(), closed: false }),
+            letters: Mutex::new(Letters { list: Vec::new(), leaving: false, closed: false }),
             waiting: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             bell,
@@ -48,14 +50,29 @@ impl<T, B: Bell> Mailbox<T, B> {
 
     /// The same, waking a sleeping owner by `wake`.
     pub(crate) fn post_with(&self, letter: T, wake: impl FnOnce(&B)) -> Result<(), T> {
-        {
-            let mut letters = self.letters.lock();
-            if letters.closed {
-                return Err(letter);
-            }
-            letters.list.push(letter);
-            self.waiting.store(true, Ordering::Release);
+        self.leave(letter, |letters| letters.closed)?;
+        self.wake_owner(wake);
+        Ok(())
+    }
+
+    /// The same for a letter that an owner who is about to go gives back too.
+    pub(crate) fn offer(&self, letter: T, wake: impl FnOnce(&B)) -> Result<(), T> {
+        self.leave(letter, |letters| letters.leaving || letters.closed)?;
+        self.wake_owner(wake);
+        Ok(())
+    }
+
+    fn leave(&self, letter: T, refuses: impl FnOnce(&Letters<T>) -> bool) -> Result<(), T> {
+        let mut letters = self.letters.lock();
+        if refuses(&letters) {
+            return Err(letter);
         }
+        letters.list.push(letter);
+        self.waiting.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn wake_owner(&self, wake: impl FnOnce(&B)) {
         fence(Ordering::SeqCst);
         // Several senders may see it asleep; the one that ends it rings.
         let end_sleep = || {
@@ -65,7 +82,6 @@ impl<T, B: Bell> Mailbox<T, B> {
         if self.sleeping.load(Ordering::Relaxed) && end_sleep() {
             wake(&self.bell);
         }
-        Ok(())
     }
 
     /// The owner takes all letters; costs one load when there are none.
@@ -98,6 +114,11 @@ impl<T, B: Bell> Mailbox<T, B> {
     /// The owner is awake again.
     pub(crate) fn announce_awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// The owner is about to go. Senders who offer one letter after the other would else keep it.
+    pub(crate) fn refuse_offers(&self) {
+        self.letters.lock().leaving = true;
     }
 
     /// Takes no letter from now on, unless some wait to be read. True when closed.

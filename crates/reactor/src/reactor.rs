@@ -522,6 +522,8 @@ impl Drop for Reactor {
             let _current = Current::set(inner);
             let spawned = inner.tasks.borrow_mut().take_spawned();
             drop(spawned);
+            // What is asked from here on is given back: whoever goes on asking must not keep it here.
+            inner.letterbox.refuse_offers();
             loop {
                 inner.progress();
                 if inner.outstanding(&inner.io.borrow()) == 0 {
@@ -550,10 +552,10 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Has `act` run on the reactor's thread. False when the reactor is gone.
+    /// Has `act` run on the reactor's thread. False when the reactor is gone or about to go.
     pub fn run(&self, act: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
         let letter = Letter::Run(Box::new(act));
-        self.letterbox.post_with(letter, ring_bell).is_ok()
+        self.letterbox.offer(letter, ring_bell).is_ok()
     }
 }
 

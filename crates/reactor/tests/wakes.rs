@@ -217,6 +217,22 @@ fn a_letter_reaches_its_own_of_two_reactors_on_a_thread() {
 }
 
 #[test]
+fn a_reactor_goes_though_every_letter_sends_another() {
+    on_every_tier("a_reactor_goes_though_every_letter_sends_another", |_| {
+        fn again(remote: Remote, refused: Arc<AtomicBool>) {
+            let (to, flag) = (remote.clone(), refused.clone());
+            if !remote.run(move |_| again(to, flag)) {
+                refused.store(true, Ordering::Relaxed);
+            }
+        }
+        let (reactor, refused) = (reactor(), Arc::default());
+        again(reactor.inner().remote(), Arc::clone(&refused));
+        drop(reactor);
+        assert!(refused.load(Ordering::Relaxed), "the last one was given back");
+    });
+}
+
+#[test]
 fn letters_to_a_reactor_that_is_gone_are_given_back() {
     on_every_tier("letters_to_a_reactor_that_is_gone_are_given_back", |_| {
         for _ in 0..50 {
