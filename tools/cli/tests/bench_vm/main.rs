@@ -1,6 +1,7 @@
 //! `uringfs bench vm` as a user meets it, without a guest: what is refused, what cannot be had, and
 //! that no child outlives it. Programs that stand in for apt-get and QEMU are shell scripts.
 
+mod cache;
 mod stand_ins;
 
 use nix::sys::signal::{Signal, kill};

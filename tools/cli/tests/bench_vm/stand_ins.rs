@@ -39,7 +39,7 @@ impl StandIns {
             fs::write(guest.join("tools").join(file), "").unwrap();
         }
         fs::write(kernel.join("vmlinuz-6.1.0-1-cloud-amd64"), "").unwrap();
-        let manifest = r#"{"packages": [{"name": "a-kernel", "version": "6.1-1", "sha256": ""}]}"#;
+        let manifest = r#"{"packages": [{"name": "a-kernel", "version": "6.1-1"}]}"#;
         fs::write(guest.join("manifest.json"), manifest).unwrap();
         stand_ins
     }

@@ -20,7 +20,8 @@ const HELP: &str = "the guest is made of Debian packages (a cloud kernel of book
 /// apt, with its state in a folder.
 pub struct Apt<'a> {
     folder: &'a Path,
-    bounds: Bounds<'a>,
+    /// What bounds each of its programs.
+    pub bounds: Bounds<'a>,
     live: &'a Live,
 }
 
@@ -31,8 +32,6 @@ pub struct Package {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The checksum that the mirror's signed index has for it.
-    pub sha256: String,
 }
 
 impl<'a> Apt<'a> {
@@ -262,11 +261,7 @@ fn parse_stanzas(lines: &[String]) -> Vec<Package> {
             let mut fields = stanza.iter().filter_map(|line| line.split_once(": "));
             fields.find(|(field, _)| *field == name).map(|(_, value)| value.to_owned())
         };
-        Some(Package {
-            name: field("Package")?,
-            version: field("Version")?,
-            sha256: field("SHA256")?,
-        })
+        Some(Package { name: field("Package")?, version: field("Version")? })
     });
     packages.collect()
 }
@@ -322,9 +317,8 @@ mod tests {
 
     #[test]
     fn stanzas_become_packages() {
-        let text = "Package: a\nVersion: 1.2-3\nDescription: x: y\n more\nSHA256: 00ff\n\n\
-                    Package: b\nVersion: 2\n\n";
-        let expected = Package { name: "a".into(), version: "1.2-3".into(), sha256: "00ff".into() };
+        let text = "Package: a\nVersion: 1.2-3\nDescription: x: y\n more\n\nPackage: b\n\n";
+        let expected = Package { name: "a".into(), version: "1.2-3".into() };
         assert_eq!(parse_stanzas(&lines(text)), [expected]);
     }
 }

@@ -8,6 +8,7 @@
 
 mod apt;
 mod archive;
+mod cache;
 mod cell;
 pub mod functional;
 pub mod guest;
@@ -55,10 +56,9 @@ impl<'a> Laboratory<'a> {
     /// A laboratory whose guests run the static program at `program`; see [`program::find`].
     ///
     /// # Errors
-    /// The packages are not in the cache and cannot be fetched.
+    /// The packages are not in the cache and cannot be fetched. There is no such kernel.
     pub fn open(conditions: &'a Conditions<'a>, program: PathBuf) -> Result<Self, Error> {
-        let bounds = Bounds { stop: conditions.stop, limit: conditions.limit };
-        let packages = Packages::open(conditions.cache, bounds, conditions.live)?;
+        let packages = Packages::open(conditions.cache, conditions.stop, conditions.live)?;
         packages.kernel(conditions.kernel)?;
         Ok(Self { packages, program, conditions })
     }

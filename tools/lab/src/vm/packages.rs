@@ -1,18 +1,22 @@
-//! What guests are made of, kept in a cache folder: two kernels, a few tools, and QEMU where none is
-//! installed. Fetched once; the folder's `manifest.json` pins each package's version and checksum,
-//! so that later runs need no network and mean the same.
+//! What guests are made of: two kernels, a few tools, and QEMU where none is installed. They are kept
+//! in a cache whose manifests pin each package's version, so that later runs need no network and mean
+//! the same.
 
 use super::apt::{Apt, Package};
 use super::archive::Archive;
+use super::cache::{Cache, listed, not_whole};
 use super::process::{Bounds, first_line, run};
 use crate::Error;
 use crate::run::Live;
-use rustix::fs::{FlockOperation, flock};
-use serde_json::{Value, json};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// The longest that one of apt's programs may take, and the wait for another process that fetches:
+/// enough for QEMU's packages over a slow line.
+const FETCHING: Duration = Duration::from_secs(3600);
 
 /// Packages of the guest beside its kernel: a shell with its tools, what makes file systems, and losetup.
 const TOOLS: &[&str] = &[
@@ -87,28 +91,23 @@ impl Packages {
     /// What is in the cache; what is missing is fetched, `live` hearing of it.
     ///
     /// # Errors
-    /// It is not there and cannot be fetched; the message says what is needed.
-    pub fn open(cache: &Path, bounds: Bounds<'_>, live: &Live) -> Result<Packages, Error> {
-        let failed = |error| Error::run(format!("the cache {}", cache.display())).because(error);
-        std::fs::create_dir_all(cache).map_err(failed)?;
-        let lock = File::create(cache.join("lock")).map_err(failed)?;
-        live.say("Waiting for another run that fills the cache");
-        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
-        let guest = cache.join("guest");
-        if !guest.join("manifest.json").exists() {
-            fetch(&guest, bounds, live, &|apt, folder| fetch_guest(apt, folder, bounds))?;
+    /// It is not there and cannot be fetched, or is not whole; the message says what is needed. `stop`
+    /// is set.
+    pub fn open(cache: &Path, stop: &AtomicBool, live: &Live) -> Result<Packages, Error> {
+        let cache = Cache { folder: cache, bounds: Bounds { stop, limit: FETCHING }, live };
+        if in_path(QEMU) {
+            cache.complete(&[("guest", &fetch_guest)])?;
+        } else {
+            cache.complete(&[("guest", &fetch_guest), ("qemu", &fetch_qemu)])?;
         }
-        let qemu = cache.join("qemu");
-        let installed = in_path(QEMU);
-        if !installed && !qemu.join("manifest.json").exists() {
-            fetch(&qemu, bounds, live, &|apt, folder| {
-                let packages = apt.closure("qemu-system-x86")?;
-                apt.unpack(&packages, &|_| folder.to_owned())?;
-                Ok(packages)
-            })?;
+        let unpacked = (!in_path(QEMU)).then(|| cache.part("qemu"));
+        if let Some(root) = &unpacked {
+            must_have(root, [LOADER.to_owned(), format!("usr/bin/{QEMU}")])?;
         }
-        let qemu = Qemu { unpacked: (!installed).then_some(qemu) };
-        Ok(Packages { kernels: kernels(&guest)?, tools: guest.join("tools"), qemu })
+        let guest = cache.part("guest");
+        must_have(&guest, PROGRAMS.iter().map(|name| format!("tools/{name}")))?;
+        let kernels = kernels(&guest, cache.packages("guest")?)?;
+        Ok(Packages { kernels, tools: guest.join("tools"), qemu: Qemu { unpacked } })
     }
 
     /// The kernel whose release begins so; the newest if nothing is asked for.
@@ -149,6 +148,9 @@ impl Packages {
 
 const QEMU: &str = "qemu-system-x86_64";
 
+/// The loader that comes with its libraries.
+const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
+
 impl Qemu {
     /// The program, with what it needs to find its own files.
     pub(super) fn command(&self) -> Command {
@@ -156,7 +158,7 @@ impl Qemu {
         // By the loader that came with its libraries: this machine's may be another.
         let libraries = ["lib", "usr/lib"].map(|folder| root.join(folder).join("x86_64-linux-gnu"));
         let libraries = libraries.map(|folder| folder.display().to_string()).join(":");
-        let mut command = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
+        let mut command = Command::new(root.join(LOADER));
         command.args(["--library-path", &libraries]).arg(root.join("usr/bin").join(QEMU));
         command.env("QEMU_MODULE_DIR", root.join("usr/lib/x86_64-linux-gnu/qemu"));
         for folder in ["usr/share/qemu", "usr/share/seabios"] {
@@ -171,34 +173,8 @@ impl Qemu {
     }
 }
 
-/// What fills a folder of the cache, and says by which packages.
-type Fill<'a> = dyn Fn(&Apt<'_>, &Path) -> Result<Vec<Package>, Error> + 'a;
-
-/// Makes a folder of the cache at once: what is interrupted leaves nothing that could be taken for it.
-fn fetch(folder: &Path, bounds: Bounds<'_>, live: &Live, fill: &Fill<'_>) -> Result<(), Error> {
-    let failed = |error| Error::run(format!("cannot make {}", folder.display())).because(error);
-    let parent = folder.parent().unwrap_or(Path::new("."));
-    let fetching =
-        tempfile::Builder::new().prefix("fetching-").tempdir_in(parent).map_err(failed)?;
-    let new = fetching.path().join("new");
-    std::fs::create_dir(&new).map_err(failed)?;
-    let packages = fill(&Apt::new(fetching.path(), bounds, live)?, &new)?;
-    let list: Vec<Value> = packages
-        .iter()
-        .map(|Package { name, version, sha256 }| {
-            json!({"name": name, "version": version, "sha256": sha256})
-        })
-        .collect();
-    let manifest = format!("{:#}\n", json!({ "packages": list }));
-    std::fs::write(new.join("manifest.json"), manifest).map_err(failed)?;
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(failed)?;
-    }
-    std::fs::rename(&new, folder).map_err(failed)
-}
-
-/// The kernels and the tools.
-fn fetch_guest(apt: &Apt<'_>, folder: &Path, bounds: Bounds<'_>) -> Result<Vec<Package>, Error> {
+/// Fetches the kernels and the tools.
+fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
     let (older, newest) = choose(&apt.search(KERNELS)?).ok_or_else(|| {
         Error::run("the mirror does not have both a stable kernel and one of the backports")
     })?;
@@ -210,10 +186,17 @@ fn fetch_guest(apt: &Apt<'_>, folder: &Path, bounds: Bounds<'_>) -> Result<Vec<P
         trim(
             &folder.join("kernels").join(&kernel.name),
             &folder.join("tools/bin/busybox"),
-            bounds,
+            apt.bounds,
         )?;
     }
     packages.extend(kernels);
+    Ok(packages)
+}
+
+/// Fetches QEMU and its libraries.
+fn fetch_qemu(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
+    let packages = apt.closure("qemu-system-x86")?;
+    apt.unpack(&packages, &|_| folder.to_owned())?;
     Ok(packages)
 }
 
@@ -278,48 +261,35 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The kernels of a folder that [`fetch_guest`] has filled.
-fn kernels(folder: &Path) -> Result<Vec<Kernel>, Error> {
-    let failed = |error: io::Error| {
-        let redo = format!("{0} is not whole; remove {0} to fetch it anew", folder.display());
-        Error::run(redo).because(error)
-    };
-    let manifest = std::fs::read(folder.join("manifest.json")).map_err(failed)?;
-    let manifest: Value =
-        serde_json::from_slice(&manifest).map_err(|error| failed(io::Error::from(error)))?;
+/// The kernels of a folder that [`fetch_guest`] has made of these packages.
+fn kernels(folder: &Path, packages: Vec<Package>) -> Result<Vec<Kernel>, Error> {
     let mut kernels = Vec::new();
-    for package in manifest["packages"].as_array().into_iter().flatten() {
-        let word = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
-        let place = folder.join("kernels").join(word("name"));
-        if !place.exists() {
-            continue;
-        }
-        let files = listed(&place).map_err(failed)?;
+    for Package { name: package, version } in packages {
+        let place = folder.join("kernels").join(&package);
+        let files = listed(&place).map_err(|error| not_whole(folder, error))?;
         let image = files.iter().find_map(|path| {
             let name = super::guest::file_name(path);
             Some((name.strip_prefix("vmlinuz-")?.to_owned(), path.clone()))
         });
-        let Some((release, image)) = image else {
-            return Err(failed(io::Error::other(format!("no kernel in {}", place.display()))));
-        };
-        let modules = listed(&place.join("modules")).map_err(failed)?;
-        let (package, version) = (word("name"), word("version"));
-        kernels.push(Kernel { release, package, version, image, modules });
+        if let Some((release, image)) = image {
+            let modules =
+                listed(&place.join("modules")).map_err(|error| not_whole(folder, error))?;
+            kernels.push(Kernel { release, package, version, image, modules });
+        }
+    }
+    if kernels.is_empty() {
+        return Err(not_whole(folder, io::Error::other("no kernel in it")));
     }
     kernels.sort_by_key(|kernel| numbers(&kernel.version));
     Ok(kernels)
 }
 
-/// What is in a folder, in the order of names; nothing if it is not there.
-fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-    paths.sort();
-    Ok(paths)
+/// An error unless these files are in a folder of the cache.
+fn must_have(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
+    match names.into_iter().find(|name| !folder.join(name).is_file()) {
+        None => Ok(()),
+        Some(name) => Err(not_whole(folder, io::Error::other(format!("no {name} in it")))),
+    }
 }
 
 fn in_path(program: &str) -> bool {
@@ -347,11 +317,8 @@ mod tests {
 
     #[test]
     fn the_newest_of_the_release_and_the_newest_of_all_are_chosen() {
-        let package = |name: &str, version: &str| Package {
-            name: name.into(),
-            version: version.into(),
-            sha256: String::new(),
-        };
+        let package =
+            |name: &str, version: &str| Package { name: name.into(), version: version.into() };
         let all = [
             package("linux-image-6.12.95+deb12-cloud-amd64", "6.12.95-1~bpo12+1"),
             package("linux-image-6.12.117+deb12-cloud-amd64", "6.12.117-1~deb12u1"),

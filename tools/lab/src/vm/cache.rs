@@ -1,0 +1,215 @@
+//! The cache folder. Each folder in it is fetched once and appears at once, with a manifest of the
+//! packages that it was made of. One process at a time fetches; what is complete is used without a
+//! lock, and may be read-only.
+
+use super::apt::{Apt, Package};
+use super::process::Bounds;
+use crate::Error;
+use crate::run::Live;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const MANIFEST: &str = "manifest.json";
+
+/// How the names of folders begin that are being fetched.
+const FETCHING: &str = "fetching-";
+
+/// What fills a folder of the cache, and says by which packages.
+pub type Fill<'a> = dyn Fn(&Apt<'_>, &Path) -> Result<Vec<Package>, Error> + 'a;
+
+/// A cache folder.
+pub struct Cache<'a> {
+    /// Where it is; it need not be there yet.
+    pub folder: &'a Path,
+    /// What bounds each of apt's programs, and the wait for another process that fetches.
+    pub bounds: Bounds<'a>,
+    /// Hears what is being done.
+    pub live: &'a Live,
+}
+
+impl Cache<'_> {
+    /// The folder of this name.
+    pub fn part(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Fetches those of these folders that are not there.
+    ///
+    /// # Errors
+    /// They cannot be fetched; the message says what is needed. Ctrl-C.
+    pub fn complete(&self, parts: &[(&str, &Fill<'_>)]) -> Result<(), Error> {
+        let is_there = |name: &str| self.part(name).join(MANIFEST).exists();
+        if parts.iter().all(|(name, _)| is_there(name)) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(self.folder).map_err(|error| self.failed(error))?;
+        let _lock = self.lock()?;
+        self.remove_begun().map_err(|error| self.failed(error))?;
+        for (name, fill) in parts.iter().filter(|(name, _)| !is_there(name)) {
+            self.fetch(name, fill)?;
+        }
+        Ok(())
+    }
+
+    /// The packages that a folder was made of.
+    ///
+    /// # Errors
+    /// Its manifest cannot be read.
+    pub fn packages(&self, name: &str) -> Result<Vec<Package>, Error> {
+        let folder = self.part(name);
+        let manifest = std::fs::read(folder.join(MANIFEST)).map_err(|e| not_whole(&folder, e))?;
+        let manifest: Value =
+            serde_json::from_slice(&manifest).map_err(|error| not_whole(&folder, error.into()))?;
+        let packages = manifest["packages"].as_array().into_iter().flatten().map(|package| {
+            let word = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+            Package { name: word("name"), version: word("version") }
+        });
+        Ok(packages.collect())
+    }
+
+    /// Waits until no other process fetches.
+    fn lock(&self) -> Result<File, Error> {
+        const MOMENT: Duration = Duration::from_millis(100);
+        let path = self.folder.join("lock");
+        let mut options = File::options();
+        let opened = options.create(true).truncate(false).write(true).open(&path);
+        let mut lock = opened.map_err(|error| self.failed(error))?;
+        let begun = Instant::now();
+        while let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if errno != Errno::WOULDBLOCK {
+                return Err(self.failed(errno.into()));
+            }
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let holder =
+                format!("process {}, which fills {}", holder.trim(), self.folder.display());
+            if self.bounds.stop.load(Ordering::Relaxed) {
+                return Err(Error::interrupted());
+            }
+            if begun.elapsed() >= self.bounds.limit {
+                return Err(Error::run(format!("gave up waiting for {holder}")));
+            }
+            self.live.say(&format!("Waiting for {holder}"));
+            std::thread::sleep(MOMENT);
+        }
+        let told = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        told.map_err(|error| self.failed(error)).map(|()| lock)
+    }
+
+    /// Removes what processes that were killed had begun to fetch; the lock is held.
+    fn remove_begun(&self) -> io::Result<()> {
+        for path in listed(self.folder)? {
+            if super::guest::file_name(&path).starts_with(FETCHING) {
+                std::fs::remove_dir_all(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a folder at once: what is interrupted leaves nothing that could be taken for it.
+    fn fetch(&self, name: &str, fill: &Fill<'_>) -> Result<(), Error> {
+        let folder = self.part(name);
+        let failed = |error| Error::run(format!("cannot make {}", folder.display())).because(error);
+        // Nobody else may look into it: programs come with set-ID bits.
+        let mut begun = tempfile::Builder::new();
+        let begun = begun.prefix(FETCHING).permissions(Permissions::from_mode(0o700));
+        let begun = begun.tempdir_in(self.folder).map_err(failed)?;
+        let new = begun.path().join("new");
+        std::fs::create_dir(&new).map_err(failed)?;
+        let packages = fill(&Apt::new(begun.path(), self.bounds, self.live)?, &new)?;
+        clear_set_ids(&new).map_err(failed)?;
+        let list: Vec<Value> = packages
+            .iter()
+            .map(|Package { name, version }| json!({"name": name, "version": version}))
+            .collect();
+        let manifest = format!("{:#}\n", json!({ "packages": list }));
+        std::fs::write(new.join(MANIFEST), manifest).map_err(failed)?;
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).map_err(failed)?;
+        }
+        std::fs::rename(&new, &folder).map_err(failed)
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        let what = format!("cannot fill {} (--cache DIR names another)", self.folder.display());
+        Error::run(what).because(error)
+    }
+}
+
+/// Part of a folder of the cache is not there, or not what it was.
+pub fn not_whole(folder: &Path, error: io::Error) -> Error {
+    let redo = format!("{0} is not whole; remove {0} to fetch it anew", folder.display());
+    Error::run(redo).because(error)
+}
+
+/// What is in a folder, in the order of names; nothing if it is not there.
+pub fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Takes the set-ID bits off all programs of a folder.
+fn clear_set_ids(folder: &Path) -> io::Result<()> {
+    const SET_IDS: u32 = 0o6000;
+    for path in listed(folder)? {
+        let found = path.symlink_metadata()?;
+        let mode = found.permissions().mode();
+        if found.is_dir() {
+            clear_set_ids(&path)?;
+        } else if found.is_file() && mode & SET_IDS != 0 {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode & !SET_IDS))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn the_wait_for_a_process_that_fetches_ends_and_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join("lock");
+        std::fs::write(&lock, "1234\n").unwrap();
+        let lock = File::open(lock).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        let (stop, live) = (AtomicBool::new(false), Live::default());
+        let waits = |limit| {
+            let bounds = Bounds { stop: &stop, limit };
+            let cache = Cache { folder: folder.path(), bounds, live: &live };
+            cache.complete(&[("part", &|_, _| unreachable!())]).unwrap_err()
+        };
+        let error = waits(Duration::ZERO).to_string();
+        assert!(error.contains("process 1234, which fills"), "{error}");
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(waits(Duration::MAX).exit_code(), 130);
+    }
+
+    #[test]
+    fn programs_lose_their_set_id_bits() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("bin");
+        std::fs::create_dir(&inner).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        let program = inner.join("su");
+        std::fs::write(&program, "").unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o6755)).unwrap();
+        std::os::unix::fs::symlink("/nowhere", inner.join("link")).unwrap();
+        clear_set_ids(folder.path()).unwrap();
+        assert_eq!(mode(&program), 0o755);
+    }
+}
