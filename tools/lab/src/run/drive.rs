@@ -170,9 +170,11 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let mut started_ns = self.now_ns;
         let ramp_ends = started_ns + nanoseconds(self.options.ramp_time);
-        let deadline = self.options.runtime.filter(|time| !time.is_zero());
-        let deadline = deadline.map_or(u64::MAX, |time| ramp_ends + nanoseconds(time));
         let mut ramping = ramp_ends > started_ns;
+        // The runtime begins when the ramp has been seen to end, as with fio.
+        let runtime = self.options.runtime.filter(|time| !time.is_zero());
+        let deadline_from = |ns| runtime.map_or(u64::MAX, |time| ns + nanoseconds(time));
+        let mut deadline = if ramping { u64::MAX } else { deadline_from(started_ns) };
         let mut usage = Usage::of_thread();
         let mut engine_before = EngineReport::default();
 
@@ -190,6 +192,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             if ramping && self.now_ns >= ramp_ends {
                 ramping = false;
                 started_ns = exact_ns();
+                deadline = deadline_from(started_ns);
                 self.tally = Tally::begin(started_ns, self.measure.bandwidth);
                 self.read_back.restart_clock(started_ns);
                 usage = Usage::of_thread();
