@@ -1,24 +1,22 @@
 //! What a terminal shows while a run is under way.
 
-use super::{PATIENCE, command, folder};
+use super::{Running, command, folder};
+use crate::running::Deadline;
 use nix::pty::{Winsize, openpty};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::Read;
-use std::process::Stdio;
-use std::time::Instant;
 
 /// Reads what a terminal shows until it shows all of this.
 fn read_until(screen: &mut File, parts: &[&str]) -> String {
-    let begin = Instant::now();
+    let deadline = Deadline::new();
     let mut shown = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&shown).into_owned();
         if parts.iter().all(|part| text.contains(part)) {
             return text;
         }
-        assert!(begin.elapsed() < PATIENCE, "no {parts:?} in {text}");
+        assert!(deadline.readable(screen), "no {parts:?} in {text}");
         let mut some = [0; 4096];
         let length = screen.read(&mut some).unwrap();
         shown.extend_from_slice(&some[..length]);
@@ -44,15 +42,12 @@ fn a_terminal_shows_how_fast_how_far_and_how_long_to_go() {
         let mut command = command(folder.path(), &arguments);
         // indicatif draws nothing on terminals that cannot move their cursor.
         command.env("TERM", "xterm").env_remove("NO_COLOR");
-        let run = command
-            .stdout(Stdio::piped())
-            .stderr(terminal.slave.try_clone().unwrap())
-            .spawn()
-            .unwrap();
+        let slave = terminal.slave.try_clone().unwrap();
+        let run = Running::start_with(&mut command, Some(slave));
         let mut screen = File::from(terminal.master.try_clone().unwrap());
         read_until(&mut screen, parts);
-        kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
-        let output = run.wait_with_output().unwrap();
+        run.signal(Signal::SIGINT);
+        let output = run.end();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{text}");
         assert!(!text.contains('\u{1b}'), "the report is for any reader: {text}");

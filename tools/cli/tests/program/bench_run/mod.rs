@@ -12,15 +12,13 @@ mod stopped;
 mod terminal;
 mod verify;
 
+use super::running::Running;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant, SystemTime};
-
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::time::SystemTime;
 
 /// The program with `bench run`, in a folder.
 fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -30,7 +28,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
-    command(folder, arguments).output().unwrap()
+    Running::start(&mut command(folder, arguments)).end()
 }
 
 fn folder() -> tempfile::TempDir {
@@ -40,27 +38,6 @@ fn folder() -> tempfile::TempDir {
 fn json_of(output: &Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Waits for something to be so.
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !so() {
-        assert!(begin.elapsed() < PATIENCE, "waited for {what}");
-        std::thread::yield_now();
-    }
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
-}
-
-/// Runs a tool of the system, and gives what it says.
-fn tool(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// What is in a folder, and when it was last changed.
@@ -81,7 +58,7 @@ fn refused(folder: &Path, arguments: &[&str], part: &str) {
 
 fn refused_command(folder: &Path, mut command: Command, part: &str) {
     let before = contents(folder);
-    let output = command.output().unwrap();
+    let output = Running::start(&mut command).end();
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{command:?}: {line}");
     assert!(line.contains(part), "{command:?}: {line}");

@@ -1,68 +1,38 @@
 //! Ctrl-C and SIGTERM: the report of what was done until then, marked incomplete; exit code 130;
 //! the files that the run made removed. The second ends the program at once.
 
-use super::{PATIENCE, command, folder, wait_until};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use super::{Running, command, folder};
+use crate::running::{children, wait_until};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::read_to_string;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
-use std::time::Instant;
+use std::process::Output;
 
-/// The program while it runs; ended with this.
-struct Running(Option<Child>);
-
-impl Running {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = command(folder, arguments);
-        Self(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.as_ref().unwrap().id()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
-    }
-
-    /// Waits until the first thread of a job has read so much.
-    fn wait_for_job(&self, bytes: u64) {
-        let tasks = format!("/proc/{}/task", self.pid());
-        wait_until("the job's thread", || {
-            std::fs::read_dir(&tasks).into_iter().flatten().flatten().any(|task| {
-                let file = |name| read_to_string(task.path().join(name)).unwrap_or_default();
-                file("comm").trim() == "job-0-0" && read_bytes(&file("io")) >= bytes
-            })
-        });
-    }
-
-    fn end(mut self) -> Output {
-        self.0.take().unwrap().wait_with_output().unwrap()
-    }
-
-    /// Stops it, and checks what holds for every run that is stopped.
-    fn stopped(self, signal: Signal, folder: &Path) -> Output {
-        let begin = Instant::now();
-        self.signal(signal);
-        let output = self.end();
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        assert!(begin.elapsed() < PATIENCE, "it ran on");
-        let made = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-        let made: Vec<_> = made.filter(|name| name != "report" && name != "job.fio").collect();
-        assert_eq!(made, [""; 0], "files that it made");
-        output
-    }
+fn start(folder: &Path, arguments: &[&str]) -> Running {
+    Running::start(&mut command(folder, arguments))
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
+/// Waits until the first thread of a job has read so much.
+fn wait_for_job(run: &Running, bytes: u64) {
+    let tasks = format!("/proc/{}/task", run.id());
+    wait_until("the job's thread", || {
+        std::fs::read_dir(&tasks).into_iter().flatten().flatten().any(|task| {
+            let file = |name| read_to_string(task.path().join(name)).unwrap_or_default();
+            file("comm").trim() == "job-0-0" && read_bytes(&file("io")) >= bytes
+        })
+    });
+}
+
+/// Stops it, and checks what holds for every run that is stopped.
+fn stop(run: Running, signal: Signal, folder: &Path) -> Output {
+    run.signal(signal);
+    let output = run.end();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let made = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let made: Vec<_> = made.filter(|name| name != "report" && name != "job.fio").collect();
+    assert_eq!(made, [""; 0], "files that it made");
+    output
 }
 
 /// `rchar` of an account in /proc.
@@ -78,9 +48,9 @@ fn either_signal_stops_a_run_and_leaves_its_report() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let folder = folder();
         let keys = ["--rw=randread", "--size=1m", "--engine=psync"];
-        let run = Running::start(folder.path(), &[&LONG[..], &keys].concat());
-        run.wait_for_job(4 << 20);
-        let text = String::from_utf8(run.stopped(signal, folder.path()).stdout).unwrap();
+        let run = start(folder.path(), &[&LONG[..], &keys].concat());
+        wait_for_job(&run, 4 << 20);
+        let text = String::from_utf8(stop(run, signal, folder.path()).stdout).unwrap();
         assert!(text.contains("INCOMPLETE") && text.contains("read: IOPS="), "{text}");
     }
 }
@@ -92,9 +62,9 @@ fn a_stopped_run_writes_its_output_file() {
     let job = "[global]\nsize=1m\ntime_based\nruntime=600\n[first]\nrw=randread\n[never]\nstonewall\nrw=read\n";
     std::fs::write(folder.path().join("job.fio"), job).unwrap();
     let keys = ["job.fio", "--engine=psync", "--output=report", "--output-format=json"];
-    let run = Running::start(folder.path(), &keys);
-    run.wait_for_job(4 << 20);
-    let output = run.stopped(Signal::SIGINT, folder.path());
+    let run = start(folder.path(), &keys);
+    wait_for_job(&run, 4 << 20);
+    let output = stop(run, Signal::SIGINT, folder.path());
     assert!(output.stdout.is_empty());
     let report = read_to_string(folder.path().join("report")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
@@ -111,10 +81,10 @@ fn a_stopped_run_writes_its_output_file() {
 fn a_run_is_stopped_while_it_lays_out_files() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=50g", "--output-format=json"];
-    let run = Running::start(folder.path(), &keys);
+    let run = start(folder.path(), &keys);
     let file = folder.path().join("x.0.0");
     wait_until("the file", || file.metadata().is_ok_and(|found| found.len() > 0));
-    let output = run.stopped(Signal::SIGINT, folder.path());
+    let output = stop(run, Signal::SIGINT, folder.path());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["jobs"][0]["read"]["total_ios"], 0);
     assert_eq!(report["jobs"][0]["uringfs"]["incomplete"], true);
@@ -124,9 +94,9 @@ fn a_run_is_stopped_while_it_lays_out_files() {
 fn a_run_is_stopped_while_it_ramps_up() {
     let folder = folder();
     let keys = ["--rw=randread", "--size=1m", "--ramp_time=600", "--engine=psync"];
-    let run = Running::start(folder.path(), &[&LONG[..], &keys].concat());
-    run.wait_for_job(4 << 20);
-    let text = String::from_utf8(run.stopped(Signal::SIGINT, folder.path()).stdout).unwrap();
+    let run = start(folder.path(), &[&LONG[..], &keys].concat());
+    wait_for_job(&run, 4 << 20);
+    let text = String::from_utf8(stop(run, Signal::SIGINT, folder.path()).stdout).unwrap();
     assert!(text.contains("INCOMPLETE"), "{text}");
 }
 
@@ -141,9 +111,9 @@ fn a_run_that_waits_for_its_time_is_stopped() {
     ] {
         let folder = folder();
         let keys = ["--rw=read", "--size=1m", "--engine=psync", key];
-        let run = Running::start(folder.path(), &[&LONG[..], &keys].concat());
-        run.wait_for_job(bytes);
-        let text = String::from_utf8(run.stopped(Signal::SIGINT, folder.path()).stdout).unwrap();
+        let run = start(folder.path(), &[&LONG[..], &keys].concat());
+        wait_for_job(&run, bytes);
+        let text = String::from_utf8(stop(run, Signal::SIGINT, folder.path()).stdout).unwrap();
         assert!(text.contains("INCOMPLETE"), "{key}: {text}");
     }
 }
@@ -155,21 +125,19 @@ fn the_second_ctrl_c_ends_the_program_at_once() {
     let folder = folder();
     let target = "--filename=sim:1m,latency=60s,units=1";
     wait_until("an end without a report", || {
-        let mut run = Running::start(folder.path(), &["--name=x", target, "--iodepth=16"]);
-        run.wait_for_job(0);
-        let tasks = format!("/proc/{}/task", run.pid());
+        let mut run = start(folder.path(), &["--name=x", target, "--iodepth=16"]);
+        wait_for_job(&run, 0);
+        let tasks = format!("/proc/{}/task", run.id());
         wait_until("all threads to sleep", || {
             std::fs::read_dir(&tasks).unwrap().flatten().all(|task| {
                 let stat = read_to_string(task.path().join("stat")).unwrap_or_default();
                 stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
             })
         });
-        let child = run.0.as_mut().unwrap();
-        let pid = Pid::from_raw(child.id() as i32);
         // Two that come before the first was seen are one to the kernel.
         wait_until("the program's end", || {
-            kill(pid, Signal::SIGINT).unwrap();
-            child.try_wait().unwrap().is_some()
+            run.signal(Signal::SIGINT);
+            run.has_ended()
         });
         let output = run.end();
         assert_eq!(output.status.code(), Some(130));
@@ -182,20 +150,13 @@ fn the_second_ctrl_c_ends_the_program_at_once() {
 fn fio_is_stopped_and_its_report_passed_on() {
     let folder = folder();
     let keys = ["--rw=randread", "--size=1m", "--output-format=json", "--engine=fio"];
-    let run = Running::start(folder.path(), &[&LONG[..], &keys].concat());
-    // fio's job is a child of fio's.
-    let children =
-        |pid: &str| read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    wait_until("fio's job", || {
-        let fio = children(&run.pid().to_string());
-        let jobs = fio.split_whitespace().flat_map(|pid| {
-            children(pid).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        });
-        jobs.into_iter().any(|pid| {
-            read_bytes(&read_to_string(format!("/proc/{pid}/io")).unwrap_or_default()) > 4 << 20
+    let run = start(folder.path(), &[&LONG[..], &keys].concat());
+    wait_until("fio's job, which is a child of fio's", || {
+        children(run.id()).into_iter().flat_map(children).any(|job| {
+            read_bytes(&read_to_string(format!("/proc/{job}/io")).unwrap_or_default()) > 4 << 20
         })
     });
-    let output = run.stopped(Signal::SIGTERM, folder.path());
+    let output = stop(run, Signal::SIGTERM, folder.path());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() >= 1024);
     assert_eq!(report["jobs"][0]["uringfs"]["incomplete"], true);

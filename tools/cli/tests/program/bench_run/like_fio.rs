@@ -2,7 +2,7 @@
 //! types, the same counts, and figures that hang together as fio's do.
 
 use super::relations::{disks_hang_together, hangs_together, number, ours_is_exact};
-use super::{bench, folder, json_of};
+use super::{Running, bench, folder, json_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,8 +72,7 @@ fn both(case: &Case) -> (Value, Value) {
 }
 
 pub fn fio(folder: &Path, arguments: &[&str]) -> Output {
-    let output = Command::new("fio").args(arguments).current_dir(folder).output();
-    output.expect("fio runs; scripts/setup installs it")
+    Running::start(Command::new("fio").args(arguments).current_dir(folder)).end()
 }
 
 /// Every key path with its type. Elements of a list are all called `*`.

@@ -1,13 +1,14 @@
 //! A folder of programs that stand in for those `bench vm` runs, and a cache that looks filled.
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use crate::running::Deadline;
+use nix::libc::O_NONBLOCK;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The folder; its `bin` is all of `PATH`.
 pub struct StandIns(tempfile::TempDir);
@@ -60,7 +61,6 @@ impl StandIns {
             command.arg("--program").arg(static_program(self.folder()));
         }
         command.env("PATH", self.folder().join("bin")).env("TMPDIR", self.folder());
-        command.stdin(Stdio::null());
         command
     }
 
@@ -73,33 +73,54 @@ impl StandIns {
 
     /// Adds a program that says that it runs and then goes on until it is killed.
     pub fn waiting(&self, name: &str) -> Waiting {
-        let pipe = self.folder().join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        self.add(name, &format!("echo $$ >{}\nexec sleep 1000", pipe.display()));
-        Waiting(pipe)
+        let path = self.folder().join("pipe");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        self.add(name, &format!("exec 9>{}\necho $$ >&9\nexec sleep 1000", path.display()));
+        let pipe = File::options().read(true).custom_flags(O_NONBLOCK).open(path);
+        Waiting { pipe: pipe.unwrap(), said: Vec::new() }
     }
 }
 
-/// A program that has yet to start.
-pub struct Waiting(PathBuf);
+/// A program that goes on until it is killed, at the latest with this. It tells of itself by a pipe
+/// that it alone holds open.
+pub struct Waiting {
+    pipe: File,
+    said: Vec<u8>,
+}
 
 impl Waiting {
     /// Waits until it runs.
-    pub fn started(&mut self) -> Started {
-        let mut line = String::new();
-        File::open(&self.0).unwrap().read_to_string(&mut line).unwrap();
-        let pid = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
-        Started(pidfd_open(pid, PidfdFlags::empty()).unwrap())
+    pub fn started(&mut self) {
+        let deadline = Deadline::new();
+        while !self.said.ends_with(b"\n") {
+            assert!(deadline.readable(&self.pipe), "nobody has started it");
+            self.listen();
+        }
+    }
+
+    /// Waits for its end, for which it has no reason of its own.
+    pub fn ended(mut self) {
+        let deadline = Deadline::new();
+        while !self.listen() {
+            assert!(deadline.readable(&self.pipe), "it runs on");
+        }
+    }
+
+    /// Reads what it says, without waiting; whether nobody holds the pipe open.
+    fn listen(&mut self) -> bool {
+        self.pipe.read_to_end(&mut self.said).is_ok()
     }
 }
 
-/// A program that runs.
-pub struct Started(OwnedFd);
-
-impl Started {
-    /// Waits for its end, for which it has no reason of its own.
-    pub fn ended(self) {
-        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None).unwrap();
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.listen() {
+            return;
+        }
+        // Whoever holds the pipe open is still there, and has the id that it said.
+        if let Ok(pid) = String::from_utf8_lossy(&self.said).trim().parse() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
     }
 }
 

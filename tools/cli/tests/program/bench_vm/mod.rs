@@ -4,15 +4,15 @@
 mod cache;
 mod stand_ins;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use super::running::Running;
+use nix::sys::signal::Signal;
 use stand_ins::{StandIns, static_program};
 use std::path::Path;
 
 /// Exit code and what stands on standard error, which is one line.
 #[track_caller]
 fn fails(stand_ins: &StandIns, arguments: &[&str], code: i32, part: &str) {
-    let output = stand_ins.bench_vm(arguments).output().unwrap();
+    let output = Running::start(&mut stand_ins.bench_vm(arguments)).end();
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {line}");
     assert!(line.contains(part), "{arguments:?}: {line}");
@@ -78,10 +78,10 @@ fn a_machine_whose_apt_has_no_sources_is_told_so() {
 fn ctrl_c_while_packages_are_fetched_leaves_nothing() {
     let stand_ins = StandIns::new();
     let mut apt = stand_ins.waiting("apt-get");
-    let mut child = stand_ins.bench_vm(&[]).spawn().unwrap();
-    let apt = apt.started();
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let run = Running::start(&mut stand_ins.bench_vm(&[]));
+    apt.started();
+    run.signal(Signal::SIGINT);
+    assert_eq!(run.end().status.code(), Some(130));
     apt.ended();
     assert_eq!(names(&stand_ins.cache()), ["lock"]);
 }
@@ -90,20 +90,19 @@ fn ctrl_c_while_packages_are_fetched_leaves_nothing() {
 fn a_machine_does_not_outlive_a_program_that_is_killed() {
     let stand_ins = StandIns::with_cache();
     let mut qemu = stand_ins.waiting("qemu-system-x86_64");
-    let mut child = stand_ins.bench_vm(&[]).spawn().unwrap();
-    let qemu = qemu.started();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let run = Running::start(&mut stand_ins.bench_vm(&[]));
+    qemu.started();
+    run.signal(Signal::SIGKILL);
+    run.end();
     qemu.ended();
 }
 
 #[test]
 fn a_guest_that_hangs_is_ended_when_its_time_is_over() {
     let stand_ins = StandIns::with_cache();
-    let mut qemu = stand_ins.waiting("qemu-system-x86_64");
-    let mut child = stand_ins.bench_vm(&["--timeout", "1"]).spawn().unwrap();
-    let qemu = qemu.started();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let qemu = stand_ins.waiting("qemu-system-x86_64");
+    fails(&stand_ins, &["--timeout", "1"], 1, "it took longer than it may (--timeout)");
+    // It need not have been there: a machine that stalls may be so late.
     qemu.ended();
 }
 

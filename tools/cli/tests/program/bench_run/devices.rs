@@ -2,12 +2,13 @@
 //! mount them; each goes with the test, also when that panics.
 
 use super::failed::failed;
-use super::{bench, command, folder, is_root, json_of, refused, tool, wait_until};
+use super::{Running, bench, command, folder, json_of, refused};
+use crate::root::{is_root, tool};
+use crate::running::wait_until;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 /// A loop device over `disk` in a folder of its own, apart from the folder that jobs run in.
 struct Disk {
@@ -215,11 +216,7 @@ fn a_device_that_is_lost_under_the_run_fails_it() {
         let filename = format!("--filename={}", disk.device);
         let keys = ["--name=x", &filename, "--rw=randread", "--direct=1", "--time_based", engine];
         let more = ["--runtime=600", "--output-format=json"];
-        let run = command(folder.path(), &[&keys[..], &more].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let run = Running::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
         let used = format!("/sys/block/{}/stat", disk.device.strip_prefix("/dev/").unwrap());
         let reads = || {
             let stat = std::fs::read_to_string(&used).unwrap();
@@ -228,7 +225,7 @@ fn a_device_that_is_lost_under_the_run_fails_it() {
         let before = reads();
         wait_until("reads of the device", || reads() > before + 1000);
         File::options().write(true).open(disk.image()).unwrap().set_len(0).unwrap();
-        let output = run.wait_with_output().unwrap();
+        let output = run.end();
         let part = format!("job `x`: {}: read of 4096 bytes at ", disk.device);
         let report = failed(&output, &[&part]);
         assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0, "{engine}");

@@ -1,5 +1,6 @@
 //! `uringfs info` as a user meets it.
 
+use super::root::{is_root, tool};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -20,10 +21,6 @@ fn image(folder: &Path) -> String {
     let path = folder.join("image");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }
 
 #[test]
@@ -129,7 +126,6 @@ fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not
     assert!(found["reasons"]["discard"].as_str().unwrap().contains("not known"));
 }
 
-/// As root, who alone can make and mount block devices.
 #[test]
 fn a_mounted_block_device_is_described_for_reading() {
     if !is_root() {
@@ -156,23 +152,16 @@ impl Mounted {
         std::fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
         std::fs::create_dir(&place).unwrap();
         let (image, at) = (image.to_str().unwrap(), place.to_str().unwrap());
-        run("mkfs.ext4", &["-q", image]);
-        run("mount", &["-o", "loop", image, at]);
+        tool("mkfs.ext4", &["-q", image]);
+        tool("mount", &["-o", "loop", image, at]);
         let mut mounted = Mounted { device: String::new(), place: place.clone() };
-        mounted.device = run("findmnt", &["-n", "-o", "SOURCE", at]).trim().to_owned();
+        mounted.device = tool("findmnt", &["-n", "-o", "SOURCE", at]).trim().to_owned();
         mounted
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        run("umount", &[self.place.to_str().unwrap()]);
+        tool("umount", &[self.place.to_str().unwrap()]);
     }
-}
-
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }

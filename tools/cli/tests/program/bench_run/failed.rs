@@ -1,7 +1,8 @@
 //! A run that fails says so in a line that names the job and the target, ends with code 1, and
 //! still reports what was done.
 
-use super::{bench, command, folder, wait_until};
+use super::{Running, bench, command, folder};
+use crate::running::wait_until;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
@@ -88,11 +89,7 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
         let engine = format!("--engine={engine}");
         let keys = ["--name=x", "--filename=there", "--rw=randread", "--direct=1", "--time_based"];
         let more = ["--runtime=600", "--output-format=json", &engine];
-        let run = command(folder.path(), &[&keys[..], &more].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let run = Running::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
         let tasks = format!("/proc/{}/task", run.id());
         wait_until("the job's thread", || {
             std::fs::read_dir(&tasks).unwrap().flatten().any(|task| {
@@ -101,8 +98,10 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
             })
         });
         File::options().write(true).open(folder.path().join("there")).unwrap().set_len(0).unwrap();
-        let output = run.wait_with_output().unwrap();
-        failed(&output, &["job `x`: there: read of 4096 bytes at ", ", at the end of the target"]);
+        failed(
+            &run.end(),
+            &["job `x`: there: read of 4096 bytes at ", ", at the end of the target"],
+        );
     }
 }
 
