@@ -1,6 +1,6 @@
 //! `uringfs info` as a user meets it.
 
-use super::root::{is_root, tool};
+use super::root::{as_root, is_root, tool};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -127,8 +127,8 @@ fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not
 }
 
 #[test]
-fn a_mounted_block_device_is_described_for_reading() {
-    if !is_root() {
+fn as_root_a_mounted_block_device_is_described_for_reading() {
+    if !as_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,37 @@
 //! What only root may do: to make, mount and open block devices.
 
+use super::bench_run::{folder, refused};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::process::Command;
+
+/// Whether this is root. To anybody else the program is refused the machine's devices, which is
+/// tested instead.
+pub fn as_root() -> bool {
+    let root = is_root();
+    if !root {
+        devices_are_refused();
+    }
+    root
+}
 
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
+}
+
+fn devices_are_refused() {
+    let folder = folder();
+    let names = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let devices = names.map(|entry| PathBuf::from("/dev").join(entry.file_name()));
+    let closed = |path: &PathBuf| {
+        File::open(path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    for device in devices.filter(closed) {
+        let filename = format!("--filename={}", device.display());
+        let part = format!("{}: Permission denied", device.display());
+        refused(folder.path(), &["--name=x", "--rw=randread", "--size=64k", &filename], &part);
+    }
 }
 
 /// Runs a tool of the system, and gives what it says.

@@ -3,7 +3,7 @@
 
 use super::failed::failed;
 use super::{Running, bench, command, folder, json_of, refused};
-use crate::root::{is_root, tool};
+use crate::root::{as_root, tool};
 use crate::running::wait_until;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -100,8 +100,8 @@ fn never_written(disk: &Disk, device: &str, part: &str) {
 }
 
 #[test]
-fn a_mounted_device_is_never_written_and_may_be_read() {
-    if !is_root() {
+fn as_root_a_mounted_device_is_never_written_and_may_be_read() {
+    if !as_root() {
         return;
     }
     let disk = Disk::new();
@@ -119,8 +119,8 @@ fn a_mounted_device_is_never_written_and_may_be_read() {
 }
 
 #[test]
-fn a_disk_with_a_mounted_partition_is_never_written() {
-    if !is_root() {
+fn as_root_a_disk_with_a_mounted_partition_is_never_written() {
+    if !as_root() {
         return;
     }
     let disk = Disk::new();
@@ -134,8 +134,8 @@ fn a_disk_with_a_mounted_partition_is_never_written() {
 
 /// Swap is held so, and whatever else the kernel or a program has made its own.
 #[test]
-fn a_device_that_somebody_holds_is_never_written() {
-    if !is_root() {
+fn as_root_a_device_that_somebody_holds_is_never_written() {
+    if !as_root() {
         return;
     }
     let disk = Disk::new();
@@ -147,8 +147,8 @@ fn a_device_that_somebody_holds_is_never_written() {
 }
 
 #[test]
-fn a_device_that_holds_something_is_written_with_overwrite_only() {
-    if !is_root() {
+fn as_root_a_device_that_holds_something_is_written_with_overwrite_only() {
+    if !as_root() {
         return;
     }
     let disk = Disk::new();
@@ -179,8 +179,8 @@ fn a_device_that_holds_something_is_written_with_overwrite_only() {
 }
 
 #[test]
-fn an_empty_device_is_written_and_its_disk_accounts_for_it() {
-    if !is_root() {
+fn as_root_an_empty_device_is_written_and_its_disk_accounts_for_it() {
+    if !as_root() {
         return;
     }
     let disk = Disk::new();
@@ -206,8 +206,8 @@ fn an_empty_device_is_written_and_its_disk_accounts_for_it() {
 
 /// The file under a loop device is cut off: from then on it answers with errors.
 #[test]
-fn a_device_that_is_lost_under_the_run_fails_it() {
-    if !is_root() {
+fn as_root_a_device_that_is_lost_under_the_run_fails_it() {
+    if !as_root() {
         return;
     }
     for engine in ["--engine=psync", "--engine=ring", "--engine=uringfs"] {
@@ -234,8 +234,8 @@ fn a_device_that_is_lost_under_the_run_fails_it() {
 
 /// Its file can be laid out, since it has no blocks yet; there is no room for them.
 #[test]
-fn a_file_system_that_is_full_fails_the_run() {
-    if !is_root() {
+fn as_root_a_file_system_that_is_full_fails_the_run() {
+    if !as_root() {
         return;
     }
     let disk = Disk::new();

@@ -31,7 +31,7 @@ fn bench(folder: &Path, arguments: &[&str]) -> Output {
     Running::start(&mut command(folder, arguments)).end()
 }
 
-fn folder() -> tempfile::TempDir {
+pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -52,7 +52,7 @@ fn contents(folder: &Path) -> BTreeMap<OsString, (SystemTime, Vec<u8>)> {
 }
 
 /// One clear line, exit code 2, and nothing made or changed in the folder.
-fn refused(folder: &Path, arguments: &[&str], part: &str) {
+pub fn refused(folder: &Path, arguments: &[&str], part: &str) {
     refused_command(folder, command(folder, arguments), part);
 }
 
