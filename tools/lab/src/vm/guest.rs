@@ -59,13 +59,18 @@ impl GuestDevice {
         }
     }
 
-    /// What stands above figures of it.
-    pub fn heading(self) -> &'static str {
+    /// What stands above nanoseconds an I/O of it, in lines.
+    pub fn heading(self) -> String {
+        format!("{}: nanoseconds an I/O, which are instructions\n{}", self.name(), self.caveat())
+    }
+
+    /// What stands above any figures of it; a line, or nothing.
+    pub fn caveat(self) -> &'static str {
         match self {
-            Self::NullBlk => "null_blk: nanoseconds an I/O, which are instructions",
+            Self::NullBlk => "",
             Self::Nvme => {
-                "nvme: nanoseconds an I/O; the device is emulated and its latency the host's, so that they \
-                 are not exact; a processor that polls counts on while it waits"
+                "nvme is emulated and its latency the host's, so that times are not exact: a processor that \
+                 polls counts on while it waits, one that sleeps skips to its next timer\n"
             }
         }
     }

@@ -114,7 +114,7 @@ pub fn table(measured: &Measured) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}{}\n{table}\n", super::heading(&measured.facts), measured.device.heading())
+    format!("{}{}{table}\n", super::heading(&measured.facts), measured.device.heading())
 }
 
 /// For programs.
@@ -154,7 +154,7 @@ pub fn experiment(
     let output = answers.into_iter().map(|answer| answer.output).collect::<String>();
     let facts = laboratory.facts()?;
     Ok(match format {
-        Format::Normal => format!("{}{output}\n", super::heading(&facts)),
+        Format::Normal => format!("{}{}{output}\n", super::heading(&facts), device.caveat()),
         Format::Json => format!("{:#}\n", with_facts(&facts, &output)?),
     })
 }

@@ -125,7 +125,7 @@ fn read(device: GuestDevice, row: &Row, column: &Column) -> Step {
 pub fn table(measured: &Measured) -> String {
     let mut text = super::heading(&measured.facts);
     for (device, rows) in &measured.devices {
-        text += &format!("\n{}\n{}\n", device.heading(), of_device(rows));
+        text += &format!("\n{}{}\n", device.heading(), of_device(rows));
     }
     text + &published::text()
 }
