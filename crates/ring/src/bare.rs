@@ -190,18 +190,21 @@ impl BareRing {
         file.by_worker()
     }
 
-    /// Submits what is queued and waits for at least `wait` completions.
+    /// Submits what is queued and waits for at least `wait` completions; a signal ends the wait
+    /// before there are as many.
     ///
     /// # Errors
     /// What the kernel says.
     #[inline]
     pub fn enter(&mut self, wait: u32) -> Result<(), Errno> {
         self.enters += 1;
-        if self.options.submission_thread {
-            return self.wake_and_wait(wait);
-        }
-        self.queued -= sys::enter(self.name, self.queued, wait, None)?;
-        Ok(())
+        let entered = if self.options.submission_thread {
+            self.wake_and_wait(wait)
+        } else {
+            sys::enter(self.name, self.queued, wait, None).map(|taken| self.queued -= taken)
+        };
+        // The kernel says so only if there was nothing to take.
+        if entered == Err(Errno::INTR) { Ok(()) } else { entered }
     }
 
     /// Wakes the kernel's thread if it sleeps, and waits for completions.
@@ -242,7 +245,7 @@ impl BareRing {
 impl Drop for BareRing {
     fn drop(&mut self) {
         while self.slots.iter().any(|slot| slot.busy) {
-            if self.enter(1).is_err_and(|error| error != Errno::INTR) {
+            if self.enter(1).is_err() {
                 std::mem::forget(std::mem::take(&mut self.slots));
                 return;
             }

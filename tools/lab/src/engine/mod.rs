@@ -181,7 +181,8 @@ pub trait Engine: Sized {
     /// Hands over what was pushed, without waiting.
     fn submit(&mut self) -> Result<(), Errno>;
 
-    /// Hands over what was pushed and adds completions to `done`.
+    /// Hands over what was pushed and adds completions to `done`; fewer than wanted if a signal
+    /// ends the wait.
     fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno>;
 
     /// Makes a file's writes durable; nothing is in flight.

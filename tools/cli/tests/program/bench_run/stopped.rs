@@ -118,6 +118,28 @@ fn a_run_that_waits_for_its_time_is_stopped() {
     }
 }
 
+/// As by Ctrl-Z and `fg`, which interrupts the system call that waits.
+#[test]
+fn a_run_that_is_suspended_goes_on() {
+    for engine in ["psync", "threads", "ring", "uringfs"] {
+        let folder = folder();
+        let engine = format!("--engine={engine}");
+        let keys = ["--rw=randread", "--size=1m", "--direct=1", &engine];
+        let run = start(folder.path(), &[&LONG[..], &keys].concat());
+        wait_for_job(&run, 0);
+        for _ in 0..50 {
+            run.signal(Signal::SIGSTOP);
+            wait_until("it to be suspended, or to have ended", || {
+                let stat = read_to_string(format!("/proc/{}/stat", run.id())).unwrap();
+                stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z']))
+            });
+            run.signal(Signal::SIGCONT);
+        }
+        let text = String::from_utf8(stop(run, Signal::SIGINT, folder.path()).stdout).unwrap();
+        assert!(text.contains("INCOMPLETE"), "{engine}: {text}");
+    }
+}
+
 /// The first waits for what is in flight, here for a quarter of an hour. One that comes before
 /// anything is in flight ends the run as ever, with a report: then again.
 #[test]
