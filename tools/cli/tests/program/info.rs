@@ -1,6 +1,7 @@
 //! `uringfs info` as a user meets it.
 
-use super::root::{as_root, is_root, tool};
+use super::root::{as_root, is_root};
+use super::running::tool;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

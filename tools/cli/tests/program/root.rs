@@ -4,7 +4,6 @@ use super::bench_run::{folder, refused};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// Whether this is root. To anybody else the program is refused the machine's devices, which is
 /// tested instead.
@@ -32,12 +31,4 @@ fn devices_are_refused() {
         let part = format!("{}: Permission denied", device.display());
         refused(folder.path(), &["--name=x", "--rw=randread", "--size=64k", &filename], &part);
     }
-}
-
-/// Runs a tool of the system, and gives what it says.
-pub fn tool(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }

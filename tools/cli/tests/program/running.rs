@@ -6,8 +6,9 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,22 @@ impl Deadline {
         let left = Timespec::try_from(left).unwrap();
         poll(&mut [PollFd::new(source, PollFlags::IN)], Some(&left)).unwrap() > 0
     }
+}
+
+/// Runs a tool of the system, and gives what it says.
+pub fn tool(program: &str, arguments: &[&str]) -> String {
+    let output = Running::start(Command::new(program).args(arguments)).end();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Makes a shell script to be run. Another process writes it: what other tests start meanwhile has
+/// the files that this one has open, until it is another program, and a file that is open for
+/// writing cannot be run.
+pub fn make_script(path: &Path, text: &str) {
+    let mut source = tempfile::NamedTempFile::new().unwrap();
+    write!(source, "#!/bin/sh\n{text}\n").unwrap();
+    tool("install", &["-m", "755", source.path().to_str().unwrap(), path.to_str().unwrap()]);
 }
 
 /// Waits for something to be so.

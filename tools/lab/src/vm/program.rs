@@ -175,11 +175,13 @@ mod tests {
         let stop = std::sync::atomic::AtomicBool::new(false);
         let bounds = Bounds { stop: &stop, limit: std::time::Duration::MAX };
         let facts = |name: &str, text: &str| {
-            use std::os::unix::fs::PermissionsExt;
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let (source, path) = (folder.path().join("source"), folder.path().join(name));
+            std::fs::write(&source, text).unwrap();
+            // What another test's child has inherited open for writing could not be run.
+            let install =
+                Command::new("install").args(["-m", "755"]).arg(source).arg(&path).status();
+            assert!(install.unwrap().success());
             super::facts(&path, bounds).unwrap()
         };
         let good = facts("good", "#!/bin/sh\necho uringfs 1.2\n");

@@ -3,8 +3,8 @@
 
 use super::failed::failed;
 use super::{Running, bench, command, folder, json_of, refused};
-use crate::root::{as_root, tool};
-use crate::running::wait_until;
+use crate::root::as_root;
+use crate::running::{tool, wait_until};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};

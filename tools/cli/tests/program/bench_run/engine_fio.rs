@@ -3,8 +3,8 @@
 
 use super::like_fio::fio;
 use super::{bench, folder, json_of, refused};
+use crate::running::make_script;
 use serde_json::{Map, Value};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use uringfs_lab::job::KEYS;
@@ -15,8 +15,7 @@ const JOB: &str = "[global]\nbs=4k\nsize=1m\nruntime=1\n[mix]\nrw=randrw\nnumjob
 /// A fio that also leaves what it printed in `kept`.
 fn keeping_fio(folder: &Path) -> String {
     let path = folder.join("keeping-fio");
-    std::fs::write(&path, "#!/bin/sh\nfio \"$@\"\ncode=$?\ncp \"$3\" kept\nexit $code\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    make_script(&path, "fio \"$@\"\ncode=$?\ncp \"$3\" kept\nexit $code");
     format!("--exec={}", path.display())
 }
 

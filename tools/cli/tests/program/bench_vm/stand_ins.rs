@@ -1,12 +1,12 @@
 //! A folder of programs that stand in for those `bench vm` runs, and a cache that looks filled.
 
-use crate::running::Deadline;
+use crate::running::{Deadline, make_script};
 use nix::libc::O_NONBLOCK;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -66,9 +66,7 @@ impl StandIns {
 
     /// Adds a program.
     pub fn add(&self, name: &str, script: &str) {
-        let path = self.folder().join("bin").join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        make_script(&self.folder().join("bin").join(name), script);
     }
 
     /// Adds a program that says that it runs and then goes on until it is killed.
