@@ -171,6 +171,8 @@ fn split(printed: &str) -> Option<(Value, String)> {
 mod tests {
     use super::*;
     use crate::job::{Parser, UnknownKeys};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::io::{BufRead, BufReader};
 
     fn set(text: &str) -> JobSet {
         let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
@@ -205,14 +207,20 @@ mod tests {
     #[test]
     fn jobs_that_do_not_end_when_asked_are_ended_with_their_parent() {
         // As fio does, it forks a job into a session of its own. The pipe's end is that of both.
-        let script = "trap '' INT; setsid sh -c 'echo; exec sleep 1000' & wait";
+        let script = "trap '' INT; setsid sh -c 'echo $$; exec sleep 1000' & wait";
         let mut child =
             Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut output = child.stdout.take().unwrap();
-        output.read_exact(&mut [0]).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut job = String::new();
+        output.read_line(&mut job).unwrap();
         let stop = AtomicBool::new(true);
         assert!(!wait(&mut child, &stop, Duration::ZERO).unwrap());
-        assert_eq!(output.read_to_end(&mut Vec::new()).unwrap(), 0);
+        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let ended = poll(&mut [PollFd::new(output.get_ref(), PollFlags::IN)], Some(&patience));
+        if ended != Ok(1) {
+            signal(job.trim().parse().unwrap(), Signal::KILL).unwrap();
+            panic!("the job outlives its parent");
+        }
     }
 
     #[test]

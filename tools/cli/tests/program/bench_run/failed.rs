@@ -88,14 +88,13 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
         std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
         let engine = format!("--engine={engine}");
         let keys = ["--name=x", "--filename=there", "--rw=randread", "--direct=1", "--time_based"];
-        let more = ["--runtime=600", "--output-format=json", &engine];
+        let sign = ["--runtime=600", "--name=y", "--filename=sign", "--rw=write", "--size=4k"];
+        let more = [&sign[..], &["--output-format=json", &engine]].concat();
         let run = Running::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
-        let tasks = format!("/proc/{}/task", run.id());
-        wait_until("the job's thread", || {
-            std::fs::read_dir(&tasks).unwrap().flatten().any(|task| {
-                let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-                name.trim() == "job-0-0"
-            })
+        // No thread of the two begins before all have their targets open.
+        wait_until("the other job's write", || {
+            let sign = std::fs::read(folder.path().join("sign")).unwrap_or_default();
+            sign.iter().any(|byte| *byte != 0)
         });
         File::options().write(true).open(folder.path().join("there")).unwrap().set_len(0).unwrap();
         failed(
