@@ -193,14 +193,18 @@ mod loom_tests {
             let mailbox = Arc::new(Mailbox::<u32, Gong>::new(Gong::default()));
             let sender = {
                 let mailbox = mailbox.clone();
-                loom::thread::spawn(move || mailbox.post(1).is_err())
+                loom::thread::spawn(move || {
+                    let offered = mailbox.offer(1, |bell| bell.ring());
+                    [offered, mailbox.post(2)].into_iter().filter(Result::is_err).count()
+                })
             };
+            mailbox.refuse_offers();
             let mut read = Vec::new();
             while !mailbox.close_if_empty() {
                 mailbox.take(&mut read);
             }
-            let given_back = sender.join().unwrap() as usize;
-            assert_eq!(read.len() + given_back, 1);
+            let given_back = sender.join().unwrap();
+            assert_eq!(read.len() + given_back, 2);
         });
     }
 }
