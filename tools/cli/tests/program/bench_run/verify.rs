@@ -35,7 +35,8 @@ fn a_planted_wrong_block_is_named_on_every_engine() {
         }
         assert_eq!(text.lines().count(), 3, "{text}");
 
-        let fatal = ["--rw=read", "--verify_fatal=1", "--output-format=json"];
+        // One at a time: of several in flight the later one may come first, and both are told.
+        let fatal = ["--rw=read", "--verify_fatal=1", "--iodepth=1", "--output-format=json"];
         let output = bench(folder.path(), &[&common[..], &fatal].concat());
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
