@@ -3,7 +3,7 @@
 
 use super::Facts;
 use crate::Error;
-use crate::job::{Job, JobSet, replaces};
+use crate::job::{Job, JobSet, find_key, replaces};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -63,7 +63,9 @@ fn job_arguments(job: &Job) -> Vec<String> {
     // Every `--name` begins anew, so that a job carries the global keys it inherits, and its own
     // after them: the last wins.
     let own = |old: &(String, String)| {
-        job.given.iter().any(|(key, value)| replaces((key, value), (&old.0, &old.1)))
+        job.given.iter().any(|(name, value)| {
+            find_key(name).is_some_and(|key| replaces((key, value), (&old.0, &old.1)))
+        })
     };
     let inherited = job.inherited.iter().filter(|old| !own(old));
     for (key, value) in inherited.chain(&job.given).filter(|(key, _)| key != "name") {

@@ -172,6 +172,11 @@ pub fn nearest_key(word: &str) -> Option<&'static str> {
 }
 
 impl Key {
+    /// Whether this is one of its names.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+
     /// Whether the key may stand without a value.
     pub fn is_flag(&self) -> bool {
         matches!(self.kind, Kind::Flag(_))

@@ -197,8 +197,8 @@ impl<'a> Parser<'a> {
             Some(job) => (&mut job.options, &mut job.given),
             None => (&mut self.globals, Arc::make_mut(&mut self.set.globals)),
         };
-        match (find_key(name), &value) {
-            (Some(key), value) => key.apply(options, value.as_deref()).map_err(refuse)?,
+        let key = match (find_key(name), &value) {
+            (Some(key), _) => key,
             (None, Some(value)) if name.contains('.') => {
                 options.settings.push((name.to_owned(), value.clone()));
                 return Ok(());
@@ -215,10 +215,11 @@ impl<'a> Parser<'a> {
                 }
                 return Ok(());
             }
-        }
+        };
+        key.apply(options, value.as_deref()).map_err(refuse)?;
         let value = value.unwrap_or_else(|| "1".into());
         // At the end, after whatever else sets the same: with fio, too, the last wins.
-        given.retain(|(key, old)| !replaces((name, &value), (key, old)));
+        given.retain(|(name, old)| !replaces((key, &value), (name, old)));
         given.push((name.to_owned(), value));
         Ok(())
     }
@@ -226,8 +227,7 @@ impl<'a> Parser<'a> {
 
 /// Whether nothing is left of an old line once a new one has been read: both set the same key, and
 /// the new one every direction that the old one names. `,8k` leaves the reads as they were.
-pub(crate) fn replaces(new: (&str, &str), old: (&str, &str)) -> bool {
-    let key = |name| find_key(name).map(|key| key.name);
+pub(crate) fn replaces(new: (&Key, &str), old: (&str, &str)) -> bool {
     let part = |value: &str| value.split(',').take(2).position(str::is_empty);
-    key(new.0) == key(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))
+    new.0.is_called(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))
 }
