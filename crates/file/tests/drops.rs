@@ -259,14 +259,13 @@ fn what_comes_by_mail_while_a_reactor_is_dropped_is_finished_too() {
         let remote = reactor.inner().remote();
         let (send, receive) = std::sync::mpsc::channel();
         let again = remote.clone();
-        // A letter that posts the next as it is read: the last comes when the
-        // reactor has nothing left to do.
+        // Left before the drop and read in it: what it begins is finished. Whoever goes on asking from
+        // then on must not keep the reactor, and is told.
         let sent = remote.run(move |_| {
-            again.run(move |_| {
-                let mut future = Box::pin(file.write(pattern(1, 5000), 100).outcome());
-                assert!(poll_once(future.as_mut()).is_pending());
-                send.send(future).unwrap();
-            });
+            let mut future = Box::pin(file.write(pattern(1, 5000), 100).outcome());
+            assert!(poll_once(future.as_mut()).is_pending());
+            assert!(!again.run(|_| panic!("nobody reads this")), "the reactor is about to go");
+            send.send(future).unwrap();
         });
         assert!(sent);
         drop(reactor);
