@@ -1,0 +1,136 @@
+//! Blocks of the device, and the volume's own reads and writes of them: each is done when the call
+//! returns. Files' bytes do not come this way; see the reactor.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::{Device, Durability, Op, Payload, Progress, Request, Tag};
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;
+
+/// Blocks of the device that lie in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Run {
+    /// The first, counted from the device's beginning.
+    pub start: u64,
+    /// How many.
+    pub length: u64,
+}
+
+impl Run {
+    /// The block after the last.
+    pub fn end(self) -> u64 {
+        self.start + self.length
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}+{}", self.start, self.length)
+    }
+}
+
+/// A device, by blocks, from any thread.
+#[derive(Clone)]
+pub(crate) struct Blocks {
+    device: Device,
+}
+
+impl Blocks {
+    pub(crate) fn of(device: &Device) -> Blocks {
+        Blocks { device: device.clone() }
+    }
+
+    /// Whole blocks of the device.
+    pub(crate) fn count(&self) -> u64 {
+        self.device.geometry().size / BLOCK
+    }
+
+    /// Reads `length` bytes, whole blocks, from block `start` on.
+    ///
+    /// # Errors
+    /// The device's; EIO when it ends before.
+    pub(crate) fn read(&self, start: u64, length: usize) -> Result<Buffer, Errno> {
+        let payload = Payload::Buffer(Buffer::zeroed(length));
+        match self.perform(Op::Read, start * BLOCK, payload, Durability::Volatile)? {
+            (Payload::Buffer(buffer), done) if done == length as u64 => Ok(buffer),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Writes whole blocks from block `start` on; durable after the next [`Self::flush`].
+    ///
+    /// # Errors
+    /// The device's; EIO when it ends before.
+    pub(crate) fn write(&self, start: u64, bytes: Buffer) -> Result<(), Errno> {
+        let length = bytes.len() as u64;
+        let payload = Payload::Buffer(bytes);
+        let (_, done) = self.perform(Op::Write, start * BLOCK, payload, Durability::Volatile)?;
+        if done == length { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// Makes every write that has completed durable.
+    ///
+    /// # Errors
+    /// The device's: what was written since the last good one may be lost.
+    pub(crate) fn flush(&self) -> Result<(), Errno> {
+        self.perform(Op::Flush, 0, Payload::Length(0), Durability::Volatile).map(drop)
+    }
+
+    /// Does a request to its end, and answers its memory and the bytes done.
+    fn perform(
+        &self,
+        op: Op,
+        address: u64,
+        payload: Payload,
+        durability: Durability,
+    ) -> Result<(Payload, u64), Errno> {
+        let mut request = Request::new(self.device.index(), op, address, payload, Tag(0));
+        request.durability = durability;
+        let block = self.device.geometry().block_size;
+        let core = self.device.core();
+        loop {
+            let moved = match core.is_closed() {
+                true => Err(Errno::NODEV),
+                false => core.backend().perform(&mut request),
+            };
+            match request.advance(moved, block) {
+                Progress::Again => {}
+                Progress::Done(result) => return result.map(|done| (request.payload, done)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+
+    #[test]
+    fn what_was_written_is_read_through_short_and_interrupted_transfers() {
+        let sim = Sim::new(SimOptions::new(1 << 20).seed(3));
+        sim.inject(Rule::new(None, When::OneIn(3), Fault::Short));
+        sim.inject(Rule::new(None, When::OneIn(4), Fault::Error(Errno::INTR)));
+        let blocks = Blocks::of(&Device::new(sim).unwrap());
+        assert_eq!(blocks.count(), 256);
+        for start in 0..64 {
+            blocks.write(start * 4, Buffer::copy_of(&[start as u8 + 1; 4 * 4096])).unwrap();
+        }
+        blocks.flush().unwrap();
+        for start in 0..64 {
+            let found = blocks.read(start * 4, 4 * 4096).unwrap();
+            assert!(found.iter().all(|byte| *byte == start as u8 + 1));
+        }
+    }
+
+    #[test]
+    fn behind_the_end_nothing_is_read_or_written() {
+        let device = Device::new(Sim::new(SimOptions::new(1 << 20))).unwrap();
+        let blocks = Blocks::of(&device);
+        assert!(blocks.read(256, 4096).is_err());
+        assert!(blocks.write(256, Buffer::zeroed(4096)).is_err());
+    }
+}

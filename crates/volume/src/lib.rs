@@ -1,0 +1,6 @@
+//! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
+//! holds them. A volume lies on a device or in one ordinary file.
+
+mod blocks;
+
+pub use blocks::{BLOCK, Run};
