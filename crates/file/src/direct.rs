@@ -11,8 +11,11 @@ use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::file::{File, Shared};
 use crate::lock::RangeGuard;
-use crate::map::Place;
+use crate::map::{Place, Preparation};
 use crate::transfer::transfer;
+
+/// Where the longest file ends, as the kernel's `loff_t`.
+const LONGEST: u64 = i64::MAX as u64;
 
 /// The most memory one unaligned operation borrows, in bytes.
 const BOUNCE: u64 = 1 << 20;
@@ -46,7 +49,7 @@ async fn read_bounced(
     let mut done = 0;
     while done < length {
         let at = offset + done;
-        let blocks = around(shared, at..at + (length - done).min(BOUNCE));
+        let blocks = around(shared.block_mask + 1, at..at + (length - done).min(BOUNCE));
         let (bounce, read) = match read_blocks(operation, shared, blocks.clone()).await {
             Ok(read) => read,
             Err(error) => return (payload, Err(error)),
@@ -62,8 +65,8 @@ async fn read_bounced(
     (payload, Ok(done))
 }
 
-/// Writes `payload` from `offset` on. A file of this layer does not grow: at
-/// its end a write is short, behind it ENOSPC.
+/// Writes `payload` from `offset` on. At the end of a file that does not grow a
+/// write is short, behind it ENOSPC.
 pub(crate) async fn write(
     mut operation: Operation,
     file: File,
@@ -73,7 +76,10 @@ pub(crate) async fn write(
 ) {
     let shared = &*file.shared;
     let whole = payload.length();
-    let length = whole.min(shared.map.size().saturating_sub(offset));
+    let Some(end) = offset.checked_add(whole).filter(|end| *end <= LONGEST) else {
+        return operation.end(payload, Err(Errno::FBIG));
+    };
+    let length = shared.map.room(offset..end);
     let early = if whole == 0 {
         Some(Ok(0))
     } else if shared.read_only {
@@ -86,25 +92,37 @@ pub(crate) async fn write(
     if let Some(result) = early {
         return operation.end(payload, result);
     }
+    let preparation = match shared.map.prepare(offset..offset + length) {
+        Ok(preparation) => preparation,
+        Err(error) => return operation.end(payload, Err(error)),
+    };
     let fua = match durability {
         Durability::Durable if shared.device.geometry().fua => Durability::Durable,
         _ => Durability::Volatile,
     };
     let range = offset..offset + length;
-    let (payload, result) = if length == whole && is_aligned(shared, &payload, offset) {
-        match enter_shared(&mut operation, shared, range).await {
-            Ok(_guard) => {
-                let ended = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
-                let result = ended.result();
-                (ended.payload, result)
+    let block = block_of(shared, preparation);
+    let is_whole_blocks = (offset | length) & (block - 1) == 0;
+    let (payload, result) =
+        if length == whole && is_whole_blocks && is_aligned(shared, &payload, offset) {
+            match enter_shared(&mut operation, shared, range).await {
+                Ok(_guard) => {
+                    let ended = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
+                    let result = ended.result();
+                    if let Ok(written) = result {
+                        shared.map.wrote(preparation, offset..offset + written);
+                    }
+                    (ended.payload, result)
+                }
+                Err(error) => (payload, Err(error)),
             }
-            Err(error) => (payload, Err(error)),
-        }
-    } else {
-        operation.count(Counter::Bounced);
-        let result = Box::pin(write_bounced(&mut operation, shared, &payload, range, fua)).await;
-        (payload, result)
-    };
+        } else {
+            operation.count(Counter::Bounced);
+            let result =
+                Box::pin(write_bounced(&mut operation, shared, &payload, range, fua, preparation))
+                    .await;
+            (payload, result)
+        };
     let result = match result {
         Ok(written) if durability != fua => {
             operation.count(Counter::DeferredFlush);
@@ -137,8 +155,10 @@ async fn write_bounced(
     payload: &Payload,
     range: Range<u64>,
     durability: Durability,
+    preparation: Preparation,
 ) -> Result<u64, Errno> {
-    let blocks = around(shared, range.clone());
+    let block = block_of(shared, preparation);
+    let blocks = around(block, range.clone());
     let whole_blocks = blocks == range;
     let _exclusion = if whole_blocks {
         None
@@ -157,28 +177,31 @@ async fn write_bounced(
     while at < range.end {
         operation.check()?;
         let end = range.end.min((at / BOUNCE + 1) * BOUNCE);
-        let blocks = around(shared, at..end);
+        let blocks = around(block, at..end);
         let bytes = |bounce: &mut Buffer| {
             let start = (at - blocks.start) as usize;
             copy_out(payload, at - range.start, &mut bounce[start..start + (end - at) as usize]);
         };
-        merge_blocks(operation, shared, blocks.clone(), at..end, durability, bytes).await?;
+        merge_blocks(operation, shared, block, at..end, durability, bytes).await?;
+        // With the lock held, or the next would find the rest of a new block unwritten.
+        shared.map.wrote(preparation, at..end);
         at = end;
     }
     Ok(range.end - range.start)
 }
 
-/// Reads what of `blocks` lies outside `range`, has `fill` put the rest in, and writes all.
+/// Reads what of the blocks around `range` lies outside it, has `fill` put the rest in, and writes
+/// all.
 async fn merge_blocks(
     operation: &Operation,
     shared: &Shared,
-    blocks: Range<u64>,
+    block: u64,
     range: Range<u64>,
     durability: Durability,
     fill: impl FnOnce(&mut Buffer),
 ) -> Result<(), Errno> {
+    let blocks = around(block, range.clone());
     let mut bounce = bounce(shared, blocks.end - blocks.start);
-    let block = shared.block_mask + 1;
     let head = (blocks.start < range.start).then_some(blocks.start);
     let tail = (range.end < blocks.end).then_some(blocks.end - block);
     for start in head.into_iter().chain(tail.filter(|tail| Some(*tail) != head)) {
@@ -248,11 +271,13 @@ async fn zero_part(
     shared: &Shared,
     range: Range<u64>,
 ) -> Result<(), Errno> {
-    if range.is_empty() {
+    if range.is_empty() || !matches!(shared.map.map(range.start).place, Place::Written(_)) {
+        // There is nothing, or it reads as zeros already.
         return Ok(());
     }
     let zeros = Payload::Buffer(Buffer::zeroed((range.end - range.start) as usize));
-    write_bounced(operation, shared, &zeros, range, Durability::Volatile).await.map(drop)
+    let (durability, preparation) = (Durability::Volatile, Preparation::InPlace);
+    write_bounced(operation, shared, &zeros, range, durability, preparation).await.map(drop)
 }
 
 /// Discards or zeroes whole blocks, extent by extent.
@@ -303,10 +328,17 @@ fn bounce(shared: &Shared, length: u64) -> Buffer {
     Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask as usize + 1))
 }
 
+/// The blocks by which a write goes: the device's where it is in place.
+fn block_of(shared: &Shared, preparation: Preparation) -> u64 {
+    match preparation {
+        Preparation::InPlace => shared.block_mask + 1,
+        Preparation::Allocated(block) => block.max(shared.block_mask + 1),
+    }
+}
+
 /// The whole blocks around a range. The last block of an image whose size is no
 /// multiple of the block reaches behind its end; the device answers short there.
-fn around(shared: &Shared, range: Range<u64>) -> Range<u64> {
-    let block = shared.block_mask + 1;
+fn around(block: u64, range: Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
 

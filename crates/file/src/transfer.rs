@@ -154,25 +154,31 @@ async fn transfer_buffer(
             let tail = rest.split_off(length as usize);
             let mut piece = std::mem::replace(&mut rest, tail);
             at += length;
-            match mapping.place {
-                Place::Written(address) => {
-                    let payload = Payload::Buffer(piece);
-                    let order = Order { op, durability, address };
-                    under_way.push_back((operation.request(&shared.core, order, payload), length));
-                }
-                Place::Hole | Place::Unwritten(_) if op == Op::Read && under_way.is_empty() => {
-                    piece.fill(0);
-                    moved += length;
-                    join(&mut whole, piece);
-                }
-                Place::Hole | Place::Unwritten(_) => {
+            let address = match mapping.place {
+                Place::Written(address) => Some(address),
+                Place::Unwritten(address) if op == Op::Write => Some(address),
+                Place::Hole | Place::Unwritten(_) => None,
+            };
+            if let Some(address) = address {
+                let payload = Payload::Buffer(piece);
+                let order = Order { op, durability, address };
+                under_way.push_back((operation.request(&shared.core, order, payload), length));
+            } else if op == Op::Read && under_way.is_empty() {
+                piece.fill(0);
+                moved += length;
+                join(&mut whole, piece);
+            } else {
+                if op == Op::Read {
                     // Zeros are filled in when it is their turn.
                     at -= length;
-                    let joined = piece.join(rest);
-                    assert!(joined.is_ok(), "they were one buffer");
-                    rest = piece;
-                    break;
+                } else {
+                    // It was not prepared, or has been cut off since.
+                    (ended, end) = (true, Err(Errno::IO));
                 }
+                let joined = piece.join(rest);
+                assert!(joined.is_ok(), "they were one buffer");
+                rest = piece;
+                break;
             }
         }
         let Some((request, length)) = under_way.pop_front() else { break };

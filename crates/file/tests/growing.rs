@@ -1,0 +1,147 @@
+//! Files that grow: a map that allocates what is written, over a device full of other files' bytes.
+
+mod drive;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use drive::{Random, reap, volume};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, FileOptions, Map, Mapping, Place, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token};
+
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 256;
+/// What was on the device before.
+const FOREIGN: u8 = 0xee;
+
+/// Blocks from the device's end to its beginning, so that no two are in a row.
+#[derive(Default)]
+struct Growing {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    size: u64,
+    blocks: BTreeMap<u64, Place>,
+}
+
+impl Map for Growing {
+    fn map(&self, offset: u64) -> Mapping {
+        let place = self.state.lock().unwrap().blocks.get(&(offset / BLOCK)).copied();
+        let into = offset % BLOCK;
+        let place = match place.unwrap_or(Place::Hole) {
+            Place::Hole => Place::Hole,
+            Place::Unwritten(address) => Place::Unwritten(address + into),
+            Place::Written(address) => Place::Written(address + into),
+        };
+        Mapping { length: BLOCK - into, place }
+    }
+
+    fn size(&self) -> u64 {
+        self.state.lock().unwrap().size
+    }
+
+    fn block_size(&self) -> u64 {
+        BLOCK
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, range: Range<u64>) -> Result<(), Errno> {
+        let mut state = self.state.lock().unwrap();
+        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            let taken = state.blocks.len() as u64;
+            if let std::collections::btree_map::Entry::Vacant(e) = state.blocks.entry(block) {
+                let last = BLOCKS.checked_sub(taken + 1).ok_or(Errno::NOSPC)?;
+                e.insert(Place::Unwritten(last * BLOCK));
+            }
+        }
+        Ok(())
+    }
+
+    fn wrote(&self, range: Range<u64>) {
+        let mut state = self.state.lock().unwrap();
+        for (_, place) in state.blocks.range_mut(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
+            if let Place::Unwritten(address) = *place {
+                *place = Place::Written(address);
+            }
+        }
+        state.size = state.size.max(range.end);
+    }
+}
+
+fn growing() -> (Reactor, File) {
+    let device = Device::new(Sim::new(SimOptions::new(BLOCK * BLOCKS).block_size(512))).unwrap();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let whole = File::over(device.clone(), FileOptions::default());
+    let mut foreign = Buffer::zeroed((BLOCK * BLOCKS) as usize);
+    foreign.fill(FOREIGN);
+    assert!(reactor.block_on(whole.write(foreign, 0)).1.is_ok());
+    (reactor, File::with_map(device, Growing::default(), FileOptions::default()))
+}
+
+fn whole(reactor: &Reactor, file: &File) -> Vec<u8> {
+    let (buffer, read) = reactor.block_on(file.read(Buffer::zeroed(1 << 21), 0));
+    buffer[..read.unwrap()].to_vec()
+}
+
+#[test]
+fn what_is_written_anywhere_is_read_and_everything_else_is_zeros() {
+    for seed in 0..volume(8) as u64 {
+        let (reactor, file) = growing();
+        let mut random = Random(seed);
+        let mut model = Vec::new();
+        for _ in 0..60 {
+            let offset = random.below(BLOCK * BLOCKS * 3 / 4) as usize;
+            let length = match random.below(3) {
+                0 => 1 + random.below(100) as usize,
+                1 => BLOCK as usize,
+                _ => 1 + random.below(40_000) as usize,
+            };
+            let offset = if random.below(2) == 0 { offset } else { offset / 4096 * 4096 };
+            let byte = 1 + random.below(200) as u8;
+            let mut buffer = Buffer::zeroed(length);
+            buffer.fill(byte);
+            let (_, written) = reactor.block_on(file.write(buffer, offset as u64));
+            assert_eq!(written, Ok(length), "seed {seed}");
+            if model.len() < offset + length {
+                model.resize(offset + length, 0);
+            }
+            model[offset..offset + length].fill(byte);
+            assert_eq!(file.size(), model.len() as u64);
+        }
+        assert!(whole(&reactor, &file) == model, "seed {seed}");
+    }
+}
+
+#[test]
+fn neighbours_in_a_new_block_keep_each_others_bytes() {
+    let (reactor, file) = growing();
+    for n in 0..64 {
+        let mut buffer = Buffer::zeroed(64);
+        buffer.fill(n as u8 + 1);
+        reactor.write(&file, buffer, n * 64, Token::new(n)).unwrap();
+    }
+    assert!(reap(&reactor, 64).iter().all(|completed| completed.result() == Ok(64)));
+    let expected: Vec<u8> = (0..4096).map(|at| (at / 64) as u8 + 1).collect();
+    assert!(whole(&reactor, &file) == expected);
+}
+
+#[test]
+fn what_finds_no_room_changes_nothing_and_no_file_is_longer_than_the_kernels() {
+    let (reactor, file) = growing();
+    let (_, written) = reactor.block_on(file.write(Buffer::zeroed(1 << 21), 0));
+    assert_eq!(written, Err(Errno::NOSPC));
+    assert_eq!(file.size(), 0);
+    let (_, written) = reactor.block_on(file.write(Buffer::zeroed(4096), u64::MAX - 100));
+    assert_eq!(written, Err(Errno::FBIG));
+    let (_, written) = reactor.block_on(file.write(Buffer::zeroed(4096), i64::MAX as u64));
+    assert_eq!(written, Err(Errno::FBIG));
+}
