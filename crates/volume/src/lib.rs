@@ -2,5 +2,8 @@
 //! holds them. A volume lies on a device or in one ordinary file.
 
 mod blocks;
+mod error;
+mod superblock;
 
 pub use blocks::{BLOCK, Run};
+pub use error::{Error, ErrorKind};

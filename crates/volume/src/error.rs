@@ -1,0 +1,90 @@
+//! What goes wrong on the control path: opening, formatting, names, commits. Bytes of files answer
+//! an errno instead.
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+/// Which kind of trouble, as far as a program would act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The target holds no uringfs volume.
+    NotAVolume,
+    /// The volume holds bytes that it did not write.
+    Damaged,
+    /// The volume needs a newer uringfs, or a larger device.
+    Unsupported,
+    /// The device failed.
+    Io(Errno),
+    /// Nothing is free that this could use; all that was there is still usable.
+    NoSpace,
+    /// Something asked for cannot be.
+    Input,
+}
+
+/// An error of the control path. `Display` is one line: what happened, to what, what to do.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Error {
+        Error { kind, context: context.into(), source: None }
+    }
+
+    pub(crate) fn damaged(context: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Damaged, context)
+    }
+
+    /// The device failed while this was done: "reading block 7".
+    pub(crate) fn io(doing: impl Into<String>, errno: Errno) -> Error {
+        Error::new(ErrorKind::Io(errno), doing).because(errno)
+    }
+
+    /// Adds the error that caused this one; it is printed after the context.
+    pub(crate) fn because(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.context)?;
+        match &self.source {
+            Some(source) => write!(out, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_and_ends_with_its_cause() {
+        let error = Error::io("reading block 7", Errno::IO);
+        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO));
+        assert_eq!(error.to_string(), format!("reading block 7: {}", Errno::IO));
+        assert!(std::error::Error::source(&error).is_some());
+    }
+}

@@ -1,0 +1,574 @@
+//! The superblock: what a volume is, and where its catalog lies. Kept in two slots, so that one of
+//! them is whole at every moment; `docs/format.md` has it byte by byte.
+//!
+//! What [`Superblock::read`] answers can be trusted: every field was checked against the others
+//! and against the device.
+
+use std::fmt;
+use std::mem::size_of;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crc_fast::{CrcAlgorithm, checksum};
+use rustix::rand::{GetRandomFlags, getrandom};
+use uringfs_buffer::Buffer;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::error::{Error, ErrorKind};
+
+/// Blocks at the device's beginning that never hold anything else.
+pub(crate) const RESERVED_BLOCKS: u64 = 32;
+/// A block for measuring the device: written and read, never trusted.
+pub(crate) const SCRATCH_BLOCK: u64 = 8;
+/// Where the slots lie: apart, so that one damaged spot rarely takes both.
+pub(crate) const SLOTS: [u64; 2] = [0, 16];
+/// The most runs of blocks that the catalog may lie in.
+pub(crate) const MAX_CATALOG_RUNS: usize = 240;
+/// The most bytes of a label.
+pub(crate) const MAX_LABEL: usize = 64;
+/// Blocks of the largest volume: 64 TiB.
+pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
+
+const MAGIC: [u8; 8] = *b"uringfs\x1a";
+/// The version of the format that this code reads and writes.
+const VERSION: u32 = 1;
+/// Feature bits that this code knows, one word a class; none are given away yet.
+const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: 0 };
+
+/// One bit for each thing a volume may use that earlier code did not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// Whoever does not know one may read and write all the same.
+    pub(crate) compatible: u64,
+    /// Whoever does not know one may only read.
+    pub(crate) read_only_compatible: u64,
+    /// Whoever does not know one must keep away.
+    pub(crate) incompatible: u64,
+}
+
+/// What a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) features: Features,
+    /// Counts the writes of a superblock; the higher of two slots holds.
+    pub(crate) generation: u64,
+    /// Sixteen random bytes that no other volume has.
+    pub(crate) uuid: [u8; 16],
+    pub(crate) label: String,
+    /// Blocks of the volume; the device may have more.
+    pub(crate) total_blocks: u64,
+    /// Nanoseconds since 1970.
+    pub(crate) created_ns: u64,
+    /// Where the catalog lies, in the catalog's order.
+    pub(crate) catalog: Vec<Run>,
+    /// Which of [`SLOTS`] this was read from or is the older; the other is written first.
+    slot: usize,
+    /// Bytes that compatible features may use, kept as they were found.
+    spare: [u8; SPARE],
+}
+
+/// A superblock, and how it was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) superblock: Superblock,
+    /// The slots that cannot be used; writing the superblock makes them good again.
+    pub(crate) bad_slots: Vec<BadSlot>,
+}
+
+/// A slot that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadSlot {
+    pub(crate) block: u64,
+    pub(crate) flaw: Flaw,
+}
+
+/// What is wrong with a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    Unreadable(rustix::io::Errno),
+    NoMagic,
+    Checksum,
+    /// The sum is right, what it covers is not.
+    Field(&'static str),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Flaw::Unreadable(errno) => write!(out, "unreadable ({errno})"),
+            Flaw::NoMagic => write!(out, "no superblock"),
+            Flaw::Checksum => write!(out, "wrong checksum"),
+            Flaw::Field(which) => write!(out, "wrong {which}"),
+        }
+    }
+}
+
+impl fmt::Display for BadSlot {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "superblock in block {}: {}", self.block, self.flaw)
+    }
+}
+
+const SPARE: usize = 104;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawRun {
+    start: U64,
+    length: U64,
+}
+
+/// A slot as it lies on the device. Magic, sum and version stay where they are in every version.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Slot {
+    magic: [u8; 8],
+    /// CRC32C of every byte of the slot after this field.
+    sum: U32,
+    version: U32,
+    compatible: U64,
+    read_only_compatible: U64,
+    incompatible: U64,
+    generation: U64,
+    uuid: [u8; 16],
+    /// UTF-8, then zeros.
+    label: [u8; MAX_LABEL],
+    block_size: U32,
+    catalog_runs: U32,
+    total_blocks: U64,
+    created_ns: U64,
+    spare: [u8; SPARE],
+    catalog: [RawRun; MAX_CATALOG_RUNS],
+}
+
+const _: () = assert!(size_of::<Slot>() == BLOCK as usize);
+/// Where the sum's cover begins.
+const COVERED: usize = 12;
+
+impl Superblock {
+    /// Of a new volume of `total_blocks` whose catalog lies in `catalog`; not yet written.
+    ///
+    /// # Errors
+    /// For a label over [`MAX_LABEL`] bytes or with a zero byte, too many blocks, and a catalog
+    /// that does not lie inside.
+    pub(crate) fn new(
+        total_blocks: u64,
+        label: &str,
+        catalog: Vec<Run>,
+    ) -> Result<Superblock, Error> {
+        if label.len() > MAX_LABEL || label.contains('\0') {
+            let context = format!("label {label:?}: at most {MAX_LABEL} bytes, none of them zero");
+            return Err(Error::new(ErrorKind::Input, context));
+        }
+        let mut uuid = [0; 16];
+        getrandom(&mut uuid, GetRandomFlags::empty())
+            .map_err(|errno| Error::io("drawing the volume's UUID", errno))?;
+        let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let superblock = Superblock {
+            features: Features::default(),
+            generation: 0,
+            uuid,
+            label: label.into(),
+            total_blocks,
+            created_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+            catalog,
+            slot: 0,
+            spare: [0; SPARE],
+        };
+        superblock.check().map_err(|which| {
+            Error::new(ErrorKind::Input, format!("a volume of {total_blocks} blocks: {which}"))
+        })?;
+        Ok(superblock)
+    }
+
+    /// The newer of the good slots.
+    ///
+    /// # Errors
+    /// `NotAVolume` when neither slot has a superblock; `Damaged` when no slot can be used;
+    /// `Unsupported` for a newer format, for features that must be known, and for a device
+    /// shorter than the volume.
+    pub(crate) fn read(blocks: &Blocks) -> Result<Found, Error> {
+        let mut best: Option<Superblock> = None;
+        let mut bad_slots = Vec::new();
+        for (slot, &block) in SLOTS.iter().enumerate() {
+            match read_slot(blocks, slot)? {
+                Ok(found) if best.as_ref().is_none_or(|b| b.generation < found.generation) => {
+                    best = Some(found);
+                }
+                Ok(_) => {}
+                Err(flaw) => bad_slots.push(BadSlot { block, flaw }),
+            }
+        }
+        let Some(superblock) = best else {
+            return Err(none_good(&bad_slots));
+        };
+        let (needed, there) = (superblock.total_blocks, blocks.count());
+        if there < needed {
+            let context = format!(
+                "the volume has {} bytes, the device only {}: it was cut short, or is not the one \
+                 the volume was made on",
+                needed * BLOCK,
+                there * BLOCK
+            );
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        Ok(Found { superblock, bad_slots })
+    }
+
+    /// Whether the volume uses something that allows this code only to read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.features.read_only_compatible & !KNOWN.read_only_compatible != 0
+    }
+
+    /// Writes a new generation into both slots, one durable before the other is touched. What it
+    /// points to must be durable before.
+    ///
+    /// # Errors
+    /// `Io`; one slot then still holds this or the generation before. `Input`, with nothing
+    /// written, when a field does not fit the others.
+    pub(crate) fn write(&mut self, blocks: &Blocks) -> Result<(), Error> {
+        self.check().map_err(|which| {
+            Error::new(ErrorKind::Input, format!("superblock not written: wrong {which}"))
+        })?;
+        self.generation += 1;
+        // The slot that was not read may be the torn one: it goes first.
+        for slot in [1 - self.slot, self.slot] {
+            blocks
+                .write(SLOTS[slot], Buffer::copy_of(self.to_slot().as_bytes()))
+                .and_then(|()| blocks.flush())
+                .map_err(|e| Error::io(format!("writing superblock {}", SLOTS[slot]), e))?;
+        }
+        Ok(())
+    }
+
+    /// What is wrong, if anything.
+    fn check(&self) -> Result<(), &'static str> {
+        if self.total_blocks <= RESERVED_BLOCKS || self.total_blocks > MAX_BLOCKS {
+            return Err("number of blocks");
+        }
+        if self.catalog.is_empty() || self.catalog.len() > MAX_CATALOG_RUNS {
+            return Err("number of catalog runs");
+        }
+        let mut sorted = self.catalog.clone();
+        sorted.sort_unstable();
+        let mut free_from = RESERVED_BLOCKS;
+        for run in sorted {
+            let end = run.start.checked_add(run.length).ok_or("catalog run")?;
+            if run.length == 0 || run.start < free_from || end > self.total_blocks {
+                return Err("catalog run");
+            }
+            free_from = end;
+        }
+        Ok(())
+    }
+
+    fn to_slot(&self) -> Slot {
+        let mut label = [0; MAX_LABEL];
+        label[..self.label.len()].copy_from_slice(self.label.as_bytes());
+        let mut catalog = [RawRun { start: 0.into(), length: 0.into() }; MAX_CATALOG_RUNS];
+        for (raw, run) in catalog.iter_mut().zip(&self.catalog) {
+            *raw = RawRun { start: run.start.into(), length: run.length.into() };
+        }
+        let mut slot = Slot {
+            magic: MAGIC,
+            sum: 0.into(),
+            version: VERSION.into(),
+            compatible: self.features.compatible.into(),
+            read_only_compatible: self.features.read_only_compatible.into(),
+            incompatible: self.features.incompatible.into(),
+            generation: self.generation.into(),
+            uuid: self.uuid,
+            label,
+            block_size: (BLOCK as u32).into(),
+            catalog_runs: (self.catalog.len() as u32).into(),
+            total_blocks: self.total_blocks.into(),
+            created_ns: self.created_ns.into(),
+            spare: self.spare,
+            catalog,
+        };
+        slot.sum = sum_of(&slot).into();
+        slot
+    }
+}
+
+fn sum_of(slot: &Slot) -> u32 {
+    checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[COVERED..]) as u32
+}
+
+/// A slot's superblock, or what is wrong with it.
+///
+/// # Errors
+/// `Unsupported`: whatever the other slot holds, newer code wrote this volume.
+fn read_slot(blocks: &Blocks, slot: usize) -> Result<Result<Superblock, Flaw>, Error> {
+    let bytes = match blocks.read(SLOTS[slot], BLOCK as usize) {
+        Ok(bytes) => bytes,
+        Err(errno) => return Ok(Err(Flaw::Unreadable(errno))),
+    };
+    let raw = Slot::ref_from_bytes(&bytes).expect("a slot is one block");
+    if raw.magic != MAGIC {
+        return Ok(Err(Flaw::NoMagic));
+    }
+    if raw.sum.get() != sum_of(raw) {
+        return Ok(Err(Flaw::Checksum));
+    }
+    let unsupported = |what: String| {
+        let context = format!("{what}; this uringfs knows none of it: use a newer one");
+        Err(Error::new(ErrorKind::Unsupported, context))
+    };
+    if raw.version.get() > VERSION {
+        return unsupported(format!("the volume has format version {}", raw.version.get()));
+    }
+    let unknown = raw.incompatible.get() & !KNOWN.incompatible;
+    if unknown != 0 {
+        return unsupported(format!("the volume uses incompatible features {unknown:#x}"));
+    }
+    Ok(parse(raw, slot))
+}
+
+fn parse(raw: &Slot, slot: usize) -> Result<Superblock, Flaw> {
+    if raw.version.get() != VERSION {
+        return Err(Flaw::Field("version"));
+    }
+    if u64::from(raw.block_size.get()) != BLOCK {
+        return Err(Flaw::Field("block size"));
+    }
+    let label = raw.label.split(|byte| *byte == 0).next().unwrap_or_default();
+    let runs = raw.catalog_runs.get() as usize;
+    let Some(runs) = raw.catalog.get(..runs) else {
+        return Err(Flaw::Field("number of catalog runs"));
+    };
+    let superblock = Superblock {
+        features: Features {
+            compatible: raw.compatible.get(),
+            read_only_compatible: raw.read_only_compatible.get(),
+            incompatible: raw.incompatible.get(),
+        },
+        generation: raw.generation.get(),
+        uuid: raw.uuid,
+        label: str::from_utf8(label).map_err(|_| Flaw::Field("label"))?.into(),
+        total_blocks: raw.total_blocks.get(),
+        created_ns: raw.created_ns.get(),
+        catalog: runs
+            .iter()
+            .map(|run| Run { start: run.start.get(), length: run.length.get() })
+            .collect(),
+        slot,
+        spare: raw.spare,
+    };
+    superblock.check().map_err(Flaw::Field)?;
+    Ok(superblock)
+}
+
+/// Why no slot could be used.
+fn none_good(bad: &[BadSlot]) -> Error {
+    if bad.iter().all(|slot| slot.flaw == Flaw::NoMagic) {
+        let context = "this is not a uringfs volume: no superblock in block 0 or 16";
+        return Error::new(ErrorKind::NotAVolume, context);
+    }
+    let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
+    Error::damaged(format!("the volume cannot be opened: {}", slots.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uringfs_device::Device;
+    use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+
+    const TOTAL: u64 = 1024;
+
+    fn blocks_of(sim: &Sim) -> Blocks {
+        Blocks::of(&Device::new(sim.clone()).unwrap())
+    }
+
+    fn new_sim() -> Sim {
+        Sim::new(SimOptions::new(TOTAL * BLOCK))
+    }
+
+    fn runs(of: &[(u64, u64)]) -> Vec<Run> {
+        of.iter().map(|&(start, length)| Run { start, length }).collect()
+    }
+
+    fn volume() -> (Sim, Superblock) {
+        let sim = new_sim();
+        let catalog = runs(&[(100, 50), (40, 10)]);
+        let mut superblock = Superblock::new(TOTAL, "données", catalog).unwrap();
+        superblock.write(&blocks_of(&sim)).unwrap();
+        (sim, superblock)
+    }
+
+    fn kind_of(result: Result<Found, Error>) -> ErrorKind {
+        result.expect_err("it cannot be read").kind()
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (sim, mut superblock) = volume();
+        let found = Superblock::read(&blocks_of(&sim)).unwrap();
+        assert_eq!(found.superblock, superblock);
+        assert!(found.bad_slots.is_empty());
+        superblock.label = "x".repeat(MAX_LABEL);
+        superblock.write(&blocks_of(&sim)).unwrap();
+        let again = Superblock::read(&blocks_of(&sim)).unwrap().superblock;
+        assert_eq!((again.label, again.generation), (superblock.label, 2));
+    }
+
+    #[test]
+    fn a_foreign_device_is_told_from_a_damaged_volume() {
+        assert_eq!(kind_of(Superblock::read(&blocks_of(&new_sim()))), ErrorKind::NotAVolume);
+        let (sim, _) = volume();
+        for slot in SLOTS {
+            sim.rot(slot * BLOCK + 2000, 1);
+        }
+        let error = Superblock::read(&blocks_of(&sim)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+        assert!(error.to_string().contains("block 16: wrong checksum"), "{error}");
+    }
+
+    #[test]
+    fn a_crash_at_any_moment_leaves_the_old_or_the_new_superblock() {
+        let (sim, old) = volume();
+        sim.restart_record();
+        let mut new = old.clone();
+        new.catalog.push(Run { start: 500, length: 7 });
+        new.write(&blocks_of(&sim)).unwrap();
+        let plan = CrashPlan { exhaustive_up_to: 4, samples: 64, seed: 11 };
+        let (mut olds, mut news) = (0, 0);
+        for image in sim.crash_images(plan) {
+            let found = Superblock::read(&blocks_of(&image.sim));
+            let Found { mut superblock, .. } = found.unwrap_or_else(|error| {
+                panic!("seed 11, cut {}, {:?}: {error}", image.cut, image.crash)
+            });
+            superblock.slot = old.slot;
+            match superblock.generation {
+                1 => olds += usize::from(superblock == old),
+                _ => news += usize::from(superblock == new),
+            }
+            // What recovers from it leaves two good slots.
+            superblock.write(&blocks_of(&image.sim)).unwrap();
+            assert!(Superblock::read(&blocks_of(&image.sim)).unwrap().bad_slots.is_empty());
+        }
+        assert!(olds > 10 && news > 10, "{olds} old, {news} new");
+    }
+
+    #[test]
+    fn a_slot_torn_at_any_sector_falls_back_to_the_other() {
+        let (sim, old) = volume();
+        let mut new = old.clone();
+        new.label = "another".into();
+        new.catalog.extend((0..200).map(|n| Run { start: 200 + 2 * n, length: 1 }));
+        new.write(&blocks_of(&sim)).unwrap();
+        let mut written = vec![0; BLOCK as usize];
+        sim.peek(0, &mut written);
+        for torn in SLOTS {
+            for cut in 0..8 {
+                for keep_head in [true, false] {
+                    let mut bytes = old.to_slot().as_bytes().to_vec();
+                    let range = if keep_head { 0..cut * 512 } else { cut * 512..BLOCK as usize };
+                    bytes[range.clone()].copy_from_slice(&written[range]);
+                    let whole = bytes == written || bytes == old.to_slot().as_bytes();
+                    let blocks = blocks_of(&sim);
+                    blocks.write(torn, Buffer::copy_of(&bytes)).unwrap();
+                    let found = Superblock::read(&blocks).unwrap();
+                    assert_eq!(found.superblock.label, "another", "{torn} at {cut}");
+                    assert_eq!(found.bad_slots.len(), usize::from(!whole), "{torn} at {cut}");
+                    blocks.write(torn, Buffer::copy_of(&written)).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_flipped_bit_anywhere_is_seen_and_harmless() {
+        let (sim, superblock) = volume();
+        let blocks = blocks_of(&sim);
+        for (slot, &block) in SLOTS.iter().enumerate() {
+            for byte in 0..BLOCK {
+                let address = block * BLOCK + byte;
+                let bit = (byte * 7 % 8) as u32;
+                sim.rot(address, bit);
+                let found = Superblock::read(&blocks).unwrap();
+                assert_eq!(found.bad_slots.len(), 1, "slot {slot}, byte {byte}");
+                assert_eq!(found.bad_slots[0].block, block);
+                assert_eq!(found.superblock.to_slot().as_bytes(), superblock.to_slot().as_bytes());
+                sim.rot(address, bit);
+            }
+        }
+    }
+
+    /// A volume whose slots were changed by someone who knows the format.
+    fn forged(change: impl Fn(&mut Slot)) -> Blocks {
+        let (sim, superblock) = volume();
+        let blocks = blocks_of(&sim);
+        for block in SLOTS {
+            let mut slot = superblock.to_slot();
+            change(&mut slot);
+            slot.sum = sum_of(&slot).into();
+            blocks.write(block, Buffer::copy_of(slot.as_bytes())).unwrap();
+        }
+        blocks
+    }
+
+    #[test]
+    fn fields_that_do_not_fit_are_refused() {
+        type Change = fn(&mut Slot);
+        let changes: [Change; 11] = [
+            |slot| slot.version = 0.into(),
+            |slot| slot.block_size = 512.into(),
+            |slot| slot.label[3] = 0xff,
+            |slot| slot.total_blocks = 0.into(),
+            |slot| slot.total_blocks = (MAX_BLOCKS + 1).into(),
+            |slot| slot.catalog_runs = 0.into(),
+            |slot| slot.catalog_runs = 241.into(),
+            |slot| slot.catalog[0].start = 31.into(),
+            |slot| slot.catalog[0].length = u64::MAX.into(),
+            |slot| slot.catalog[0].length = (TOTAL - 99).into(),
+            |slot| slot.catalog[1] = RawRun { start: 149.into(), length: 1.into() },
+        ];
+        for (which, change) in changes.into_iter().enumerate() {
+            let kind = kind_of(Superblock::read(&forged(change)));
+            assert_eq!(kind, ErrorKind::Damaged, "change {which}");
+        }
+    }
+
+    #[test]
+    fn newer_volumes_are_refused_or_only_read() {
+        let newer = Superblock::read(&forged(|slot| slot.version = 2.into()));
+        assert_eq!(kind_of(newer), ErrorKind::Unsupported);
+        let unknown = Superblock::read(&forged(|slot| slot.incompatible = 4.into()));
+        assert_eq!(kind_of(unknown), ErrorKind::Unsupported);
+        let found = Superblock::read(&forged(|slot| slot.read_only_compatible = 1.into()));
+        assert!(found.unwrap().superblock.is_read_only());
+        let found = Superblock::read(&forged(|slot| slot.compatible = 1.into())).unwrap();
+        assert!(!found.superblock.is_read_only());
+    }
+
+    #[test]
+    fn a_device_that_became_shorter_is_refused_with_both_sizes() {
+        let (sim, superblock) = volume();
+        let short = Sim::new(SimOptions::new((TOTAL - 1) * BLOCK));
+        let blocks = blocks_of(&short);
+        blocks.write(SLOTS[0], Buffer::copy_of(superblock.to_slot().as_bytes())).unwrap();
+        let error = Superblock::read(&blocks).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        for size in [TOTAL * BLOCK, (TOTAL - 1) * BLOCK] {
+            assert!(error.to_string().contains(&size.to_string()), "{error}");
+        }
+        drop(sim);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_made() {
+        for (total, label, catalog) in [
+            (TOTAL, "x".repeat(65).as_str(), runs(&[(40, 10)])),
+            (TOTAL, "a\0b", runs(&[(40, 10)])),
+            (TOTAL, "", runs(&[(10, 10)])),
+            (TOTAL, "", runs(&[])),
+            (MAX_BLOCKS + 1, "", runs(&[(40, 10)])),
+        ] {
+            let error = Superblock::new(total, label, catalog).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Input, "{error}");
+        }
+    }
+}
