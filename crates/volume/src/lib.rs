@@ -3,7 +3,9 @@
 
 mod blocks;
 mod error;
+mod extent;
 mod superblock;
 
 pub use blocks::{BLOCK, Run};
 pub use error::{Error, ErrorKind};
+pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};

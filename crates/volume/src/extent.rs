@@ -1,0 +1,236 @@
+//! An extent: blocks of a file in a row that are blocks of the device in a row. How it is cut and
+//! joined, and its record on disk, whose bytes may be anybody's.
+
+use std::fmt;
+use std::ops::Range;
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::blocks::{BLOCK, Run};
+
+/// Blocks of the largest file: offsets in bytes are those of `off_t`, below 2^63.
+pub const FILE_BLOCKS: u64 = (1 << 63) / BLOCK;
+
+/// Whether the bytes of an extent are the file's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// They are.
+    Written,
+    /// The file reads as zeros there: what the blocks hold is whatever lay there before.
+    Unwritten,
+}
+
+/// Blocks of a file in a row that are blocks of the device in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// The first block, counted from the file's beginning.
+    pub offset: u64,
+    /// The first block, counted from the device's beginning.
+    pub start: u64,
+    /// Blocks; never 0.
+    pub length: u64,
+    /// Whether their bytes are the file's.
+    pub state: State,
+}
+
+impl Extent {
+    /// The block of the file after the last.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+
+    /// The blocks of the file.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.end()
+    }
+
+    /// The blocks of the device.
+    pub fn run(&self) -> Run {
+        Run { start: self.start, length: self.length }
+    }
+
+    /// What of it lies in `range`, in blocks of the file.
+    pub fn part(&self, range: &Range<u64>) -> Option<Extent> {
+        let offset = self.offset.max(range.start);
+        let end = self.end().min(range.end);
+        (offset < end).then(|| Extent {
+            offset,
+            start: self.start + (offset - self.offset),
+            length: end - offset,
+            state: self.state,
+        })
+    }
+
+    /// Both as one, if `next` goes on where this ends: in the file, on the device and in state.
+    pub fn join(&self, next: &Extent) -> Option<Extent> {
+        let joins = self.end() == next.offset
+            && self.start + self.length == next.start
+            && self.state == next.state;
+        joins.then(|| Extent { length: self.length + next.length, ..*self })
+    }
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?}@{:?} {:?}", self.range(), self.start, self.state)
+    }
+}
+
+/// An extent on disk: 24 bytes, little-endian, at any address.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct ExtentRecord {
+    offset: U64,
+    start: U64,
+    /// The length in its lower 48 bits, [`UNWRITTEN`], and zeros.
+    length: U64,
+}
+
+/// Set in the third word of an unwritten extent.
+const UNWRITTEN: u64 = 1 << 63;
+/// Zero in the third word of every extent.
+const RESERVED: u64 = !(UNWRITTEN | ((1 << 48) - 1));
+
+impl ExtentRecord {
+    /// Bytes of a record.
+    pub const SIZE: usize = size_of::<ExtentRecord>();
+
+    /// What `bytes` say, on a device of `device_blocks`.
+    ///
+    /// # Errors
+    /// When no writer of ours can have written them: see [`InvalidExtent`].
+    pub fn parse(bytes: &[u8], device_blocks: u64) -> Result<Extent, InvalidExtent> {
+        let record = ExtentRecord::read_from_bytes(bytes).map_err(|_| InvalidExtent::Size)?;
+        let word = record.length.get();
+        if word & RESERVED != 0 {
+            return Err(InvalidExtent::Reserved);
+        }
+        let (offset, start, length) = (record.offset.get(), record.start.get(), word & !UNWRITTEN);
+        let lies_within = |first: u64, limit: u64| first <= limit && length <= limit - first;
+        if length == 0 {
+            Err(InvalidExtent::Empty)
+        } else if !lies_within(offset, FILE_BLOCKS) {
+            Err(InvalidExtent::File)
+        } else if !lies_within(start, device_blocks) {
+            Err(InvalidExtent::Device)
+        } else {
+            let state = if word & UNWRITTEN == 0 { State::Written } else { State::Unwritten };
+            Ok(Extent { offset, start, length, state })
+        }
+    }
+}
+
+impl From<&Extent> for ExtentRecord {
+    fn from(extent: &Extent) -> ExtentRecord {
+        let state = match extent.state {
+            State::Written => 0,
+            State::Unwritten => UNWRITTEN,
+        };
+        assert!(extent.length & (RESERVED | UNWRITTEN) == 0, "{extent:?} is longer than a device");
+        ExtentRecord {
+            offset: extent.offset.into(),
+            start: extent.start.into(),
+            length: (extent.length | state).into(),
+        }
+    }
+}
+
+/// What is wrong with an extent that was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InvalidExtent {
+    /// The record is shorter or longer than one is.
+    Size,
+    /// A bit is set that means nothing yet.
+    Reserved,
+    /// It has no blocks.
+    Empty,
+    /// It ends behind the largest file.
+    File,
+    /// It ends behind the device.
+    Device,
+    /// It begins before the end of the one before it.
+    Order,
+}
+
+impl fmt::Display for InvalidExtent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            InvalidExtent::Size => "an extent's record is not of its size",
+            InvalidExtent::Reserved => "an extent's record has reserved bits set",
+            InvalidExtent::Empty => "an extent has no blocks",
+            InvalidExtent::File => "an extent ends behind the largest file",
+            InvalidExtent::Device => "an extent ends behind the device",
+            InvalidExtent::Order => "an extent begins before the end of the one before it",
+        })
+    }
+}
+
+impl std::error::Error for InvalidExtent {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DEVICE: u64 = 1 << 34;
+
+    fn bytes(words: [u64; 3]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_record_is_three_little_endian_words() {
+        let extent = Extent { offset: 7, start: 0x0102, length: 3, state: State::Unwritten };
+        let expected = bytes([7, 0x0102, 3 | 1 << 63]);
+        assert_eq!(ExtentRecord::from(&extent).as_bytes(), expected);
+        assert_eq!(ExtentRecord::parse(&expected, DEVICE), Ok(extent));
+    }
+
+    #[test]
+    fn a_record_that_nobody_wrote_is_refused_by_reason() {
+        let refused = |words| ExtentRecord::parse(&bytes(words), DEVICE).unwrap_err();
+        assert_eq!(refused([0, 0, 0]), InvalidExtent::Empty);
+        assert_eq!(refused([0, 0, 1 << 63]), InvalidExtent::Empty);
+        assert_eq!(refused([0, 0, 1 | 1 << 48]), InvalidExtent::Reserved);
+        assert_eq!(refused([0, 0, 1 | 1 << 62]), InvalidExtent::Reserved);
+        assert_eq!(refused([FILE_BLOCKS, 0, 1]), InvalidExtent::File);
+        assert_eq!(refused([FILE_BLOCKS - 1, 0, 2]), InvalidExtent::File);
+        assert_eq!(refused([u64::MAX, 0, 1]), InvalidExtent::File);
+        assert_eq!(refused([0, DEVICE, 1]), InvalidExtent::Device);
+        assert_eq!(refused([0, DEVICE - 1, 2]), InvalidExtent::Device);
+        assert_eq!(refused([0, u64::MAX, 1]), InvalidExtent::Device);
+        assert!(ExtentRecord::parse(&bytes([FILE_BLOCKS - 1, DEVICE - 1, 1]), DEVICE).is_ok());
+        for length in [0, 23, 25] {
+            let record = ExtentRecord::parse(&vec![0; length], DEVICE);
+            assert_eq!(record, Err(InvalidExtent::Size));
+        }
+    }
+
+    #[test]
+    fn the_parts_of_an_extent_join_again() {
+        let whole = Extent { offset: 10, start: 100, length: 5, state: State::Written };
+        for cut in 11..15 {
+            let (left, right) = (whole.part(&(0..cut)).unwrap(), whole.part(&(cut..99)).unwrap());
+            assert_eq!(left.join(&right), Some(whole));
+            assert_eq!(right.join(&left), None);
+            assert_eq!(left.join(&Extent { start: right.start + 1, ..right }), None);
+            assert_eq!(left.join(&Extent { state: State::Unwritten, ..right }), None);
+        }
+        assert_eq!(whole.part(&(0..10)), None);
+        assert_eq!(whole.part(&(15..99)), None);
+        assert_eq!(whole.part(&(10..15)), Some(whole));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_parsed_is_written_the_same(words: [u64; 3], shifts in [0u32..64, 0..64, 0..64]) {
+            let words = [words[0] >> shifts[0], words[1] >> shifts[1], words[2] >> shifts[2]];
+            if let Ok(extent) = ExtentRecord::parse(&bytes(words), DEVICE) {
+                let record = ExtentRecord::from(&extent);
+                prop_assert_eq!(record.as_bytes(), bytes(words));
+            }
+        }
+    }
+}
