@@ -4,8 +4,10 @@
 mod blocks;
 mod error;
 mod extent;
+mod extent_map;
 mod superblock;
 
 pub use blocks::{BLOCK, Run};
 pub use error::{Error, ErrorKind};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
+pub use extent_map::{ExtentMap, Found, Iter};

@@ -1,0 +1,205 @@
+//! The extent map against a plain model that knows each block of a file by itself.
+
+use std::ops::Range;
+
+use proptest::prelude::*;
+use uringfs_volume::{Extent, ExtentMap, Found, InvalidExtent, State};
+
+/// For each block of a file the block of the device and its state.
+#[derive(Clone, PartialEq, Debug)]
+struct Model(Vec<Option<(u64, State)>>);
+
+impl Model {
+    /// The extents in a range, as few as there can be.
+    fn extents(&self, range: Range<u64>) -> Vec<Extent> {
+        let mut extents: Vec<Extent> = Vec::new();
+        for offset in range {
+            let Some(Some((start, state))) = self.0.get(offset as usize).copied() else { continue };
+            let block = Extent { offset, start, length: 1, state };
+            match extents.last_mut() {
+                Some(last) if last.join(&block).is_some() => last.length += 1,
+                _ => extents.push(block),
+            }
+        }
+        extents
+    }
+
+    fn put(&mut self, range: Range<u64>, what: impl Fn(u64) -> Option<(u64, State)>) {
+        for offset in range {
+            self.0[offset as usize] = what(offset);
+        }
+    }
+
+    fn agrees_with(&self, map: &ExtentMap) {
+        let expected = self.extents(0..self.0.len() as u64);
+        assert_eq!(map.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(map.len(), expected.len() as u64);
+        assert_eq!(map.is_empty(), expected.is_empty());
+        assert_eq!(map.blocks(), self.0.iter().flatten().count() as u64);
+        let mut built = ExtentMap::new();
+        expected.iter().for_each(|extent| built.push(*extent).unwrap());
+        assert_eq!(*map, built);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Insert { start: u64, state: State },
+    Remove,
+    Truncate,
+    Convert,
+    Push { start: u64 },
+}
+
+fn changes(
+    blocks: u64,
+    longest: u64,
+    count: usize,
+) -> impl Strategy<Value = Vec<(Change, Range<u64>)>> {
+    let state = prop_oneof![Just(State::Written), Just(State::Unwritten)];
+    // Few places on the device, so that neighbours often join.
+    let start = (0..4u64).prop_map(move |place| place * blocks);
+    let change = prop_oneof![
+        8 => (start.clone(), state).prop_map(|(start, state)| Change::Insert { start, state }),
+        2 => Just(Change::Remove),
+        1 => Just(Change::Truncate),
+        4 => Just(Change::Convert),
+        1 => start.prop_map(|start| Change::Push { start }),
+    ];
+    let range =
+        (0..blocks, 1..=longest).prop_map(move |(at, length)| at..(at + length).min(blocks));
+    proptest::collection::vec((change, range), 1..count)
+}
+
+/// Does a change to both and compares the answers.
+fn change(map: &mut ExtentMap, model: &mut Model, change: &Change, range: Range<u64>) {
+    let blocks = model.0.len() as u64;
+    let there = model.extents(range.clone());
+    let length = range.end - range.start;
+    match *change {
+        Change::Insert { start, state } => {
+            let start = start + range.start;
+            let extent = Extent { offset: range.start, start, length, state };
+            assert_eq!(map.insert(extent), there);
+            model.put(range.clone(), |offset| Some((start + offset - range.start, state)));
+        }
+        Change::Remove => {
+            assert_eq!(map.remove(range.clone()), there);
+            model.put(range, |_| None);
+        }
+        Change::Truncate => {
+            // As if by chance from near the end, or nothing would ever be large.
+            let end = blocks - length.min(blocks / 8);
+            assert_eq!(map.truncate(end), model.extents(end..blocks));
+            model.put(end..blocks, |_| None);
+        }
+        Change::Convert => {
+            let unwritten = there.iter().filter(|extent| extent.state == State::Unwritten);
+            assert_eq!(
+                map.convert(range.clone()),
+                unwritten.map(|extent| extent.length).sum::<u64>()
+            );
+            for block in model.0[range.start as usize..range.end as usize].iter_mut().flatten() {
+                block.1 = State::Written;
+            }
+        }
+        Change::Push { start } => {
+            let start = start + range.start;
+            let extent = Extent { offset: range.start, start, length, state: State::Written };
+            let pushed = map.push(extent);
+            if model.extents(range.start..blocks).is_empty() {
+                assert_eq!(pushed, Ok(()));
+                model.put(range, |offset| Some((start + offset - extent.offset, extent.state)));
+            } else {
+                assert_eq!(pushed, Err(InvalidExtent::Order));
+            }
+        }
+    }
+}
+
+/// What the model says is at `block`.
+fn found(model: &Model, block: u64) -> Found {
+    let all = model.extents(0..model.0.len() as u64);
+    match all.iter().find(|extent| extent.end() > block) {
+        Some(extent) if extent.offset <= block => Found::Extent(*extent),
+        Some(extent) => Found::Hole { end: extent.offset },
+        None => Found::Hole { end: u64::MAX },
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_map_says_of_each_block_what_the_model_says(changes in changes(96, 24, 60)) {
+        let (mut map, mut model) = (ExtentMap::new(), Model(vec![None; 96]));
+        let mut snapshots = Vec::new();
+        for (kind, range) in &changes {
+            snapshots.push((map.clone(), model.clone()));
+            change(&mut map, &mut model, kind, range.clone());
+            model.agrees_with(&map);
+        }
+        for block in [0, 1, 2, 94, 95, 96, 1000, u64::MAX].into_iter().chain(0..96) {
+            prop_assert_eq!(map.find(block), found(&model, block));
+            let rest: Vec<Extent> = map.iter().filter(|extent| extent.end() > block).collect();
+            prop_assert_eq!(map.iter_from(block).collect::<Vec<_>>(), rest);
+        }
+        for (map, model) in &snapshots {
+            model.agrees_with(map);
+        }
+    }
+}
+
+/// Blocks of a file that is deep enough for its branches to be split, merged and dropped.
+const LARGE: u64 = 60_000;
+
+/// A file of which every block is an extent, written in an order of its own.
+fn scattered() -> (ExtentMap, Model) {
+    let (mut map, mut model) = (ExtentMap::new(), Model(vec![None; LARGE as usize]));
+    for order in 0..LARGE {
+        // Coprime to the number of blocks: each comes once.
+        let offset = order * 22_447 % LARGE;
+        let start = 1_000_000 + 2 * order;
+        let replaced = map.insert(Extent { offset, start, length: 1, state: State::Unwritten });
+        assert_eq!(replaced, []);
+        model.0[offset as usize] = Some((start, State::Unwritten));
+    }
+    (map, model)
+}
+
+#[test]
+fn a_large_map_agrees_with_the_model_and_its_snapshots_stay_as_they_were() {
+    let (map, model) = scattered();
+    model.agrees_with(&map);
+    let config = ProptestConfig::default();
+    let config = ProptestConfig { cases: config.cases.div_ceil(32), ..config };
+    proptest!(config, |(mut changes in changes(LARGE, 9_000, 40))| {
+        // In the end the map becomes small again, chunk by chunk.
+        changes.extend((0..LARGE / 10_000).map(|step| (Change::Remove, step * 10_000 + 7..LARGE - 3)));
+        let (mut now, mut expected) = (map.clone(), model.clone());
+        let mut snapshots = Vec::new();
+        for (step, (kind, range)) in changes.iter().enumerate() {
+            change(&mut now, &mut expected, kind, range.clone());
+            if step % 8 == 0 {
+                expected.agrees_with(&now);
+                snapshots.push((now.clone(), expected.clone()));
+            }
+        }
+        expected.agrees_with(&now);
+        snapshots.push((map.clone(), model.clone()));
+        snapshots.iter().for_each(|(map, model)| model.agrees_with(map));
+    });
+}
+
+#[test]
+fn threads_read_one_snapshot_while_the_map_is_changed() {
+    let (mut map, model) = scattered();
+    let snapshot = &map.clone();
+    std::thread::scope(|scope| {
+        let readers = [0, 1].map(|_| scope.spawn(|| model.agrees_with(snapshot)));
+        for offset in (0..LARGE).step_by(100) {
+            map.remove(offset..offset + 50);
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    assert_eq!(map.blocks(), LARGE / 2);
+    assert_eq!(snapshot.blocks(), LARGE);
+}
