@@ -2,6 +2,7 @@
 //! holds them. A volume lies on a device or in one ordinary file.
 
 mod blocks;
+mod catalog;
 mod error;
 mod extent;
 mod extent_map;

@@ -1,0 +1,149 @@
+//! Changes to the catalog that happen together, and how redb is made to do them.
+
+use redb::{Database, TableDefinition, WriteTransaction};
+
+use super::grown;
+use super::record::{Key, Table, seal};
+use super::store::Store;
+use super::trouble::Trouble;
+use crate::error::{Error, ErrorKind};
+
+/// The most bytes of one batch, keys and values.
+pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
+
+/// Puts and deletes, in their order. Plain data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    changes: Vec<Change>,
+    bytes: usize,
+    reserve: Reserve,
+    /// All tables are made, so that readers find them.
+    of_new_catalog: bool,
+}
+
+/// What a batch leaves free when the catalog's blocks run out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reserve {
+    /// Enough for batches that free something.
+    #[default]
+    Keep,
+    /// What a commit itself needs: this batch frees something.
+    Use,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    table: Table,
+    key: Vec<u8>,
+    /// With its sum; none deletes.
+    stored: Option<Vec<u8>>,
+}
+
+impl Batch {
+    /// Sets a record, whatever was there.
+    pub(crate) fn put(&mut self, key: Key<'_>, value: &[u8]) {
+        let (table, bytes) = (key.table(), key.bytes());
+        let stored = Some(seal(table, &bytes, value));
+        self.push(Change { table, key: bytes, stored });
+    }
+
+    /// Deletes a record, if there is one.
+    pub(crate) fn delete(&mut self, key: Key<'_>) {
+        self.push(Change { table: key.table(), key: key.bytes(), stored: None });
+    }
+
+    /// What it leaves free.
+    pub(crate) fn reserve(&mut self, reserve: Reserve) {
+        self.reserve = reserve;
+    }
+
+    /// Bytes of its keys and values, to be held under [`MAX_BATCH_BYTES`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    pub(super) fn of_new_catalog() -> Batch {
+        Batch { of_new_catalog: true, ..Batch::default() }
+    }
+
+    fn push(&mut self, change: Change) {
+        self.bytes += change.key.len() + change.stored.as_ref().map_or(0, Vec::len);
+        self.changes.push(change);
+    }
+}
+
+/// Does a batch in one transaction, durable when it returns; undone if it errs before the commit.
+///
+/// Quick repair: each commit stores which pages are free, so that opening after a crash reads that
+/// and not every page; it commits in two phases, which the store's checksums rely on anyway.
+pub(super) fn apply(database: &Database, store: &Store, batch: &Batch) -> Result<(), Trouble> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    let fits = change(&transaction, store, batch)? && leaves_room(&transaction, store, batch)?;
+    if fits {
+        return Ok(transaction.commit()?);
+    }
+    transaction.abort()?;
+    let has = store.capacity();
+    let context = format!("the catalog's {has} bytes are full: free files, or enlarge the volume");
+    Err(Trouble::Mine(Error::new(ErrorKind::NoSpace, context)))
+}
+
+/// Applies all changes, as long as the blocks suffice.
+fn change(transaction: &WriteTransaction, store: &Store, batch: &Batch) -> Result<bool, Trouble> {
+    for table in Table::ALL {
+        let mut changes = batch.changes.iter().filter(|change| change.table == table).peekable();
+        if changes.peek().is_none() && !batch.of_new_catalog {
+            continue;
+        }
+        let mut records = transaction.open_table(table.definition())?;
+        for change in changes {
+            match &change.stored {
+                Some(stored) => records.insert(change.key.as_slice(), stored.as_slice())?,
+                None => records.remove(change.key.as_slice())?,
+            };
+            if store.is_short() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(!store.is_short())
+}
+
+/// Pages that committing takes at most, besides the map of free pages.
+const COMMIT_PAGES: u64 = 24;
+const FILLER: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("filler");
+
+/// Whether the transaction can commit without growing past the blocks, which redb would not
+/// survive. Nobody says how many pages are free, so it is tried: pages are taken and given back.
+fn leaves_room(
+    transaction: &WriteTransaction,
+    store: &Store,
+    batch: &Batch,
+) -> Result<bool, Trouble> {
+    if grown(store.length()) <= store.capacity() {
+        return Ok(true);
+    }
+    let pages = match batch.reserve {
+        Reserve::Keep => 4 * COMMIT_PAGES,
+        Reserve::Use => COMMIT_PAGES,
+    };
+    {
+        let mut filler = transaction.open_table(FILLER)?;
+        // The map of free pages: four bits a page, in a row.
+        let map = vec![0; (store.length() / 4096 / 2) as usize];
+        filler.insert(0, map.as_slice())?;
+        for page in 1..=pages {
+            filler.insert(page, [0; 4000].as_slice())?;
+            if store.is_short() {
+                return Ok(false);
+            }
+        }
+    }
+    transaction.delete_table(FILLER)?;
+    Ok(!store.is_short())
+}

@@ -1,0 +1,395 @@
+//! The catalog: all that a volume knows of its files, as records in a few tables, changed by whole
+//! batches. A batch is durable when [`Catalog::commit`] returns, and after a power cut it is there
+//! in full or not at all. redb lives here and nowhere else.
+//!
+//! ```text
+//! let mut batch = Batch::default();
+//! batch.put(Key::Inode(7), attributes);
+//! batch.put(Key::Name(1, b"log"), &7u64.to_le_bytes());
+//! catalog.commit(&batch)?;
+//! ```
+//!
+//! Calls block on the device: the committer and a catalog thread make them, never a reactor.
+//!
+//! Trouble stays inside. A damaged page or record is an error of whoever asked for it; since redb
+//! answers nothing more after an error, it is opened anew, from the same state. After a write or
+//! flush that failed, or a panic, the catalog stops: each call says why.
+
+mod batch;
+mod head;
+mod record;
+mod rows;
+mod scan;
+mod store;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use redb::{Database, ReadTransaction, ReadableDatabase};
+
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::error::{Error, ErrorKind};
+use crate::superblock::Superblock;
+use store::{Backend, Store};
+use trouble::{Trouble, contained};
+
+pub(crate) use batch::{Batch, MAX_BATCH_BYTES, Reserve};
+pub(crate) use record::{Key, Table};
+pub(crate) use store::Access;
+
+/// Bytes of catalog pages kept in memory unless told otherwise.
+pub(crate) const CACHE_BYTES: usize = 16 << 20;
+/// Blocks that a new catalog has at least.
+pub(crate) const MIN_BLOCKS: u64 = 1024;
+
+/// How often a call is begun again that a page damaged elsewhere cut off.
+const TRIES: usize = 4;
+
+/// How a catalog is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CatalogOptions {
+    /// Bytes of pages kept in memory.
+    pub(crate) cache_bytes: usize,
+    pub(crate) access: Access,
+}
+
+impl Default for CatalogOptions {
+    fn default() -> CatalogOptions {
+        CatalogOptions { cache_bytes: CACHE_BYTES, access: Access::ReadWrite }
+    }
+}
+
+/// The records of a volume.
+pub(crate) struct Catalog {
+    blocks: Blocks,
+    options: CatalogOptions,
+    state: RwLock<State>,
+    /// redb had to walk every page to open; with commits as they are here it never has to.
+    repaired: Arc<AtomicBool>,
+}
+
+struct State {
+    open: Option<Open>,
+    /// Why nothing works any more.
+    failed: Option<(ErrorKind, String)>,
+    runs: Vec<Run>,
+    /// Counts the times it was opened.
+    opened: u64,
+}
+
+struct Open {
+    database: Database,
+    store: Arc<Store>,
+}
+
+impl Catalog {
+    /// An empty catalog in `runs`. Nothing leads to it before a superblock is written.
+    ///
+    /// # Errors
+    /// `Input` for fewer than [`MIN_BLOCKS`]; the device's.
+    pub(crate) fn create(
+        blocks: &Blocks,
+        runs: &[Run],
+        options: CatalogOptions,
+    ) -> Result<Catalog, Error> {
+        let given: u64 = runs.iter().map(|run| run.length).sum();
+        if given < MIN_BLOCKS {
+            let context = format!("a catalog of {given} blocks: {MIN_BLOCKS} at least");
+            return Err(Error::new(ErrorKind::Input, context));
+        }
+        let catalog = Catalog::closed(blocks, runs, options);
+        let store = Store::create(blocks.clone(), runs)?;
+        catalog.state.write().open = Some(catalog.open_redb(store)?);
+        catalog.commit(&Batch::of_new_catalog())?;
+        Ok(catalog)
+    }
+
+    /// The catalog of a volume, as the last commit that is durable left it.
+    ///
+    /// # Errors
+    /// `Damaged` when it cannot be read; the device's.
+    pub(crate) fn open(
+        blocks: &Blocks,
+        runs: &[Run],
+        options: CatalogOptions,
+    ) -> Result<Catalog, Error> {
+        let catalog = Catalog::closed(blocks, runs, options);
+        let store = catalog.open_store(runs)?;
+        catalog.state.write().open = Some(catalog.open_redb(store)?);
+        Ok(catalog)
+    }
+
+    fn closed(blocks: &Blocks, runs: &[Run], options: CatalogOptions) -> Catalog {
+        let state = State { open: None, failed: None, runs: runs.to_vec(), opened: 0 };
+        let state = RwLock::new(state);
+        Catalog { blocks: blocks.clone(), options, state, repaired: Arc::default() }
+    }
+
+    fn open_redb(&self, store: Store) -> Result<Open, Error> {
+        let store = Arc::new(store);
+        let repaired = self.repaired.clone();
+        let opened = contained(|| {
+            redb::Builder::new()
+                .set_cache_size(self.options.cache_bytes)
+                .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
+                .create_with_backend(Backend(store.clone()))
+                .map_err(Trouble::from)
+        });
+        let database = opened.map_err(Trouble::into_error)?;
+        Ok(Open { database, store })
+    }
+
+    /// Whether opening it meant reading all of it.
+    pub(crate) fn was_repaired(&self) -> bool {
+        self.repaired.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing works any more, if so.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.state.read().failure()
+    }
+
+    /// Blocks that should be added with [`Self::extend`] before the next commit: redb doubles its
+    /// storage, and must find the blocks there. Without them commits go on as long as pages are
+    /// free in the storage as it is.
+    pub(crate) fn wanted_blocks(&self) -> u64 {
+        let state = self.state.read();
+        state.open.as_ref().map_or(0, |open| {
+            // What a group of checksums takes is rounded up.
+            let bytes = (grown(open.store.length()) + 2 * MAX_BATCH_BYTES as u64)
+                .saturating_sub(open.store.capacity());
+            let pages = bytes.div_ceil(BLOCK);
+            pages + pages.div_ceil(1024)
+        })
+    }
+
+    /// Gives the catalog more blocks, and writes the superblock that says so.
+    ///
+    /// # Errors
+    /// `NoSpace` when the superblock holds no more runs; the device's. Then the superblock in
+    /// memory is as before.
+    pub(crate) fn extend(&self, superblock: &mut Superblock, more: &[Run]) -> Result<(), Error> {
+        let mut state = self.state.write();
+        let store = state.usable()?.store.clone();
+        store.prepare(more)?;
+        let before = superblock.clone();
+        superblock.catalog.extend_from_slice(more);
+        join(&mut superblock.catalog);
+        if superblock.catalog.len() > crate::superblock::MAX_CATALOG_RUNS {
+            let runs = superblock.catalog.len();
+            *superblock = before;
+            let context = format!("the catalog would lie in {runs} pieces; free a larger one");
+            return Err(Error::new(ErrorKind::NoSpace, context));
+        }
+        if let Err(error) = superblock.write(&self.blocks) {
+            superblock.catalog = before.catalog;
+            return Err(error);
+        }
+        store.adopt(more);
+        state.runs.clone_from(&superblock.catalog);
+        Ok(())
+    }
+
+    /// The value of a record.
+    ///
+    /// # Errors
+    /// `Damaged` naming the page or record; the device's.
+    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Error> {
+        let (table, bytes) = (key.table(), key.bytes());
+        self.read(|transaction| {
+            let stored = transaction.open_table(table.definition())?;
+            let Some(guard) = stored.get(bytes.as_slice())? else { return Ok(None) };
+            record::open(table, &bytes, guard.value())
+                .map(|value| Some(value.to_vec()))
+                .map_err(Trouble::Mine)
+        })
+    }
+
+    /// Makes all of a batch happen, in its order, or nothing; durable when it returns.
+    ///
+    /// # Errors
+    /// `NoSpace` when the blocks do not suffice, with nothing changed: add blocks or free records,
+    /// then try again. `Damaged` with nothing changed when a page it needs is. After any other the
+    /// catalog has stopped, and the batch may be there after opening it anew or not.
+    pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
+        if self.options.access == Access::ReadOnly {
+            return Err(Error::new(ErrorKind::Input, "the volume is open for reading only"));
+        }
+        if batch.bytes() > MAX_BATCH_BYTES {
+            let context = format!("a batch of {} bytes: {MAX_BATCH_BYTES} at most", batch.bytes());
+            return Err(Error::new(ErrorKind::Input, context));
+        }
+        match self.try_commit(batch) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.stretch()? => {
+                self.try_commit(batch)
+            }
+            done => done,
+        }
+    }
+
+    fn try_commit(&self, batch: &Batch) -> Result<(), Error> {
+        let done = self.attempt(|open| {
+            let heads = open.store.heads();
+            let done = batch::apply(&open.database, &open.store, batch);
+            // Its second head is durable: it happened, whatever came after.
+            let happened = open.store.heads() >= heads + 2;
+            done.map_err(|trouble| if happened { Trouble::Late } else { trouble })
+        });
+        match done {
+            Err(Trouble::Late) => Ok(()),
+            done => done.map_err(Trouble::into_error),
+        }
+    }
+
+    /// Lets redb use every block there is, where doubling would need more: it takes the length
+    /// that it finds when it opens. Whether that brought any.
+    fn stretch(&self) -> Result<bool, Error> {
+        let mut state = self.state.write();
+        let store = &state.usable()?.store;
+        if store.length() >= store.capacity() {
+            return Ok(false);
+        }
+        let open = state.open.take().expect("it is usable");
+        let closed = open.close().and_then(|()| self.open_store(&state.runs));
+        let stretched = closed.and_then(|store| {
+            store.stretch();
+            self.open_redb(store)
+        });
+        match stretched {
+            Ok(open) => {
+                state.open = Some(open);
+                state.opened += 1;
+                Ok(true)
+            }
+            Err(error) => Err(state.stop(error)),
+        }
+    }
+
+    fn open_store(&self, runs: &[Run]) -> Result<Store, Error> {
+        Store::open(self.blocks.clone(), runs, self.options.access)
+    }
+
+    /// Reads within one state of the catalog.
+    fn read<T>(&self, ask: impl Fn(&ReadTransaction) -> Result<T, Trouble>) -> Result<T, Error> {
+        self.attempt(|open| ask(&open.database.begin_read()?)).map_err(Trouble::into_error)
+    }
+
+    /// Does something with redb, and after it went wrong leaves a catalog that works, or one that
+    /// says why it does not.
+    fn attempt<T>(&self, work: impl Fn(&Open) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        let mut tries = 1;
+        loop {
+            let (trouble, opened) = {
+                let state = self.state.read();
+                let open = state.usable().map_err(Trouble::Mine)?;
+                match contained(|| work(open)) {
+                    Ok(done) => return Ok(done),
+                    Err(trouble) => (trouble, state.opened),
+                }
+            };
+            match trouble {
+                Trouble::Mine(_) => return Err(trouble),
+                Trouble::Panic(_) => {
+                    let error = self.state.write().stop(trouble.into_error());
+                    return Err(Trouble::Mine(error));
+                }
+                Trouble::Store(_) | Trouble::Latched(_) | Trouble::Late => {
+                    self.reopen(opened).map_err(Trouble::Mine)?;
+                    if !matches!(trouble, Trouble::Latched(_)) || tries == TRIES {
+                        return Err(trouble);
+                    }
+                    tries += 1;
+                }
+            }
+        }
+    }
+
+    /// Opens redb anew from what is durable, unless another thread has done so since.
+    fn reopen(&self, opened: u64) -> Result<(), Error> {
+        let mut state = self.state.write();
+        if state.opened != opened {
+            return Ok(());
+        }
+        let Some(open) = state.open.take() else { return Ok(()) };
+        let broken = open.store.failed();
+        // Its shutdown writes nothing: redb has latched the error.
+        drop(open.database);
+        if let Some(errno) = broken {
+            return Err(state.stop(Error::io("the catalog could not be written", errno)));
+        }
+        let store = self.open_store(&state.runs);
+        match store.and_then(|store| self.open_redb(store)) {
+            Ok(open) => {
+                state.open = Some(open);
+                state.opened += 1;
+                Ok(())
+            }
+            Err(error) => Err(state.stop(error)),
+        }
+    }
+
+    /// Ends it well: the next open finds nothing to recover.
+    ///
+    /// # Errors
+    /// The device's; nothing that was committed is lost.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        self.state.into_inner().open.map_or(Ok(()), Open::close)
+    }
+}
+
+impl Open {
+    fn close(self) -> Result<(), Error> {
+        let Open { database, store } = self;
+        contained(|| {
+            drop(database);
+            Ok(())
+        })
+        .map_err(Trouble::into_error)?;
+        match store.failed() {
+            None => Ok(()),
+            Some(errno) => Err(Error::io("closing the catalog", errno)),
+        }
+    }
+}
+
+impl State {
+    fn failure(&self) -> Option<Error> {
+        let (kind, why) = self.failed.as_ref()?;
+        Some(Error::new(*kind, format!("the catalog has stopped, open the volume anew: {why}")))
+    }
+
+    fn usable(&self) -> Result<&Open, Error> {
+        match (&self.open, self.failure()) {
+            (Some(open), None) => Ok(open),
+            (_, Some(failure)) => Err(failure),
+            (None, None) => unreachable!("it is open unless it failed"),
+        }
+    }
+
+    fn stop(&mut self, error: Error) -> Error {
+        self.failed = Some((error.kind(), error.to_string()));
+        error
+    }
+}
+
+/// The bytes that redb would make of a storage of `length` bytes that is full: twice as many, above
+/// 4 GiB two of its regions more.
+fn grown(length: u64) -> u64 {
+    const REGION: u64 = 4 << 30;
+    if length < REGION { 2 * length } else { length + 2 * REGION }
+}
+
+/// Makes one run of those that lie in a row, in the catalog's order.
+fn join(runs: &mut Vec<Run>) {
+    runs.dedup_by(|next, run| {
+        let in_a_row = run.end() == next.start;
+        if in_a_row {
+            run.length += next.length;
+        }
+        in_a_row
+    });
+}

@@ -1,0 +1,136 @@
+//! Where the pages of the catalog's storage lie: the catalog's runs in a row, cut into groups of
+//! one block of checksums and the pages they cover.
+
+use crate::blocks::Run;
+
+/// Pages that one block of checksums covers, four bytes each.
+pub(super) const GROUP: u64 = 1024;
+/// Blocks of a group.
+const BLOCKS: u64 = GROUP + 1;
+
+/// The catalog's runs in their order.
+#[derive(Clone, Default)]
+pub(super) struct Rows {
+    /// Each with the number of blocks before it.
+    runs: Vec<(u64, Run)>,
+}
+
+/// Pages that lie in a row on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) page: u64,
+    pub(super) block: u64,
+    pub(super) count: u64,
+}
+
+impl Rows {
+    pub(super) fn of(runs: &[Run]) -> Rows {
+        let mut rows = Rows::default();
+        rows.add(runs);
+        rows
+    }
+
+    pub(super) fn add(&mut self, runs: &[Run]) {
+        for run in runs {
+            self.runs.push((self.blocks(), *run));
+        }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.runs.last().map_or(0, |(before, run)| before + run.length)
+    }
+
+    /// Pages that there are blocks for.
+    pub(super) fn pages(&self) -> u64 {
+        let blocks = self.blocks();
+        blocks / BLOCKS * GROUP + (blocks % BLOCKS).saturating_sub(1)
+    }
+
+    /// The block on the device of the `index`-th in the row, and how many lie behind it in a row.
+    fn place(&self, index: u64) -> Option<(u64, u64)> {
+        let at = self.runs.partition_point(|(before, _)| *before <= index).checked_sub(1)?;
+        let (before, run) = self.runs[at];
+        let inside = index - before;
+        (inside < run.length).then(|| (run.start + inside, run.length - inside))
+    }
+
+    /// The block of a group's checksums.
+    pub(super) fn sums_block(&self, group: u64) -> Option<u64> {
+        self.place(group * BLOCKS).map(|(block, _)| block)
+    }
+
+    /// The block of a page.
+    pub(super) fn block_of(&self, page: u64) -> Option<u64> {
+        self.place(page + page / GROUP + 1).map(|(block, _)| block)
+    }
+
+    /// `count` pages from `page` on, cut where they do not lie in a row; those without a block
+    /// are left out.
+    pub(super) fn pieces(&self, page: u64, count: u64) -> Vec<Piece> {
+        let (mut page, end) = (page, (page + count).min(self.pages()));
+        let mut pieces = Vec::new();
+        while page < end {
+            let (block, in_row) = self.place(page + page / GROUP + 1).expect("it is inside");
+            let count = in_row.min(end - page).min(GROUP - page % GROUP);
+            pieces.push(Piece { page, block, count });
+            page += count;
+        }
+        pieces
+    }
+
+    /// The blocks of checksums that adding `runs` will bring.
+    pub(super) fn sums_of(&self, runs: &[Run]) -> Vec<u64> {
+        let mut grown = self.clone();
+        grown.add(runs);
+        let groups = self.blocks().div_ceil(BLOCKS)..grown.blocks().div_ceil(BLOCKS);
+        groups.filter_map(|group| grown.sums_block(group)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, length: u64) -> Run {
+        Run { start, length }
+    }
+
+    #[test]
+    fn pages_lie_behind_their_checksums() {
+        let rows = Rows::of(&[run(100, 10), run(50, 3), run(2000, 3000)]);
+        assert_eq!(rows.pages(), 3013 - 3);
+        assert_eq!((rows.sums_block(0), rows.block_of(0)), (Some(100), Some(101)));
+        assert_eq!(rows.block_of(8), Some(109));
+        assert_eq!(rows.block_of(9), Some(50));
+        assert_eq!(rows.block_of(12), Some(2000));
+        assert_eq!(rows.sums_block(1), Some(2000 + 1025 - 13));
+        assert_eq!(rows.block_of(1024), Some(2000 + 1026 - 13));
+        assert_eq!(rows.block_of(3009), Some(4999));
+        assert_eq!(rows.block_of(3010), None);
+    }
+
+    #[test]
+    fn pieces_are_cut_at_runs_and_groups() {
+        let rows = Rows::of(&[run(100, 10), run(2000, 3000)]);
+        let piece = |page, block, count| Piece { page, block, count };
+        assert_eq!(rows.pieces(7, 4), [piece(7, 108, 2), piece(9, 2000, 2)]);
+        assert_eq!(rows.pieces(1023, 2), [piece(1023, 3014, 1), piece(1024, 3016, 1)]);
+        let last = rows.pages() - 1;
+        assert_eq!(rows.pieces(last, 5), [piece(last, 4999, 1)]);
+    }
+
+    #[test]
+    fn every_block_is_one_page_or_one_block_of_checksums() {
+        let mut rows = Rows::of(&[run(40, 1), run(90, 1024)]);
+        let more = [run(3000, 1), run(10, 5), run(4000, 1500)];
+        let mut seen: Vec<u64> = rows.sums_of(&more);
+        seen.extend((0..1).filter_map(|group| rows.sums_block(group)));
+        rows.add(&more);
+        seen.extend((0..rows.pages()).filter_map(|page| rows.block_of(page)));
+        seen.sort_unstable();
+        let mut all: Vec<u64> = (10..15).chain(90..1114).chain(4000..5500).collect();
+        all.extend([40, 3000]);
+        all.sort_unstable();
+        assert_eq!(seen, all);
+    }
+}

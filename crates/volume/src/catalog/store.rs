@@ -1,0 +1,499 @@
+//! The bytes under redb: the catalog's blocks as one storage of pages, each under a checksum.
+//!
+//! `write` only queues. `sync_data` sends all that is queued, adjacent pages as one write, then
+//! flushes once. `read` sees what is queued, and verifies every other page: a page that is not what
+//! was written is an error that names it, never wrong bytes.
+//!
+//! # Where things lie
+//! The runs of the catalog, in the superblock's order, are one row of blocks. It is cut into groups
+//! of 1025: one block of checksums, then the 1024 pages they cover. So a group never moves when
+//! runs are added behind it.
+//!
+//! # Why every page of the last committed state verifies after a crash
+//! Four things may be lost, torn at 512 bytes or written in any order since the last flush: pages,
+//! blocks of checksums, the head (page 0), and nothing else is written. redb commits in two phases:
+//! pages and the head's idle slot, flush; the head naming that slot, flush. Hence
+//! - a page that the durable head reaches is never rewritten: redb copies on write, and takes a
+//!   freed page again only after the commit that freed it is durable. Only page 0 is written in
+//!   place.
+//! - a block of checksums is rewritten in place, but the entry of a page that the head reaches has
+//!   the same value before and after, since the page has. However sectors of the old and the new
+//!   block mix, that entry reads the same. Entries of other pages may be old or new, and their
+//!   pages torn: nothing durable leads to them, and redb overwrites a page before it reads it.
+//! - a page and its entry are both durable before the head is written that reaches the page: they
+//!   are sent in the first phase, the head's switch in the second. A commit of one phase would
+//!   break this: its head can be durable before the pages, and redb's own answer to that (verify
+//!   everything, fall back) would meet our errors. So commits here are of two phases, always.
+//! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the head, together
+//!   with their checksum and the storage's length. A sector is written whole or not at all, so the
+//!   head is the old one or the new one. redb sums its two commit slots, but not the bits that
+//!   choose between them: one flipped bit there would quietly bring back an older state.
+//!
+//! The length lies in the head because redb's layout does: they change together, so after a crash
+//! they agree, or the length is the longer one (after a shrink), which redb takes as it is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crc_fast::{CrcAlgorithm, checksum};
+use parking_lot::Mutex;
+use redb::StorageBackend;
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+
+use super::head::{self, Head};
+use super::rows::{GROUP, Rows};
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::error::{Error, ErrorKind};
+
+const PAGE: usize = BLOCK as usize;
+/// Pages queued, about at most; more are sent early, which is as good as in time: nothing durable
+/// leads to them before the next sync.
+const MAX_QUEUED: usize = 1024;
+/// The most bytes of one write.
+const MAX_WRITE: usize = 1 << 20;
+
+/// Whether the device may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    ReadWrite,
+    /// What redb writes while it opens stays in the queue, and is never sent.
+    ReadOnly,
+}
+
+/// The catalog's blocks as a storage of pages.
+pub(crate) struct Store {
+    blocks: Blocks,
+    access: Access,
+    state: Mutex<State>,
+}
+
+struct State {
+    rows: Rows,
+    /// Bytes, as redb set them; may exceed the blocks until the transaction that did it is undone.
+    length: u64,
+    head: Head,
+    head_queued: bool,
+    /// Pages written and not sent. Page 0 is the head.
+    queue: BTreeMap<u64, Box<[u8]>>,
+    /// The checksums of each group that was needed: 4 KiB for 4 MiB of catalog.
+    sums: HashMap<u64, Sums>,
+    /// Heads that are durable, counted.
+    heads: u64,
+    failed: Option<Errno>,
+}
+
+/// The entries of one group.
+struct Sums {
+    entries: Box<[u32]>,
+    queued: bool,
+}
+
+/// An entry of a page never written, which reads as zeros.
+const UNWRITTEN: u32 = 0;
+
+/// A page's entry: its CRC32C, inverted if one flipped bit could turn that into [`UNWRITTEN`].
+fn entry_of(page: &[u8]) -> u32 {
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, page) as u32;
+    if sum.count_ones() < 2 { !sum } else { sum }
+}
+
+impl Store {
+    /// An empty storage over `runs`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn create(blocks: Blocks, runs: &[Run]) -> Result<Store, Error> {
+        let store = Store::of(blocks, Access::ReadWrite, Rows::default(), 0, Head::default());
+        store.prepare(runs)?;
+        store.adopt(runs);
+        Ok(store)
+    }
+
+    /// The storage that lies in `runs`.
+    ///
+    /// # Errors
+    /// The device's; `Damaged` when the head is not one.
+    pub(crate) fn open(blocks: Blocks, runs: &[Run], access: Access) -> Result<Store, Error> {
+        let rows = Rows::of(runs);
+        let damaged = |what: &str| Error::damaged(format!("the catalog cannot be opened: {what}"));
+        let Some(block) = rows.block_of(0) else {
+            return Err(damaged("it has no blocks"));
+        };
+        let bytes = blocks.read(block, PAGE).map_err(|errno| {
+            Error::io(format!("reading the catalog's head, block {block}"), errno)
+        })?;
+        let (head, length) = head::parse(&bytes)
+            .ok_or_else(|| damaged(&format!("its head, block {block}, has a wrong checksum")))?;
+        if length % BLOCK != 0 || length > rows.pages() * BLOCK {
+            let has = rows.pages() * BLOCK;
+            return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
+        }
+        Ok(Store::of(blocks, access, rows, length, head))
+    }
+
+    fn of(blocks: Blocks, access: Access, rows: Rows, length: u64, head: Head) -> Store {
+        let state = State {
+            rows,
+            length,
+            head,
+            head_queued: false,
+            queue: BTreeMap::new(),
+            sums: HashMap::new(),
+            heads: 0,
+            failed: None,
+        };
+        Store { blocks, access, state: Mutex::new(state) }
+    }
+
+    /// Makes blocks fit to be added: their checksums say that no page was written. Durable when
+    /// it returns; then the superblock may name them, then [`Self::adopt`] uses them.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn prepare(&self, runs: &[Run]) -> Result<(), Error> {
+        let rows = self.state.lock().rows.clone();
+        for block in rows.sums_of(runs) {
+            self.blocks
+                .write(block, Buffer::zeroed(PAGE))
+                .map_err(|e| Error::io(format!("clearing block {block} for the catalog"), e))?;
+        }
+        self.blocks.flush().map_err(|e| Error::io("flushing blocks for the catalog", e))
+    }
+
+    /// Adds prepared blocks.
+    pub(crate) fn adopt(&self, runs: &[Run]) {
+        self.state.lock().rows.add(runs);
+    }
+
+    /// Bytes that the blocks hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.state.lock().rows.pages() * BLOCK
+    }
+
+    /// Bytes as redb set them.
+    pub(crate) fn length(&self) -> u64 {
+        self.state.lock().length
+    }
+
+    /// Makes it as long as its blocks allow, before redb opens it.
+    pub(crate) fn stretch(&self) {
+        let mut state = self.state.lock();
+        state.length = state.rows.pages() * BLOCK;
+    }
+
+    /// Whether redb made it longer than its blocks are; what it did must be undone.
+    pub(crate) fn is_short(&self) -> bool {
+        let state = self.state.lock();
+        state.length > state.rows.pages() * BLOCK
+    }
+
+    /// How many heads have become durable. A commit makes two so; one that failed after the
+    /// second happened.
+    pub(crate) fn heads(&self) -> u64 {
+        self.state.lock().heads
+    }
+
+    /// What ended it: a write or flush that failed. Nothing is read or written any more, since
+    /// what was sent may be there or not.
+    pub(crate) fn failed(&self) -> Option<Errno> {
+        self.state.lock().failed
+    }
+
+    /// Fills `out`, whole pages from `first` on.
+    fn read_pages(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
+        let count = (out.len() / PAGE) as u64;
+        let (pieces, entries) = {
+            let mut state = self.state.lock();
+            let mut entries = Vec::with_capacity(count as usize);
+            for (page, bytes) in (first..).zip(out.chunks_exact_mut(PAGE)) {
+                entries.push(state.fetch(&self.blocks, page, bytes)?);
+            }
+            (state.rows.pieces(first, count), entries)
+        };
+        // Outside the lock: a page that is read is not rewritten before its reader is done.
+        for piece in pieces {
+            let range = (piece.page - first) as usize..(piece.page + piece.count - first) as usize;
+            if entries[range.clone()].iter().all(Option::is_none) {
+                continue;
+            }
+            let bytes = self
+                .blocks
+                .read(piece.block, piece.count as usize * PAGE)
+                .map_err(|e| Error::io(format!("reading catalog block {}", piece.block), e))?;
+            for (index, bytes) in range.zip(bytes.chunks_exact(PAGE)) {
+                let Some(entry) = entries[index] else { continue };
+                if entry_of(bytes) != entry {
+                    let page = first + index as u64;
+                    let block = piece.block + page - piece.page;
+                    return Err(Error::damaged(format!(
+                        "catalog page {page} (block {block}) has a wrong checksum"
+                    )));
+                }
+                out[index * PAGE..][..PAGE].copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        self.check_range(offset, out.len())?;
+        let first = offset / BLOCK;
+        let inside = (offset % BLOCK) as usize;
+        if inside == 0 && out.len().is_multiple_of(PAGE) {
+            return self.read_pages(first, out);
+        }
+        let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE)];
+        self.read_pages(first, &mut pages)?;
+        out.copy_from_slice(&pages[inside..][..out.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.check_range(offset, data.len())?;
+        let (mut offset, mut data) = (offset, data);
+        while !data.is_empty() {
+            let page = offset / BLOCK;
+            let inside = (offset % BLOCK) as usize;
+            let (part, rest) = data.split_at(data.len().min(PAGE - inside));
+            self.write_part(page, inside, part)?;
+            offset += part.len() as u64;
+            data = rest;
+        }
+        let mut state = self.state.lock();
+        let full = state.queue.len() > MAX_QUEUED && self.access == Access::ReadWrite;
+        // A transaction that went past the blocks is undone, not sent.
+        if full && state.length <= state.rows.pages() * BLOCK {
+            state.send(&self.blocks)?;
+        }
+        Ok(())
+    }
+
+    fn write_part(&self, page: u64, inside: usize, part: &[u8]) -> Result<(), Error> {
+        if page == 0 {
+            let mut state = self.state.lock();
+            state.head_queued = true;
+            return state.head.write(inside, part);
+        }
+        let mut bytes = vec![0; PAGE].into_boxed_slice();
+        if part.len() < PAGE {
+            self.read_pages(page, &mut bytes)?;
+        }
+        bytes[inside..][..part.len()].copy_from_slice(part);
+        self.state.lock().queue.insert(page, bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let head = {
+            let mut state = self.state.lock();
+            state.check()?;
+            let head = state.head_queued;
+            state.send(&self.blocks)?;
+            head
+        };
+        let flushed = self.blocks.flush();
+        let mut state = self.state.lock();
+        match flushed {
+            Ok(()) => {
+                state.heads += u64::from(head);
+                Ok(())
+            }
+            Err(errno) => Err(state.fail("flushing the catalog", errno)),
+        }
+    }
+
+    fn set_length(&self, length: u64) -> Result<(), Error> {
+        if length % BLOCK != 0 {
+            return Err(Error::new(ErrorKind::Input, format!("a catalog of {length} bytes")));
+        }
+        let mut state = self.state.lock();
+        state.check()?;
+        let pages = length / BLOCK;
+        state.queue.split_off(&pages);
+        // What is cut off reads as zeros when it comes back.
+        let end = state.length.div_ceil(BLOCK).min(state.rows.pages());
+        for page in pages.max(1)..end {
+            let (group, index) = (page / GROUP, (page % GROUP) as usize);
+            let sums = state.sums(&self.blocks, group)?;
+            sums.queued |= sums.entries[index] != UNWRITTEN;
+            sums.entries[index] = UNWRITTEN;
+        }
+        state.length = length;
+        Ok(())
+    }
+
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<(), Error> {
+        let state = self.state.lock();
+        state.check()?;
+        match offset.checked_add(bytes as u64) {
+            Some(end) if end <= state.length => Ok(()),
+            _ => {
+                let context =
+                    format!("{bytes} bytes at {offset} of a catalog of {} bytes", state.length);
+                Err(Error::damaged(context))
+            }
+        }
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<(), Error> {
+        match self.failed {
+            None => Ok(()),
+            Some(errno) => Err(Error::io("the catalog failed before", errno)),
+        }
+    }
+
+    /// Nothing more is sent, and what is queued is lost.
+    fn fail(&mut self, doing: &str, errno: Errno) -> Error {
+        self.failed = Some(errno);
+        self.queue.clear();
+        self.sums.clear();
+        Error::io(doing, errno)
+    }
+
+    /// Fills in a page that needs no reading; or answers its entry.
+    fn fetch(&mut self, blocks: &Blocks, page: u64, out: &mut [u8]) -> Result<Option<u32>, Error> {
+        if page == 0 {
+            self.head.read(out);
+        } else if let Some(bytes) = self.queue.get(&page) {
+            out.copy_from_slice(bytes);
+        } else if page >= self.rows.pages() {
+            out.fill(0);
+        } else {
+            match self.sums(blocks, page / GROUP)?.entries[(page % GROUP) as usize] {
+                UNWRITTEN => out.fill(0),
+                entry => return Ok(Some(entry)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The checksums of a group, read at first use.
+    fn sums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut Sums, Error> {
+        if !self.sums.contains_key(&group) {
+            let block = self.rows.sums_block(group).ok_or_else(|| no_blocks(group * GROUP))?;
+            let bytes = blocks.read(block, PAGE).map_err(|errno| {
+                Error::io(format!("reading catalog checksums, block {block}"), errno)
+            })?;
+            let (words, _) = bytes.as_chunks::<4>();
+            let entries = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            self.sums.insert(group, Sums { entries, queued: false });
+        }
+        Ok(self.sums.get_mut(&group).expect("it was read"))
+    }
+
+    /// Sends all that is queued; durable after the next flush.
+    fn send(&mut self, blocks: &Blocks) -> Result<(), Error> {
+        let queue = std::mem::take(&mut self.queue);
+        let mut pages = queue.into_iter().peekable();
+        while let Some((first, bytes)) = pages.next() {
+            let mut run = vec![bytes];
+            while let Some((_, bytes)) =
+                pages.next_if(|(page, _)| *page == first + run.len() as u64)
+            {
+                run.push(bytes);
+            }
+            self.send_run(blocks, first, &run)?;
+        }
+        let mut sums = Vec::new();
+        for (group, one) in self.sums.iter_mut().filter(|(_, one)| one.queued) {
+            one.queued = false;
+            let bytes: Vec<u8> = one.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            sums.push((*group, Buffer::copy_of(&bytes)));
+        }
+        for (group, bytes) in sums {
+            let block = self.rows.sums_block(group).ok_or_else(|| no_blocks(group * GROUP))?;
+            self.put(blocks, block, bytes)?;
+        }
+        if self.head_queued {
+            let block = self.rows.block_of(0).ok_or_else(|| no_blocks(0))?;
+            let bytes = self.head.sector(self.length);
+            let mut whole = Buffer::zeroed(PAGE);
+            whole[..bytes.len()].copy_from_slice(&bytes);
+            self.put(blocks, block, whole)?;
+            self.head_queued = false;
+        }
+        Ok(())
+    }
+
+    /// Sends adjacent pages, and notes their checksums.
+    fn send_run(&mut self, blocks: &Blocks, first: u64, run: &[Box<[u8]>]) -> Result<(), Error> {
+        if first + run.len() as u64 > self.rows.pages() {
+            return Err(self.fail("writing past the catalog's blocks", Errno::NOSPC));
+        }
+        for (page, bytes) in (first..).zip(run) {
+            let sums = match self.sums(blocks, page / GROUP) {
+                Ok(sums) => sums,
+                Err(error) => {
+                    self.fail("", Errno::IO);
+                    return Err(error);
+                }
+            };
+            sums.entries[(page % GROUP) as usize] = entry_of(bytes);
+            sums.queued = true;
+        }
+        for piece in self.rows.pieces(first, run.len() as u64) {
+            let from = (piece.page - first) as usize;
+            let pages = &run[from..from + piece.count as usize];
+            for (index, part) in pages.chunks(MAX_WRITE / PAGE).enumerate() {
+                let mut buffer = Buffer::zeroed(part.len() * PAGE);
+                for (to, bytes) in buffer.chunks_exact_mut(PAGE).zip(part) {
+                    to.copy_from_slice(bytes);
+                }
+                let block = piece.block + (index * (MAX_WRITE / PAGE)) as u64;
+                self.put(blocks, block, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, blocks: &Blocks, block: u64, bytes: Buffer) -> Result<(), Error> {
+        blocks
+            .write(block, bytes)
+            .map_err(|errno| self.fail(&format!("writing catalog block {block}"), errno))
+    }
+}
+
+fn no_blocks(page: u64) -> Error {
+    Error::io(format!("catalog page {page} has no block"), Errno::NOSPC)
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        write!(out, "catalog store, {} of {} bytes", state.length, state.rows.pages() * BLOCK)
+    }
+}
+
+/// What redb holds of a store.
+#[derive(Debug)]
+pub(crate) struct Backend(pub(crate) Arc<Store>);
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.length())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out).map_err(io::Error::other)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_length(length).map_err(io::Error::other)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync().map_err(io::Error::other)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data).map_err(io::Error::other)
+    }
+}

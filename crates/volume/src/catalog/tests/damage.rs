@@ -1,0 +1,207 @@
+//! Bytes that changed, devices that fail.
+
+use rustix::io::Errno;
+use uringfs_device::Op;
+use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
+
+use super::*;
+
+/// A catalog on a device, closed.
+fn filled(seed: u64) -> (Sim, Records) {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let mut records = Records::new();
+    let mut random = Random(seed);
+    for _ in 0..6 {
+        let batch = random_batch(&mut random, 80, 400, &mut records);
+        catalog.commit(&batch).unwrap();
+    }
+    catalog.close().unwrap();
+    (sim, records)
+}
+
+/// Blocks that lie in the catalog.
+fn catalog_blocks() -> impl Iterator<Item = u64> {
+    RUNS.into_iter().flat_map(|run| run.start..run.end())
+}
+
+/// Reads everything there was, one by one and in order, from a catalog in which something changed.
+/// How many answers were errors.
+fn read_damaged(sim: &Sim, records: &Records, place: &str) -> usize {
+    let catalog = match open_on(sim) {
+        Ok(catalog) => catalog,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{place}: {error}");
+            return 1;
+        }
+    };
+    let mut errors = 0;
+    for table in Table::ALL {
+        let expected = records.range((table, vec![])..).take_while(|((of, _), _)| *of == table);
+        match catalog.scan(table, Vec::new(), None, 4096) {
+            Ok(found) => {
+                let found = found.iter().map(|(key, value)| (key, value));
+                assert!(
+                    found.eq(expected.clone().map(|((_, key), value)| (key, value))),
+                    "{place}"
+                );
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{place}: {error}");
+                errors += 1;
+            }
+        }
+    }
+    for ((table, key), value) in records.iter().filter(|((table, _), _)| *table == Table::Names) {
+        let inode = u64::from_be_bytes(key[..8].try_into().unwrap());
+        match catalog.get(Key::Name(inode, &key[8..])) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(value), "{place}, {table:?}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{place}: {error}");
+                errors += 1;
+            }
+        }
+    }
+    errors
+}
+
+#[test]
+fn one_flipped_bit_in_any_sector_never_gives_wrong_records() {
+    let seed = 21;
+    let (sim, records) = filled(seed);
+    let mut random = Random(seed);
+    let (mut flips, mut seen) = (0, 0);
+    for block in catalog_blocks() {
+        let mut bytes = vec![0; BLOCK as usize];
+        sim.peek(block * BLOCK, &mut bytes);
+        if bytes.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        for sector in 0..8 {
+            let address = block * BLOCK + sector * 512 + random.below(512);
+            let bit = random.below(8) as u32;
+            let image = sim.crash_image(Crash::KeepAll);
+            image.rot(address, bit);
+            let place = format!("seed {seed}, address {address}, bit {bit}");
+            flips += 1;
+            seen += usize::from(read_damaged(&image, &records, &place) > 0);
+        }
+    }
+    assert!(flips > 500 && seen > 100, "{flips} flips, {seen} seen");
+}
+
+/// A page of the catalog that reading a name meets, not the way to the others.
+fn leaf_of_names(sim: &Sim, records: &Records) -> (u64, usize) {
+    let found = catalog_blocks().find_map(|block| {
+        let image = sim.crash_image(Crash::KeepAll);
+        image.rot(block * BLOCK + 100, 0);
+        open_on(&image).ok()?;
+        let errors = read_damaged(&image, records, "");
+        let names = records.keys().filter(|(table, _)| *table == Table::Names).count();
+        (2..names).contains(&errors).then_some((block, errors))
+    });
+    found.expect("names lie in several pages")
+}
+
+#[test]
+fn a_damaged_page_costs_its_records_only_and_commits_go_on() {
+    let (sim, records) = filled(22);
+    let (block, errors) = leaf_of_names(&sim, &records);
+    sim.rot(block * BLOCK + 100, 0);
+    let catalog = open_on(&sim).unwrap();
+    // Whoever meets it hears which page; others never notice, however often it is met.
+    let error = catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
+    assert!(error.to_string().contains(&format!("block {block}")), "{error}");
+    for _ in 0..3 {
+        catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
+        let mut batch = Batch::default();
+        batch.put(Key::Inode(1000), b"new");
+        catalog.commit(&batch).unwrap();
+        assert_eq!(catalog.get(Key::Inode(1000)).unwrap().unwrap(), b"new");
+    }
+    assert!(catalog.failure().is_none());
+    assert!(errors >= 2);
+}
+
+#[test]
+fn a_reader_that_meets_damage_does_not_break_a_commit_under_way() {
+    let (sim, records) = filled(23);
+    let (block, _) = leaf_of_names(&sim, &records);
+    sim.rot(block * BLOCK + 100, 0);
+    let catalog = open_on(&sim).unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            for _ in 0..200 {
+                catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
+            }
+        });
+        for number in 0..200u64 {
+            let mut batch = Batch::default();
+            batch.put(Key::Inode(1000 + number), &number.to_le_bytes());
+            catalog.commit(&batch).unwrap();
+        }
+        reader.join().unwrap();
+    });
+    assert_eq!(catalog.inodes(1000, 1000).unwrap().len(), 200);
+}
+
+#[test]
+fn after_a_failed_write_or_flush_the_catalog_stops_and_says_so() {
+    for op in [Op::Write, Op::Flush] {
+        let sim = new_sim();
+        let catalog = create_on(&sim);
+        let mut records = Records::new();
+        catalog.commit(&random_batch(&mut Random(1), 30, 100, &mut records)).unwrap();
+        sim.fail_nth(op, 1, Errno::IO);
+        let mut batch = Batch::default();
+        batch.put(Key::Inode(999), b"lost");
+        let error = catalog.commit(&batch).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+        for error in [
+            catalog.commit(&batch).unwrap_err(),
+            catalog.get(Key::Inode(1)).unwrap_err(),
+            catalog.failure().unwrap(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+            assert!(error.to_string().contains("stopped"), "{error}");
+        }
+        drop(catalog);
+        assert!(all_of(&open_on(&sim).unwrap()).unwrap() == records, "{op:?}");
+    }
+}
+
+#[test]
+fn a_failed_read_is_told_and_the_next_one_succeeds() {
+    let (sim, records) = filled(24);
+    let catalog = open_on(&sim).unwrap();
+    sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
+    let error = all_of(&catalog).err().expect("a read failed");
+    assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+    assert!(all_of(&catalog).unwrap() == records);
+}
+
+#[test]
+fn writes_that_the_device_lost_or_put_elsewhere_are_found() {
+    for fault in [Fault::Stale, Fault::Misdirected, Fault::BitRot] {
+        let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).seed(7));
+        let catalog = create_on(&sim);
+        let mut records = Records::new();
+        let mut random = Random(7);
+        let mut states = vec![records.clone()];
+        sim.inject(Rule::new(Op::Write, When::Every(9), fault));
+        for _ in 0..20 {
+            let batch = random_batch(&mut random, 20, 400, &mut records);
+            states.push(records.clone());
+            if catalog.commit(&batch).is_err() {
+                break;
+            }
+        }
+        drop(catalog);
+        sim.clear_faults();
+        // A head that never arrived leaves an older state, whole; never a mixture.
+        match open_on(&sim).and_then(|catalog| all_of(&catalog)) {
+            Ok(found) => assert!(states.contains(&found), "{fault:?}, seed 7"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Damaged, "{error}"),
+        }
+    }
+}

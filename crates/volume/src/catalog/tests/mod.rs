@@ -1,0 +1,100 @@
+//! The catalog on the simulated device, against a plain map.
+
+mod crash;
+mod damage;
+mod model;
+mod space;
+
+use std::collections::BTreeMap;
+
+use uringfs_device::Device;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+
+use super::*;
+
+/// Blocks of the devices here, and the catalog in them: in two runs, the later part first.
+const DEVICE_BLOCKS: u64 = 8192;
+const RUNS: [Run; 2] = [Run { start: 700, length: 900 }, Run { start: 40, length: 600 }];
+
+/// What a catalog holds.
+type Records = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+fn options() -> CatalogOptions {
+    CatalogOptions { cache_bytes: 1 << 20, ..CatalogOptions::default() }
+}
+
+fn blocks_of(sim: &Sim) -> Blocks {
+    Blocks::of(&Device::new(sim.clone()).unwrap())
+}
+
+fn new_sim() -> Sim {
+    Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK))
+}
+
+fn create_on(sim: &Sim) -> Catalog {
+    Catalog::create(&blocks_of(sim), &RUNS, options()).unwrap()
+}
+
+fn open_on(sim: &Sim) -> Result<Catalog, Error> {
+    Catalog::open(&blocks_of(sim), &RUNS, options())
+}
+
+/// Every record, read a few at a time.
+fn all_of(catalog: &Catalog) -> Result<Records, Error> {
+    let mut all = Records::new();
+    for table in Table::ALL {
+        let mut from = Vec::new();
+        loop {
+            let found = catalog.scan(table, from, None, 100)?;
+            let Some((last, _)) = found.last() else { break };
+            from = [last.as_slice(), &[0]].concat();
+            all.extend(found.into_iter().map(|(key, value)| ((table, key), value)));
+        }
+    }
+    Ok(all)
+}
+
+/// Numbers that look random and repeat from a seed: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        (0..length).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+/// A change as a test makes it, to the catalog and to the map.
+fn random_batch(random: &mut Random, changes: u64, value: u64, records: &mut Records) -> Batch {
+    let mut batch = Batch::default();
+    for _ in 0..changes {
+        let (inode, other) = (random.below(40), random.below(12));
+        let name = format!("name-{other}");
+        let key = match random.below(7) {
+            0 => Key::Inode(inode),
+            1 => Key::Name(inode, name.as_bytes()),
+            2 => Key::Extent(inode, other << 20),
+            3 => Key::Region(inode as u32),
+            4 => Key::Xattr(inode, name.as_bytes()),
+            5 => Key::Orphan(inode),
+            _ => Key::State(name.as_bytes()),
+        };
+        if random.below(4) == 0 {
+            batch.delete(key);
+            records.remove(&(key.table(), key.bytes()));
+        } else {
+            let length = random.below(value + 1);
+            let value = random.bytes(length);
+            batch.put(key, &value);
+            records.insert((key.table(), key.bytes()), value);
+        }
+    }
+    batch
+}

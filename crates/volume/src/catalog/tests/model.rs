@@ -1,0 +1,127 @@
+//! What was committed is read, in order, after opening anew too.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Commit { seed: u64, changes: u64, value: u64 },
+    Close,
+    Drop,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let commit = (any::<u64>(), 0..60u64, prop_oneof![Just(20u64), Just(300), Just(6000)])
+        .prop_map(|(seed, changes, value)| Step::Commit { seed, changes, value });
+    prop::collection::vec(
+        prop_oneof![6 => commit, 1 => Just(Step::Close), 1 => Just(Step::Drop)],
+        1..12,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_holds_what_a_map_holds(steps in steps()) {
+        let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).max_transfer(16384));
+        let mut catalog = create_on(&sim);
+        let mut records = Records::new();
+        for step in steps {
+            match step {
+                Step::Commit { seed, changes, value } => {
+                    let batch = random_batch(&mut Random(seed), changes, value, &mut records);
+                    catalog.commit(&batch).unwrap();
+                }
+                Step::Close => {
+                    catalog.close().unwrap();
+                    catalog = open_on(&sim).unwrap();
+                }
+                Step::Drop => {
+                    drop(catalog);
+                    catalog = open_on(&sim).unwrap();
+                }
+            }
+            prop_assert!(all_of(&catalog).unwrap() == records);
+            prop_assert!(!catalog.was_repaired());
+        }
+        for ((table, key), value) in &records {
+            if *table == Table::State {
+                prop_assert_eq!(&catalog.get(Key::State(key)).unwrap(), &Some(value.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn names_and_extents_are_listed_a_few_at_a_time() {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let mut batch = Batch::default();
+    for directory in 1..4u64 {
+        for number in 0..100u64 {
+            let name = format!("{number:03}");
+            batch.put(Key::Name(directory, name.as_bytes()), &[directory as u8]);
+            batch.put(Key::Xattr(directory, name.as_bytes()), &[]);
+            batch.put(Key::Extent(directory, number * 7), &number.to_le_bytes());
+        }
+        batch.put(Key::Inode(directory), b"");
+        batch.put(Key::Orphan(directory), b"");
+        batch.put(Key::Region(directory as u32), b"");
+    }
+    catalog.commit(&batch).unwrap();
+    let mut seen = Vec::new();
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let found = catalog.names(2, after.as_deref(), 7).unwrap();
+        let Some((last, _)) = found.last() else { break };
+        after = Some(last.clone());
+        assert!(found.iter().all(|(_, value)| *value == [2]));
+        seen.extend(found.into_iter().map(|(name, _)| String::from_utf8(name).unwrap()));
+    }
+    assert_eq!(seen, (0..100).map(|number| format!("{number:03}")).collect::<Vec<_>>());
+    let extents = catalog.extents(3, 8, 1000).unwrap();
+    assert_eq!((extents.len(), extents[0].0, extents[97].0), (98, 14, 99 * 7));
+    assert_eq!(catalog.xattrs(3, Some(b"098"), 9).unwrap(), [(b"099".to_vec(), vec![])]);
+    let numbers =
+        |found: Vec<(u64, Vec<u8>)>| -> Vec<u64> { found.into_iter().map(|f| f.0).collect() };
+    assert_eq!(numbers(catalog.inodes(2, 9).unwrap()), [2, 3]);
+    assert_eq!(numbers(catalog.orphans(0, 2).unwrap()), [1, 2]);
+    assert_eq!(catalog.regions(3, 9).unwrap(), [(3, vec![])]);
+}
+
+#[test]
+fn what_only_reads_writes_nothing() {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let mut records = Records::new();
+    catalog.commit(&random_batch(&mut Random(5), 50, 100, &mut records)).unwrap();
+    // As a crash leaves it: opening has something to write.
+    let image = sim.crash_image(uringfs_device::backend::sim::Crash::LoseAll);
+    let access = CatalogOptions { access: Access::ReadOnly, ..options() };
+    let reader = Catalog::open(&blocks_of(&image), &RUNS, access).unwrap();
+    assert!(all_of(&reader).unwrap() == records);
+    let error = reader.commit(&Batch::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Input);
+    reader.close().unwrap();
+    let events = image.record();
+    let flushes_only = events.iter().all(|event| match event {
+        uringfs_device::backend::sim::Event::Begin { action, .. } => {
+            matches!(action, uringfs_device::backend::sim::Action::Flush)
+        }
+        uringfs_device::backend::sim::Event::End { .. } => true,
+    });
+    assert!(flushes_only, "{} events", events.len());
+}
+
+#[test]
+fn a_batch_that_is_too_large_is_refused_whole() {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let mut batch = Batch::default();
+    batch.put(Key::Inode(1), &[]);
+    batch.put(Key::Inode(2), &vec![0; MAX_BATCH_BYTES]);
+    assert_eq!(catalog.commit(&batch).unwrap_err().kind(), ErrorKind::Input);
+    assert_eq!(catalog.get(Key::Inode(1)).unwrap(), None);
+}

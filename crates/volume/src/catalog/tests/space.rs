@@ -1,0 +1,124 @@
+//! Blocks that run out, and more of them.
+
+use uringfs_device::backend::sim::CrashPlan;
+
+use super::*;
+
+fn put(inode: u64, bytes: usize) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(Key::Inode(inode), &vec![inode as u8; bytes]);
+    batch
+}
+
+/// Puts records until there is no space; how many there are.
+fn fill(catalog: &Catalog, from: u64, bytes: usize) -> u64 {
+    for inode in from.. {
+        match catalog.commit(&put(inode, bytes)) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                return inode;
+            }
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn when_blocks_run_out_nothing_is_lost_and_deleting_works() {
+    for bytes in [1500, 9000, 60_000] {
+        let sim = new_sim();
+        let catalog = create_on(&sim);
+        let mut count = fill(&catalog, 0, bytes);
+        for round in 0..3 {
+            assert_eq!(catalog.inodes(0, 4096).unwrap().len() as u64, count, "{bytes}, {round}");
+            for inode in count / 2..count {
+                let mut batch = Batch::default();
+                batch.delete(Key::Inode(inode));
+                batch.reserve(Reserve::Use);
+                catalog.commit(&batch).unwrap();
+            }
+            let again = fill(&catalog, count / 2, bytes);
+            assert!(again * 100 > count * 95, "{again} after {count} records of {bytes} bytes");
+            count = again;
+        }
+        assert!(catalog.failure().is_none());
+        drop(catalog);
+        let catalog = open_on(&sim).unwrap();
+        assert_eq!(catalog.inodes(0, 4096).unwrap().len() as u64, count);
+    }
+}
+
+#[test]
+fn with_the_blocks_it_wants_it_never_runs_out() {
+    let sim = Sim::new(SimOptions::new(40_000 * BLOCK));
+    let blocks = blocks_of(&sim);
+    let mut superblock = Superblock::new(40_000, "", RUNS.to_vec()).unwrap();
+    superblock.write(&blocks).unwrap();
+    let catalog = create_on(&sim);
+    let mut free = 2000;
+    let mut random = Random(31);
+    for inode in 0..300 {
+        let wanted = catalog.wanted_blocks();
+        if wanted > 0 {
+            // Two runs: one in a row with the last, one apart.
+            let half = wanted / 2 + 1;
+            let apart = free + random.below(2) * 10;
+            let more =
+                [Run { start: apart, length: half }, Run { start: apart + half, length: half }];
+            free = apart + 2 * half;
+            catalog.extend(&mut superblock, &more).unwrap();
+            assert_eq!(catalog.wanted_blocks(), 0);
+        }
+        catalog.commit(&put(inode, 60_000)).unwrap();
+    }
+    drop(catalog);
+    let found = Superblock::read(&blocks).unwrap();
+    assert!(found.superblock.catalog.len() < 10 && found.superblock == superblock);
+    let catalog = Catalog::open(&blocks, &superblock.catalog, options()).unwrap();
+    assert_eq!(catalog.inodes(0, 1000).unwrap().len(), 300);
+}
+
+#[test]
+fn a_crash_while_blocks_are_added_leaves_a_catalog_that_fits_its_superblock() {
+    let sim = new_sim();
+    let blocks = blocks_of(&sim);
+    // Blocks that held something else before.
+    for block in 2000..2600 {
+        blocks.write(block, uringfs_buffer::Buffer::copy_of(&[0xa5; BLOCK as usize])).unwrap();
+    }
+    let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec()).unwrap();
+    superblock.write(&blocks).unwrap();
+    let catalog = create_on(&sim);
+    let count = fill(&catalog, 0, 60_000);
+    sim.restart_record();
+    catalog.extend(&mut superblock, &[Run { start: 2000, length: 2500 }]).unwrap();
+    for inode in count..count + 3 {
+        catalog.commit(&put(inode, 60_000)).unwrap();
+    }
+    drop(catalog);
+    let mut grown = 0;
+    for image in sim.crash_images(CrashPlan { exhaustive_up_to: 2, samples: 2, seed: 33 }) {
+        let blocks = blocks_of(&image.sim);
+        let superblock = Superblock::read(&blocks).unwrap().superblock;
+        let catalog = Catalog::open(&blocks, &superblock.catalog, options()).unwrap();
+        let found = catalog.inodes(0, 4096).unwrap();
+        assert!((count..=count + 3).contains(&(found.len() as u64)), "cut {}", image.cut);
+        assert!(found.iter().all(|(inode, value)| *value == vec![*inode as u8; 60_000]));
+        grown += usize::from(found.len() as u64 > count);
+    }
+    assert!(grown > 10, "{grown}");
+}
+
+#[test]
+fn too_few_blocks_and_too_many_pieces_are_refused() {
+    let sim = new_sim();
+    let few = [Run { start: 40, length: MIN_BLOCKS - 1 }];
+    let error = Catalog::create(&blocks_of(&sim), &few, options()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Input);
+    let catalog = create_on(&sim);
+    let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec()).unwrap();
+    let pieces: Vec<Run> = (0..240).map(|n| Run { start: 3000 + 2 * n, length: 1 }).collect();
+    let error = catalog.extend(&mut superblock, &pieces).unwrap_err();
+    assert_eq!((error.kind(), superblock.catalog.len()), (ErrorKind::NoSpace, 2));
+}
