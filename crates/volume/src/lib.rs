@@ -1,6 +1,7 @@
 //! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
 //! holds them. A volume lies on a device or in one ordinary file.
 
+mod allocator;
 mod blocks;
 mod catalog;
 mod error;
@@ -8,6 +9,9 @@ mod extent;
 mod extent_map;
 mod superblock;
 
+pub use allocator::{
+    Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
+};
 pub use blocks::{BLOCK, Run};
 pub use error::{Error, ErrorKind};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};

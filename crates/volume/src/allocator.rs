@@ -1,0 +1,377 @@
+//! [`Allocator`]: which blocks of the device are free. Does no I/O.
+//!
+//! The device is cut into regions of 128 MiB. Two numbers of each region are always in memory; which of
+//! its blocks are free is loaded when something is allocated or freed there, by a closure that every
+//! call brings: it answers the region's record as it was last taken by [`Allocator::take_changed`],
+//! `None` if it never was. Its error comes back with nothing done, so that it may as well say "not now".
+//!
+//! A block goes round: allocated, freed (pending: the free is to be committed, and reactors may still
+//! be reading), released (free). A record counts what is pending as free, for after a crash nobody
+//! reads: so [`Allocator::free`] belongs into the same step, under the committer's lock, as taking the
+//! extents out of what the committer collects, and so do an allocation and putting them in.
+
+mod longest;
+mod region;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::blocks::Run;
+use longest::Longest;
+pub use region::{InvalidRegion, REGION_BLOCKS, RegionSummary};
+use region::{Span, Spans};
+
+/// Callers that have a region of their own; more share them.
+const HOMES: usize = 64;
+
+/// Which blocks of the device are free.
+pub struct Allocator {
+    blocks: u64,
+    reserve: u64,
+    free: u64,
+    pending: u64,
+    /// What can be allocated in each region.
+    summaries: Vec<RegionSummary>,
+    /// The longest run in each region; 0 in those that are somebody's home.
+    longest: Longest,
+    homes: [Option<u32>; HOMES],
+    loaded: BTreeMap<u32, Region>,
+    changed: BTreeSet<u32>,
+}
+
+struct Region {
+    free: Spans,
+    pending: Spans,
+}
+
+/// What is to be allocated.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// So many blocks, if there are as many in a row.
+    pub blocks: u64,
+    /// Not fewer than these; at most [`REGION_BLOCKS`].
+    pub least: u64,
+    /// Best here: where the file would go on.
+    pub goal: Option<u64>,
+    /// Who asks: a small number, the same for each thread. Callers with different numbers get blocks in
+    /// different regions while there are enough, so that their files do not alternate on the device.
+    pub caller: usize,
+}
+
+/// Blocks of the device, by what they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// All that there are.
+    pub total: u64,
+    /// Those that can be allocated, with the reserve.
+    pub free: u64,
+    /// Those that are freed and not released.
+    pub pending: u64,
+    /// Those of the free that are kept for metadata.
+    pub reserved: u64,
+}
+
+/// A region that has changed, for the catalog.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangedRegion {
+    /// Which one, counted from the device's beginning.
+    pub index: u32,
+    /// What [`Allocator::open`] wants to know of it.
+    pub summary: RegionSummary,
+    /// What is loaded again.
+    pub record: Vec<u8>,
+}
+
+impl Allocator {
+    /// The allocator of a device of `blocks`, of which the last `reserve` that are free are kept for
+    /// metadata. Regions of which there is no summary are free.
+    ///
+    /// # Errors
+    /// When a summary cannot be one.
+    ///
+    /// # Panics
+    /// If the device has no blocks.
+    pub fn open(
+        blocks: u64,
+        reserve: u64,
+        known: impl IntoIterator<Item = (u32, RegionSummary)>,
+    ) -> Result<Allocator, InvalidRegion> {
+        assert!(blocks > 0, "a device without blocks");
+        let regions = 0..blocks.div_ceil(REGION_BLOCKS) as u32;
+        let mut summaries: Vec<_> =
+            regions.map(|region| RegionSummary::free(length_of(region, blocks))).collect();
+        for (region, summary) in known {
+            let place = summaries.get_mut(region as usize).ok_or(InvalidRegion::Bounds)?;
+            if !summary.is_possible(length_of(region, blocks)) {
+                return Err(InvalidRegion::Summary);
+            }
+            *place = summary;
+        }
+        Ok(Allocator {
+            blocks,
+            reserve,
+            free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
+            pending: 0,
+            longest: Longest::new(summaries.iter().map(|summary| summary.longest)),
+            summaries,
+            homes: [None; HOMES],
+            loaded: BTreeMap::new(),
+            changed: BTreeSet::new(),
+        })
+    }
+
+    /// Allocates blocks in a row: at the goal if it is free, else in its region or the caller's own,
+    /// else in one with much room. There may be fewer than wanted, but at least `least`; `None` if
+    /// there are not as many in a row in any region, or only in the reserve.
+    ///
+    /// # Errors
+    /// What `load` says, or that a record is not as it should be.
+    ///
+    /// # Panics
+    /// If `least` is 0 or above what is wanted or what a region has.
+    pub fn allocate<E: From<InvalidRegion>>(
+        &mut self,
+        want: Want,
+        load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<Option<Run>, E> {
+        self.allocate_of(self.free.saturating_sub(self.reserve), want, load)
+    }
+
+    /// The same from all that is free: for metadata.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    ///
+    /// # Panics
+    /// As [`Self::allocate`].
+    pub fn allocate_reserved<E: From<InvalidRegion>>(
+        &mut self,
+        want: Want,
+        load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<Option<Run>, E> {
+        self.allocate_of(self.free, want, load)
+    }
+
+    /// Takes just these blocks, from the reserve if need be.
+    ///
+    /// # Errors
+    /// When one of them is not free: then none is taken. What `load` says, or that a record is not as
+    /// it should be.
+    pub fn claim<E: From<InvalidRegion>>(
+        &mut self,
+        run: Run,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        let parts = self.parts(run).ok_or(InvalidRegion::NotFree)?;
+        for (region, span) in parts.clone() {
+            if !self.load(region, &mut load)?.free.contains(span) {
+                return Err(InvalidRegion::NotFree.into());
+            }
+        }
+        parts.for_each(|(region, span)| self.take(region, span));
+        Ok(())
+    }
+
+    /// Frees blocks: they are pending until [`Self::release`].
+    ///
+    /// # Errors
+    /// When one of them is not allocated, which only what was read from the device can have said: then
+    /// none is freed. What `load` says, or that a record is not as it should be.
+    pub fn free<E: From<InvalidRegion>>(
+        &mut self,
+        run: Run,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        let parts = self.parts(run).ok_or(InvalidRegion::NotAllocated)?;
+        for (region, span) in parts.clone() {
+            let region = self.load(region, &mut load)?;
+            if region.free.meets(span) || region.pending.meets(span) {
+                return Err(InvalidRegion::NotAllocated.into());
+            }
+        }
+        for (index, span) in parts {
+            self.region(index).pending.insert(span);
+            self.pending += u64::from(span.length);
+            self.changed.insert(index);
+        }
+        Ok(())
+    }
+
+    /// Makes blocks free that were freed: that is committed, and nobody reads them any more.
+    ///
+    /// # Panics
+    /// If one of them is not pending.
+    pub fn release(&mut self, run: Run) {
+        let parts = self.parts(run).expect("what is released is on the device");
+        for (index, span) in parts {
+            let region = self.region(index);
+            region.pending.remove(span);
+            region.free.insert(span);
+            self.pending -= u64::from(span.length);
+            self.free += u64::from(span.length);
+            self.summarize(index);
+        }
+    }
+
+    /// How much there is.
+    pub fn space(&self) -> Space {
+        let reserved = self.reserve.min(self.free);
+        Space { total: self.blocks, free: self.free, pending: self.pending, reserved }
+    }
+
+    /// The regions in which something was allocated or freed since this was last asked.
+    pub fn take_changed(&mut self) -> Vec<ChangedRegion> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed
+            .map(|index| {
+                let region = &self.loaded[&index];
+                let mut free = region.free.clone();
+                region.pending.iter_from(0).for_each(|span| free.insert(span));
+                ChangedRegion { index, summary: free.summary(), record: free.to_record() }
+            })
+            .collect()
+    }
+
+    /// Forgets which blocks are free in the regions where nothing has changed and nothing is pending,
+    /// if more than `most` are loaded. The memory of a loaded one is 4 bytes for each free run: mostly
+    /// a few, at the worst 64 KiB.
+    pub fn unload(&mut self, most: usize) {
+        if self.loaded.len() > most {
+            let changed = &self.changed;
+            self.loaded.retain(|index, region| {
+                changed.contains(index) || region.pending.summary().free > 0
+            });
+        }
+    }
+
+    fn allocate_of<E: From<InvalidRegion>>(
+        &mut self,
+        available: u64,
+        want: Want,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<Option<Run>, E> {
+        assert!((1..=want.blocks.min(REGION_BLOCKS)).contains(&want.least), "{want:?}");
+        let most = want.blocks.min(REGION_BLOCKS).min(available);
+        if most < want.least {
+            return Ok(None);
+        }
+        let goal = want.goal.filter(|goal| *goal < self.blocks).map(place_of);
+        if let Some((region, block)) = goal
+            && self.longest_in(region) >= want.least
+            && let Some(rest) = self.load(region, &mut load)?.free.rest_at(block)
+            && u64::from(rest.length) >= want.least
+        {
+            return Ok(Some(self.take_first(region, rest, most)));
+        }
+        let Some(region) = self.choose(goal.map(|(region, _)| region), most, &want) else {
+            return Ok(None);
+        };
+        let longest = self.longest_in(region);
+        let free = &self.load(region, &mut load)?.free;
+        let from = goal.filter(|goal| goal.0 == region).map_or(0, |(_, block)| block);
+        let span = free.first_of(most.min(longest), from).expect("a run as long as the longest");
+        self.settle_in(region, &want);
+        Ok(Some(self.take_first(region, span, most)))
+    }
+
+    /// The region to allocate `most` blocks in, or as many as there are.
+    fn choose(&self, goal: Option<u32>, most: u64, want: &Want) -> Option<u32> {
+        let own = self.homes[want.caller % HOMES];
+        // Near the goal is good, but not in the way of somebody else's file.
+        let goal = goal.filter(|goal| own == Some(*goal) || !self.homes.contains(&Some(*goal)));
+        let first = goal.into_iter().chain(own).chain([self.longest.largest()]);
+        let regions = first.chain(self.homes.into_iter().flatten());
+        let enough = regions.clone().find(|region| self.longest_in(*region) >= most);
+        // From behind, since of several that are the longest the last is answered.
+        let longest = || regions.rev().max_by_key(|region| self.longest_in(*region));
+        enough.or_else(longest).filter(|region| self.longest_in(*region) >= want.least)
+    }
+
+    /// Makes a region the caller's own, unless it is somebody's already or was chosen for its goal.
+    fn settle_in(&mut self, region: u32, want: &Want) {
+        let chosen_for_goal =
+            want.goal.is_some_and(|goal| goal / REGION_BLOCKS == u64::from(region));
+        if chosen_for_goal || self.homes.contains(&Some(region)) {
+            return;
+        }
+        let left = self.homes[want.caller % HOMES].replace(region);
+        self.longest.set(region, 0);
+        if let Some(left) = left {
+            self.longest.set(left, self.summaries[left as usize].longest);
+        }
+    }
+
+    /// Takes at most `most` blocks from the beginning of a free span.
+    fn take_first(&mut self, region: u32, span: Span, most: u64) -> Run {
+        let span = Span { length: most.min(u64::from(span.length)) as u16, ..span };
+        self.take(region, span);
+        let start = u64::from(region) * REGION_BLOCKS + u64::from(span.start);
+        Run { start, length: u64::from(span.length) }
+    }
+
+    fn take(&mut self, index: u32, span: Span) {
+        self.region(index).free.remove(span);
+        self.free -= u64::from(span.length);
+        self.changed.insert(index);
+        self.summarize(index);
+    }
+
+    fn summarize(&mut self, index: u32) {
+        let summary = self.region(index).free.summary();
+        self.summaries[index as usize] = summary;
+        if !self.homes.contains(&Some(index)) {
+            self.longest.set(index, summary.longest);
+        }
+    }
+
+    fn longest_in(&self, region: u32) -> u64 {
+        u64::from(self.summaries[region as usize].longest)
+    }
+
+    fn region(&mut self, index: u32) -> &mut Region {
+        self.loaded.get_mut(&index).expect("a region that is used or pending is loaded")
+    }
+
+    fn load<E: From<InvalidRegion>>(
+        &mut self,
+        index: u32,
+        load: &mut impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<&mut Region, E> {
+        if !self.loaded.contains_key(&index) {
+            let length = length_of(index, self.blocks);
+            let free = match load(index)? {
+                Some(record) => Spans::parse(&record, length)?,
+                None => Spans::whole(length),
+            };
+            if free.summary() != self.summaries[index as usize] {
+                return Err(InvalidRegion::Summary.into());
+            }
+            self.loaded.insert(index, Region { free, pending: Spans::default() });
+        }
+        Ok(self.region(index))
+    }
+
+    /// A run by regions; `None` if it does not lie on the device or has no blocks.
+    fn parts(&self, run: Run) -> Option<impl Iterator<Item = (u32, Span)> + Clone + use<>> {
+        let end = run.start.checked_add(run.length)?;
+        let lies_here = run.length > 0 && end <= self.blocks;
+        let mut start = run.start;
+        lies_here.then(|| {
+            std::iter::from_fn(move || {
+                let (region, block) = place_of(start);
+                let length = (REGION_BLOCKS - u64::from(block)).min(end - start);
+                start += length;
+                (length > 0).then(|| (region, Span::new(u64::from(block), length)))
+            })
+        })
+    }
+}
+
+/// The region of a block, and which one it is there.
+fn place_of(block: u64) -> (u32, u16) {
+    ((block / REGION_BLOCKS) as u32, (block % REGION_BLOCKS) as u16)
+}
+
+/// The blocks of a region; the device's last may be short.
+fn length_of(region: u32, device_blocks: u64) -> u64 {
+    (device_blocks - u64::from(region) * REGION_BLOCKS).min(REGION_BLOCKS)
+}

@@ -1,0 +1,361 @@
+//! One region of the device: which of its blocks are free, and the record on disk that says so, whose
+//! bytes may be anybody's.
+
+use std::fmt;
+
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Blocks of a region: 128 MiB.
+pub const REGION_BLOCKS: u64 = 32_768;
+
+/// Blocks in a row within a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    pub(super) start: u16,
+    /// Never 0; a whole region at most.
+    pub(super) length: u16,
+}
+
+impl Span {
+    pub(super) fn new(start: u64, length: u64) -> Span {
+        assert!(start < REGION_BLOCKS && length > 0 && length <= REGION_BLOCKS - start);
+        Span { start: start as u16, length: length as u16 }
+    }
+
+    /// The block after the last.
+    fn end(self) -> u32 {
+        u32::from(self.start) + u32::from(self.length)
+    }
+}
+
+/// Blocks of a region: in order, as few spans as can be.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Spans {
+    spans: Vec<Span>,
+    summary: RegionSummary,
+}
+
+/// What is known of each region at all times.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct RegionSummary {
+    /// Blocks that are free.
+    pub free: u16,
+    /// The most of them in a row.
+    pub longest: u16,
+}
+
+impl RegionSummary {
+    /// Of a region of `blocks` that are all free.
+    pub(super) fn free(blocks: u64) -> RegionSummary {
+        RegionSummary { free: blocks as u16, longest: blocks as u16 }
+    }
+
+    /// Whether there can be such a region of `blocks`.
+    pub(super) fn is_possible(self, blocks: u64) -> bool {
+        u64::from(self.free) <= blocks
+            && self.longest <= self.free
+            && (self.longest == 0) == (self.free == 0)
+    }
+}
+
+impl Spans {
+    /// All the blocks of a region.
+    pub(super) fn whole(blocks: u64) -> Spans {
+        Spans { spans: vec![Span::new(0, blocks)], summary: RegionSummary::free(blocks) }
+    }
+
+    pub(super) fn summary(&self) -> RegionSummary {
+        self.summary
+    }
+
+    /// The spans that begin at `from` or behind it.
+    pub(super) fn iter_from(&self, from: u16) -> impl Iterator<Item = Span> {
+        self.spans[self.spans.partition_point(|span| span.start < from)..].iter().copied()
+    }
+
+    /// The first span of at least `length` from `from` on, or of all if there is none.
+    pub(super) fn first_of(&self, length: u64, from: u16) -> Option<Span> {
+        let mut spans = self.iter_from(from).chain(self.iter_from(0));
+        spans.find(|span| u64::from(span.length) >= length)
+    }
+
+    /// What there is in a row from `block` on.
+    pub(super) fn rest_at(&self, block: u16) -> Option<Span> {
+        let holder = self.spans[..self.spans.partition_point(|span| span.start <= block)].last()?;
+        let length = holder.end().checked_sub(u32::from(block)).filter(|length| *length > 0)?;
+        Some(Span { start: block, length: length as u16 })
+    }
+
+    pub(super) fn contains(&self, span: Span) -> bool {
+        self.rest_at(span.start).is_some_and(|rest| rest.length >= span.length)
+    }
+
+    /// Whether any block of `span` is here.
+    pub(super) fn meets(&self, span: Span) -> bool {
+        let next = self.iter_from(span.start).next();
+        self.rest_at(span.start).is_some()
+            || next.is_some_and(|next| u32::from(next.start) < span.end())
+    }
+
+    /// Adds a span that does not meet what is here.
+    pub(super) fn insert(&mut self, span: Span) {
+        assert!(!self.meets(span), "{span:?} is here already");
+        let mut joined = span;
+        let mut from = self.spans.partition_point(|other| other.start < span.start);
+        let mut to = from;
+        if let Some(before) = from.checked_sub(1).map(|index| self.spans[index])
+            && before.end() == u32::from(span.start)
+        {
+            joined = Span { start: before.start, length: before.length + joined.length };
+            from -= 1;
+        }
+        if let Some(after) = self.spans.get(to)
+            && u32::from(after.start) == span.end()
+        {
+            joined.length += after.length;
+            to += 1;
+        }
+        self.spans.splice(from..to, [joined]);
+        self.summary.free += span.length;
+        self.summary.longest = self.summary.longest.max(joined.length);
+    }
+
+    /// Takes out a span, all of which is here.
+    pub(super) fn remove(&mut self, span: Span) {
+        assert!(self.contains(span), "{span:?} is not here");
+        let index = self.spans.partition_point(|other| other.start <= span.start) - 1;
+        let holder = self.spans[index];
+        let (before, after) = (span.start - holder.start, (holder.end() - span.end()) as u16);
+        let left = (before > 0).then_some(Span { start: holder.start, length: before });
+        let right = (after > 0).then(|| Span { start: span.end() as u16, length: after });
+        self.spans.splice(index..=index, left.into_iter().chain(right));
+        self.summary.free -= span.length;
+        if holder.length == self.summary.longest {
+            self.summary.longest = self.spans.iter().map(|span| span.length).max().unwrap_or(0);
+        }
+    }
+}
+
+/// How a record begins: 4 bytes. Behind it come spans or a bitmap, whichever is smaller.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    version: u8,
+    form: u8,
+    /// Of spans; 0 with a bitmap.
+    count: U16,
+}
+
+const VERSION: u8 = 1;
+/// First block and length of each free span, in order, with something between them.
+const SPANS: u8 = 0;
+/// A bit for each block, the lowest of the first byte first; set if it is free.
+const BITMAP: u8 = 1;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct SpanRecord {
+    start: U16,
+    length: U16,
+}
+
+const BITMAP_WORDS: usize = REGION_BLOCKS as usize / 64;
+
+impl Spans {
+    /// The record: at most 4,100 bytes.
+    pub(super) fn to_record(&self) -> Vec<u8> {
+        let header = |form, count: usize| {
+            let header = Header { version: VERSION, form, count: (count as u16).into() };
+            header.as_bytes().to_vec()
+        };
+        if size_of_val(self.spans.as_slice()) <= BITMAP_WORDS * 8 {
+            let mut record = header(SPANS, self.spans.len());
+            for span in &self.spans {
+                let span = SpanRecord { start: span.start.into(), length: span.length.into() };
+                record.extend_from_slice(span.as_bytes());
+            }
+            return record;
+        }
+        let mut words = [0u64; BITMAP_WORDS];
+        for block in self.spans.iter().flat_map(|span| u32::from(span.start)..span.end()) {
+            words[block as usize / 64] |= 1 << (block % 64);
+        }
+        let mut record = header(BITMAP, 0);
+        record.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        record
+    }
+
+    /// What a record says of a region of `blocks`.
+    ///
+    /// # Errors
+    /// When no writer of ours can have written it.
+    pub(super) fn parse(record: &[u8], blocks: u64) -> Result<Spans, InvalidRegion> {
+        let (header, rest) = Header::read_from_prefix(record).map_err(|_| InvalidRegion::Size)?;
+        if header.version != VERSION {
+            return Err(InvalidRegion::Version);
+        }
+        let spans = match (header.form, usize::from(header.count.get())) {
+            (SPANS, count) => parse_spans(rest, count)?,
+            (BITMAP, 0) => parse_bitmap(rest)?,
+            _ => return Err(InvalidRegion::Version),
+        };
+        if spans.last().is_some_and(|span| u64::from(span.end()) > blocks) {
+            return Err(InvalidRegion::Bounds);
+        }
+        let free = spans.iter().map(|span| span.length).sum();
+        let longest = spans.iter().map(|span| span.length).max().unwrap_or(0);
+        Ok(Spans { spans, summary: RegionSummary { free, longest } })
+    }
+}
+
+fn parse_spans(bytes: &[u8], count: usize) -> Result<Vec<Span>, InvalidRegion> {
+    let records = <[SpanRecord]>::ref_from_bytes(bytes).map_err(|_| InvalidRegion::Size)?;
+    if records.len() != count {
+        return Err(InvalidRegion::Size);
+    }
+    let mut spans: Vec<Span> = Vec::with_capacity(count);
+    for record in records {
+        let span = Span { start: record.start.get(), length: record.length.get() };
+        if spans.last().is_some_and(|last| u32::from(span.start) <= last.end()) {
+            return Err(InvalidRegion::Order);
+        }
+        if span.length == 0 || u64::from(span.end()) > REGION_BLOCKS {
+            return Err(InvalidRegion::Bounds);
+        }
+        spans.push(span);
+    }
+    Ok(spans)
+}
+
+fn parse_bitmap(bytes: &[u8]) -> Result<Vec<Span>, InvalidRegion> {
+    let words = <[U64; BITMAP_WORDS]>::ref_from_bytes(bytes).map_err(|_| InvalidRegion::Size)?;
+    let mut spans: Vec<Span> = Vec::new();
+    for block in 0..REGION_BLOCKS as u16 {
+        if words[usize::from(block) / 64].get() >> (block % 64) & 1 == 0 {
+            continue;
+        }
+        match spans.last_mut() {
+            Some(last) if last.end() == u32::from(block) => last.length += 1,
+            _ => spans.push(Span { start: block, length: 1 }),
+        }
+    }
+    Ok(spans)
+}
+
+/// What is wrong with a region that was read, or with blocks that a record names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InvalidRegion {
+    /// The record is shorter or longer than it says.
+    Size,
+    /// Its version or form is not known.
+    Version,
+    /// Its spans are not in order or not as few as can be.
+    Order,
+    /// It names blocks that the region does not have.
+    Bounds,
+    /// The record and the summary of the region do not agree.
+    Summary,
+    /// Blocks are freed that are free, or not there.
+    NotAllocated,
+    /// Blocks are claimed that are not free, or not there.
+    NotFree,
+}
+
+impl fmt::Display for InvalidRegion {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            InvalidRegion::Size => "a region's record is shorter or longer than it says",
+            InvalidRegion::Version => "a region's record has an unknown version or form",
+            InvalidRegion::Order => "a region's record names spans out of order",
+            InvalidRegion::Bounds => "a region's record names blocks that are not there",
+            InvalidRegion::Summary => "a region's record and its summary do not agree",
+            InvalidRegion::NotAllocated => "blocks are to be freed that are not allocated",
+            InvalidRegion::NotFree => "blocks are to be claimed that are not free",
+        })
+    }
+}
+
+impl std::error::Error for InvalidRegion {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn spans(list: &[(u64, u64)]) -> Spans {
+        let mut spans = Spans::default();
+        list.iter().for_each(|(start, length)| spans.insert(Span::new(*start, *length)));
+        spans
+    }
+
+    #[test]
+    fn few_spans_are_written_as_such_and_many_as_a_bitmap() {
+        let few = spans(&[(5, 3), (32_000, 768)]);
+        assert_eq!(few.to_record(), [1, 0, 2, 0, 5, 0, 3, 0, 0x00, 0x7D, 0x00, 0x03]);
+        let many = spans(&(0..1025).map(|index| (index * 3 + 1, 2)).collect::<Vec<_>>());
+        let record = many.to_record();
+        assert_eq!(
+            (record.len(), &record[..6]),
+            (4100, &[1, 1, 0, 0, 0b1011_0110, 0b0110_1101][..])
+        );
+        for spans in [few, many, Spans::default(), Spans::whole(REGION_BLOCKS)] {
+            assert_eq!(Spans::parse(&spans.to_record(), REGION_BLOCKS), Ok(spans));
+        }
+    }
+
+    #[test]
+    fn a_record_that_nobody_wrote_is_refused_by_reason() {
+        let refused = |record: &[u8]| Spans::parse(record, 100).unwrap_err();
+        assert_eq!(refused(&[]), InvalidRegion::Size);
+        assert_eq!(refused(&[1, 0, 0]), InvalidRegion::Size);
+        assert_eq!(refused(&[1, 0, 1, 0]), InvalidRegion::Size);
+        assert_eq!(refused(&[1, 0, 0, 0, 1, 0, 1, 0]), InvalidRegion::Size);
+        assert_eq!(refused(&[1, 0, 1, 0, 1, 0, 1]), InvalidRegion::Size);
+        assert_eq!(refused(&[1, 1, 0, 0, 1]), InvalidRegion::Size);
+        assert_eq!(refused(&[2, 0, 0, 0]), InvalidRegion::Version);
+        assert_eq!(refused(&[1, 2, 0, 0]), InvalidRegion::Version);
+        assert_eq!(
+            refused(&[[1, 1, 1, 0].as_slice(), &[0; 4096]].concat()),
+            InvalidRegion::Version
+        );
+        assert_eq!(refused(&[1, 0, 1, 0, 1, 0, 0, 0]), InvalidRegion::Bounds);
+        assert_eq!(refused(&[1, 0, 1, 0, 99, 0, 2, 0]), InvalidRegion::Bounds);
+        assert_eq!(refused(&[1, 0, 1, 0, 255, 255, 255, 255]), InvalidRegion::Bounds);
+        assert_eq!(
+            refused(&[[1, 1, 0, 0].as_slice(), &[255; 4096]].concat()),
+            InvalidRegion::Bounds
+        );
+        // One behind the other, overlapping, and the wrong way round.
+        assert_eq!(refused(&[1, 0, 2, 0, 1, 0, 2, 0, 3, 0, 1, 0]), InvalidRegion::Order);
+        assert_eq!(refused(&[1, 0, 2, 0, 1, 0, 4, 0, 2, 0, 1, 0]), InvalidRegion::Order);
+        assert_eq!(refused(&[1, 0, 2, 0, 9, 0, 1, 0, 2, 0, 1, 0]), InvalidRegion::Order);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_parsed_is_consistent(
+            form in 0u8..2,
+            list in proptest::collection::vec((0u16..40_000, 0u16..9), 0..20),
+            sorted: bool,
+        ) {
+            let mut list = list;
+            if sorted {
+                list.sort();
+            }
+            let mut record = vec![1, form, if form == 0 { list.len() as u8 } else { 0 }, 0];
+            for (start, length) in &list {
+                record.extend([start.to_le_bytes(), length.to_le_bytes()].concat());
+            }
+            if form == BITMAP {
+                record.resize(4 + 4096, 0);
+            }
+            if let Ok(parsed) = Spans::parse(&record, REGION_BLOCKS) {
+                let mut built = Spans::default();
+                parsed.iter_from(0).for_each(|span| built.insert(span));
+                prop_assert_eq!(&built, &parsed);
+                prop_assert!(parsed.summary().is_possible(REGION_BLOCKS));
+            }
+        }
+    }
+}

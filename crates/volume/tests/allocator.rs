@@ -1,0 +1,379 @@
+//! The allocator against a plain model that knows each block of the device by itself.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use uringfs_volume::{Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, Space, Want};
+
+/// Three regions and a short one.
+const BLOCKS: u64 = 3 * REGION_BLOCKS + 5_000;
+const RESERVE: u64 = 700;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Block {
+    Free,
+    Used,
+    Pending,
+}
+
+/// The regions as they were last taken.
+#[derive(Default)]
+struct Catalog(RefCell<BTreeMap<u32, (RegionSummary, Vec<u8>)>>);
+
+impl Catalog {
+    fn load(&self, region: u32) -> Result<Option<Vec<u8>>, InvalidRegion> {
+        Ok(self.0.borrow().get(&region).map(|(_, record)| record.clone()))
+    }
+
+    fn commit(&self, allocator: &mut Allocator) {
+        for region in allocator.take_changed() {
+            self.0.borrow_mut().insert(region.index, (region.summary, region.record));
+        }
+    }
+
+    fn open(&self) -> Allocator {
+        let summaries: Vec<_> =
+            self.0.borrow().iter().map(|(region, known)| (*region, known.0)).collect();
+        Allocator::open(BLOCKS, RESERVE, summaries).unwrap()
+    }
+}
+
+struct Model {
+    allocator: Allocator,
+    catalog: Catalog,
+    blocks: Vec<Block>,
+    used: Vec<Run>,
+    pending: Vec<Run>,
+    space: Space,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate {
+        blocks: u64,
+        least: u64,
+        goal: Goal,
+        caller: usize,
+        reserved: bool,
+    },
+    /// A part of a run that is in use: `from` and `to` in 256ths of it.
+    Free {
+        which: usize,
+        from: u64,
+        to: u64,
+    },
+    FreeWrongly {
+        run: Run,
+    },
+    Claim {
+        run: Run,
+    },
+    Release {
+        which: usize,
+    },
+    Commit,
+    Unload,
+    Crash,
+}
+
+#[derive(Clone, Debug)]
+enum Goal {
+    Nowhere,
+    BehindTheLast,
+    At(u64),
+}
+
+fn runs() -> impl Strategy<Value = Run> {
+    (0..BLOCKS + 10, 0..60u64).prop_map(|(start, length)| Run { start, length })
+}
+
+fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
+    let size = prop_oneof![10 => 1..9u64, 4 => 1..600u64, 1 => 1..REGION_BLOCKS * 2];
+    let goal = prop_oneof![
+        Just(Goal::Nowhere),
+        Just(Goal::BehindTheLast),
+        (0..BLOCKS + 9).prop_map(Goal::At)
+    ];
+    let allocate = (size, 1..=4u64, goal, 0..5usize, proptest::bool::weighted(0.2)).prop_map(
+        |(blocks, quarter, goal, caller, reserved)| {
+            let least = (blocks / quarter).clamp(1, REGION_BLOCKS);
+            Step::Allocate { blocks, least, goal, caller, reserved }
+        },
+    );
+    let step = prop_oneof![
+        12 => allocate,
+        6 => (any::<usize>(), 0..256u64, 1..=256u64).prop_map(|(which, from, to)| {
+            Step::Free { which, from: from.min(to - 1), to }
+        }),
+        1 => runs().prop_map(|run| Step::FreeWrongly { run }),
+        1 => runs().prop_map(|run| Step::Claim { run }),
+        6 => any::<usize>().prop_map(|which| Step::Release { which }),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Unload),
+        1 => Just(Step::Crash),
+    ];
+    proptest::collection::vec(step, 1..count)
+}
+
+impl Model {
+    fn new() -> Model {
+        let catalog = Catalog::default();
+        Model {
+            allocator: catalog.open(),
+            catalog,
+            blocks: vec![Block::Free; BLOCKS as usize],
+            used: Vec::new(),
+            pending: Vec::new(),
+            space: Space { total: BLOCKS, free: BLOCKS, pending: 0, reserved: RESERVE },
+        }
+    }
+
+    fn all(&self, run: Run, state: Block) -> bool {
+        run.end() <= BLOCKS
+            && self.blocks[run.start as usize..run.end() as usize].iter().all(|is| *is == state)
+    }
+
+    fn put(&mut self, run: Run, state: Block) {
+        self.blocks[run.start as usize..run.end() as usize].fill(state);
+    }
+
+    /// The most free blocks in a row within one region.
+    fn longest(&self) -> u64 {
+        let runs = self.blocks.chunks(REGION_BLOCKS as usize);
+        let runs = runs.flat_map(|region| region.split(|block| *block != Block::Free));
+        runs.map(|run| run.len() as u64).max().unwrap()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Allocate { blocks, least, ref goal, caller, reserved } => {
+                let goal = match goal {
+                    Goal::Nowhere => None,
+                    Goal::BehindTheLast => self.used.last().map(|run| run.end()),
+                    Goal::At(block) => Some(*block),
+                };
+                self.allocate(Want { blocks, least, goal, caller }, reserved);
+            }
+            Step::Free { which, from, to } => {
+                if self.used.is_empty() {
+                    return;
+                }
+                let whole = self.used.swap_remove(which % self.used.len());
+                let cut = |part: u64| whole.start + (whole.length * part / 256);
+                let (start, end) = (cut(from), cut(to).max(cut(from) + 1));
+                let run = Run { start, length: end - start };
+                self.allocator.free(run, |region| self.catalog.load(region)).unwrap();
+                self.put(run, Block::Pending);
+                self.pending.push(run);
+                self.space.pending += run.length;
+                for (start, end) in [(whole.start, start), (end, whole.end())] {
+                    if start < end {
+                        self.used.push(Run { start, length: end - start });
+                    }
+                }
+            }
+            Step::FreeWrongly { run } => {
+                if run.length == 0 || !self.all(run, Block::Used) {
+                    let freed = self.allocator.free(run, |region| self.catalog.load(region));
+                    assert_eq!(freed, Err(InvalidRegion::NotAllocated));
+                }
+            }
+            Step::Claim { run } => {
+                let claimed = self.allocator.claim(run, |region| self.catalog.load(region));
+                if run.length > 0 && self.all(run, Block::Free) {
+                    claimed.unwrap();
+                    self.take(run);
+                } else {
+                    assert_eq!(claimed, Err(InvalidRegion::NotFree));
+                }
+            }
+            Step::Release { which } => {
+                if !self.pending.is_empty() {
+                    let run = self.pending.swap_remove(which % self.pending.len());
+                    self.allocator.release(run);
+                    self.put(run, Block::Free);
+                    self.space.free += run.length;
+                    self.space.pending -= run.length;
+                }
+            }
+            Step::Commit => self.catalog.commit(&mut self.allocator),
+            Step::Unload => self.allocator.unload(0),
+            Step::Crash => {
+                self.catalog.commit(&mut self.allocator);
+                self.allocator = self.catalog.open();
+                for run in std::mem::take(&mut self.pending) {
+                    self.put(run, Block::Free);
+                    self.space.free += run.length;
+                }
+                self.space.pending = 0;
+            }
+        }
+        self.space.reserved = RESERVE.min(self.space.free);
+        assert_eq!(self.allocator.space(), self.space);
+    }
+
+    fn allocate(&mut self, want: Want, reserved: bool) {
+        let load = |region| self.catalog.load(region);
+        let (run, available) = match reserved {
+            true => (self.allocator.allocate_reserved(want, load), self.space.free),
+            false => {
+                let available = self.space.free.saturating_sub(RESERVE);
+                (self.allocator.allocate(want, load), available)
+            }
+        };
+        let Some(run) = run.unwrap() else {
+            assert!(available < want.least || self.longest() < want.least, "{want:?}");
+            return;
+        };
+        assert!(
+            (want.least..=want.blocks.min(available)).contains(&run.length),
+            "{run:?} {want:?}"
+        );
+        assert!(self.all(run, Block::Free), "{run:?} is not free");
+        let at_goal = want.goal.map(|start| Run { start, length: want.least });
+        if let Some(at_goal) = at_goal
+            && at_goal.start / REGION_BLOCKS == (at_goal.end() - 1) / REGION_BLOCKS
+            && self.all(at_goal, Block::Free)
+        {
+            assert_eq!(run.start, at_goal.start);
+        }
+        self.take(run);
+    }
+
+    fn take(&mut self, run: Run) {
+        self.put(run, Block::Used);
+        self.used.push(run);
+        self.space.free -= run.length;
+    }
+
+    /// Everything that is free can be claimed, and nothing else.
+    fn finish(mut self) {
+        let mut start = 0;
+        for blocks in self.blocks.chunk_by(|one, other| one == other) {
+            let run = Run { start, length: blocks.len() as u64 };
+            let claimed = self.allocator.claim(run, |region| self.catalog.load(region));
+            assert_eq!(claimed.is_ok(), blocks[0] == Block::Free, "{run:?}");
+            start = run.end();
+        }
+        assert_eq!(self.allocator.space().free, 0);
+        let want = Want { blocks: 1, least: 1, goal: None, caller: 0 };
+        let run = self.allocator.allocate_reserved(want, |region| self.catalog.load(region));
+        assert_eq!(run, Ok(None));
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_allocator_says_of_each_block_what_the_model_says(steps in steps(80)) {
+        let mut model = Model::new();
+        steps.iter().for_each(|step| model.step(step));
+        model.finish();
+    }
+}
+
+#[test]
+fn it_still_does_after_thousands_of_steps() {
+    let config = ProptestConfig::default();
+    let config = ProptestConfig { cases: config.cases.div_ceil(32), ..config };
+    proptest!(config, |(steps in steps(6_000))| {
+        let mut model = Model::new();
+        steps.iter().for_each(|step| model.step(step));
+        model.finish();
+    });
+}
+
+fn fresh(regions: u64) -> Allocator {
+    Allocator::open(regions * REGION_BLOCKS, 0, []).unwrap()
+}
+
+fn nothing_stored(_: u32) -> Result<Option<Vec<u8>>, InvalidRegion> {
+    Ok(None)
+}
+
+#[test]
+fn files_that_threads_write_at_once_do_not_alternate_on_the_device() {
+    let mut allocator = fresh(8);
+    let mut ends = [None; 4];
+    let mut pieces = 0;
+    // 8 MiB at a time, 256 MiB each: all that there is.
+    for _ in 0..32 {
+        for (caller, end) in ends.iter_mut().enumerate() {
+            let want = Want { blocks: 2048, least: 1, goal: *end, caller };
+            let run = allocator.allocate(want, nothing_stored).unwrap().unwrap();
+            assert_eq!(run.length, 2048);
+            pieces += usize::from(*end != Some(run.start));
+            *end = Some(run.end());
+        }
+    }
+    assert!(pieces <= 8, "four files of two regions each are in {pieces} pieces");
+    assert_eq!(allocator.space().free, 0);
+}
+
+#[test]
+fn what_is_pending_is_not_given_out_but_free_after_a_crash() {
+    let mut allocator = fresh(1);
+    let all = Want { blocks: REGION_BLOCKS, least: 1, goal: None, caller: 0 };
+    let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
+    allocator.free(Run { start: 10, length: 5 }, nothing_stored).unwrap();
+    assert_eq!(allocator.allocate(all, nothing_stored), Ok(None));
+    let changed = allocator.take_changed();
+    assert_eq!(allocator.take_changed(), []);
+    let mut later = Allocator::open(REGION_BLOCKS, 0, [(0, changed[0].summary)]).unwrap();
+    let stored = |_| Ok::<_, InvalidRegion>(Some(changed[0].record.clone()));
+    let free = Some(Run { start: 10, length: 5 });
+    assert_eq!(later.allocate(all, stored), Ok(free));
+    allocator.release(Run { start: 10, length: 5 });
+    assert_eq!(allocator.allocate(all, nothing_stored), Ok(free));
+    assert_eq!(run, Run { start: 0, length: REGION_BLOCKS });
+}
+
+#[test]
+fn the_reserve_is_for_metadata() {
+    let mut allocator = Allocator::open(REGION_BLOCKS, 100, []).unwrap();
+    let all = Want { blocks: REGION_BLOCKS, least: 1, goal: None, caller: 0 };
+    let run = allocator.allocate(all, nothing_stored).unwrap().unwrap();
+    assert_eq!(run.length, REGION_BLOCKS - 100);
+    assert_eq!(allocator.allocate(Want { blocks: 1, ..all }, nothing_stored), Ok(None));
+    let run = allocator.allocate_reserved(all, nothing_stored).unwrap().unwrap();
+    assert_eq!(run.length, 100);
+}
+
+#[test]
+fn a_region_that_cannot_be_loaded_leaves_all_as_it_was() {
+    let mut allocator = fresh(3);
+    let before = allocator.space();
+    let refused = |region| if region == 1 { Err(InvalidRegion::Size) } else { Ok(None) };
+    let over = Run { start: REGION_BLOCKS - 5, length: REGION_BLOCKS + 10 };
+    assert_eq!(allocator.claim(over, refused), Err(InvalidRegion::Size));
+    let want = Want { blocks: 5, least: 5, goal: Some(REGION_BLOCKS), caller: 0 };
+    assert_eq!(allocator.allocate(want, refused), Err(InvalidRegion::Size));
+    assert_eq!(allocator.space(), before);
+    allocator.claim(over, nothing_stored).unwrap();
+    assert_eq!(allocator.take_changed().len(), 3);
+}
+
+#[test]
+fn a_record_and_a_summary_that_disagree_are_refused() {
+    let summary = RegionSummary { free: 7, longest: 7 };
+    let mut allocator = Allocator::open(REGION_BLOCKS, 0, [(0, summary)]).unwrap();
+    let want = Want { blocks: 1, least: 1, goal: None, caller: 0 };
+    assert_eq!(allocator.allocate(want, nothing_stored), Err(InvalidRegion::Summary));
+    for (region, free, longest, reason) in [
+        (1, 1, 1, InvalidRegion::Bounds),
+        (0, 6, 7, InvalidRegion::Summary),
+        (0, 1, 0, InvalidRegion::Summary),
+        (0, 101, 101, InvalidRegion::Summary),
+    ] {
+        let known = [(region, RegionSummary { free, longest })];
+        assert_eq!(Allocator::open(100, 0, known).err(), Some(reason));
+    }
+}
+
+#[test]
+#[should_panic(expected = "is not here")]
+fn what_is_not_pending_cannot_be_released() {
+    let mut allocator = fresh(1);
+    allocator.claim(Run { start: 0, length: 9 }, nothing_stored).unwrap();
+    allocator.release(Run { start: 0, length: 9 });
+}
