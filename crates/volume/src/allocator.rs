@@ -96,7 +96,7 @@ impl Allocator {
         known: impl IntoIterator<Item = (u32, RegionSummary)>,
     ) -> Result<Allocator, InvalidRegion> {
         assert!(blocks > 0, "a device without blocks");
-        let regions = 0..blocks.div_ceil(REGION_BLOCKS) as u32;
+        let regions = 0..regions_of(blocks);
         let mut summaries: Vec<_> =
             regions.map(|region| RegionSummary::free(length_of(region, blocks))).collect();
         for (region, summary) in known {
@@ -210,6 +210,38 @@ impl Allocator {
             self.free += u64::from(span.length);
             self.summarize(index);
         }
+    }
+
+    /// Adds blocks behind the last, all free: from now on there are `blocks`.
+    ///
+    /// The records taken from now on fit this size only. Who commits them commits the size with them,
+    /// opens with that one, and grows again to what the device has.
+    ///
+    /// # Errors
+    /// What `load` says, or that a record is not as it should be.
+    ///
+    /// # Panics
+    /// If there are more already.
+    pub fn grow<E: From<InvalidRegion>>(
+        &mut self,
+        blocks: u64,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        assert!(blocks >= self.blocks, "a device of {} blocks grows to {blocks}", self.blocks);
+        let (last, _) = place_of(self.blocks - 1);
+        let (old, new) = (length_of(last, self.blocks), length_of(last, blocks));
+        if old < new {
+            self.load(last, &mut load)?.free.insert(Span::new(old, new - old));
+            self.changed.insert(last);
+            self.summaries[last as usize] = self.region(last).free.summary();
+        }
+        let added = last + 1..regions_of(blocks);
+        self.summaries.extend(added.map(|region| RegionSummary::free(length_of(region, blocks))));
+        self.free += blocks - self.blocks;
+        self.blocks = blocks;
+        self.longest = Longest::new(self.summaries.iter().map(|summary| summary.longest));
+        self.homes.into_iter().flatten().for_each(|home| self.longest.set(home, 0));
+        Ok(())
     }
 
     /// How much there is.
@@ -369,6 +401,10 @@ impl Allocator {
 /// The region of a block, and which one it is there.
 fn place_of(block: u64) -> (u32, u16) {
     ((block / REGION_BLOCKS) as u32, (block % REGION_BLOCKS) as u16)
+}
+
+fn regions_of(device_blocks: u64) -> u32 {
+    device_blocks.div_ceil(REGION_BLOCKS) as u32
 }
 
 /// The blocks of a region; the device's last may be short.

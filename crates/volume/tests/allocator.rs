@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use uringfs_volume::{Allocator, InvalidRegion, REGION_BLOCKS, RegionSummary, Run, Space, Want};
 
-/// Three regions and a short one.
+/// Three regions and a short one, and as many again when they have grown.
 const BLOCKS: u64 = 3 * REGION_BLOCKS + 5_000;
 const RESERVE: u64 = 700;
 
@@ -17,25 +17,28 @@ enum Block {
     Pending,
 }
 
-/// The regions as they were last taken.
-#[derive(Default)]
-struct Catalog(RefCell<BTreeMap<u32, (RegionSummary, Vec<u8>)>>);
+/// The regions as they were last taken, and of how many blocks they were.
+struct Catalog {
+    regions: RefCell<BTreeMap<u32, (RegionSummary, Vec<u8>)>>,
+    blocks: u64,
+}
 
 impl Catalog {
     fn load(&self, region: u32) -> Result<Option<Vec<u8>>, InvalidRegion> {
-        Ok(self.0.borrow().get(&region).map(|(_, record)| record.clone()))
+        Ok(self.regions.borrow().get(&region).map(|(_, record)| record.clone()))
     }
 
-    fn commit(&self, allocator: &mut Allocator) {
+    fn commit(&mut self, allocator: &mut Allocator) {
+        self.blocks = allocator.space().total;
         for region in allocator.take_changed() {
-            self.0.borrow_mut().insert(region.index, (region.summary, region.record));
+            self.regions.borrow_mut().insert(region.index, (region.summary, region.record));
         }
     }
 
     fn open(&self) -> Allocator {
         let summaries: Vec<_> =
-            self.0.borrow().iter().map(|(region, known)| (*region, known.0)).collect();
-        Allocator::open(BLOCKS, RESERVE, summaries).unwrap()
+            self.regions.borrow().iter().map(|(region, known)| (*region, known.0)).collect();
+        Allocator::open(self.blocks, RESERVE, summaries).unwrap()
     }
 }
 
@@ -48,30 +51,15 @@ struct Model {
     space: Space,
 }
 
+/// What is freed is a part of a run that is in use, `from` and `to` in 256ths of it.
 #[derive(Clone, Debug)]
 enum Step {
-    Allocate {
-        blocks: u64,
-        least: u64,
-        goal: Goal,
-        caller: usize,
-        reserved: bool,
-    },
-    /// A part of a run that is in use: `from` and `to` in 256ths of it.
-    Free {
-        which: usize,
-        from: u64,
-        to: u64,
-    },
-    FreeWrongly {
-        run: Run,
-    },
-    Claim {
-        run: Run,
-    },
-    Release {
-        which: usize,
-    },
+    Allocate { blocks: u64, least: u64, goal: Goal, caller: usize, reserved: bool },
+    Free { which: usize, from: u64, to: u64 },
+    FreeWrongly { run: Run },
+    Claim { run: Run },
+    Release { which: usize },
+    Grow { by: u64 },
     Commit,
     Unload,
     Crash,
@@ -109,6 +97,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => runs().prop_map(|run| Step::FreeWrongly { run }),
         1 => runs().prop_map(|run| Step::Claim { run }),
         6 => any::<usize>().prop_map(|which| Step::Release { which }),
+        1 => (0..2 * REGION_BLOCKS).prop_map(|by| Step::Grow { by }),
         2 => Just(Step::Commit),
         1 => Just(Step::Unload),
         1 => Just(Step::Crash),
@@ -118,7 +107,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
 
 impl Model {
     fn new() -> Model {
-        let catalog = Catalog::default();
+        let catalog = Catalog { regions: RefCell::default(), blocks: BLOCKS };
         Model {
             allocator: catalog.open(),
             catalog,
@@ -130,7 +119,7 @@ impl Model {
     }
 
     fn all(&self, run: Run, state: Block) -> bool {
-        run.end() <= BLOCKS
+        run.end() <= self.space.total
             && self.blocks[run.start as usize..run.end() as usize].iter().all(|is| *is == state)
     }
 
@@ -196,6 +185,13 @@ impl Model {
                     self.space.free += run.length;
                     self.space.pending -= run.length;
                 }
+            }
+            Step::Grow { by } => {
+                let blocks = (self.space.total + by).min(2 * BLOCKS).max(self.space.total);
+                self.allocator.grow(blocks, |region| self.catalog.load(region)).unwrap();
+                self.blocks.resize(blocks as usize, Block::Free);
+                self.space.free += blocks - self.space.total;
+                self.space.total = blocks;
             }
             Step::Commit => self.catalog.commit(&mut self.allocator),
             Step::Unload => self.allocator.unload(0),
@@ -308,6 +304,21 @@ fn files_that_threads_write_at_once_do_not_alternate_on_the_device() {
     }
     assert!(pieces <= 8, "four files of two regions each are in {pieces} pieces");
     assert_eq!(allocator.space().free, 0);
+}
+
+#[test]
+fn small_files_of_a_thread_keep_out_of_the_region_of_another() {
+    let mut allocator = fresh(3);
+    let used = Run { start: REGION_BLOCKS, length: REGION_BLOCKS + REGION_BLOCKS / 2 };
+    allocator.claim(used, nothing_stored).unwrap();
+    let mut write = |caller| {
+        let want = Want { blocks: 4, least: 1, goal: None, caller };
+        allocator.allocate(want, nothing_stored).unwrap().unwrap().start / REGION_BLOCKS
+    };
+    // The first one's still has more room than the other.
+    for _ in 0..100 {
+        assert_eq!([write(0), write(1)], [0, 2]);
+    }
 }
 
 #[test]
