@@ -101,6 +101,8 @@ pub(crate) async fn write(
         _ => Durability::Volatile,
     };
     let range = offset..offset + length;
+    let is_to_be_committed =
+        durability == Durability::Durable && preparation != Preparation::InPlace;
     let block = block_of(shared, preparation);
     let is_whole_blocks = (offset | length) & (block - 1) == 0;
     let (payload, result) =
@@ -124,9 +126,9 @@ pub(crate) async fn write(
             (payload, result)
         };
     let result = match result {
-        Ok(written) if durability != fua => {
+        Ok(written) if durability != fua || is_to_be_committed => {
             operation.count(Counter::DeferredFlush);
-            request_flush(&operation, shared).await.map(|_| written)
+            make_durable(&mut operation, shared).await.map(|()| written)
         }
         result => result,
     };
@@ -217,9 +219,17 @@ async fn merge_blocks(
 }
 
 /// Makes every write that has completed durable.
-pub(crate) async fn flush(operation: Operation, file: File) {
-    let result = request_flush(&operation, &file.shared).await;
-    operation.end(Payload::Length(0), result);
+pub(crate) async fn flush(mut operation: Operation, file: File) {
+    let result = make_durable(&mut operation, &file.shared).await;
+    operation.end(Payload::Length(0), result.map(|()| 0));
+}
+
+/// By a commit where the map has something to commit, else by a flush.
+async fn make_durable(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
+    match shared.map.commit() {
+        Some(commit) => operation.wait_uncounted(commit).await?,
+        None => request_flush(operation, shared).await.map(drop),
+    }
 }
 
 async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Errno> {

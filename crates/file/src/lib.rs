@@ -15,5 +15,5 @@ mod transfer;
 
 pub use ask::{Answer, Ask, Tokens};
 pub use file::File;
-pub use map::{Flat, Map, Mapping, Place};
+pub use map::{Commit, Flat, Map, Mapping, Place};
 pub use options::FileOptions;

@@ -1,6 +1,7 @@
 //! Where a file's bytes lie. A map only answers, and hears what was done; it moves nothing.
 
 use std::ops::Range;
+use std::pin::Pin;
 
 use rustix::io::Errno;
 
@@ -23,6 +24,9 @@ pub struct Mapping {
     /// Where they lie.
     pub place: Place,
 }
+
+/// Ends when what a file's map knows is durable.
+pub type Commit = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
 
 /// Where the bytes of one file lie. Asked from any thread; answers from memory.
 pub trait Map: Send + Sync + 'static {
@@ -64,6 +68,12 @@ pub trait Map: Send + Sync + 'static {
     /// ENOSPC and its like; nothing has changed then.
     fn prepare(&self, _range: Range<u64>) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// What has to follow a flush for everything that was written to be durable, under names and
+    /// sizes as they are now; none while nothing has changed but bytes in place. It flushes itself.
+    fn commit(&self) -> Option<Commit> {
+        None
     }
 
     /// Hears that a range which was prepared has been written: it reads as what was written, and
@@ -120,6 +130,14 @@ impl AnyMap {
                 map.prepare(range).map(|()| Preparation::Allocated(map.block_size()))
             }
             _ => Ok(Preparation::InPlace),
+        }
+    }
+
+    /// See [`Map::commit`].
+    pub(crate) fn commit(&self) -> Option<Commit> {
+        match self {
+            AnyMap::Flat(_) => None,
+            AnyMap::Other(map) => map.commit(),
         }
     }
 

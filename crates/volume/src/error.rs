@@ -21,6 +21,8 @@ pub enum ErrorKind {
     NoSpace,
     /// Something asked for cannot be.
     Input,
+    /// A name, a file or an attribute forbids it, as a system call would say.
+    Refused(Errno),
 }
 
 /// An error of the control path. `Display` is one line: what happened, to what, what to do.
@@ -52,6 +54,27 @@ impl Error {
     ) -> Error {
         self.source = Some(source.into());
         self
+    }
+
+    pub(crate) fn refused(errno: Errno, context: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Refused(errno), context)
+    }
+
+    /// Says what it is about: "inode 7".
+    pub(crate) fn of(mut self, what: impl fmt::Display) -> Error {
+        self.context = format!("{what}: {}", self.context);
+        self
+    }
+
+    /// What a system call would answer.
+    pub fn errno(&self) -> Errno {
+        match self.kind {
+            ErrorKind::Refused(errno) | ErrorKind::Io(errno) => errno,
+            ErrorKind::NoSpace => Errno::NOSPC,
+            ErrorKind::Damaged => Errno::IO,
+            ErrorKind::NotAVolume | ErrorKind::Input => Errno::INVAL,
+            ErrorKind::Unsupported => Errno::OPNOTSUPP,
+        }
     }
 
     /// Which kind it is.

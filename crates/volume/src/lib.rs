@@ -4,10 +4,17 @@
 mod allocator;
 mod blocks;
 mod catalog;
+mod changes;
+mod committer;
 mod error;
 mod extent;
 mod extent_map;
+mod inode;
+mod names;
+mod open_file;
+mod path;
 mod superblock;
+mod volume;
 
 pub use allocator::{
     Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
@@ -16,3 +23,7 @@ pub use blocks::{BLOCK, Run};
 pub use error::{Error, ErrorKind};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
 pub use extent_map::{ExtentMap, Found, Iter};
+pub use inode::{FileKind, Inode, InodeNumber, Time};
+pub use names::{DirectoryEntry, LONGEST_NAME, Rename};
+pub use path::Follow;
+pub use volume::{FormatOptions, OpenOptions, Statistics, Volume};

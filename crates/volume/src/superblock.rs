@@ -242,6 +242,17 @@ impl Superblock {
         Ok(())
     }
 
+    /// Makes both slots hold none, so that what becomes of the rest is nobody's volume.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn erase(blocks: &Blocks) -> Result<(), Error> {
+        let erased = SLOTS.iter().try_for_each(|slot| {
+            blocks.write(*slot, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
+        });
+        erased.map_err(|errno| Error::io("erasing the superblocks", errno))
+    }
+
     /// What is wrong, if anything.
     fn check(&self) -> Result<(), &'static str> {
         if self.total_blocks <= RESERVED_BLOCKS || self.total_blocks > MAX_BLOCKS {

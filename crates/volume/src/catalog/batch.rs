@@ -8,8 +8,9 @@ use super::store::Store;
 use super::trouble::Trouble;
 use crate::error::{Error, ErrorKind};
 
-/// The most bytes of one batch, keys and values.
-pub(crate) const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Bytes of keys and values that a batch should not have many more of: room for two such is kept
+/// ahead. A larger one may find none, and is refused as a whole then.
+pub(crate) const USUAL_BATCH_BYTES: usize = 1 << 20;
 
 /// Puts and deletes, in their order. Plain data.
 #[derive(Clone, Debug, Default)]
@@ -52,12 +53,18 @@ impl Batch {
         self.push(Change { table: key.table(), key: key.bytes(), stored: None });
     }
 
+    /// Sets or deletes a record by its key's bytes.
+    pub(crate) fn change(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
+        let stored = value.map(|value| seal(table, key, value));
+        self.push(Change { table, key: key.to_vec(), stored });
+    }
+
     /// What it leaves free.
     pub(crate) fn reserve(&mut self, reserve: Reserve) {
         self.reserve = reserve;
     }
 
-    /// Bytes of its keys and values, to be held under [`MAX_BATCH_BYTES`].
+    /// Bytes of its keys and values: see [`USUAL_BATCH_BYTES`].
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -37,7 +37,7 @@ use crate::superblock::Superblock;
 use store::{Backend, Store};
 use trouble::{Trouble, contained};
 
-pub(crate) use batch::{Batch, MAX_BATCH_BYTES, Reserve};
+pub(crate) use batch::{Batch, USUAL_BATCH_BYTES};
 pub(crate) use record::{Key, Table};
 pub(crate) use store::Access;
 
@@ -160,7 +160,7 @@ impl Catalog {
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
             // What a group of checksums takes is rounded up.
-            let bytes = (grown(open.store.length()) + 2 * MAX_BATCH_BYTES as u64)
+            let bytes = (grown(open.store.length()) + 2 * USUAL_BATCH_BYTES as u64)
                 .saturating_sub(open.store.capacity());
             let pages = bytes.div_ceil(BLOCK);
             pages + pages.div_ceil(1024)
@@ -218,10 +218,6 @@ impl Catalog {
     pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
         if self.options.access == Access::ReadOnly {
             return Err(Error::new(ErrorKind::Input, "the volume is open for reading only"));
-        }
-        if batch.bytes() > MAX_BATCH_BYTES {
-            let context = format!("a batch of {} bytes: {MAX_BATCH_BYTES} at most", batch.bytes());
-            return Err(Error::new(ErrorKind::Input, context));
         }
         match self.try_commit(batch) {
             Err(error) if error.kind() == ErrorKind::NoSpace && self.stretch()? => {

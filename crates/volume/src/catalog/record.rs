@@ -72,7 +72,7 @@ pub(crate) enum Key<'a> {
 }
 
 impl Key<'_> {
-    pub(super) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         match self {
             Key::Inode(_) => Table::Inodes,
             Key::Name(..) => Table::Names,
@@ -85,7 +85,7 @@ impl Key<'_> {
     }
 
     /// Numbers are big-endian, so that bytes sort as the numbers do.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         match *self {
             Key::Inode(inode) | Key::Orphan(inode) => inode.to_be_bytes().to_vec(),
             Key::Name(inode, name) | Key::Xattr(inode, name) => {

@@ -98,7 +98,7 @@ impl Catalog {
     }
 
     /// Records from a key on, at most `limit` and [`MAX_RECORDS`]; of one inode, if given.
-    pub(super) fn scan(
+    pub(crate) fn scan(
         &self,
         table: Table,
         from: Vec<u8>,

@@ -116,12 +116,12 @@ fn what_only_reads_writes_nothing() {
 }
 
 #[test]
-fn a_batch_that_is_too_large_is_refused_whole() {
+fn a_batch_that_finds_no_room_is_refused_whole() {
     let sim = new_sim();
     let catalog = create_on(&sim);
     let mut batch = Batch::default();
     batch.put(Key::Inode(1), &[]);
-    batch.put(Key::Inode(2), &vec![0; MAX_BATCH_BYTES]);
-    assert_eq!(catalog.commit(&batch).unwrap_err().kind(), ErrorKind::Input);
+    batch.put(Key::Inode(2), &vec![0; 64 << 20]);
+    assert_eq!(catalog.commit(&batch).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(catalog.get(Key::Inode(1)).unwrap(), None);
 }

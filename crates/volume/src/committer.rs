@@ -1,0 +1,217 @@
+//! Group commit: who wants to be durable says so and waits; one thread commits for all of them.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use uringfs_file::Commit;
+
+/// Numbers commits, from 1.
+pub(crate) type CommitNumber = u64;
+
+/// Where those who wait and the thread that commits meet.
+#[derive(Default)]
+pub(crate) struct Board {
+    state: Mutex<BoardState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct BoardState {
+    /// The last commit that somebody wants.
+    wanted: CommitNumber,
+    /// The last that has begun: changes made since are in the next.
+    begun: CommitNumber,
+    /// The last that has ended well.
+    ended: CommitNumber,
+    /// A commit has failed: nothing will be durable any more.
+    failed: Option<Errno>,
+    closing: bool,
+    waiting: VecDeque<(CommitNumber, Waker)>,
+}
+
+impl Board {
+    /// The commit that is going to hold a change made now.
+    pub(crate) fn next(&self) -> CommitNumber {
+        self.state.lock().begun + 1
+    }
+
+    /// True when that commit has not ended.
+    pub(crate) fn is_pending(&self, number: CommitNumber) -> bool {
+        self.state.lock().ended < number
+    }
+
+    /// Asks for that commit, and waits until it has ended.
+    ///
+    /// # Errors
+    /// EIO when it has failed, or one before it.
+    pub(crate) fn wait(&self, number: CommitNumber) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(number);
+        self.changed.notify_all();
+        loop {
+            match state.outcome(number) {
+                Some(outcome) => return outcome,
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// The same, for a task.
+    pub(crate) fn wait_in_task(self: Arc<Self>, number: CommitNumber) -> Commit {
+        Box::pin(poll_fn(move |context| {
+            let mut state = self.state.lock();
+            if state.wanted < number {
+                state.wanted = number;
+                self.changed.notify_all();
+            }
+            match state.outcome(number) {
+                Some(outcome) => Poll::Ready(outcome),
+                None => {
+                    state.waiting.push_back((number, context.waker().clone()));
+                    Poll::Pending
+                }
+            }
+        }))
+    }
+
+    /// Asks for a commit that nobody waits for.
+    pub(crate) fn ask(&self, number: CommitNumber) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(number);
+        self.changed.notify_all();
+    }
+
+    /// Runs `commit` whenever one is wanted, until the volume is closed; then once more.
+    fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Errno>) {
+        let mut state = self.state.lock();
+        loop {
+            while state.wanted <= state.begun && !state.closing {
+                self.changed.wait(&mut state);
+            }
+            let last = state.closing && state.wanted <= state.begun;
+            if last || state.failed.is_some() {
+                return;
+            }
+            drop(state);
+            let outcome = commit(self);
+            state = self.state.lock();
+            match outcome {
+                Ok(()) => state.ended = state.begun,
+                Err(errno) => state.failed = Some(errno),
+            }
+            let done = state.failed.map_or(state.ended, |_| CommitNumber::MAX);
+            let (ended, waiting) = state.waiting.drain(..).partition(|(number, _)| *number <= done);
+            state.waiting = waiting;
+            let ended: VecDeque<(CommitNumber, Waker)> = ended;
+            self.changed.notify_all();
+            drop(state);
+            ended.into_iter().for_each(|(_, waker)| waker.wake());
+            state = self.state.lock();
+        }
+    }
+
+    /// The commit under way takes no more changes: called with what it takes locked.
+    pub(crate) fn begin(&self) -> CommitNumber {
+        let mut state = self.state.lock();
+        state.begun += 1;
+        state.begun
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.closing = true;
+        state.wanted = state.begun + 1;
+        self.changed.notify_all();
+    }
+}
+
+impl BoardState {
+    fn outcome(&self, number: CommitNumber) -> Option<Result<(), Errno>> {
+        match self.failed {
+            _ if self.ended >= number => Some(Ok(())),
+            Some(_) => Some(Err(Errno::IO)),
+            None => None,
+        }
+    }
+}
+
+/// The thread that commits. Dropped, it commits what is left, and ends.
+pub(crate) struct Committer {
+    board: Arc<Board>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Committer {
+    pub(crate) fn start(
+        board: Arc<Board>,
+        commit: impl FnMut(&Board) -> Result<(), Errno> + Send + 'static,
+    ) -> std::io::Result<Committer> {
+        let its = board.clone();
+        let builder = std::thread::Builder::new().name("uringfs-commit".into());
+        let thread = builder.spawn(move || its.serve(commit))?;
+        Ok(Committer { board, thread: Some(thread) })
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.board.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been said already; nothing of it was acknowledged.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn many_who_wait_share_commits_and_each_has_its_change_in_one() {
+        let board = Arc::new(Board::default());
+        let (changes, durable) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (from, into) = (changes.clone(), durable.clone());
+        let committer = Committer::start(board.clone(), move |board| {
+            board.begin();
+            into.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
+            Ok(())
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let mine = changes.fetch_add(1, Ordering::SeqCst) + 1;
+                        assert_eq!(board.wait(board.next()), Ok(()));
+                        assert!(durable.load(Ordering::SeqCst) >= mine);
+                    }
+                });
+            }
+        });
+        drop(committer);
+        assert_eq!(durable.load(Ordering::SeqCst), 800);
+    }
+
+    #[test]
+    fn after_a_failure_nobody_is_told_that_all_is_well() {
+        let board = Arc::new(Board::default());
+        let mut left = 1;
+        let committer = Committer::start(board.clone(), move |board| {
+            board.begin();
+            left -= 1;
+            if left < 0 { Err(Errno::NOSPC) } else { Ok(()) }
+        });
+        let first = board.next();
+        assert_eq!(board.wait(first), Ok(()));
+        assert_eq!(board.wait(board.next()), Err(Errno::IO));
+        assert_eq!(board.wait(board.next()), Err(Errno::IO));
+        assert_eq!(board.wait(first), Ok(()));
+        drop(committer);
+    }
+}

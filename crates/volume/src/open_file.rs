@@ -1,0 +1,255 @@
+//! A file that is open: where its bytes lie, as readers find it without a lock, and what of that is
+//! not committed yet.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use uringfs_file::{Commit, Map, Mapping, Place};
+use zerocopy::IntoBytes;
+
+use crate::blocks::{BLOCK, Run};
+use crate::catalog::Key;
+use crate::changes::Changes;
+use crate::committer::CommitNumber;
+use crate::extent::{Extent, ExtentRecord, State};
+use crate::extent_map::{ExtentMap, Found};
+use crate::inode::{InodeNumber, Time};
+use crate::volume::Volume;
+
+/// What readers see of a file: never changed, only replaced.
+pub(crate) struct Snapshot {
+    pub(crate) extents: ExtentMap,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// A file that somebody has open, or that has changes to commit.
+pub(crate) struct OpenFile {
+    pub(crate) number: InodeNumber,
+    snapshot: ArcSwap<Snapshot>,
+    edit: Mutex<Edit>,
+}
+
+/// What has changed since the last commit.
+struct Edit {
+    /// As the catalog has them, or will when the commit under way has ended.
+    committed: ExtentMap,
+    /// Blocks of the file whose extents are others now; sorted, apart from each other.
+    changed: Vec<Range<u64>>,
+    /// The size or the time of change is another.
+    inode: bool,
+    modified: Option<Time>,
+    /// The last commit that took changes of it.
+    taken_by: CommitNumber,
+}
+
+impl OpenFile {
+    /// As the catalog has it.
+    pub(crate) fn new(number: InodeNumber, extents: ExtentMap, size: u64) -> OpenFile {
+        let edit = Edit {
+            committed: extents.clone(),
+            changed: Vec::new(),
+            inode: false,
+            modified: None,
+            taken_by: 0,
+        };
+        let snapshot = ArcSwap::from_pointee(Snapshot { extents, size });
+        OpenFile { number, snapshot, edit: Mutex::new(edit) }
+    }
+
+    pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
+        self.snapshot.load()
+    }
+
+    /// The commit after which all of it is durable: `next`, if there is something to take, else the
+    /// last that took something.
+    pub(crate) fn durable_with(&self, next: CommitNumber) -> CommitNumber {
+        let edit = self.edit.lock();
+        if edit.inode || !edit.changed.is_empty() { next } else { edit.taken_by }
+    }
+
+    /// The holes of a range, in blocks of the file.
+    pub(crate) fn holes(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
+        let snapshot = self.snapshot.load();
+        let (mut at, mut holes) = (blocks.start, Vec::new());
+        for extent in snapshot.extents.iter_from(blocks.start) {
+            if extent.offset >= blocks.end {
+                break;
+            }
+            if extent.offset > at {
+                holes.push(at..extent.offset);
+            }
+            at = extent.end();
+        }
+        if at < blocks.end {
+            holes.push(at..blocks.end);
+        }
+        holes
+    }
+
+    /// Where the file would go on behind `block`: the block after the extent before it.
+    pub(crate) fn goal(&self, block: u64) -> Option<u64> {
+        let before = block.checked_sub(1)?;
+        match self.snapshot.load().extents.find(before) {
+            Found::Extent(extent) => Some(extent.start + (block - extent.offset)),
+            Found::Hole { .. } => None,
+        }
+    }
+
+    /// Puts extents where there were holes.
+    pub(crate) fn insert(&self, extents: &[Extent]) {
+        self.change(|map, _, edit| {
+            for extent in extents {
+                let replaced = map.insert(*extent);
+                assert!(replaced.is_empty(), "only holes are allocated");
+                edit.note(extent.range());
+            }
+        });
+    }
+
+    /// Cuts the file off or makes it longer, and answers the blocks it had behind its new end.
+    pub(crate) fn set_size(&self, bytes: u64) -> Vec<Run> {
+        let mut freed = Vec::new();
+        self.change(|map, size, edit| {
+            let end = bytes.div_ceil(BLOCK);
+            for extent in map.truncate(end) {
+                edit.note(extent.range());
+                freed.push(extent.run());
+            }
+            *size = bytes;
+            edit.inode = true;
+            edit.modified = Some(Time::now());
+        });
+        freed
+    }
+
+    fn change(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit)) {
+        let edit = &mut *self.edit.lock();
+        let now = self.snapshot.load_full();
+        let (mut extents, mut size) = (now.extents.clone(), now.size);
+        how(&mut extents, &mut size, edit);
+        self.snapshot.store(Arc::new(Snapshot { extents, size }));
+    }
+
+    /// Adds what has changed to a commit: records of extents, and the size and time for the inode.
+    pub(crate) fn collect(
+        &self,
+        changes: &mut Changes,
+        number: CommitNumber,
+    ) -> Option<(u64, Option<Time>)> {
+        let edit = &mut *self.edit.lock();
+        edit.taken_by = number;
+        let now = self.snapshot.load_full();
+        for blocks in std::mem::take(&mut edit.changed) {
+            // Also what only touches them: it may have been joined or cut.
+            let around = blocks.start.saturating_sub(1)..blocks.end.saturating_add(1);
+            let touched = |map: &ExtentMap| -> Vec<Extent> {
+                map.iter_from(around.start)
+                    .take_while(|extent| extent.offset < around.end)
+                    .collect()
+            };
+            for extent in touched(&edit.committed) {
+                changes.delete(Key::Extent(self.number.0, extent.offset));
+            }
+            for extent in touched(&now.extents) {
+                let record = ExtentRecord::from(&extent).as_bytes().to_vec();
+                changes.put(Key::Extent(self.number.0, extent.offset), record);
+            }
+        }
+        edit.committed = now.extents.clone();
+        std::mem::take(&mut edit.inode).then(|| (now.size, edit.modified.take()))
+    }
+}
+
+impl Edit {
+    /// Notes that a range's extents are others; ranges that meet become one.
+    fn note(&mut self, mut blocks: Range<u64>) {
+        let first = self.changed.partition_point(|range| range.end < blocks.start);
+        let behind = self.changed.partition_point(|range| range.start <= blocks.end);
+        for range in &self.changed[first..behind] {
+            blocks = blocks.start.min(range.start)..blocks.end.max(range.end);
+        }
+        self.changed.splice(first..behind, [blocks]);
+    }
+}
+
+/// Where the bytes of an open file lie, for those who move them.
+pub(crate) struct VolumeMap {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) volume: Volume,
+}
+
+impl Map for VolumeMap {
+    fn map(&self, offset: u64) -> Mapping {
+        let snapshot = self.file.snapshot();
+        let (block, into) = (offset / BLOCK, offset % BLOCK);
+        match snapshot.extents.find(block) {
+            Found::Extent(extent) => {
+                let address = (extent.start + (block - extent.offset)) * BLOCK + into;
+                let length = (extent.end() - block) * BLOCK - into;
+                let place = match extent.state {
+                    State::Written => Place::Written(address),
+                    State::Unwritten => Place::Unwritten(address),
+                };
+                Mapping { length, place }
+            }
+            Found::Hole { end } => {
+                let length = (end - block).saturating_mul(BLOCK).saturating_sub(into);
+                Mapping { length, place: Place::Hole }
+            }
+        }
+    }
+
+    #[inline]
+    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+        let snapshot = self.file.snapshot();
+        let end = offset.checked_add(length)?;
+        let (block, into) = (offset / BLOCK, offset % BLOCK);
+        match snapshot.extents.find(block) {
+            Found::Extent(extent)
+                if extent.state == State::Written
+                    && end <= snapshot.size
+                    && end <= extent.end() * BLOCK =>
+            {
+                Some((extent.start + (block - extent.offset)) * BLOCK + into)
+            }
+            _ => None,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.file.snapshot().size
+    }
+
+    fn block_size(&self) -> u64 {
+        BLOCK
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.volume.allocate(&self.file, range.start / BLOCK..range.end.div_ceil(BLOCK))
+    }
+
+    fn wrote(&self, range: Range<u64>) {
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        self.file.change(|map, size, edit| {
+            if map.convert(blocks.clone()) > 0 {
+                edit.note(blocks);
+            }
+            *size = range.end.max(*size);
+            edit.inode = true;
+            edit.modified = Some(Time::now());
+        });
+        self.volume.note_dirty(&self.file);
+    }
+
+    fn commit(&self) -> Option<Commit> {
+        self.volume.commit_of(&self.file)
+    }
+}

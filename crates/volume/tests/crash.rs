@@ -1,0 +1,203 @@
+//! Power cuts: every operation alone and every pair of a small alphabet, cut at every write, with
+//! unflushed writes kept, lost, torn and reordered. What is found is opened by the production open
+//! and compared in full with what a model says it may be.
+
+use std::collections::BTreeMap;
+
+use uringfs_buffer::Buffer;
+use uringfs_device::Device;
+use uringfs_device::backend::sim::{CrashPlan, Promises, Sim, SimOptions};
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{FileKind, Follow, FormatOptions, OpenOptions, Rename, Volume};
+
+const SIZE: u64 = 16 << 20;
+
+/// A volume's whole content: paths, and the bytes of files, where a symbolic link leads, and of
+/// directories nothing.
+type Tree = BTreeMap<String, Option<Vec<u8>>>;
+
+/// What can be done to a few names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Write,
+    Append,
+    WriteOther,
+    Rename,
+    Exchange,
+    Link,
+    Remove,
+    MakeDirectory,
+    MoveIntoDirectory,
+    Symlink,
+    Truncate,
+}
+
+const ALPHABET: [Operation; 11] = [
+    Operation::Write,
+    Operation::Append,
+    Operation::WriteOther,
+    Operation::Rename,
+    Operation::Exchange,
+    Operation::Link,
+    Operation::Remove,
+    Operation::MakeDirectory,
+    Operation::MoveIntoDirectory,
+    Operation::Symlink,
+    Operation::Truncate,
+];
+
+/// Does it; what is refused changes nothing, which the tree read back shows.
+fn perform(volume: &Volume, reactor: &Reactor, operation: Operation) {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let write = |path: &str, byte: u8, length: usize, at_end: bool| {
+        let file = volume.open(path, create).unwrap();
+        let offset = if at_end { file.size() } else { 0 };
+        let (_, written) =
+            reactor.block_on(file.write(Buffer::copy_of(&vec![byte; length]), offset));
+        assert_eq!(written, Ok(length));
+    };
+    let refused = match operation {
+        Operation::Write => return write("/a", 1, 5000, false),
+        Operation::Append => return write("/a", 2, 3000, true),
+        Operation::WriteOther => return write("/b", 3, 9000, false),
+        Operation::Rename => volume.rename("/a", "/b", Rename::Replace),
+        Operation::Exchange => volume.rename("/a", "/b", Rename::Exchange),
+        Operation::Link => volume.link("/a", "/c"),
+        Operation::Remove => volume.remove("/a"),
+        Operation::MakeDirectory => volume.make_directory("/d", 0o700),
+        Operation::MoveIntoDirectory => volume.rename("/a", "/d/a", Rename::Replace),
+        Operation::Symlink => volume.make_symlink(b"a", "/s"),
+        Operation::Truncate => {
+            let truncate = OpenOptions { truncate: true, ..OpenOptions::default() };
+            volume.open("/a", truncate).map(drop)
+        }
+    };
+    let _ = refused;
+}
+
+fn tree(volume: &Volume, reactor: &Reactor) -> Tree {
+    let mut found = Tree::new();
+    walk(volume, reactor, "", &mut found);
+    found
+}
+
+fn walk(volume: &Volume, reactor: &Reactor, directory: &str, found: &mut Tree) {
+    let entries = volume.entries(if directory.is_empty() { "/" } else { directory }, b"").unwrap();
+    for entry in entries {
+        let path = format!("{directory}/{}", String::from_utf8(entry.name).unwrap());
+        let (_, inode) = volume.inode(&path, Follow::No).unwrap();
+        assert_eq!(inode.kind, entry.kind, "{path}");
+        let content = match inode.kind {
+            FileKind::Directory => {
+                walk(volume, reactor, &path, found);
+                None
+            }
+            FileKind::Symlink => Some(inode.target.to_vec()),
+            _ => {
+                let file = volume.open(&path, OpenOptions::default()).unwrap();
+                let buffer = Buffer::zeroed(file.size() as usize);
+                let (buffer, read) = reactor.block_on(file.read(buffer, 0));
+                assert_eq!(read, Ok(buffer.len()), "{path}");
+                Some(buffer.to_vec())
+            }
+        };
+        found.insert(path, content);
+    }
+}
+
+/// Runs operations with a sync after each, on blocks that held another's bytes before.
+struct History {
+    sim: Sim,
+    /// The tree after each sync, and how many events were recorded then.
+    states: Vec<(u64, Tree)>,
+}
+
+fn run(operations: &[Operation], promises: Promises, reactor: &Reactor) -> History {
+    let sim = Sim::new(SimOptions::new(SIZE).promises(promises));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    {
+        // Bytes that must never come to light.
+        let volume = Volume::open_on(device.clone()).unwrap();
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let file = volume.open("/foreign", create).unwrap();
+        let foreign = Buffer::copy_of(&[0xee; 1 << 20]);
+        assert!(reactor.block_on(file.write(foreign, 0)).1.is_ok());
+        drop(file);
+        volume.remove("/foreign").unwrap();
+        volume.sync().unwrap();
+    }
+    sim.restart_record();
+    let volume = Volume::open_on(device).unwrap();
+    let mut states = vec![(0, tree(&volume, reactor))];
+    for operation in operations {
+        perform(&volume, reactor, *operation);
+        volume.sync().unwrap();
+        states.push((sim.forgotten() + sim.record().len() as u64, tree(&volume, reactor)));
+    }
+    drop(volume);
+    History { sim, states }
+}
+
+/// Opens what each power cut leaves. An error says what was found that must not be.
+fn check(history: &History, plan: CrashPlan, reactor: &Reactor) -> Result<usize, String> {
+    let mut images = 0;
+    for image in history.sim.crash_images(plan) {
+        let device = Device::new(image.sim.clone()).unwrap();
+        let place = format!("cut {} {:?}", image.cut, image.crash);
+        let volume = Volume::open_on(device).map_err(|error| format!("{place}: {error}"))?;
+        let found = tree(&volume, reactor);
+        let synced = history.states.iter().rposition(|(at, _)| *at <= image.cut).unwrap();
+        if !history.states[synced..].iter().take(2).any(|(_, state)| *state == found) {
+            let paths: Vec<_> =
+                found.iter().map(|(path, bytes)| (path, bytes.as_ref().map(Vec::len))).collect();
+            return Err(format!("{place}: after sync {synced} there is {paths:?}"));
+        }
+        // It works, too, and what is made of it is kept.
+        volume.make_directory("/after", 0o700).map_err(|error| format!("{place}: {error}"))?;
+        volume.sync().map_err(|error| format!("{place}: {error}"))?;
+        images += 1;
+    }
+    Ok(images)
+}
+
+/// Of all that could be tried so many: in proportion to `PROPTEST_CASES`, of which 256 are usual.
+fn volume_of(usual: usize) -> usize {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    (usual * cases.unwrap_or(256) / 256).max(1)
+}
+
+#[test]
+fn an_operation_is_there_in_full_or_not_at_all() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let mut images = 0;
+    for operation in ALPHABET {
+        let operations = [Operation::Write, operation];
+        let history = run(&operations, Promises::Kept, &reactor);
+        let plan = CrashPlan { exhaustive_up_to: 1, samples: 1, seed: 1 };
+        images += check(&history, plan, &reactor).unwrap_or_else(|e| panic!("{operations:?} {e}"));
+    }
+    assert!(images > 500, "{images}");
+}
+
+#[test]
+fn every_pair_of_operations_is_there_up_to_some_point_after_the_last_sync() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let pairs = ALPHABET.iter().flat_map(|one| ALPHABET.iter().map(move |other| [*one, *other]));
+    let every = (121 / volume_of(12)).max(1);
+    for (index, [one, other]) in pairs.enumerate().filter(|(index, _)| index % every == 0) {
+        let operations = [Operation::Write, Operation::WriteOther, one, other];
+        let history = run(&operations, Promises::Kept, &reactor);
+        let plan = CrashPlan { exhaustive_up_to: 0, samples: 1, seed: index as u64 };
+        check(&history, plan, &reactor).unwrap_or_else(|e| panic!("{operations:?} {e}"));
+    }
+}
+
+#[test]
+fn a_device_that_drops_flushes_is_found_out() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let operations = [Operation::Write, Operation::WriteOther, Operation::Rename];
+    let history = run(&operations, Promises::Broken, &reactor);
+    let plan = CrashPlan { exhaustive_up_to: 0, samples: 4, seed: 1 };
+    assert!(check(&history, plan, &reactor).is_err());
+}

@@ -1,0 +1,307 @@
+//! Files, directories and links by their names, through the public face.
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::{Device, Errno};
+use uringfs_file::File;
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{Error, FileKind, Follow, FormatOptions, OpenOptions, Rename, Volume};
+
+const SIZE: u64 = 64 << 20;
+
+struct Machine {
+    device: Device,
+    reactor: Reactor,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        Machine { device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
+    }
+
+    fn volume(&self) -> Volume {
+        Volume::open_on(self.device.clone()).unwrap()
+    }
+
+    fn write(&self, file: &File, bytes: &[u8], offset: u64) {
+        let (_, written) = self.reactor.block_on(file.write(Buffer::copy_of(bytes), offset));
+        assert_eq!(written, Ok(bytes.len()));
+    }
+
+    fn read(&self, file: &File) -> Vec<u8> {
+        let buffer = Buffer::zeroed(file.size() as usize + 100);
+        let (buffer, read) = self.reactor.block_on(file.read(buffer, 0));
+        buffer[..read.unwrap()].to_vec()
+    }
+
+    fn make(&self, volume: &Volume, path: &str, bytes: &[u8]) {
+        self.write(&volume.open(path, create()).unwrap(), bytes, 0);
+    }
+
+    fn contents(&self, volume: &Volume, path: &str) -> Vec<u8> {
+        self.read(&volume.open(path, OpenOptions::default()).unwrap())
+    }
+}
+
+fn create() -> OpenOptions {
+    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+}
+
+fn names(volume: &Volume, path: &str) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), Vec::new());
+    loop {
+        let some = volume.entries(path, &after).unwrap();
+        let Some(last) = some.last() else { return all };
+        after = last.name.clone();
+        all.extend(some.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
+    }
+}
+
+fn errno<T>(result: Result<T, Error>) -> Errno {
+    let error = result.err().expect("it is refused");
+    assert!(!error.to_string().contains('\n'));
+    error.errno()
+}
+
+#[test]
+fn a_file_is_found_again_with_its_bytes() {
+    let machine = Machine::new();
+    let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+    {
+        let volume = machine.volume();
+        volume.make_directory("/logs", 0o755).unwrap();
+        machine.make(&volume, "/logs/today", &bytes);
+        assert!(machine.contents(&volume, "/logs/today") == bytes);
+    }
+    let volume = machine.volume();
+    assert!(machine.contents(&volume, "logs//./today") == bytes);
+    let (_, inode) = volume.inode("/logs/today", Follow::Yes).unwrap();
+    assert_eq!((inode.kind, inode.size, inode.links), (FileKind::File, 100_000, 1));
+    assert_eq!(inode.permissions, 0o644);
+}
+
+#[test]
+fn what_is_synced_needs_no_closing() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, b"first", 0);
+    machine.reactor.block_on(file.sync()).unwrap();
+    // As after a kill: nothing is dropped, and another opens the same bytes.
+    std::mem::forget((volume, file));
+    assert_eq!(machine.contents(&machine.volume(), "/a"), b"first");
+}
+
+#[test]
+fn holes_and_what_lies_behind_the_end_read_as_zeros() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    // Blocks with other bytes in them, freed and given to the next.
+    machine.make(&volume, "/before", &[0xee; 40_000]);
+    volume.remove("/before").unwrap();
+    volume.sync().unwrap();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, &[1; 10], 20_000);
+    machine.write(&file, &[2; 10], 5);
+    let mut expected = vec![0; 20_010];
+    expected[20_000..].fill(1);
+    expected[5..15].fill(2);
+    assert!(machine.read(&file) == expected);
+    drop((file, volume));
+    assert!(machine.contents(&machine.volume(), "/a") == expected);
+}
+
+#[test]
+fn names_are_made_moved_and_removed_as_system_calls_do() {
+    let machine = Machine::new();
+    let volume = &machine.volume();
+    volume.make_directory("/d", 0o700).unwrap();
+    volume.make_directory("/d/e", 0o700).unwrap();
+    machine.make(volume, "/d/f", b"f");
+    machine.make(volume, "/g", b"g");
+
+    assert_eq!(errno(volume.make_directory("/d", 0o700)), Errno::EXIST);
+    assert_eq!(errno(volume.make_directory("/x/y", 0o700)), Errno::NOENT);
+    assert_eq!(errno(volume.make_directory("/g/y", 0o700)), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove("/d")), Errno::ISDIR);
+    assert_eq!(errno(volume.remove_directory("/d")), Errno::NOTEMPTY);
+    assert_eq!(errno(volume.remove_directory("/g")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove("/h")), Errno::NOENT);
+    assert_eq!(errno(volume.link("/d", "/h")), Errno::PERM);
+    assert_eq!(errno(volume.open("/d", OpenOptions::default())), Errno::ISDIR);
+    let exclusive = OpenOptions { exclusive: true, ..create() };
+    assert_eq!(errno(volume.open("/g", exclusive)), Errno::EXIST);
+    assert_eq!(errno(volume.rename("/d", "/d/e/d", Rename::Replace)), Errno::INVAL);
+    assert_eq!(errno(volume.rename("/g", "/d/f", Rename::NoReplace)), Errno::EXIST);
+    assert_eq!(errno(volume.rename("/g", "/d/e", Rename::Replace)), Errno::ISDIR);
+    assert_eq!(errno(volume.rename("/d/e", "/g", Rename::Replace)), Errno::NOTDIR);
+    assert_eq!(errno(volume.rename("/g", "/h", Rename::Exchange)), Errno::NOENT);
+
+    volume.link("/g", "/d/e/same").unwrap();
+    assert_eq!(volume.inode("/g", Follow::Yes).unwrap().1.links, 2);
+    volume.rename("/g", "/d/e/same", Rename::Replace).unwrap();
+    assert_eq!(volume.inode("/g", Follow::Yes).unwrap().1.links, 2, "two names of one file stay");
+    volume.remove("/g").unwrap();
+    volume.rename("/d/e/same", "/d/f", Rename::Exchange).unwrap();
+    assert_eq!(machine.contents(volume, "/d/f"), b"g");
+    assert_eq!(machine.contents(volume, "/d/e/same"), b"f");
+    volume.rename("/d/e", "/moved", Rename::Replace).unwrap();
+    assert_eq!(machine.contents(volume, "/moved/same"), b"f");
+    assert_eq!(names(volume, "/"), ["d", "moved"]);
+    assert_eq!(volume.inode("/d", Follow::Yes).unwrap().1.links, 2);
+    assert_eq!(volume.inode("/", Follow::Yes).unwrap().1.links, 4);
+    volume.rename("/d/f", "/moved/same", Rename::Replace).unwrap();
+    volume.rename("/d", "/moved/d", Rename::Replace).unwrap();
+    assert_eq!(machine.contents(volume, "/moved/d/../same"), b"g");
+    volume.remove_directory("/moved/d").unwrap();
+    assert_eq!(names(volume, "/moved"), ["same"]);
+}
+
+#[test]
+fn symbolic_links_lead_somewhere_and_not_in_circles() {
+    let machine = Machine::new();
+    let volume = &machine.volume();
+    volume.make_directory("/d", 0o700).unwrap();
+    machine.make(volume, "/d/f", b"there");
+    volume.make_symlink(b"d/f", "/near").unwrap();
+    volume.make_symlink(b"/near", "/d/far").unwrap();
+    volume.make_symlink(b"circle", "/circle").unwrap();
+    volume.make_symlink(b"nowhere", "/broken").unwrap();
+    assert_eq!(machine.contents(volume, "/d/far"), b"there");
+    let (_, link) = volume.inode("/d/far", Follow::No).unwrap();
+    assert_eq!((&link.target[..], link.size), (&b"/near"[..], 5));
+    assert_eq!(errno(volume.inode("/circle", Follow::Yes)), Errno::LOOP);
+    assert_eq!(errno(volume.inode("/broken", Follow::Yes)), Errno::NOENT);
+    assert_eq!(errno(volume.make_symlink(b"", "/empty")), Errno::INVAL);
+}
+
+#[test]
+fn names_have_their_limits() {
+    let machine = Machine::new();
+    let volume = &machine.volume();
+    let (longest, longer) = (format!("/{}", "n".repeat(255)), "n".repeat(256));
+    machine.make(volume, &longest, b"x");
+    assert_eq!(errno(volume.open(&longer, create())), Errno::NAMETOOLONG);
+    volume.open([b'/', 0xff, 0xfe], create()).unwrap();
+    assert_eq!(errno(volume.open(b"/a\0b", create())), Errno::INVAL);
+    assert_eq!(errno(volume.make_directory("/", 0o700)), Errno::EXIST);
+    assert_eq!(errno(volume.make_directory("/.", 0o700)), Errno::EXIST);
+    assert_eq!(errno(volume.inode("a/".repeat(3000), Follow::Yes)), Errno::NAMETOOLONG);
+}
+
+#[test]
+fn a_directory_of_many_names_is_told_in_order_while_it_changes() {
+    let machine = Machine::new();
+    let volume = &machine.volume();
+    let all: Vec<String> = (0..5000).map(|n| format!("name-{n:05}")).collect();
+    for (index, name) in all.iter().enumerate() {
+        volume.open(format!("/{name}"), create()).unwrap();
+        if index % 1500 == 0 {
+            volume.sync().unwrap();
+        }
+    }
+    assert!(names(volume, "/") == all);
+    volume.sync().unwrap();
+    // A batch of the catalog's names that are all gone again.
+    for name in &all[10..3000] {
+        volume.remove(format!("/{name}")).unwrap();
+    }
+    let left: Vec<String> = [&all[..10], &all[3000..]].concat();
+    assert!(names(volume, "/") == left);
+}
+
+#[test]
+fn a_file_without_a_name_lives_until_it_is_closed_and_its_blocks_come_back() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    volume.sync().unwrap();
+    let before = volume.statistics().free_blocks;
+    machine.make(&volume, "/a", &[7; 1 << 20]);
+    let file = volume.open("/a", OpenOptions::default()).unwrap();
+    volume.remove("/a").unwrap();
+    volume.sync().unwrap();
+    assert!(machine.read(&file) == [7; 1 << 20]);
+    assert_eq!(volume.statistics().free_blocks, before - 256);
+    drop(file);
+    // One commit frees them, and the next finds that nobody reads them any more.
+    volume.sync().unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.statistics().free_blocks, before);
+}
+
+#[test]
+fn orphans_of_a_crash_are_destroyed_when_the_volume_is_opened() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    volume.sync().unwrap();
+    let before = volume.statistics().free_blocks;
+    machine.make(&volume, "/a", &[7; 1 << 20]);
+    let file = volume.open("/a", OpenOptions::default()).unwrap();
+    volume.remove("/a").unwrap();
+    volume.sync().unwrap();
+    std::mem::forget((volume, file));
+    let volume = machine.volume();
+    volume.sync().unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.statistics().free_blocks, before);
+}
+
+#[test]
+fn a_full_volume_refuses_and_goes_on() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let file = volume.open("/big", create()).unwrap();
+    let mut offset = 0;
+    let refused = loop {
+        let write = file.write(Buffer::zeroed(1 << 20), offset);
+        match machine.reactor.block_on(write).1 {
+            Ok(bytes) => offset += bytes as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, Errno::NOSPC);
+    assert!(offset > SIZE * 9 / 10);
+    volume.sync().unwrap();
+    // Names can still be made, and removing frees.
+    volume.make_directory("/d", 0o700).unwrap();
+    drop(file);
+    volume.remove("/big").unwrap();
+    volume.sync().unwrap();
+    volume.sync().unwrap();
+    machine.make(&volume, "/next", &[1; 1 << 20]);
+    drop(volume);
+    assert!(machine.contents(&machine.volume(), "/next") == [1; 1 << 20]);
+}
+
+#[test]
+fn many_threads_make_and_write_files_at_once() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let volume = volume.clone();
+            scope.spawn(move || {
+                let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+                for n in 0..20u8 {
+                    let file = volume.open(format!("/{thread}-{n}"), create()).unwrap();
+                    for part in 0..5 {
+                        let bytes = Buffer::copy_of(&[thread * 20 + n; 3000]);
+                        let (_, written) = reactor.block_on(file.write(bytes, part * 3000));
+                        assert_eq!(written, Ok(3000));
+                    }
+                    if n % 5 == 0 {
+                        reactor.block_on(file.sync()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    drop(volume);
+    let volume = machine.volume();
+    for (thread, n) in (0..4u8).flat_map(|thread| (0..20u8).map(move |n| (thread, n))) {
+        let found = machine.contents(&volume, &format!("/{thread}-{n}"));
+        assert!(found == [thread * 20 + n; 15_000], "{thread}-{n}");
+    }
+}
