@@ -46,6 +46,10 @@ pub use uringfs_reactor::{
     ReactorOptions, Refused, Remote, Require, Token, quiescence, total,
 };
 pub use uringfs_ring::{Feature, Features};
+pub use uringfs_volume::{
+    DirectoryEntry, Error as VolumeError, ErrorKind as VolumeErrorKind, FileKind, Follow,
+    FormatOptions, Inode, InodeNumber, OpenOptions, Rename, Statistics, Time, Volume,
+};
 
 /// Makes an image: an ordinary file of `size` bytes, filled with zeros, so that
 /// every later write is a plain overwrite. Takes as long as writing it does.
