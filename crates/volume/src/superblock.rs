@@ -237,7 +237,9 @@ impl Superblock {
             blocks
                 .write(SLOTS[slot], Buffer::copy_of(self.to_slot().as_bytes()))
                 .and_then(|()| blocks.flush())
-                .map_err(|e| Error::io(format!("writing superblock {}", SLOTS[slot]), e))?;
+                .map_err(|e| {
+                    Error::io(format!("writing the superblock in block {}", SLOTS[slot]), e)
+                })?;
         }
         Ok(())
     }

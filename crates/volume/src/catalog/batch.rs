@@ -121,8 +121,10 @@ fn change(transaction: &WriteTransaction, store: &Store, batch: &Batch) -> Resul
     Ok(!store.is_short())
 }
 
-/// Pages that committing takes at most, besides the map of free pages.
+/// Pages that committing a small batch takes at most, besides the map of free pages.
 const COMMIT_PAGES: u64 = 24;
+/// Changes for which committing takes one page more: it lists what they freed, 400 pages to one.
+const CHANGES_A_PAGE: u64 = 64;
 const FILLER: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("filler");
 
 /// Whether the transaction can commit without growing past the blocks, which redb would not
@@ -135,9 +137,10 @@ fn leaves_room(
     if grown(store.length()) <= store.capacity() {
         return Ok(true);
     }
+    let needed = COMMIT_PAGES + batch.changes.len() as u64 / CHANGES_A_PAGE;
     let pages = match batch.reserve {
-        Reserve::Keep => 4 * COMMIT_PAGES,
-        Reserve::Use => COMMIT_PAGES,
+        Reserve::Keep => needed + 3 * COMMIT_PAGES,
+        Reserve::Use => needed,
     };
     {
         let mut filler = transaction.open_table(FILLER)?;

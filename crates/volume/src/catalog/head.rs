@@ -1,6 +1,7 @@
 //! Page 0 of the catalog's storage, of which redb uses the first 320 bytes: they lie in one sector,
 //! with the storage's length and a checksum over both, so that a power cut leaves the old or the
-//! new one.
+//! new one. Its block holds it twice, in sectors apart, written together: one bad sector costs
+//! nothing. After a cut between the two the newer holds.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use zerocopy::little_endian::{U32, U64};
@@ -21,21 +22,30 @@ struct Sector {
     magic: [u8; 8],
     /// Bytes of the storage.
     length: U64,
-    spare: [u8; 44],
+    /// Counts the writes of a head.
+    sequence: U64,
+    spare: [u8; 36],
     /// CRC32C of every byte before it.
     sum: U32,
 }
 
 const SECTOR: usize = 512;
 const _: () = assert!(size_of::<Sector>() == SECTOR);
+/// Where the copies lie in the block.
+const COPIES: [usize; 2] = [0, 2048];
 
 /// What redb has in page 0.
 #[derive(Clone)]
-pub(super) struct Head([u8; ROOM]);
+pub(super) struct Head {
+    bytes: [u8; ROOM],
+    sequence: u64,
+    /// Copies that were found bad, in bytes from the block's beginning; the next write mends them.
+    pub(super) bad_copies: Vec<usize>,
+}
 
 impl Default for Head {
     fn default() -> Head {
-        Head([0; ROOM])
+        Head { bytes: [0; ROOM], sequence: 0, bad_copies: Vec::new() }
     }
 }
 
@@ -43,7 +53,7 @@ impl Head {
     /// Fills in a page, or its beginning.
     pub(super) fn read(&self, out: &mut [u8]) {
         let (head, rest) = out.split_at_mut(out.len().min(ROOM));
-        head.copy_from_slice(&self.0[..head.len()]);
+        head.copy_from_slice(&self.bytes[..head.len()]);
         rest.fill(0);
     }
 
@@ -56,24 +66,26 @@ impl Head {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         if !inside.is_empty() {
-            self.0[at..at + inside.len()].copy_from_slice(inside);
+            self.bytes[at..at + inside.len()].copy_from_slice(inside);
         }
         Ok(())
     }
 
-    /// Its sector, for a storage of `length` bytes.
-    pub(super) fn sector(&self, length: u64) -> [u8; SECTOR] {
+    /// Puts the next head into its block, for a storage of `length` bytes.
+    pub(super) fn write_to(&mut self, block: &mut [u8], length: u64) {
+        self.sequence += 1;
         let mut sector = Sector {
-            bytes: self.0,
+            bytes: self.bytes,
             magic: MAGIC,
             length: length.into(),
-            spare: [0; 44],
+            sequence: self.sequence.into(),
+            spare: [0; 36],
             sum: 0.into(),
         };
         sector.sum = sum_of(&sector).into();
-        let mut bytes = [0; SECTOR];
-        bytes.copy_from_slice(sector.as_bytes());
-        bytes
+        for copy in COPIES {
+            block[copy..copy + SECTOR].copy_from_slice(sector.as_bytes());
+        }
     }
 }
 
@@ -81,33 +93,71 @@ fn sum_of(sector: &Sector) -> u32 {
     checksum(CrcAlgorithm::Crc32Iscsi, &sector.as_bytes()[..SECTOR - 4]) as u32
 }
 
-/// The head at the beginning of `block`, and the storage's length in bytes.
+/// The newer of the good heads in a block, and the storage's length in bytes.
 pub(super) fn parse(block: &[u8]) -> Option<(Head, u64)> {
-    let sector = Sector::ref_from_prefix(block).ok()?.0;
-    let good = sector.magic == MAGIC && sector.sum.get() == sum_of(sector);
-    good.then(|| (Head(sector.bytes), sector.length.get()))
+    let mut bad_copies = Vec::new();
+    let mut newest: Option<&Sector> = None;
+    for copy in COPIES {
+        let sector = Sector::ref_from_bytes(block.get(copy..copy + SECTOR)?).ok()?;
+        if sector.magic != MAGIC || sector.sum.get() != sum_of(sector) {
+            bad_copies.push(copy);
+        } else if newest.is_none_or(|best| best.sequence.get() < sector.sequence.get()) {
+            newest = Some(sector);
+        }
+    }
+    let newest = newest?;
+    let head = Head { bytes: newest.bytes, sequence: newest.sequence.get(), bad_copies };
+    Some((head, newest.length.get()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_head_comes_back_and_a_flipped_bit_does_not() {
+    /// A block as it was before a write and after it.
+    fn blocks() -> [Vec<u8>; 2] {
         let mut head = Head::default();
         head.write(0, &[7; 320]).unwrap();
+        let mut old = vec![0; 4096];
+        head.write_to(&mut old, 12 << 12);
+        head.write(0, &[8; 320]).unwrap();
         head.write(320, &[0; 4096 - 320]).unwrap();
-        let sector = head.sector(12 << 12);
-        let (found, length) = parse(&sector).unwrap();
-        assert_eq!((found.0, length), (head.0, 12 << 12));
-        let mut page = [1; 4096];
-        found.read(&mut page);
-        assert_eq!(page[..320], [7; 320]);
-        assert_eq!(page[320..], [0; 4096 - 320]);
-        for bit in 0..SECTOR * 8 {
-            let mut flipped = sector;
+        let mut new = old.clone();
+        head.write_to(&mut new, 13 << 12);
+        [old, new]
+    }
+
+    #[test]
+    fn a_head_comes_back_though_a_bit_flipped() {
+        let [_, block] = blocks();
+        for bit in 0..block.len() * 8 {
+            let mut flipped = block.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(parse(&flipped).is_none(), "bit {bit}");
+            let (found, length) = parse(&flipped).unwrap();
+            let mut page = [1; 4096];
+            found.read(&mut page);
+            assert_eq!((&page[..320], length), (&[8; 320][..], 13 << 12), "bit {bit}");
+            assert_eq!(page[320..], [0; 4096 - 320]);
+            let copy = COPIES.into_iter().find(|copy| (*copy..copy + SECTOR).contains(&(bit / 8)));
+            assert_eq!(found.bad_copies, Vec::from_iter(copy), "bit {bit}");
+        }
+        let mut both = block;
+        both[100] ^= 1;
+        both[2148] ^= 1;
+        assert!(parse(&both).is_none());
+    }
+
+    #[test]
+    fn a_torn_write_leaves_the_new_head_if_any_of_it_came() {
+        let [old, new] = blocks();
+        for kept in 0..256u32 {
+            let mut torn = old.clone();
+            for sector in (0..8).filter(|sector| kept >> sector & 1 == 1) {
+                let range = sector * SECTOR..(sector + 1) * SECTOR;
+                torn[range.clone()].copy_from_slice(&new[range]);
+            }
+            let any = kept & 0b1_0001 != 0;
+            assert_eq!(parse(&torn).unwrap().1, if any { 13 << 12 } else { 12 << 12 });
         }
     }
 

@@ -29,13 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use redb::{Database, ReadTransaction, ReadableDatabase};
+use redb::{ReadTransaction, ReadableDatabase};
 
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
 use store::{Backend, Store};
-use trouble::{Trouble, contained};
+use trouble::{Fenced, Trouble, contained};
 
 pub(crate) use batch::{Batch, USUAL_BATCH_BYTES};
 pub(crate) use record::{Key, Table};
@@ -77,12 +77,13 @@ struct State {
     /// Why nothing works any more.
     failed: Option<(ErrorKind, String)>,
     runs: Vec<Run>,
+    flaws: Vec<String>,
     /// Counts the times it was opened.
     opened: u64,
 }
 
 struct Open {
-    database: Database,
+    redb: Fenced,
     store: Arc<Store>,
 }
 
@@ -119,12 +120,19 @@ impl Catalog {
     ) -> Result<Catalog, Error> {
         let catalog = Catalog::closed(blocks, runs, options);
         let store = catalog.open_store(runs)?;
-        catalog.state.write().open = Some(catalog.open_redb(store)?);
+        let flaws = store.flaws();
+        let open = catalog.open_redb(store)?;
+        {
+            let mut state = catalog.state.write();
+            state.open = Some(open);
+            state.flaws = flaws;
+        }
         Ok(catalog)
     }
 
     fn closed(blocks: &Blocks, runs: &[Run], options: CatalogOptions) -> Catalog {
-        let state = State { open: None, failed: None, runs: runs.to_vec(), opened: 0 };
+        let state =
+            State { open: None, failed: None, runs: runs.to_vec(), flaws: Vec::new(), opened: 0 };
         let state = RwLock::new(state);
         Catalog { blocks: blocks.clone(), options, state, repaired: Arc::default() }
     }
@@ -139,13 +147,18 @@ impl Catalog {
                 .create_with_backend(Backend(store.clone()))
                 .map_err(Trouble::from)
         });
-        let database = opened.map_err(Trouble::into_error)?;
-        Ok(Open { database, store })
+        let redb = Fenced::of(opened.map_err(Trouble::into_error)?);
+        Ok(Open { redb, store })
     }
 
     /// Whether opening it meant reading all of it.
     pub(crate) fn was_repaired(&self) -> bool {
         self.repaired.load(Ordering::Relaxed)
+    }
+
+    /// What was found damaged at opening though nothing is lost, a line each; writing mends it.
+    pub(crate) fn flaws(&self) -> Vec<String> {
+        self.state.read().flaws.clone()
     }
 
     /// Why nothing works any more, if so.
@@ -170,8 +183,9 @@ impl Catalog {
     /// Gives the catalog more blocks, and writes the superblock that says so.
     ///
     /// # Errors
-    /// `NoSpace` when the superblock holds no more runs; the device's. Then the superblock in
-    /// memory is as before.
+    /// `NoSpace` when the superblock holds no more runs, with nothing changed; the device's: then
+    /// the catalog does not use the blocks, but a superblock may name them. Nobody else may have
+    /// them before another superblock was written.
     pub(crate) fn extend(&self, superblock: &mut Superblock, more: &[Run]) -> Result<(), Error> {
         let mut state = self.state.write();
         let store = state.usable()?.store.clone();
@@ -230,7 +244,7 @@ impl Catalog {
     fn try_commit(&self, batch: &Batch) -> Result<(), Error> {
         let done = self.attempt(|open| {
             let heads = open.store.heads();
-            let done = batch::apply(&open.database, &open.store, batch);
+            let done = batch::apply(open.redb.database(), &open.store, batch);
             // Its second head is durable: it happened, whatever came after.
             let happened = open.store.heads() >= heads + 2;
             done.map_err(|trouble| if happened { Trouble::Late } else { trouble })
@@ -271,7 +285,7 @@ impl Catalog {
 
     /// Reads within one state of the catalog.
     fn read<T>(&self, ask: impl Fn(&ReadTransaction) -> Result<T, Trouble>) -> Result<T, Error> {
-        self.attempt(|open| ask(&open.database.begin_read()?)).map_err(Trouble::into_error)
+        self.attempt(|open| ask(&open.redb.database().begin_read()?)).map_err(Trouble::into_error)
     }
 
     /// Does something with redb, and after it went wrong leaves a catalog that works, or one that
@@ -313,7 +327,7 @@ impl Catalog {
         let Some(open) = state.open.take() else { return Ok(()) };
         let broken = open.store.failed();
         // Its shutdown writes nothing: redb has latched the error.
-        drop(open.database);
+        drop(open.redb);
         if let Some(errno) = broken {
             return Err(state.stop(Error::io("the catalog could not be written", errno)));
         }
@@ -339,12 +353,8 @@ impl Catalog {
 
 impl Open {
     fn close(self) -> Result<(), Error> {
-        let Open { database, store } = self;
-        contained(|| {
-            drop(database);
-            Ok(())
-        })
-        .map_err(Trouble::into_error)?;
+        let Open { redb, store } = self;
+        drop(redb);
         match store.failed() {
             None => Ok(()),
             Some(errno) => Err(Error::io("closing the catalog", errno)),
@@ -367,6 +377,10 @@ impl State {
     }
 
     fn stop(&mut self, error: Error) -> Error {
+        if let Some(open) = self.open.take() {
+            // Ending, redb would write down what it believes now.
+            open.store.abandon();
+        }
         self.failed = Some((error.kind(), error.to_string()));
         error
     }

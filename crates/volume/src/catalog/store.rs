@@ -1,6 +1,6 @@
 //! The bytes under redb: the catalog's blocks as one storage of pages, each under a checksum.
 //!
-//! `write` only queues. `sync_data` sends all that is queued, adjacent pages as one write, then
+//! `write` only queues. `sync_data` sends all that is queued, what lies in a row as one write, then
 //! flushes once. `read` sees what is queued, and verifies every other page: a page that is not what
 //! was written is an error that names it, never wrong bytes.
 //!
@@ -26,7 +26,7 @@
 //!   everything, fall back) would meet our errors. So commits here are of two phases, always.
 //! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the head, together
 //!   with their checksum and the storage's length. A sector is written whole or not at all, so the
-//!   head is the old one or the new one. redb sums its two commit slots, but not the bits that
+//!   head is the old one or the new one (head.rs keeps it twice). redb sums its two commit slots, but not the bits that
 //!   choose between them: one flipped bit there would quietly bring back an older state.
 //!
 //! The length lies in the head because redb's layout does: they change together, so after a crash
@@ -125,9 +125,10 @@ impl Store {
         let bytes = blocks.read(block, PAGE).map_err(|errno| {
             Error::io(format!("reading the catalog's head, block {block}"), errno)
         })?;
-        let (head, length) = head::parse(&bytes)
-            .ok_or_else(|| damaged(&format!("its head, block {block}, has a wrong checksum")))?;
-        if length % BLOCK != 0 || length > rows.pages() * BLOCK {
+        let Some((head, length)) = head::parse(&bytes) else {
+            return Err(damaged(&format!("its head, block {block}, has a wrong checksum")));
+        };
+        if length == 0 || length % BLOCK != 0 || length > rows.pages() * BLOCK {
             let has = rows.pages() * BLOCK;
             return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
         }
@@ -168,6 +169,14 @@ impl Store {
         self.state.lock().rows.add(runs);
     }
 
+    /// What was damaged in the head, a line each, though the head is whole.
+    pub(crate) fn flaws(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let block = state.rows.block_of(0).unwrap_or_default();
+        let line = |copy| format!("catalog head, block {block}, byte {copy}: wrong checksum");
+        state.head.bad_copies.iter().map(line).collect()
+    }
+
     /// Bytes that the blocks hold.
     pub(crate) fn capacity(&self) -> u64 {
         self.state.lock().rows.pages() * BLOCK
@@ -176,6 +185,11 @@ impl Store {
     /// Bytes as redb set them.
     pub(crate) fn length(&self) -> u64 {
         self.state.lock().length
+    }
+
+    /// Takes nothing more: what is durable stays as it is.
+    pub(crate) fn abandon(&self) {
+        self.state.lock().fail("", Errno::IO);
     }
 
     /// Makes it as long as its blocks allow, before redb opens it.
@@ -196,7 +210,7 @@ impl Store {
         self.state.lock().heads
     }
 
-    /// What ended it: a write or flush that failed. Nothing is read or written any more, since
+    /// What ended it: a write or flush that failed, mostly. Nothing is read or written any more, since
     /// what was sent may be there or not.
     pub(crate) fn failed(&self) -> Option<Errno> {
         self.state.lock().failed
@@ -389,46 +403,13 @@ impl State {
         Ok(self.sums.get_mut(&group).expect("it was read"))
     }
 
-    /// Sends all that is queued; durable after the next flush.
+    /// Sends all that is queued, what lies in a row as one write; durable after the next flush.
     fn send(&mut self, blocks: &Blocks) -> Result<(), Error> {
-        let queue = std::mem::take(&mut self.queue);
-        let mut pages = queue.into_iter().peekable();
-        while let Some((first, bytes)) = pages.next() {
-            let mut run = vec![bytes];
-            while let Some((_, bytes)) =
-                pages.next_if(|(page, _)| *page == first + run.len() as u64)
-            {
-                run.push(bytes);
-            }
-            self.send_run(blocks, first, &run)?;
-        }
-        let mut sums = Vec::new();
-        for (group, one) in self.sums.iter_mut().filter(|(_, one)| one.queued) {
-            one.queued = false;
-            let bytes: Vec<u8> = one.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-            sums.push((*group, Buffer::copy_of(&bytes)));
-        }
-        for (group, bytes) in sums {
-            let block = self.rows.sums_block(group).ok_or_else(|| no_blocks(group * GROUP))?;
-            self.put(blocks, block, bytes)?;
-        }
-        if self.head_queued {
-            let block = self.rows.block_of(0).ok_or_else(|| no_blocks(0))?;
-            let bytes = self.head.sector(self.length);
-            let mut whole = Buffer::zeroed(PAGE);
-            whole[..bytes.len()].copy_from_slice(&bytes);
-            self.put(blocks, block, whole)?;
-            self.head_queued = false;
-        }
-        Ok(())
-    }
-
-    /// Sends adjacent pages, and notes their checksums.
-    fn send_run(&mut self, blocks: &Blocks, first: u64, run: &[Box<[u8]>]) -> Result<(), Error> {
-        if first + run.len() as u64 > self.rows.pages() {
-            return Err(self.fail("writing past the catalog's blocks", Errno::NOSPC));
-        }
-        for (page, bytes) in (first..).zip(run) {
+        let mut sent: Vec<(u64, Box<[u8]>)> = Vec::new();
+        for (page, bytes) in std::mem::take(&mut self.queue) {
+            let Some(block) = self.rows.block_of(page) else {
+                return Err(self.fail("writing past the catalog's blocks", Errno::NOSPC));
+            };
             let sums = match self.sums(blocks, page / GROUP) {
                 Ok(sums) => sums,
                 Err(error) => {
@@ -436,28 +417,36 @@ impl State {
                     return Err(error);
                 }
             };
-            sums.entries[(page % GROUP) as usize] = entry_of(bytes);
+            sums.entries[(page % GROUP) as usize] = entry_of(&bytes);
             sums.queued = true;
+            sent.push((block, bytes));
         }
-        for piece in self.rows.pieces(first, run.len() as u64) {
-            let from = (piece.page - first) as usize;
-            let pages = &run[from..from + piece.count as usize];
-            for (index, part) in pages.chunks(MAX_WRITE / PAGE).enumerate() {
+        for (group, sums) in self.sums.iter_mut().filter(|(_, sums)| sums.queued) {
+            let block = self.rows.sums_block(*group).ok_or_else(|| no_blocks(group * GROUP))?;
+            sent.push((block, sums.entries.iter().flat_map(|entry| entry.to_le_bytes()).collect()));
+            sums.queued = false;
+        }
+        if self.head_queued {
+            let block = self.rows.block_of(0).ok_or_else(|| no_blocks(0))?;
+            let mut bytes = vec![0; PAGE].into_boxed_slice();
+            self.head.write_to(&mut bytes, self.length);
+            sent.push((block, bytes));
+            self.head_queued = false;
+        }
+        sent.sort_unstable_by_key(|(block, _)| *block);
+        for row in sent.chunk_by(|one, next| one.0 + 1 == next.0) {
+            for part in row.chunks(MAX_WRITE / PAGE) {
                 let mut buffer = Buffer::zeroed(part.len() * PAGE);
-                for (to, bytes) in buffer.chunks_exact_mut(PAGE).zip(part) {
+                for (to, (_, bytes)) in buffer.chunks_exact_mut(PAGE).zip(part) {
                     to.copy_from_slice(bytes);
                 }
-                let block = piece.block + (index * (MAX_WRITE / PAGE)) as u64;
-                self.put(blocks, block, buffer)?;
+                let block = part[0].0;
+                if let Err(errno) = blocks.write(block, buffer) {
+                    return Err(self.fail(&format!("writing catalog block {block}"), errno));
+                }
             }
         }
         Ok(())
-    }
-
-    fn put(&mut self, blocks: &Blocks, block: u64, bytes: Buffer) -> Result<(), Error> {
-        blocks
-            .write(block, bytes)
-            .map_err(|errno| self.fail(&format!("writing catalog block {block}"), errno))
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use redb::Database;
+
 use crate::error::{Error, ErrorKind};
 
 /// What went wrong.
@@ -72,4 +74,25 @@ pub(super) fn contained<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         Err(Trouble::Panic(text.unwrap_or_default()))
     })
+}
+
+/// A database whose end stays inside, too: after a panic its locks may be poisoned.
+pub(super) struct Fenced(Option<Database>);
+
+impl Fenced {
+    pub(super) fn of(database: Database) -> Fenced {
+        Fenced(Some(database))
+    }
+
+    pub(super) fn database(&self) -> &Database {
+        self.0.as_ref().expect("it is taken only to be dropped")
+    }
+}
+
+impl Drop for Fenced {
+    fn drop(&mut self) {
+        let database = self.0.take();
+        // What goes wrong in there shows in the store.
+        let _ = contained(|| Ok(drop(database)));
+    }
 }

@@ -26,7 +26,7 @@ fn fill(catalog: &Catalog, from: u64, bytes: usize) -> u64 {
 
 #[test]
 fn when_blocks_run_out_nothing_is_lost_and_deleting_works() {
-    for bytes in [1500, 9000, 60_000] {
+    for bytes in [5000, 20_000, 60_000] {
         let sim = new_sim();
         let catalog = create_on(&sim);
         let mut count = fill(&catalog, 0, bytes);
