@@ -572,6 +572,28 @@ mod tests {
     }
 
     #[test]
+    fn an_erased_superblock_does_not_outlive_a_new_one() {
+        let (sim, mut old) = volume();
+        let blocks = blocks_of(&sim);
+        for _ in 0..5 {
+            old.write(&blocks).unwrap();
+        }
+        sim.restart_record();
+        Superblock::erase(&blocks).unwrap();
+        let erased = sim.forgotten() + sim.record().len() as u64;
+        let mut new = Superblock::new(TOTAL, "new", runs(&[(40, 10)])).unwrap();
+        new.write(&blocks).unwrap();
+        for image in sim.crash_images(CrashPlan { exhaustive_up_to: 4, samples: 8, seed: 12 }) {
+            match Superblock::read(&blocks_of(&image.sim)) {
+                Ok(found) if image.cut >= erased => assert_eq!(found.superblock.label, "new"),
+                Ok(found) => assert_eq!(found.superblock.uuid, old.uuid),
+                Err(error) => assert!(error.kind() != ErrorKind::Unsupported, "{error}"),
+            }
+        }
+        assert_eq!(Superblock::read(&blocks).unwrap().superblock.label, "new");
+    }
+
+    #[test]
     fn what_cannot_be_is_not_made() {
         for (total, label, catalog) in [
             (TOTAL, "x".repeat(65).as_str(), runs(&[(40, 10)])),
