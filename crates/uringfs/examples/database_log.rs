@@ -1,0 +1,85 @@
+//! A database's log in a named file: records are appended, and each is durable before it is
+//! acknowledged. The program that writes is killed in the middle, and whatever it had acknowledged
+//! is found again.
+//!
+//!     cargo run --example database_log
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use uringfs::{
+    Access, Buffer, Device, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume,
+};
+
+/// Bytes of a record: its number, little-endian, and what the database would put there.
+const RECORD: usize = 100;
+/// Acknowledgements to wait for before the writer is killed.
+const ENOUGH: u64 = 200;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if let Some(image) = std::env::args_os().nth(1) {
+        return append_for_ever(Path::new(&image));
+    }
+    let folder = tempfile::tempdir()?;
+    let image = folder.path().join("image");
+    uringfs::create_image(&image, 64 << 20)?;
+    Volume::format(&Device::open(&image, Access::ReadWrite)?, &FormatOptions::default())?;
+
+    let mut writer =
+        Command::new(std::env::current_exe()?).arg(&image).stdout(Stdio::piped()).spawn()?;
+    let mut acknowledged = 0;
+    for line in BufReader::new(writer.stdout.take().ok_or("its output is piped")?).lines() {
+        acknowledged = line?.parse()?;
+        if acknowledged == ENOUGH {
+            writer.kill()?;
+        }
+    }
+    writer.wait()?;
+
+    let found = records(&image)?;
+    println!("{acknowledged} records were acknowledged before the kill, {found} are found");
+    if found < acknowledged {
+        return Err("a record was lost".into());
+    }
+    Ok(())
+}
+
+/// Appends records and says the number of each that is durable, until it is killed.
+fn append_for_ever(image: &Path) -> Result<(), Box<dyn Error>> {
+    let volume = Volume::open_on(Device::open(image, Access::ReadWrite)?)?;
+    let log = volume.open("/log", OpenOptions { create: Some(0o600), ..OpenOptions::default() })?;
+    let reactor = Reactor::new(ReactorOptions::default())?;
+    reactor.block_on(async {
+        let mut record = Buffer::zeroed(RECORD);
+        for number in 1u64.. {
+            record[..8].copy_from_slice(&number.to_le_bytes());
+            let (buffer, written) = log.write(record, log.size()).await;
+            written?;
+            log.datasync().await?;
+            println!("{number}");
+            std::io::stdout().flush()?;
+            record = buffer;
+        }
+        Ok(())
+    })
+}
+
+/// How many records the log has, each of which must be the next.
+fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
+    let volume = Volume::open_on(Device::open(image, Access::Read)?)?;
+    let log = volume.open("/log", OpenOptions::default())?;
+    let reactor = Reactor::new(ReactorOptions::default())?;
+    let buffer = Buffer::zeroed(log.size() as usize);
+    let (bytes, read) = reactor.block_on(log.read(buffer, 0));
+    read?;
+    let mut count = 0;
+    for record in bytes.chunks_exact(RECORD) {
+        count += 1;
+        if record[..8] != u64::to_le_bytes(count) {
+            return Err(format!("record {count} is another").into());
+        }
+    }
+    Ok(count)
+}
