@@ -16,7 +16,6 @@ pub(crate) const USUAL_BATCH_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     changes: Vec<Change>,
-    bytes: usize,
     reserve: Reserve,
     /// All tables are made, so that readers find them.
     of_new_catalog: bool,
@@ -45,18 +44,18 @@ impl Batch {
     pub(crate) fn put(&mut self, key: Key<'_>, value: &[u8]) {
         let (table, bytes) = (key.table(), key.bytes());
         let stored = Some(seal(table, &bytes, value));
-        self.push(Change { table, key: bytes, stored });
+        self.changes.push(Change { table, key: bytes, stored });
     }
 
     /// Deletes a record, if there is one.
     pub(crate) fn delete(&mut self, key: Key<'_>) {
-        self.push(Change { table: key.table(), key: key.bytes(), stored: None });
+        self.changes.push(Change { table: key.table(), key: key.bytes(), stored: None });
     }
 
     /// Sets or deletes a record by its key's bytes.
     pub(crate) fn change(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         let stored = value.map(|value| seal(table, key, value));
-        self.push(Change { table, key: key.to_vec(), stored });
+        self.changes.push(Change { table, key: key.to_vec(), stored });
     }
 
     /// What it leaves free.
@@ -64,22 +63,8 @@ impl Batch {
         self.reserve = reserve;
     }
 
-    /// Bytes of its keys and values: see [`USUAL_BATCH_BYTES`].
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
     pub(super) fn of_new_catalog() -> Batch {
         Batch { of_new_catalog: true, ..Batch::default() }
-    }
-
-    fn push(&mut self, change: Change) {
-        self.bytes += change.key.len() + change.stored.as_ref().map_or(0, Vec::len);
-        self.changes.push(change);
     }
 }
 

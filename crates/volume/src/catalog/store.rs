@@ -128,7 +128,7 @@ impl Store {
         let Some((head, length)) = head::parse(&bytes) else {
             return Err(damaged(&format!("its head, block {block}, has a wrong checksum")));
         };
-        if length == 0 || length % BLOCK != 0 || length > rows.pages() * BLOCK {
+        if length == 0 || !length.is_multiple_of(BLOCK) || length > rows.pages() * BLOCK {
             let has = rows.pages() * BLOCK;
             return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
         }
@@ -323,7 +323,7 @@ impl Store {
     }
 
     fn set_length(&self, length: u64) -> Result<(), Error> {
-        if length % BLOCK != 0 {
+        if !length.is_multiple_of(BLOCK) {
             return Err(Error::new(ErrorKind::Input, format!("a catalog of {length} bytes")));
         }
         let mut state = self.state.lock();

@@ -93,6 +93,9 @@ impl Drop for Fenced {
     fn drop(&mut self) {
         let database = self.0.take();
         // What goes wrong in there shows in the store.
-        let _ = contained(|| Ok(drop(database)));
+        let _ = contained(|| {
+            drop(database);
+            Ok(())
+        });
     }
 }

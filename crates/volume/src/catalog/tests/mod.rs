@@ -54,6 +54,13 @@ fn all_of(catalog: &Catalog) -> Result<Records, Error> {
     Ok(all)
 }
 
+/// The inodes from `first` on, and their records.
+fn inodes(catalog: &Catalog, first: u64) -> Vec<(u64, Vec<u8>)> {
+    let found = catalog.scan(Table::Inodes, Key::Inode(first).bytes(), None, 4096).unwrap();
+    let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+    found.into_iter().map(|(key, value)| (number(&key), value)).collect()
+}
+
 /// Numbers that look random and repeat from a seed: SplitMix64.
 struct Random(u64);
 
