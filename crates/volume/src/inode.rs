@@ -156,7 +156,7 @@ impl Inode {
         }
     }
 
-    /// As it stands in the catalog: 88 bytes, and a symlink's target.
+    /// As it stands in the catalog: 72 bytes, and a symlink's target.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         let (bits, device) = self.kind.mode_bits();
         let record = Record {
@@ -244,7 +244,7 @@ mod tests {
         for kind in KINDS {
             let inode = of(kind);
             let record = inode.to_record();
-            assert_eq!(record.len(), 88 + inode.target.len());
+            assert_eq!(record.len(), 72 + inode.target.len());
             assert_eq!(Inode::of_record(&record).unwrap(), inode);
         }
     }

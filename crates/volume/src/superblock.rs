@@ -19,8 +19,6 @@ use crate::error::{Error, ErrorKind};
 
 /// Blocks at the device's beginning that never hold anything else.
 pub(crate) const RESERVED_BLOCKS: u64 = 32;
-/// A block for measuring the device: written and read, never trusted.
-pub(crate) const SCRATCH_BLOCK: u64 = 8;
 /// Where the slots lie: apart, so that one damaged spot rarely takes both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
 /// The most runs of blocks that the catalog may lie in.

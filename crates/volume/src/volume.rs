@@ -12,7 +12,7 @@ use uringfs_reactor::{Epoch, quiescence};
 
 use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary, Want};
 use crate::blocks::{BLOCK, Blocks, Run};
-use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
+use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Reserve, Table};
 use crate::changes::{Known, Pending};
 use crate::committer::{Board, Committer};
 use crate::error::{Error, ErrorKind};
@@ -22,7 +22,7 @@ use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::{DirectoryEntry, Orphan, Records, Rename, Scanned};
 use crate::open_file::{OpenFile, VolumeMap};
 use crate::path::Follow;
-use crate::superblock::{RESERVED_BLOCKS, Superblock};
+use crate::superblock::{Found, RESERVED_BLOCKS, Superblock};
 
 /// Records that may wait for a commit before one is asked for.
 const MOST_WAITING: usize = 8192;
@@ -51,6 +51,7 @@ pub(crate) struct Shared {
     label: String,
     uuid: [u8; 16],
     access: Access,
+    flaws: Vec<String>,
 }
 
 struct VolumeState {
@@ -152,13 +153,18 @@ impl Volume {
     /// `NotAVolume`, `Damaged`, `Unsupported`; the device's.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
         let blocks = Blocks::of(&device);
-        let superblock = Superblock::read(&blocks)?.superblock;
+        let Found { superblock, bad_slots } = Superblock::read(&blocks)?;
+        let mut flaws: Vec<String> = bad_slots.iter().map(ToString::to_string).collect();
         let access = match device.geometry().read_only || superblock.is_read_only() {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
         let options = CatalogOptions { access, ..CatalogOptions::default() };
         let catalog = Catalog::open(&blocks, &superblock.catalog, options)?;
+        flaws.extend(catalog.flaws());
+        if catalog.was_repaired() {
+            flaws.push("the catalog had to be read as a whole".into());
+        }
         let total = superblock.total_blocks;
         let allocator = Allocator::open(total, reserve_of(total), summaries(&catalog)?)?;
         let next_inode = match catalog.get(Key::State(NEXT_INODE))? {
@@ -187,6 +193,7 @@ impl Volume {
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,
+            flaws,
         });
         let committer = match access {
             Access::ReadOnly => None,
@@ -211,6 +218,13 @@ impl Volume {
     /// The name it was given.
     pub fn label(&self) -> &str {
         &self.shared.label
+    }
+
+    /// What was found damaged when it was opened though nothing is lost, and why it has stopped, if
+    /// it has: a line each.
+    pub fn flaws(&self) -> Vec<String> {
+        let failure = self.shared.catalog.failure().map(|error| error.to_string());
+        self.shared.flaws.iter().cloned().chain(failure).collect()
     }
 
     /// The device it lies on.
@@ -711,7 +725,11 @@ impl Shared {
             (state.pending.begin_commit(), std::mem::take(&mut state.freed), for_catalog)
         };
         self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
-        self.catalog.commit(&changes.to_batch())?;
+        let mut batch = changes.to_batch();
+        if !freed.is_empty() {
+            batch.reserve(Reserve::Use);
+        }
+        self.catalog.commit(&batch)?;
         if !for_catalog.is_empty() {
             // They are taken in the catalog before they belong to it: a crash in between loses a
             // few blocks, and never gives one to two.

@@ -48,6 +48,7 @@ impl Batch {
     }
 
     /// Deletes a record, if there is one.
+    #[cfg(test)]
     pub(crate) fn delete(&mut self, key: Key<'_>) {
         self.changes.push(Change { table: key.table(), key: key.bytes(), stored: None });
     }

@@ -37,7 +37,7 @@ use crate::superblock::Superblock;
 use store::{Backend, Store};
 use trouble::{Fenced, Trouble, contained};
 
-pub(crate) use batch::{Batch, USUAL_BATCH_BYTES};
+pub(crate) use batch::{Batch, Reserve, USUAL_BATCH_BYTES};
 pub(crate) use record::{Key, Table};
 pub(crate) use store::Access;
 
