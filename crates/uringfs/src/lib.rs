@@ -1,8 +1,9 @@
 //! Files at a raw device's own speed, from user space, over plain io_uring.
 //!
-//! A [`File`] is an image in an ordinary file, a block device, memory, or a
-//! simulation. It is used by awaiting, on any executor, or by token on a
-//! [`Reactor`], which is one thread's loop.
+//! A [`Volume`] is a block device or an ordinary file that holds many files under
+//! names. An image or a device can also be one [`File`] by itself, as below. A file
+//! is used by awaiting, on any executor, or by token on a [`Reactor`], which is
+//! one thread's loop.
 //!
 //! ```
 //! use uringfs::{Access, Buffer, File, Reactor, ReactorOptions, Token, Tokens};

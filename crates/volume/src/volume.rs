@@ -11,7 +11,7 @@ use uringfs_file::{Commit, File, FileOptions};
 use uringfs_reactor::{Epoch, quiescence};
 
 use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary, Want};
-use crate::blocks::{BLOCK, Blocks, Run};
+use crate::blocks::{BLOCK, Blocks, Others, Run};
 use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Reserve, Table};
 use crate::changes::{Known, Pending};
 use crate::committer::{Board, Committer};
@@ -113,10 +113,11 @@ impl Volume {
     /// Makes an empty volume of a device, and loses whatever it held.
     ///
     /// # Errors
-    /// `Input` for a device that is too small (8 MiB are enough) or a label that is too long; the
-    /// device's.
+    /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY
+    /// when another program has a volume on it open; the device's.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = Blocks::of(device);
+        blocks.lock(Others::KeepOut)?;
         let total = options.blocks.unwrap_or(blocks.count());
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
@@ -150,9 +151,14 @@ impl Volume {
     /// Opens the volume of a device; for reading only where the device is.
     ///
     /// # Errors
-    /// `NotAVolume`, `Damaged`, `Unsupported`; the device's.
+    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when another program has it open for writing, or
+    /// at all if this one wants to write; the device's.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
         let blocks = Blocks::of(&device);
+        blocks.lock(match device.geometry().read_only {
+            true => Others::MayRead,
+            false => Others::KeepOut,
+        })?;
         let Found { superblock, bad_slots } = Superblock::read(&blocks)?;
         let mut flaws: Vec<String> = bad_slots.iter().map(ToString::to_string).collect();
         let access = match device.geometry().read_only || superblock.is_read_only() {

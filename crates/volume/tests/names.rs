@@ -2,7 +2,7 @@
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
-use uringfs_device::{Device, Errno};
+use uringfs_device::{Access, Device, Errno};
 use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{Error, FileKind, Follow, FormatOptions, OpenOptions, Rename, Volume};
@@ -304,4 +304,24 @@ fn many_threads_make_and_write_files_at_once() {
         let found = machine.contents(&volume, &format!("/{thread}-{n}"));
         assert!(found == [thread * 20 + n; 15_000], "{thread}-{n}");
     }
+}
+
+#[test]
+fn a_volume_is_written_by_one_or_read_by_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, vec![0; 16 << 20]).unwrap();
+    let open = |access| Volume::open_on(Device::open(&path, access).unwrap());
+    let device = Device::open(&path, Access::ReadWrite).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    drop(device);
+    let writer = open(Access::ReadWrite).unwrap();
+    assert_eq!(errno(open(Access::ReadWrite)), Errno::BUSY);
+    assert_eq!(errno(open(Access::Read)), Errno::BUSY);
+    drop(writer);
+    let readers = [open(Access::Read).unwrap(), open(Access::Read).unwrap()];
+    assert_eq!(errno(open(Access::ReadWrite)), Errno::BUSY);
+    assert_eq!(errno(readers[0].make_directory("/d", 0o700)), Errno::ROFS);
+    drop(readers);
+    open(Access::ReadWrite).unwrap();
 }
