@@ -3,12 +3,9 @@
 
 use std::fmt;
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Device, Durability, Op, Payload, Progress, Reach, Request, Tag};
-
-use crate::error::{Error, ErrorKind};
+use uringfs_device::{Device, Durability, Op, Payload, Progress, Request, Tag};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
@@ -35,15 +32,6 @@ impl fmt::Debug for Run {
     }
 }
 
-/// What other programs may do with a volume that is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Others {
-    /// Open it for reading, as this one has.
-    MayRead,
-    /// Nothing.
-    KeepOut,
-}
-
 /// A device, by blocks, from any thread.
 #[derive(Clone)]
 pub(crate) struct Blocks {
@@ -53,30 +41,6 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn of(device: &Device) -> Blocks {
         Blocks { device: device.clone() }
-    }
-
-    /// Keeps other programs from writing the volume, or from opening it at all, as long as the device
-    /// is open: by `flock`, which they ask for, too.
-    ///
-    /// # Errors
-    /// `Refused` (EBUSY) when another has it open.
-    pub(crate) fn lock(&self, others: Others) -> Result<(), Error> {
-        let Reach::Descriptor(descriptor) = self.device.core().backend().reach() else {
-            // Nobody else reaches memory of this process.
-            return Ok(());
-        };
-        let how = match others {
-            Others::MayRead => FlockOperation::NonBlockingLockShared,
-            Others::KeepOut => FlockOperation::NonBlockingLockExclusive,
-        };
-        match flock(descriptor, how) {
-            Ok(()) => Ok(()),
-            Err(Errno::AGAIN) => {
-                let what = "another program has the volume open; close it there first";
-                Err(Error::new(ErrorKind::Refused(Errno::BUSY), what))
-            }
-            Err(errno) => Err(Error::io("locking the volume", errno)),
-        }
     }
 
     /// Whole blocks of the device.

@@ -10,6 +10,7 @@ mod error;
 mod extent;
 mod extent_map;
 mod inode;
+mod lock;
 mod names;
 mod open_file;
 mod path;

@@ -11,7 +11,7 @@ use uringfs_file::{Commit, File, FileOptions};
 use uringfs_reactor::{Epoch, quiescence};
 
 use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary, Want};
-use crate::blocks::{BLOCK, Blocks, Others, Run};
+use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Reserve, Table};
 use crate::changes::{Known, Pending};
 use crate::committer::{Board, Committer};
@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::ExtentMap;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::lock::{Lock, Others};
 use crate::names::{DirectoryEntry, Orphan, Records, Rename, Scanned};
 use crate::open_file::{OpenFile, VolumeMap};
 use crate::path::Follow;
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     uuid: [u8; 16],
     access: Access,
     flaws: Vec<String>,
+    /// The last to go.
+    _lock: Lock,
 }
 
 struct VolumeState {
@@ -117,7 +120,7 @@ impl Volume {
     /// when another program has a volume on it open; the device's.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = Blocks::of(device);
-        blocks.lock(Others::KeepOut)?;
+        let _lock = Lock::take(device, Others::KeepOut)?;
         let total = options.blocks.unwrap_or(blocks.count());
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
@@ -155,10 +158,8 @@ impl Volume {
     /// at all if this one wants to write; the device's.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
         let blocks = Blocks::of(&device);
-        blocks.lock(match device.geometry().read_only {
-            true => Others::MayRead,
-            false => Others::KeepOut,
-        })?;
+        let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
+        let lock = Lock::take(&device, others)?;
         let Found { superblock, bad_slots } = Superblock::read(&blocks)?;
         let mut flaws: Vec<String> = bad_slots.iter().map(ToString::to_string).collect();
         let access = match device.geometry().read_only || superblock.is_read_only() {
@@ -200,6 +201,7 @@ impl Volume {
             uuid: superblock.uuid,
             access,
             flaws,
+            _lock: lock,
         });
         let committer = match access {
             Access::ReadOnly => None,

@@ -1,0 +1,124 @@
+//! A process that writes and syncs is killed, again and again: every write that it had acknowledged
+//! is there.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use uringfs_buffer::Buffer;
+use uringfs_device::{Access, Device};
+use uringfs_file::File;
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+
+/// Names the image in the process that writes.
+const IMAGE: &str = "URINGFS_TEST_KILL_IMAGE";
+/// Where the count of writes before this process begins.
+const FROM: &str = "URINGFS_TEST_KILL_FROM";
+const FILES: u64 = 7;
+
+fn open(image: &Path, access: Access) -> Volume {
+    Volume::open_on(Device::open(image, access).unwrap()).unwrap()
+}
+
+fn file_of(volume: &Volume, n: u64) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(format!("/{}", n % FILES), create).unwrap()
+}
+
+/// The n-th write: of so many bytes, which say n, behind those of its file.
+fn length_of(n: u64) -> usize {
+    8 * (1 + (n as usize * 577) % 1000)
+}
+
+/// Not a test of its own: the process that is killed.
+#[test]
+fn writer() {
+    let (Some(image), Ok(from)) = (std::env::var_os(IMAGE), std::env::var(FROM)) else { return };
+    let volume = open(Path::new(&image), Access::ReadWrite);
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    // The test harness keeps what a test prints.
+    let mut told = std::fs::File::options().write(true).open("/proc/self/fd/3").unwrap();
+    for n in from.parse::<u64>().unwrap().. {
+        let file = file_of(&volume, n);
+        let bytes = n.to_le_bytes().repeat(length_of(n) / 8);
+        let offset = file.size();
+        let (_, written) = reactor.block_on(file.write(Buffer::copy_of(&bytes), offset));
+        assert_eq!(written, Ok(bytes.len()));
+        match n % 3 {
+            0 => volume.sync().unwrap(),
+            1 => reactor.block_on(file.sync()).unwrap(),
+            _ => reactor.block_on(file.datasync()).unwrap(),
+        }
+        writeln!(told, "{n}").unwrap();
+    }
+}
+
+/// Runs the writer until it has acknowledged so many writes; gives the next number.
+fn killed_after(image: &Path, from: u64, count: u64) -> u64 {
+    let mut child = Command::new("sh")
+        .args(["-c", "exec \"$0\" --exact writer 3>&1 >/dev/null 2>&1"])
+        .arg(std::env::current_exe().unwrap())
+        .env(IMAGE, image)
+        .env(FROM, from.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut next = from;
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        next = line.unwrap().parse::<u64>().unwrap() + 1;
+        if next == from + count {
+            child.kill().unwrap();
+        }
+    }
+    child.wait().unwrap();
+    assert!(next >= from + count, "it ended by itself after {next}");
+    next
+}
+
+/// The numbers of the writes that a file holds, each in full; the last may be cut short.
+fn found(reactor: &Reactor, file: &File) -> Vec<u64> {
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    let mut rest = &bytes[..read.unwrap()];
+    let mut numbers = Vec::new();
+    while let Some(first) = rest.first_chunk() {
+        let n = u64::from_le_bytes(*first);
+        let Some((write, behind)) = rest.split_at_checked(length_of(n)) else { break };
+        if write.chunks(8).any(|word| word != first) {
+            break;
+        }
+        numbers.push(n);
+        rest = behind;
+    }
+    numbers
+}
+
+#[test]
+fn whatever_was_acknowledged_before_a_kill_is_there() {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let kills: u64 = 50 * cases.unwrap_or(256_u64) / 1024;
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, vec![0; 64 << 20]).unwrap();
+    let device = Device::open(&image, Access::ReadWrite).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    drop(device);
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    // A number is used once: what a kill cut off is written by nobody else.
+    let (mut from, mut acknowledged) = (0, Vec::new());
+    for kill in 0..kills.max(5) {
+        let next = killed_after(&image, from, 1 + kill % 17);
+        acknowledged.extend(from..next);
+        from = next + 1;
+        let volume = open(&image, Access::ReadWrite);
+        for residue in 0..FILES {
+            let file = file_of(&volume, residue);
+            let there = found(&reactor, &file);
+            let missing = acknowledged.iter().find(|n| *n % FILES == residue && !there.contains(n));
+            assert_eq!(missing, None, "kill {kill}, file {residue}: {there:?}");
+            // What was cut off in the middle goes, so that the next begins behind a whole one.
+            let whole: usize = there.iter().map(|n| length_of(*n)).sum();
+            assert_eq!(file.size(), whole as u64, "a write is there in full or not at all");
+        }
+    }
+}
