@@ -40,6 +40,11 @@ impl Board {
         self.state.lock().begun + 1
     }
 
+    /// True when a commit has failed: nothing that is changed now becomes durable.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
     /// True when that commit has not ended.
     pub(crate) fn is_pending(&self, number: CommitNumber) -> bool {
         self.state.lock().ended < number

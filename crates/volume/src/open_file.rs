@@ -71,6 +71,16 @@ impl OpenFile {
         if edit.inode || !edit.changed.is_empty() { next } else { edit.taken_by }
     }
 
+    /// When its bytes were last changed, where the inode does not say so yet.
+    pub(crate) fn modified(&self) -> Option<Time> {
+        self.edit.lock().modified
+    }
+
+    /// The same, for whoever writes it to the inode now.
+    pub(crate) fn take_modified(&self) -> Option<Time> {
+        self.edit.lock().modified.take()
+    }
+
     /// The holes of a range, in blocks of the file.
     pub(crate) fn holes(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let snapshot = self.snapshot.load();

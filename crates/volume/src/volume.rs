@@ -403,12 +403,16 @@ impl Volume {
             let number = records.resolve(path.as_ref(), follow)?;
             let was = records.inode(number)?;
             let mut inode = was.clone();
+            if let Some(modified) = state.opened(number).and_then(|open| open.take_modified()) {
+                // It was before this, and must not come after it.
+                inode.modified = modified;
+            }
             inode.changed = Time::now();
             set(&mut inode);
             (inode.kind, inode.size, inode.links) = (was.kind, was.size, was.links);
             (inode.target, inode.parent) = (was.target, was.parent);
             inode.permissions &= 0o7777;
-            records.put_inode(number, &inode);
+            state.records(&shared.catalog).put_inode(number, &inode);
             Ok(())
         })
     }
@@ -452,6 +456,10 @@ impl Volume {
         if self.shared.access == Access::ReadOnly {
             return Err(Error::refused(Errno::ROFS, "the volume is open for reading only"));
         }
+        if self.shared.board.has_failed() {
+            let what = "a commit has failed and the volume has stopped; open it anew";
+            return Err(Error::new(ErrorKind::Io(Errno::IO), what));
+        }
         let state = &mut *self.shared.state.lock();
         let done = how(state, &self.shared)?;
         if state.pending.waiting() > MOST_WAITING {
@@ -464,6 +472,11 @@ impl Volume {
 impl VolumeState {
     fn records<'v>(&'v mut self, catalog: &'v Catalog) -> Records<'v> {
         Records { catalog, pending: &mut self.pending }
+    }
+
+    /// A file that is open.
+    fn opened(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
+        self.open.get(&number).and_then(Weak::upgrade)
     }
 
     fn create_at(
@@ -515,6 +528,17 @@ impl VolumeState {
         allocator.free(run, |region| region_of(catalog, pending, region))?;
         freed.push(run);
         Ok(())
+    }
+
+    /// Makes free what was freed, committed, and is read by nobody any more.
+    fn release_quiet(&mut self, device: &Device) {
+        let domain = quiescence(device.index());
+        let (quiet, busy): (Vec<_>, Vec<_>) =
+            self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
+        self.retired = busy;
+        for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
+            self.allocator.release(run);
+        }
     }
 
     /// Blocks that the catalog is going to need.
@@ -628,15 +652,18 @@ impl Shared {
     fn inode(&self, number: InodeNumber) -> Result<Inode, Error> {
         let state = &mut *self.state.lock();
         let mut inode = state.records(&self.catalog).inode(number)?;
-        if let Some(open) = state.open.get(&number).and_then(Weak::upgrade) {
+        if let Some(open) = state.opened(number) {
             inode.size = open.snapshot().size;
+            if let Some(modified) = open.modified() {
+                (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
+            }
         }
         Ok(inode)
     }
 
     fn open(&self, number: InodeNumber) -> Result<Arc<OpenFile>, Error> {
         let state = &mut *self.state.lock();
-        if let Some(open) = state.open.get(&number).and_then(Weak::upgrade) {
+        if let Some(open) = state.opened(number) {
             return Ok(open);
         }
         let total = state.superblock.total_blocks;
@@ -658,7 +685,12 @@ impl Shared {
 
     /// Has every block of a range lie somewhere.
     pub(crate) fn allocate(&self, file: &Arc<OpenFile>, blocks: Range<u64>) -> Result<(), Errno> {
-        let VolumeState { allocator, pending, dirty, allocated, .. } = &mut *self.state.lock();
+        let state = &mut *self.state.lock();
+        let wanted = blocks.end - blocks.start;
+        if state.allocator.space().free < wanted && !state.retired.is_empty() {
+            state.release_quiet(&self.device);
+        }
+        let VolumeState { allocator, pending, dirty, allocated, .. } = state;
         let mut load = |region| region_of(&self.catalog, pending, region);
         let mut made: Vec<Extent> = Vec::new();
         for hole in file.holes(blocks) {
@@ -718,7 +750,7 @@ impl Shared {
                     let mut inode = records.inode(number)?;
                     inode.size = size;
                     if let Some(modified) = modified {
-                        (inode.modified, inode.changed) = (modified, modified);
+                        (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
                     }
                     records.put_inode(number, &inode);
                 }
@@ -745,17 +777,11 @@ impl Shared {
             self.catalog.extend(&mut superblock, &for_catalog)?;
             self.state.lock().superblock = superblock;
         }
-        let domain = quiescence(self.device.index());
-        let epoch = domain.retire();
+        let epoch = quiescence(self.device.index()).retire();
         let state = &mut *self.state.lock();
         state.pending.end_commit();
         state.retired.push((epoch, freed));
-        let (quiet, busy): (Vec<_>, Vec<_>) =
-            state.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
-        state.retired = busy;
-        for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
-            state.allocator.release(run);
-        }
+        state.release_quiet(&self.device);
         Ok(())
     }
 }

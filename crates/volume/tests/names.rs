@@ -2,10 +2,11 @@
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
-use uringfs_device::{Access, Device, Errno};
+use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{Error, FileKind, Follow, FormatOptions, OpenOptions, Rename, Volume};
+use uringfs_volume::{Error, FileKind, Follow, FormatOptions, OpenOptions, Rename, Time, Volume};
 
 const SIZE: u64 = 64 << 20;
 
@@ -304,6 +305,41 @@ fn many_threads_make_and_write_files_at_once() {
         let found = machine.contents(&volume, &format!("/{thread}-{n}"));
         assert!(found == [thread * 20 + n; 15_000], "{thread}-{n}");
     }
+}
+
+#[test]
+fn times_are_those_that_were_set_last() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let modified = || volume.inode("/a", Follow::Yes).unwrap().1.modified;
+    machine.make(&volume, "/a", b"first");
+    assert!(modified() > Time(0));
+    volume.set_attributes("/a", Follow::Yes, |inode| inode.modified = Time(77)).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(modified(), Time(77));
+    machine.make(&volume, "/a", &[1; 5000]);
+    assert!(modified() > Time(77));
+    volume.sync().unwrap();
+    assert!(modified() > Time(77));
+}
+
+#[test]
+fn a_volume_whose_device_fails_acknowledges_nothing_more() {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    volume.make_directory("/kept", 0o700).unwrap();
+    volume.sync().unwrap();
+    volume.make_directory("/lost", 0o700).unwrap();
+    sim.inject(Rule::new(Op::Flush, When::From(1), Fault::Error(Errno::IO)));
+    assert_eq!(errno(volume.sync()), Errno::IO);
+    sim.clear_faults();
+    assert_eq!(errno(volume.sync()), Errno::IO);
+    assert_eq!(errno(volume.make_directory("/more", 0o700)), Errno::IO);
+    drop(volume);
+    let volume = Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap();
+    assert_eq!(names(&volume, "/"), ["kept"]);
 }
 
 #[test]
