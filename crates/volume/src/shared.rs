@@ -1,0 +1,350 @@
+//! What a volume's clones, its open files and the thread that commits share: the state of names and of
+//! free blocks, and how a commit takes it to the device.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use uringfs_device::Device;
+use uringfs_reactor::{Epoch, quiescence};
+
+use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary, Want};
+use crate::blocks::{Blocks, Run};
+use crate::catalog::{Access, Catalog, Key, Reserve, Table};
+use crate::changes::{Known, Pending};
+use crate::committer::Board;
+use crate::error::Error;
+use crate::extent::{Extent, ExtentRecord, State};
+use crate::extent_map::ExtentMap;
+use crate::inode::{Inode, InodeNumber};
+use crate::lock::Lock;
+use crate::names::{Orphan, Records, Scanned};
+use crate::open_file::OpenFile;
+use crate::superblock::Superblock;
+
+/// Records that may wait for a commit before one is asked for.
+pub(crate) const MOST_WAITING: usize = 8192;
+/// The key of the next inode's number.
+pub(crate) const NEXT_INODE: &[u8] = b"next inode";
+
+/// What is one for all clones of a volume.
+pub(crate) struct Shared {
+    pub(crate) device: Device,
+    pub(crate) blocks: Blocks,
+    pub(crate) catalog: Catalog,
+    pub(crate) state: Mutex<VolumeState>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) label: String,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) access: Access,
+    pub(crate) flaws: Vec<String>,
+    /// The last to go.
+    pub(crate) _lock: Lock,
+}
+
+/// What changes, under one lock.
+pub(crate) struct VolumeState {
+    pub(crate) pending: Pending,
+    pub(crate) allocator: Allocator,
+    pub(crate) superblock: Superblock,
+    pub(crate) next_inode: u64,
+    pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
+    /// Files whose extents or sizes are to be committed; they stay open until then.
+    pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
+    /// Orphans that were open when they lost their last name.
+    pub(crate) orphans: Vec<Orphan>,
+    /// Extents allocated since the last commit.
+    pub(crate) allocated: usize,
+    /// Blocks that no file has any more, once the changes that wait are committed.
+    pub(crate) freed: Vec<Run>,
+    /// Blocks that no file has in the catalog, and until when somebody may still be reading them.
+    pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
+}
+
+impl Shared {
+    /// An inode, with the size that an open file has.
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Error> {
+        let state = &mut *self.state.lock();
+        let mut inode = state.records(&self.catalog).inode(number)?;
+        if let Some(open) = state.opened(number) {
+            inode.size = open.snapshot().size;
+            if let Some(modified) = open.modified() {
+                (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
+            }
+        }
+        Ok(inode)
+    }
+
+    pub(crate) fn open(&self, number: InodeNumber) -> Result<Arc<OpenFile>, Error> {
+        let state = &mut *self.state.lock();
+        if let Some(open) = state.opened(number) {
+            return Ok(open);
+        }
+        let total = state.superblock.total_blocks;
+        let records = state.records(&self.catalog);
+        let size = records.inode(number)?.size;
+        let mut map = ExtentMap::new();
+        let mut scanned = Some(records.scan(number, Key::Extent(number.0, 0))?);
+        while let Some(batch) = scanned {
+            for extent in extents_of(&batch, total).map_err(|error| error.of(inode_name(number)))? {
+                map.push(extent)
+                    .map_err(|flaw| Error::damaged(format!("{}: {flaw}", inode_name(number))))?;
+            }
+            scanned = records.scan_on(Table::Extents, number, &batch)?;
+        }
+        let open = Arc::new(OpenFile::new(number, map, size));
+        state.open.insert(number, Arc::downgrade(&open));
+        Ok(open)
+    }
+
+    /// Has every block of a range lie somewhere.
+    pub(crate) fn allocate(&self, file: &Arc<OpenFile>, blocks: Range<u64>) -> Result<(), Errno> {
+        let state = &mut *self.state.lock();
+        let wanted = blocks.end - blocks.start;
+        if state.allocator.space().free < wanted && !state.retired.is_empty() {
+            state.release_quiet(&self.device);
+        }
+        let VolumeState { allocator, pending, dirty, allocated, .. } = state;
+        let mut load = |region| region_of(&self.catalog, pending, region);
+        let mut made: Vec<Extent> = Vec::new();
+        for hole in file.holes(blocks) {
+            let mut at = hole.start;
+            while at < hole.end {
+                let goal = match made.last() {
+                    Some(extent) if extent.end() == at => Some(extent.start + extent.length),
+                    _ => file.goal(at),
+                };
+                let caller = file.number.0 as usize;
+                let want = Want { blocks: hole.end - at, least: 1, goal, caller };
+                let Run { start, length } = match allocator.allocate(want, &mut load) {
+                    Ok(Some(run)) => run,
+                    other => {
+                        for extent in &made {
+                            // It was allocated a moment ago, and nobody has heard of it.
+                            let freed = allocator.free(extent.run(), &mut load);
+                            freed.map_err(|error| error.errno())?;
+                            allocator.release(extent.run());
+                        }
+                        return Err(other.map_or_else(|error| error.errno(), |_| Errno::NOSPC));
+                    }
+                };
+                made.push(Extent { offset: at, start, length, state: State::Unwritten });
+                at += length;
+            }
+        }
+        file.insert(&made);
+        dirty.insert(file.number, file.clone());
+        *allocated += made.len();
+        if *allocated > MOST_WAITING {
+            self.board.ask(self.board.next());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) -> Result<(), Error> {
+        let state = &mut *self.state.lock();
+        for run in file.set_size(bytes) {
+            state.free(&self.catalog, run)?;
+        }
+        state.dirty.insert(file.number, file.clone());
+        Ok(())
+    }
+
+    /// One commit: what was written becomes durable before what says where it is.
+    pub(crate) fn commit(&self, board: &Board) -> Result<(), Error> {
+        let (changes, freed, for_catalog) = {
+            let state = &mut *self.state.lock();
+            let commit = board.begin();
+            state.allocated = 0;
+            let for_catalog = state.allocate_for_catalog(&self.catalog)?;
+            for (number, file) in std::mem::take(&mut state.dirty) {
+                let edited = file.collect(state.pending.current(), commit);
+                if let Some((size, modified)) = edited {
+                    let mut records = state.records(&self.catalog);
+                    let mut inode = records.inode(number)?;
+                    inode.size = size;
+                    if let Some(modified) = modified {
+                        (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
+                    }
+                    records.put_inode(number, &inode);
+                }
+            }
+            // What was only open because it was dirty is not any more.
+            state.bury_closed(&self.catalog)?;
+            for changed in state.allocator.take_changed() {
+                state.pending.current().put(Key::Region(changed.index), region_record(&changed));
+            }
+            let next = state.next_inode.to_be_bytes().to_vec();
+            state.pending.current().put(Key::State(NEXT_INODE), next);
+            (state.pending.begin_commit(), std::mem::take(&mut state.freed), for_catalog)
+        };
+        self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
+        let mut batch = changes.to_batch();
+        if !freed.is_empty() {
+            batch.reserve(Reserve::Use);
+        }
+        self.catalog.commit(&batch)?;
+        if !for_catalog.is_empty() {
+            // They are taken in the catalog before they belong to it: a crash in between loses a
+            // few blocks, and never gives one to two.
+            let mut superblock = self.state.lock().superblock.clone();
+            self.catalog.extend(&mut superblock, &for_catalog)?;
+            self.state.lock().superblock = superblock;
+        }
+        let epoch = quiescence(self.device.index()).retire();
+        let state = &mut *self.state.lock();
+        state.pending.end_commit();
+        state.retired.push((epoch, freed));
+        state.release_quiet(&self.device);
+        Ok(())
+    }
+}
+
+impl VolumeState {
+    pub(crate) fn records<'v>(&'v mut self, catalog: &'v Catalog) -> Records<'v> {
+        Records { catalog, pending: &mut self.pending }
+    }
+
+    /// A file that is open.
+    pub(crate) fn opened(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
+        self.open.get(&number).and_then(Weak::upgrade)
+    }
+
+    pub(crate) fn create_at(
+        &mut self,
+        catalog: &Catalog,
+        path: &[u8],
+        inode: Inode,
+    ) -> Result<InodeNumber, Error> {
+        let number = InodeNumber(self.next_inode);
+        let mut records = self.records(catalog);
+        let parent = records.parent(path)?;
+        if parent.name.is_empty() {
+            return Err(Error::refused(Errno::EXIST, "it is there already"));
+        }
+        records.create(parent.directory, &parent.name, number, inode)?;
+        self.next_inode += 1;
+        Ok(number)
+    }
+
+    /// Destroys what has lost its last name, when nobody has it open; else whoever closes it last.
+    pub(crate) fn bury(&mut self, shared: &Shared, orphan: Option<Orphan>) -> Result<(), Error> {
+        let Some(orphan) = orphan else { return Ok(()) };
+        if self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0) {
+            self.orphans.push(orphan);
+            return Ok(());
+        }
+        self.destroy(&shared.catalog, orphan)
+    }
+
+    /// Takes an orphan's extents and all else that belongs to it.
+    fn destroy(&mut self, catalog: &Catalog, orphan: Orphan) -> Result<(), Error> {
+        let number = orphan.0;
+        let total = self.superblock.total_blocks;
+        let mut scanned = Some(self.records(catalog).scan(number, Key::Extent(number.0, 0))?);
+        while let Some(batch) = scanned {
+            for extent in extents_of(&batch, total)? {
+                self.free(catalog, extent.run())?;
+                self.records(catalog).delete(Key::Extent(number.0, extent.offset));
+            }
+            scanned = self.records(catalog).scan_on(Table::Extents, number, &batch)?;
+        }
+        self.open.remove(&number);
+        self.records(catalog).destroy(orphan)
+    }
+
+    /// Has blocks be free once that is committed and nobody reads them any more.
+    fn free(&mut self, catalog: &Catalog, run: Run) -> Result<(), Error> {
+        let Self { allocator, pending, freed, .. } = self;
+        allocator.free(run, |region| region_of(catalog, pending, region))?;
+        freed.push(run);
+        Ok(())
+    }
+
+    /// Makes free what was freed, committed, and is read by nobody any more.
+    fn release_quiet(&mut self, device: &Device) {
+        let domain = quiescence(device.index());
+        let (quiet, busy): (Vec<_>, Vec<_>) =
+            self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
+        self.retired = busy;
+        for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
+            self.allocator.release(run);
+        }
+    }
+
+    /// Blocks that the catalog is going to need.
+    fn allocate_for_catalog(&mut self, catalog: &Catalog) -> Result<Vec<Run>, Error> {
+        let mut left = catalog.wanted_blocks();
+        let mut runs = Vec::new();
+        let Self { allocator, pending, .. } = self;
+        while left > 0 {
+            let goal = runs.last().map(|run: &Run| run.end());
+            let want = Want { blocks: left, least: left.min(64), goal, caller: 0 };
+            let load = |region| region_of(catalog, pending, region);
+            // Without them commits go on as long as the catalog has room.
+            let Some(run) = allocator.allocate_reserved::<Error>(want, load)? else { break };
+            left -= run.length;
+            runs.push(run);
+        }
+        Ok(runs)
+    }
+
+    /// Destroys the orphans that nobody has open any more.
+    fn bury_closed(&mut self, catalog: &Catalog) -> Result<(), Error> {
+        let is_open =
+            |orphan: &Orphan| self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0);
+        let (open, closed): (Vec<_>, Vec<_>) = self.orphans.drain(..).partition(is_open);
+        self.orphans = open;
+        closed.into_iter().try_for_each(|orphan| self.destroy(catalog, orphan))
+    }
+}
+
+/// The extents that some records tell.
+fn extents_of(scanned: &Scanned, total_blocks: u64) -> Result<Vec<Extent>, Error> {
+    let parse = |(key, record): &(Vec<u8>, Vec<u8>)| {
+        let extent = ExtentRecord::parse(record, total_blocks)
+            .map_err(|flaw| Error::damaged(flaw.to_string()))?;
+        match key.get(8..) == Some(&extent.offset.to_be_bytes()) {
+            true => Ok(extent),
+            false => Err(Error::damaged("an extent is not where its key says")),
+        }
+    };
+    scanned.records.iter().map(parse).collect()
+}
+
+impl From<InvalidRegion> for Error {
+    fn from(flaw: InvalidRegion) -> Error {
+        Error::damaged(format!("the map of free blocks: {flaw}"))
+    }
+}
+
+/// A region in the catalog: what is always in memory of it, then its free blocks.
+pub(crate) fn region_record(changed: &ChangedRegion) -> Vec<u8> {
+    let RegionSummary { free, longest } = changed.summary;
+    [&free.to_be_bytes()[..], &longest.to_be_bytes(), &changed.record].concat()
+}
+
+pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error> {
+    let word = |bytes: &[u8; 2]| u16::from_be_bytes(*bytes);
+    let parsed = record.split_first_chunk::<2>().and_then(|(free, rest)| {
+        let (longest, rest) = rest.split_first_chunk::<2>()?;
+        Some((RegionSummary { free: word(free), longest: word(longest) }, rest))
+    });
+    parsed.ok_or_else(|| Error::damaged("a region's record is too short"))
+}
+
+/// A region's free blocks as the last commit that takes its changes has them.
+fn region_of(catalog: &Catalog, pending: &Pending, region: u32) -> Result<Option<Vec<u8>>, Error> {
+    let record = match pending.get(Key::Region(region)) {
+        Known::Value(record) => Some(record.to_vec()),
+        Known::Gone => None,
+        Known::Nothing => catalog.get(Key::Region(region))?,
+    };
+    record.map(|record| Ok(summary_of(&record)?.1.to_vec())).transpose()
+}
+
+fn inode_name(number: InodeNumber) -> String {
+    format!("inode {}", number.0)
+}
