@@ -1,7 +1,8 @@
-//! `uringfs info`: what a target is like, and what this machine gives to reach it. Reads one block
-//! at most; writes nothing.
+//! `uringfs info`: what a target is like, what this machine gives to reach it, and which volume it
+//! holds. Writes nothing.
 
 use crate::output::print;
+use crate::volume::about::About;
 use serde_json::{Value, json};
 use std::io;
 use uringfs::backend::Target;
@@ -44,6 +45,8 @@ struct Found {
     queue: String,
     queue_reason: String,
     registered: Registered,
+    /// If it holds one: what is known of it, or why it cannot be read.
+    volume: Option<Result<About, String>>,
 }
 
 /// Whether requests name the memory of pools by index.
@@ -65,6 +68,10 @@ impl Found {
             tier: reactor.tier(),
             features: Features::probe(),
             registered: registered(&reactor, device, &queue)?,
+            volume: match &target {
+                Target::Path(path) => About::of(path.as_os_str()),
+                _ => None,
+            },
             queue,
             queue_reason,
         })
@@ -147,6 +154,17 @@ impl Found {
                 text.push('\n');
             }
         }
+        match &self.volume {
+            None => {}
+            Some(Err(why)) => text += &format!("volume: cannot be read: {why}\n"),
+            Some(Ok(about)) => {
+                text += "volume\n";
+                for (name, value, reason) in about.lines() {
+                    text += format!("  {name:<20} {value:<12}  {reason}").trim_end();
+                    text.push('\n');
+                }
+            }
+        }
         text
     }
 
@@ -183,6 +201,10 @@ impl Found {
                 {"used": self.registered.used, "reason": self.registered.reason},
             "tier": self.tier,
             "features": features,
+            "volume": self.volume.as_ref().map(|found| match found {
+                Ok(about) => about.json(),
+                Err(why) => json!({"error": why}),
+            }),
         })
     }
 }

@@ -8,6 +8,7 @@ mod fio_keys;
 mod info;
 mod output;
 mod progress;
+mod volume;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -29,6 +30,32 @@ enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
+    /// Make a volume, which holds files under names.
+    Mkfs(volume::mkfs::Arguments),
+    /// Say how much room a volume has.
+    Df(volume::list::DfArguments),
+    /// Put files and directories into a volume.
+    Put(volume::put::Arguments),
+    /// Get files and directories out of a volume.
+    Get(volume::get::Arguments),
+    /// List names in a volume.
+    Ls(volume::list::LsArguments),
+    /// Show what is below a directory of a volume.
+    Tree(volume::list::TreeArguments),
+    /// Write a volume's files to standard output.
+    Cat(volume::show::CatArguments),
+    /// Say what is known of a volume's files.
+    Stat(volume::show::StatArguments),
+    /// Make directories in a volume.
+    Mkdir(volume::names::MkdirArguments),
+    /// Remove files, and with -r directories, from a volume.
+    Rm(volume::names::RmArguments),
+    /// Move or rename in a volume.
+    Mv(volume::names::MvArguments),
+    /// Give a volume's file one more name, or make a symbolic link.
+    Ln(volume::names::LnArguments),
+    /// Set permissions in a volume.
+    Chmod(volume::names::ChmodArguments),
 }
 
 #[derive(Subcommand)]
@@ -51,6 +78,19 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
         Command::Bench(Bench::Vm(arguments)) => bench_vm::run(arguments),
+        Command::Mkfs(arguments) => volume::mkfs::run(arguments),
+        Command::Df(arguments) => volume::list::df(arguments),
+        Command::Put(arguments) => volume::put::run(arguments),
+        Command::Get(arguments) => volume::get::run(arguments),
+        Command::Ls(arguments) => volume::list::ls(arguments),
+        Command::Tree(arguments) => volume::list::tree(arguments),
+        Command::Cat(arguments) => volume::show::cat(arguments),
+        Command::Stat(arguments) => volume::show::stat(arguments),
+        Command::Mkdir(arguments) => volume::names::mkdir(arguments),
+        Command::Rm(arguments) => volume::names::rm(arguments),
+        Command::Mv(arguments) => volume::names::mv(arguments),
+        Command::Ln(arguments) => volume::names::ln(arguments),
+        Command::Chmod(arguments) => volume::names::chmod(arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

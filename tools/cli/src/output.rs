@@ -77,8 +77,13 @@ fn identity(path: &Path) -> Option<PathBuf> {
 
 /// Prints to standard output; a reader who has gone away is no error worth a word.
 pub fn print(text: &str) -> Result<(), Error> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same for what is not all text, such as names.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::run("cannot write to standard output").because(error))
         }

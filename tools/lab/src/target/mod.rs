@@ -9,6 +9,7 @@ mod signature;
 pub use disk::{DiskUse, Disks};
 pub use inspect::{Found, inspect};
 pub use layout::{Content, Made};
+pub use signature::probe;
 
 use crate::Error;
 use crate::job::Options;

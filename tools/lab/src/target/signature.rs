@@ -1,4 +1,4 @@
-//! What a block device holds, by the magic numbers that file systems and their kin leave near the
+//! What a block device or a file holds, by the magic numbers that file systems and their kin leave near the
 //! beginning: so that a benchmark does not write over somebody's data.
 
 use std::fs::File;
@@ -20,6 +20,7 @@ const fn magic(holder: &'static str, at: usize, bytes: &'static [u8]) -> Magic {
 
 /// Offsets and bytes as libblkid has them.
 const MAGICS: &[Magic] = &[
+    magic("a uringfs volume", 0, b"uringfs\x1a"),
     magic("an ext2/3/4 file system", 1024 + 56, &[0x53, 0xef]),
     magic("an XFS file system", 0, b"XFSB"),
     magic("a btrfs file system", 65_536 + 64, b"_BHRfS_M"),
@@ -44,7 +45,10 @@ const MAGICS: &[Magic] = &[
     magic("a GPT partition table", 4096, b"EFI PART"),
 ];
 
-/// What the device holds, if it is anything known.
+/// What a device or a file holds, if it is anything known.
+///
+/// # Errors
+/// Those of reading it.
 pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let mut start = vec![0; PROBED];
     let mut filled = 0;

@@ -1,0 +1,59 @@
+//! What `uringfs info` tells of the volume that a target holds.
+
+use super::list::Space;
+use super::{open, words};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::fs::File as HostFile;
+use uringfs::Access;
+use uringfs_lab::target::probe;
+
+/// What a volume says of itself, opened for reading.
+pub struct About {
+    label: String,
+    uuid: String,
+    space: Space,
+    flaws: Vec<String>,
+}
+
+impl About {
+    /// The volume of a file or a block device: none, if it holds none; or why it cannot be read.
+    pub fn of(target: &OsStr) -> Option<Result<About, String>> {
+        let file = HostFile::open(target).ok()?;
+        if probe(&file).ok()? != Some("a uringfs volume") {
+            return None;
+        }
+        let about = |volume: uringfs::Volume| About {
+            label: volume.label().to_owned(),
+            uuid: words::uuid(volume.uuid()),
+            space: Space::of(&volume),
+            flaws: volume.flaws(),
+        };
+        Some(open(target, Access::Read).map(about).map_err(|error| error.to_string()))
+    }
+
+    /// A line a property, as of the target: name, value, reason.
+    pub fn lines(&self) -> Vec<(&'static str, String, String)> {
+        let exact = |bytes: u64| (words::size(bytes), format!("{bytes} bytes"));
+        let ((size, size_exact), (free, free_exact)) =
+            (exact(self.space.size), exact(self.space.free));
+        let mut lines = vec![
+            ("label", self.label.clone(), String::new()),
+            ("uuid", self.uuid.clone(), String::new()),
+            ("size", size, size_exact),
+            ("free", free, free_exact),
+        ];
+        lines.extend(self.flaws.iter().map(|flaw| ("flaw", flaw.clone(), String::new())));
+        lines
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "label": self.label,
+            "uuid": self.uuid,
+            "size": self.space.size,
+            "free": self.space.free,
+            "flaws": self.flaws,
+        })
+    }
+}

@@ -1,0 +1,333 @@
+//! `uringfs get`: files and trees out of a volume. A file is written under another name in its
+//! directory and renamed when it is whole; blocks of zeros become holes.
+
+use super::flight::{Flight, Landed, PIECE};
+use super::transfer::Transfer;
+use super::{Entries, Place, glob, join, last_name, open, show};
+use crate::output::print;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File as HostFile, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use uringfs::{
+    Access, Buffer, FileKind, Follow, Inode, InodeNumber, OpenOptions, Time, Volume, VolumeError,
+};
+use uringfs_lab::Error;
+
+/// What the command takes.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// TARGET:/path, with wildcards; a directory with all that is in it
+    #[arg(required = true, value_name = "TARGET:/path")]
+    sources: Vec<OsString>,
+
+    /// A directory to put them in, the name of a single one, or - for standard output
+    #[arg(value_name = "DEST")]
+    destination: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is a hole in the file when it is all zeros, in bytes.
+const BLOCK: usize = 4096;
+
+/// Runs the command; gives its exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let places = Place::parse_all(&arguments.sources)?;
+    let volume = open(&places[0].target, Access::Read)?;
+    let places = glob::expand_all(&volume, &places)?;
+    if arguments.destination == Path::new("-") {
+        return show::print_contents(&volume, &places);
+    }
+    let targets = targets(&places, &arguments.destination)?;
+    let mut get = Get {
+        volume: &volume,
+        place: &places[0],
+        flight: Flight::new()?,
+        transfer: Transfer::begin()?,
+        reading: HashMap::new(),
+        next: 0,
+        known: HashMap::new(),
+        links: Vec::new(),
+        directories: Vec::new(),
+    };
+    let done = get.all(&places, targets);
+    get.clean_up();
+    done?;
+    print(&get.transfer.report(arguments.json))?;
+    Ok(0)
+}
+
+/// What each place becomes: a name in the directory, or the destination itself.
+fn targets(places: &[Place], destination: &Path) -> Result<Vec<PathBuf>, Error> {
+    if !destination.is_dir() {
+        if places.len() > 1 {
+            let what = "is no directory; make it, to get several files";
+            return Err(Error::input(format!("{}: {what}", destination.display())));
+        }
+        return Ok(vec![destination.to_owned()]);
+    }
+    let name = |place: &Place| match last_name(&place.path) {
+        Some(name) => destination.join(OsStr::from_bytes(name)),
+        // All that is in a volume goes into the directory itself.
+        None => destination.to_owned(),
+    };
+    Ok(places.iter().map(name).collect())
+}
+
+struct Get<'v> {
+    volume: &'v Volume,
+    place: &'v Place,
+    flight: Flight<Piece>,
+    transfer: Transfer,
+    reading: HashMap<u64, Reading>,
+    next: u64,
+    /// Where files of several names are.
+    known: HashMap<InodeNumber, PathBuf>,
+    /// Their further names, made when all files are there.
+    links: Vec<(PathBuf, PathBuf)>,
+    /// Get their attributes last: names made in them change their times.
+    directories: Vec<(PathBuf, Inode)>,
+}
+
+/// A part of a file.
+struct Piece {
+    file: u64,
+    offset: u64,
+}
+
+struct Reading {
+    source: Vec<u8>,
+    host: HostFile,
+    staged: PathBuf,
+    target: PathBuf,
+    inode: Inode,
+    pieces: usize,
+    is_all_asked: bool,
+}
+
+impl Get<'_> {
+    fn all(&mut self, places: &[Place], targets: Vec<PathBuf>) -> Result<(), Error> {
+        for (place, target) in places.iter().zip(targets) {
+            self.tree(&place.path, target)?;
+        }
+        let landed = self.flight.finish();
+        self.land(landed)?;
+        for (first, name) in std::mem::take(&mut self.links) {
+            self.transfer.check()?;
+            let staged = self.staged(&name);
+            let linked = std::fs::hard_link(&first, &staged);
+            let linked = linked.and_then(|()| std::fs::rename(&staged, &name));
+            linked.map_err(|error| cannot_make(&name, error))?;
+            // Two names of one file: renaming leaves both.
+            let _ = std::fs::remove_file(&staged);
+            self.transfer.done.links += 1;
+        }
+        for (path, inode) in std::mem::take(&mut self.directories).iter().rev() {
+            set_attributes(path, inode).map_err(|error| cannot_make(path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Everything from a path on, without recursion: trees may be deep.
+    fn tree(&mut self, source: &[u8], target: PathBuf) -> Result<(), Error> {
+        let mut left = vec![(source.to_vec(), target)];
+        while let Some((source, target)) = left.pop() {
+            self.transfer.check()?;
+            let found = self.volume.inode(&source, Follow::No);
+            let (number, inode) = self.said(&source, found)?;
+            match inode.kind {
+                FileKind::Directory => {
+                    self.directory(&target, inode)?;
+                    let first = left.len();
+                    for entry in Entries::of(self.volume, &source) {
+                        let name = self.said(&source, entry)?.name;
+                        if name == b"." || name == b".." || name.contains(&b'/') {
+                            let place = self.place.at(source);
+                            return Err(Error::run(format!(
+                                "{place}: holds a name that cannot be"
+                            )));
+                        }
+                        left.push((join(&source, &name), target.join(OsStr::from_bytes(&name))));
+                    }
+                    left[first..].reverse();
+                }
+                _ if self.is_further_name(number, &inode, &target) => {}
+                FileKind::File => self.file(source, target, inode)?,
+                _ => {
+                    let staged = self.staged(&target);
+                    let made = make_other(&staged, &inode)
+                        .and_then(|()| set_attributes(&staged, &inode))
+                        .and_then(|()| std::fs::rename(&staged, &target));
+                    made.map_err(|error| {
+                        let _ = std::fs::remove_file(&staged);
+                        cannot_make(&target, error)
+                    })?;
+                    self.transfer.done.others += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, target: &Path, inode: Inode) -> Result<(), Error> {
+        let is_there = match self.directories.is_empty() {
+            true => target.is_dir(),
+            // Not through a link that has just been got from the volume.
+            false => target.symlink_metadata().is_ok_and(|found| found.is_dir()),
+        };
+        if !is_there {
+            let made = DirBuilder::new().mode(0o700).create(target);
+            made.map_err(|error| cannot_make(target, error))?;
+        }
+        self.directories.push((target.to_owned(), inode));
+        self.transfer.done.directories += 1;
+        Ok(())
+    }
+
+    /// Whether the file is here under another name already.
+    fn is_further_name(&mut self, number: InodeNumber, inode: &Inode, target: &Path) -> bool {
+        if inode.links < 2 {
+            return false;
+        }
+        let first = self.known.entry(number).or_insert_with(|| target.to_owned());
+        let is_further = first != target;
+        if is_further {
+            self.links.push((first.clone(), target.to_owned()));
+        }
+        is_further
+    }
+
+    fn file(&mut self, source: Vec<u8>, target: PathBuf, inode: Inode) -> Result<(), Error> {
+        let file = self.said(&source, self.volume.open(&source, OpenOptions::default()))?;
+        let staged = self.staged(&target);
+        let host = HostFile::create_new(&staged).map_err(|error| cannot_make(&target, error))?;
+        let (id, size) = (self.next, file.size());
+        let (pieces, is_all_asked) = (0, false);
+        let reading = Reading { source, host, staged, target, inode, pieces, is_all_asked };
+        self.reading.insert(id, reading);
+        for offset in (0..size).step_by(PIECE) {
+            self.transfer.check()?;
+            let landed = self.flight.make_room();
+            self.land(landed)?;
+            let buffer = Buffer::zeroed((size - offset).min(PIECE as u64) as usize);
+            let reading = self.reading.get_mut(&id).expect("it has begun");
+            reading.pieces += 1;
+            let started = self.flight.read(&file, buffer, offset, Piece { file: id, offset });
+            started.map_err(|error| self.failed(error))?;
+        }
+        self.reading.get_mut(&id).expect("it has begun").is_all_asked = true;
+        self.finish_if_whole(id)
+    }
+
+    fn land(&mut self, landed: io::Result<Vec<Landed<Piece>>>) -> Result<(), Error> {
+        for Landed { piece, result, buffer } in landed.map_err(|error| self.failed(error))? {
+            let reading = self.reading.get_mut(&piece.file).expect("it has pieces on their way");
+            reading.pieces -= 1;
+            let read = result.map_err(|errno| {
+                let place = self.place.at(reading.source.clone());
+                Error::run(format!("{place}: cannot be read")).because(errno)
+            })?;
+            write_data(&reading.host, &buffer[..read as usize], piece.offset)
+                .map_err(|error| cannot_make(&reading.target, error))?;
+            self.finish_if_whole(piece.file)?;
+        }
+        Ok(())
+    }
+
+    fn finish_if_whole(&mut self, id: u64) -> Result<(), Error> {
+        let reading = &self.reading[&id];
+        if reading.pieces > 0 || !reading.is_all_asked {
+            return Ok(());
+        }
+        let made = reading
+            .host
+            .set_len(reading.inode.size)
+            .and_then(|()| set_attributes(&reading.staged, &reading.inode))
+            .and_then(|()| std::fs::rename(&reading.staged, &reading.target));
+        made.map_err(|error| cannot_make(&reading.target, error))?;
+        self.transfer.arrived(reading.inode.size);
+        self.reading.remove(&id);
+        Ok(())
+    }
+
+    /// A name that nobody else uses, in the directory of another.
+    fn staged(&mut self, target: &Path) -> PathBuf {
+        self.next += 1;
+        let name = format!(".uringfs-get-{}-{}", std::process::id(), self.next);
+        target.with_file_name(name)
+    }
+
+    /// Removes what has not become whole.
+    fn clean_up(&mut self) {
+        for reading in self.reading.values() {
+            // What cannot be removed either has its cause told already.
+            let _ = std::fs::remove_file(&reading.staged);
+        }
+    }
+
+    fn said<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {
+        result.map_err(|error| self.place.at(path.to_vec()).said(error))
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::run(format!("{}: cannot be read", self.place.target.display())).because(error)
+    }
+}
+
+/// Writes what is not zeros, in runs of blocks.
+fn write_data(host: &HostFile, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let is_zero = |block: &&[u8]| block.iter().all(|byte| *byte == 0);
+    let mut at = 0;
+    while at < bytes.len() {
+        let zeros = bytes[at..].chunks(BLOCK).take_while(is_zero).count();
+        at = (at + zeros * BLOCK).min(bytes.len());
+        let data = bytes[at..].chunks(BLOCK).take_while(|block| !is_zero(block)).count();
+        let end = (at + data * BLOCK).min(bytes.len());
+        host.write_all_at(&bytes[at..end], offset + at as u64)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Makes what is neither a file nor a directory.
+fn make_other(path: &Path, inode: &Inode) -> io::Result<()> {
+    let (kind, device) = match inode.kind {
+        FileKind::Symlink => {
+            return std::os::unix::fs::symlink(OsStr::from_bytes(&inode.target), path);
+        }
+        FileKind::BlockDevice(device) => (FileType::BlockDevice, device),
+        FileKind::CharacterDevice(device) => (FileType::CharacterDevice, device),
+        FileKind::Socket => (FileType::Socket, 0),
+        _ => (FileType::Fifo, 0),
+    };
+    Ok(rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device)?)
+}
+
+/// Owners only where the user may give files away.
+fn set_attributes(path: &Path, inode: &Inode) -> io::Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::lchown(path, Some(inode.user), Some(inode.group))?;
+    }
+    // After the owners: to change those takes the set-ID bits away.
+    if inode.kind != FileKind::Symlink {
+        std::fs::set_permissions(path, Permissions::from_mode(inode.permissions.into()))?;
+    }
+    let time = |time: Time| Timespec {
+        tv_sec: time.0.div_euclid(1_000_000_000),
+        tv_nsec: time.0.rem_euclid(1_000_000_000),
+    };
+    let times =
+        Timestamps { last_access: time(inode.accessed), last_modification: time(inode.modified) };
+    Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn cannot_make(path: &Path, error: io::Error) -> Error {
+    Error::run(format!("{}: cannot be made", path.display())).because(error)
+}

@@ -1,0 +1,158 @@
+//! Wildcards in the paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as shells have them. A name
+//! that is there as it is written means itself.
+
+use super::{Entries, Place, join};
+use uringfs::{Follow, Volume};
+use uringfs_lab::Error;
+
+/// The places that one with wildcards stands for, in order; itself, if it has none.
+pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
+    let is_there = |path: &[u8]| volume.inode(path, Follow::No).is_ok();
+    if !is_pattern(&place.path) || is_there(&place.path) {
+        return Ok(vec![place.clone()]);
+    }
+    let mut found = vec![b"/".to_vec()];
+    for name in place.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        let mut next = Vec::new();
+        for directory in &found {
+            if !is_pattern(name) {
+                next.push(join(directory, name));
+            } else if super::is_directory(volume, directory) {
+                for entry in Entries::of(volume, directory) {
+                    let entry = entry.map_err(|error| place.said(error))?;
+                    if matches(name, &entry.name) {
+                        next.push(join(directory, &entry.name));
+                    }
+                }
+            }
+        }
+        found = next;
+    }
+    found.retain(|path| is_there(path));
+    match found.is_empty() {
+        true => Err(Error::input(format!("{place}: no name fits this pattern"))),
+        false => Ok(found.into_iter().map(|path| place.at(path)).collect()),
+    }
+}
+
+/// The places that several stand for.
+pub fn expand_all(volume: &Volume, places: &[Place]) -> Result<Vec<Place>, Error> {
+    let mut all = Vec::new();
+    for place in places {
+        all.extend(expand(volume, place)?);
+    }
+    Ok(all)
+}
+
+fn is_pattern(text: &[u8]) -> bool {
+    text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+}
+
+/// Whether a name fits a pattern. One that begins with a dot wants its dot written.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
+        return false;
+    }
+    // Where the last star stood, and how much of the name it had taken: going back to it once more
+    // is enough, so that no pattern takes long.
+    let (mut at, mut taken) = (pattern, name);
+    let mut star: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = at {
+            star = Some((rest, taken));
+            at = rest;
+            continue;
+        }
+        match (one(at, taken.first().copied()), &mut star) {
+            _ if at.is_empty() && taken.is_empty() => return true,
+            (Some(rest), _) => (at, taken) = (rest, &taken[1..]),
+            (None, Some((behind, from))) if !from.is_empty() => {
+                *from = &from[1..];
+                (at, taken) = (*behind, *from);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// The pattern behind what stands for this byte, if its beginning does.
+fn one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
+    let byte = byte?;
+    let (first, rest) = pattern.split_first()?;
+    match first {
+        b'?' => Some(rest),
+        b'[' => match class(rest, byte) {
+            Some((true, behind)) => Some(behind),
+            Some((false, _)) => None,
+            // A bracket that nothing closes is a bracket.
+            None => (byte == b'[').then_some(rest),
+        },
+        first => (*first == byte).then_some(rest),
+    }
+}
+
+/// Whether a byte is in the class that begins here, and what follows it.
+fn class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
+    let negated = matches!(text.first(), Some(b'!' | b'^'));
+    let mut rest = if negated { &text[1..] } else { text };
+    let (mut is_in, mut is_first) = (false, true);
+    loop {
+        match rest {
+            [b']', behind @ ..] if !is_first => return Some((is_in != negated, behind)),
+            [from, b'-', to, behind @ ..] if *to != b']' => {
+                is_in |= (*from..=*to).contains(&byte);
+                rest = behind;
+            }
+            [one, behind @ ..] => {
+                is_in |= *one == byte;
+                rest = behind;
+            }
+            [] => return None,
+        }
+        is_first = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_as_in_a_shell() {
+        let fits = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
+        for (pattern, name) in [
+            ("*", "abc"),
+            ("*", ""),
+            ("a*c", "abbc"),
+            ("a*b*c", "a-b-b-c"),
+            ("*.h", "stdio.h"),
+            ("?b", "ab"),
+            ("[a-c]x", "bx"),
+            ("[!a-c]x", "dx"),
+            ("[]]", "]"),
+            ("[a", "[a"),
+            (".*", ".x"),
+            ("a**", "a"),
+        ] {
+            assert!(fits(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("*", ".x"),
+            ("a*c", "abb"),
+            ("?", ""),
+            ("?", "ab"),
+            ("[a-c]", "d"),
+            ("[!a-c]", "b"),
+            ("a", "ab"),
+            ("*a", "ab"),
+        ] {
+            assert!(!fits(pattern, name), "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_take_long() {
+        let name = [b'a'; 255];
+        assert!(!matches(&[b"*a".repeat(60), b"b".to_vec()].concat(), &name));
+    }
+}

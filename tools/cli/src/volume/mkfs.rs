@@ -1,0 +1,172 @@
+//! `uringfs mkfs`: an empty volume on a block device or in a file, which is made if it is not
+//! there. What holds something, or is in use, is left alone.
+
+use super::{said, words};
+use crate::output::print;
+use std::ffi::OsString;
+use std::fs::File as HostFile;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+use uringfs::{
+    Access, Device, File, FileOptions, FormatOptions, Reactor, ReactorOptions, Volume, create_image,
+};
+use uringfs_lab::Error;
+use uringfs_lab::job::parse_size;
+use uringfs_lab::run::stop_on_interrupt;
+use uringfs_lab::target::{Found, Target, inspect, probe};
+
+/// What the command takes.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A block device, or a file; one that is not there is made
+    target: OsString,
+
+    /// Of the volume, as in 4G; of what is there already, all is used
+    #[arg(long, value_parser = parse_size)]
+    size: Option<u64>,
+
+    /// Bytes
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = parse_block_size)]
+    block_size: u64,
+
+    /// A name for people, of 64 bytes at most
+    #[arg(long, default_value = "")]
+    label: String,
+
+    /// Destroy what the target holds
+    #[arg(long)]
+    force: bool,
+}
+
+/// The only size of blocks there is.
+const BLOCK: u64 = 4096;
+/// What a volume leaves alone of its first bytes, around its superblocks: other file systems and
+/// partition tables have there what they are known by.
+const UNUSED: [Range<u64>; 2] = [(4 << 10)..(64 << 10), (68 << 10)..(128 << 10)];
+
+fn parse_block_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        BLOCK => Ok(BLOCK),
+        _ => Err("a volume's blocks are of 4096 bytes; no other size is supported".into()),
+    }
+}
+
+/// Runs the command; gives its exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let path = Path::new(&arguments.target);
+    let shown = path.display();
+    let blocks = match arguments.size {
+        Some(size) if size % arguments.block_size != 0 => {
+            let what = format!("--size {size}: is no multiple of {}", arguments.block_size);
+            return Err(Error::input(what));
+        }
+        size => size.map(|size| size / arguments.block_size),
+    };
+    let options = FormatOptions { label: arguments.label.clone(), blocks };
+    let found = inspect(&Target::Path(path.to_owned()), true)?;
+    let is_made = found == Found::Nothing;
+    if is_made {
+        let size = arguments.size.ok_or_else(|| {
+            Error::input(format!("{shown} does not exist; give --size, as in 4G, to make it"))
+        })?;
+        make_image(path, size)?;
+    } else {
+        check(path, &found, arguments.force)?;
+    }
+    let made = format(path, &options);
+    if made.is_err() && is_made {
+        // It is no volume, and nobody else's.
+        let _ = std::fs::remove_file(path);
+    }
+    let size = made?;
+    print(&format!("{shown}: a volume of {}\n", words::size(size)))?;
+    Ok(0)
+}
+
+/// Makes a file of zeros: its blocks are reserved, and later writes change none of its file
+/// system's metadata.
+fn make_image(path: &Path, size: u64) -> Result<(), Error> {
+    let stop = stop_on_interrupt()?;
+    let began = Instant::now();
+    create_image(path, size).map_err(|error| Error::input(error.to_string()))?;
+    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        let _ = std::fs::remove_file(path);
+        return Err(Error::interrupted());
+    }
+    print(&format!(
+        "{}: wrote {} of zeros in {:.1} s, so that its blocks are reserved\n",
+        path.display(),
+        words::size(size),
+        began.elapsed().as_secs_f64(),
+    ))
+}
+
+/// Refuses what holds something.
+fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
+    let shown = path.display();
+    if found.size() == 0 {
+        let what = format!("{shown}: is empty; remove it, and it is made with --size");
+        return Err(Error::input(what));
+    }
+    if force {
+        return Ok(());
+    }
+    let unreadable =
+        |error: io::Error| Error::input(format!("{shown}: cannot be read")).because(error);
+    let file = HostFile::open(path).map_err(unreadable)?;
+    let holds = probe(&file).map_err(unreadable)?;
+    let holds = match (holds, found) {
+        (Some(known), _) => Some(known),
+        // Of a device only what is known counts; a file may be anything of the user's.
+        (None, Found::File { size, .. }) if !is_blank(&file, *size).map_err(unreadable)? => {
+            Some("data")
+        }
+        _ => None,
+    };
+    match holds {
+        Some(what) => Err(Error::input(format!("{shown}: holds {what}; --force destroys it"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a file is all zeros.
+fn is_blank(file: &HostFile, size: u64) -> io::Result<bool> {
+    let mut part = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        let length = (size - at).min(part.len() as u64) as usize;
+        match file.read_at(&mut part[..length], at) {
+            Ok(0) => return Ok(true),
+            Ok(read) if part[..read].iter().any(|byte| *byte != 0) => return Ok(false),
+            Ok(read) => at += read as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Makes the volume; answers its size in bytes.
+fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
+    let device =
+        Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
+    Volume::format(&device, options).map_err(|error| said(&path.display(), error))?;
+    let failed = |error: io::Error| {
+        Error::run(format!("{}: cannot be written", path.display())).because(error)
+    };
+    let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
+    let whole = File::over(device.clone(), FileOptions::default());
+    reactor
+        .block_on(async {
+            for unused in UNUSED {
+                whole.write_zeroes(unused.start, unused.end - unused.start).await?;
+            }
+            whole.sync().await
+        })
+        .map_err(|errno| failed(errno.into()))?;
+    let volume = Volume::open_on(device).map_err(|error| said(&path.display(), error))?;
+    Ok(volume.statistics().blocks * BLOCK)
+}

@@ -1,0 +1,165 @@
+//! `uringfs cat` and `uringfs stat`: a file's bytes, and what is known of it.
+
+use super::flight::{Flight, PIECE};
+use super::{Place, glob, open, words};
+use crate::output::{print, print_bytes};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use uringfs::{Access, Buffer, FileKind, Follow, Inode, InodeNumber, OpenOptions, Time, Volume};
+use uringfs_lab::Error;
+
+/// What `cat` takes.
+#[derive(clap::Args)]
+pub struct CatArguments {
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+}
+
+/// Runs `cat`; gives its exit code.
+pub fn cat(arguments: CatArguments) -> Result<u8, Error> {
+    let places = Place::parse_all(&arguments.paths)?;
+    let volume = open(&places[0].target, Access::Read)?;
+    let places = glob::expand_all(&volume, &places)?;
+    print_contents(&volume, &places)
+}
+
+/// Writes files to standard output, one after the other; gives the program's exit code.
+pub fn print_contents(volume: &Volume, places: &[Place]) -> Result<u8, Error> {
+    let mut out = std::io::stdout().lock();
+    for place in places {
+        match print_file(volume, place, &mut out) {
+            // Who reads has had enough.
+            Err(Failed::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
+            Err(Failed::Output(error)) => {
+                return Err(Error::run("cannot write to standard output").because(error));
+            }
+            Err(Failed::Input(error)) => return Err(error),
+            Ok(()) => {}
+        }
+    }
+    Ok(0)
+}
+
+enum Failed {
+    Input(Error),
+    Output(std::io::Error),
+}
+
+/// Pieces are read many at once, and written in their order.
+fn print_file(volume: &Volume, place: &Place, out: &mut impl Write) -> Result<(), Failed> {
+    let unreadable = |error: std::io::Error| {
+        Failed::Input(Error::run(format!("{place}: cannot be read")).because(error))
+    };
+    let file = volume.open(&place.path, OpenOptions::default());
+    let file = file.map_err(|error| Failed::Input(place.said(error)))?;
+    let mut flight = Flight::new().map_err(Failed::Input)?;
+    let size = file.size();
+    let (mut asked, mut printed) = (0, 0);
+    let mut there = BTreeMap::new();
+    while printed < size {
+        let landed = match asked < size {
+            true => flight.make_room(),
+            false => flight.finish(),
+        };
+        for landed in landed.map_err(unreadable)? {
+            let read = landed.result.map_err(|errno| unreadable(errno.into()))?;
+            there.insert(landed.piece, (landed.buffer, read));
+        }
+        if asked < size {
+            let buffer = Buffer::zeroed((size - asked).min(PIECE as u64) as usize);
+            let length = buffer.len() as u64;
+            flight.read(&file, buffer, asked, asked).map_err(unreadable)?;
+            asked += length;
+        }
+        while let Some((buffer, read)) = there.remove(&printed) {
+            out.write_all(&buffer[..read as usize]).map_err(Failed::Output)?;
+            printed += read;
+        }
+    }
+    out.flush().map_err(Failed::Output)
+}
+
+/// What `stat` takes.
+#[derive(clap::Args)]
+pub struct StatArguments {
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `stat`; gives its exit code.
+pub fn stat(arguments: StatArguments) -> Result<u8, Error> {
+    let places = Place::parse_all(&arguments.paths)?;
+    let volume = open(&places[0].target, Access::Read)?;
+    let mut found = Vec::new();
+    for place in glob::expand_all(&volume, &places)? {
+        let about = volume.inode(&place.path, Follow::No);
+        found.push((about.map_err(|error| place.said(error))?, place));
+    }
+    if arguments.json {
+        let all: Vec<Value> = found.iter().map(|(about, place)| json(place, about)).collect();
+        print(&format!("{:#}\n", Value::from(all)))?;
+    } else {
+        let text: Vec<Vec<u8>> = found.iter().map(|(about, place)| text(place, about)).collect();
+        print_bytes(&text.concat())?;
+    }
+    Ok(0)
+}
+
+fn text(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
+    let mut text = words::shown(&place.path);
+    if inode.kind == FileKind::Symlink {
+        text.extend_from_slice(b" -> ");
+        text.extend(words::shown(&inode.target));
+    }
+    let time =
+        |time: Time| format!("{}.{:09}", words::time(time), time.0.rem_euclid(1_000_000_000));
+    text.extend_from_slice(
+        format!(
+            "\n  {}, {} bytes, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
+             accessed {}\n  modified {}\n  changed  {}\n  created  {}\n",
+            words::kind(inode.kind),
+            inode.size,
+            number.0,
+            inode.links,
+            inode.permissions,
+            words::mode(inode),
+            inode.user,
+            inode.group,
+            time(inode.accessed),
+            time(inode.modified),
+            time(inode.changed),
+            time(inode.created),
+        )
+        .as_bytes(),
+    );
+    text
+}
+
+/// Times in nanoseconds since 1970. Names that are not UTF-8 have their foreign bytes replaced.
+fn json(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Value {
+    let lossy = |bytes: &[u8]| OsStr::from_bytes(bytes).to_string_lossy().into_owned();
+    json!({
+        "path": lossy(&place.path),
+        "kind": words::kind(inode.kind),
+        "size": inode.size,
+        "inode": number.0,
+        "links": inode.links,
+        "mode": format!("{:04o}", inode.permissions),
+        "user": inode.user,
+        "group": inode.group,
+        "accessed_ns": inode.accessed.0,
+        "modified_ns": inode.modified.0,
+        "changed_ns": inode.changed.0,
+        "created_ns": inode.created.0,
+        "target": (inode.kind == FileKind::Symlink).then(|| lossy(&inode.target)),
+    })
+}

@@ -1,0 +1,83 @@
+//! What `put` and `get` have in common: counting, showing how far it is, and being stopped.
+
+use super::words;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use uringfs_lab::Error;
+use uringfs_lab::run::stop_on_interrupt;
+
+/// One run of either.
+pub struct Transfer {
+    stop: Arc<AtomicBool>,
+    /// Draws on a terminal only.
+    line: ProgressBar,
+    began: Instant,
+    pub done: Done,
+}
+
+/// What has been brought over.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub files: u64,
+    pub directories: u64,
+    /// Symbolic links, devices and the like.
+    pub others: u64,
+    /// Further names of files.
+    pub links: u64,
+    pub bytes: u64,
+}
+
+impl Transfer {
+    pub fn begin() -> Result<Self, Error> {
+        let line = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+        line.set_style(style.expect("a template that is constant"));
+        Ok(Self { stop: stop_on_interrupt()?, line, began: Instant::now(), done: Done::default() })
+    }
+
+    /// An error, once the user has asked to stop.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Error::interrupted()),
+            false => Ok(()),
+        }
+    }
+
+    /// A file has arrived.
+    pub fn arrived(&mut self, bytes: u64) {
+        self.done.files += 1;
+        self.done.bytes += bytes;
+        if !self.line.is_hidden() {
+            self.line.set_message(self.done.text());
+            self.line.tick();
+        }
+    }
+
+    /// What is to be printed at the end.
+    pub fn report(self, as_json: bool) -> String {
+        self.line.finish_and_clear();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let done = self.done;
+        if !as_json {
+            return format!("{} in {seconds:.2} s\n", done.text());
+        }
+        let json = json!({
+            "files": done.files,
+            "directories": done.directories,
+            "others": done.others,
+            "links": done.links,
+            "bytes": done.bytes,
+            "seconds": seconds,
+        });
+        format!("{json:#}\n")
+    }
+}
+
+impl Done {
+    fn text(&self) -> String {
+        format!("{} files, {}", self.files, words::size(self.bytes))
+    }
+}
