@@ -67,12 +67,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     };
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true)?;
+    let mut text = String::new();
     let is_made = found == Found::Nothing;
     if is_made {
         let size = arguments.size.ok_or_else(|| {
             Error::input(format!("{shown} does not exist; give --size, as in 4G, to make it"))
         })?;
-        make_image(path, size)?;
+        text += &make_image(path, size)?;
     } else {
         check(path, &found, arguments.force)?;
     }
@@ -81,14 +82,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         // It is no volume, and nobody else's.
         let _ = std::fs::remove_file(path);
     }
-    let size = made?;
-    print(&format!("{shown}: a volume of {}\n", words::size(size)))?;
+    text += &format!("{shown}: a volume of {}\n", words::size(made?));
+    print(&text)?;
     Ok(0)
 }
 
 /// Makes a file of zeros: its blocks are reserved, and later writes change none of its file
-/// system's metadata.
-fn make_image(path: &Path, size: u64) -> Result<(), Error> {
+/// system's metadata. Answers in words what that took.
+fn make_image(path: &Path, size: u64) -> Result<String, Error> {
     let stop = stop_on_interrupt()?;
     let began = Instant::now();
     create_image(path, size).map_err(|error| Error::input(error.to_string()))?;
@@ -96,7 +97,7 @@ fn make_image(path: &Path, size: u64) -> Result<(), Error> {
         let _ = std::fs::remove_file(path);
         return Err(Error::interrupted());
     }
-    print(&format!(
+    Ok(format!(
         "{}: wrote {} of zeros in {:.1} s, so that its blocks are reserved\n",
         path.display(),
         words::size(size),

@@ -253,10 +253,11 @@ impl Put<'_> {
         let id = self.begin(target, Inode::new(FileKind::File, 0o644))?;
         let (mut input, mut at) = (io::stdin().lock(), 0);
         loop {
-            self.transfer.check()?;
             let mut buffer = Buffer::zeroed(PIECE);
             let read = fill(&mut buffer, |part, _| input.read(part))
                 .map_err(|error| Error::run("standard input: cannot be read").because(error))?;
+            // Also at the end: a Ctrl-C ends who writes into the pipe, too.
+            self.transfer.check()?;
             if read == 0 {
                 return self.end(id);
             }

@@ -5,3 +5,4 @@ mod bench_vm;
 mod info;
 mod root;
 mod running;
+mod volume;

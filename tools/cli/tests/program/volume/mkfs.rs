@@ -1,0 +1,66 @@
+//! `mkfs` destroys nothing that it was not told to; `info` and `df` tell of what it made.
+
+use super::{done, refused, volume, write};
+use crate::running::tool;
+use serde_json::Value;
+use std::fs::File;
+
+#[test]
+fn what_holds_something_is_refused_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let path = folder.join("ext4");
+    File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    tool("mkfs.ext4", &["-q", path.to_str().unwrap()]);
+    write(folder, "text", vec![b'x'; 16 << 20]);
+    write(folder, "empty", "");
+    let before = std::fs::read(&path).unwrap();
+    refused(folder, ["mkfs", "ext4"], "ext4: holds an ext2/3/4 file system; --force destroys it");
+    refused(folder, ["mkfs", "text"], "text: holds data");
+    refused(folder, ["mkfs", "empty"], "empty: is empty");
+    refused(folder, ["mkfs", "."], "is a directory");
+    assert!(std::fs::read(&path).unwrap() == before);
+    done(folder, ["mkfs", "ext4", "--force"]);
+    refused(folder, ["mkfs", "ext4"], "ext4: holds a uringfs volume");
+    assert_eq!(done(folder, ["ls", "ext4:/"]), "");
+}
+
+#[test]
+fn a_file_of_zeros_is_taken_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    File::create(folder.path().join("zeros")).unwrap().set_len(16 << 20).unwrap();
+    done(folder.path(), ["mkfs", "zeros"]);
+    assert_eq!(done(folder.path(), ["ls", "zeros:/"]), "");
+}
+
+#[test]
+fn what_cannot_be_a_volume_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    refused(folder, ["mkfs", "v"], "v does not exist; give --size");
+    refused(folder, ["mkfs", "v", "--size", "1M"], "v: a volume of 1048576 bytes: at least");
+    refused(folder, ["mkfs", "v", "--size", "9000001"], "no multiple of 4096");
+    refused(folder, ["mkfs", "v", "--size", "16M", "--label", &"x".repeat(65)], "label");
+    refused(folder, ["mkfs", "no/v", "--size", "16M"], "does not exist");
+    assert_eq!(folder.read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn the_volume_is_told_of() {
+    let folder = volume();
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&done(folder.path(), arguments)).unwrap()
+    };
+    let info = json(&["info", "v", "--json"]);
+    assert_eq!(
+        (&info["volume"]["label"], &info["volume"]["size"]),
+        (&"of a test".into(), &(32 << 20).into())
+    );
+    assert_eq!(info["volume"]["uuid"].as_str().unwrap().len(), 36);
+    assert!(done(folder.path(), ["info", "v"]).contains("of a test"));
+    let free = |df: Value| df["free"].as_u64().unwrap();
+    let before = free(json(&["df", "v", "--json"]));
+    write(folder.path(), "a", vec![1; 1 << 20]);
+    done(folder.path(), ["put", "a", "v:/"]);
+    assert_eq!(free(json(&["df", "v", "--json"])), before - (1 << 20));
+}

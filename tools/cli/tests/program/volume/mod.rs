@@ -1,0 +1,126 @@
+//! The commands on volumes: names go in, move about and come out, as with the system's commands.
+
+mod mkfs;
+mod stopped;
+mod trees;
+
+use crate::running::Running;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder with a volume in the file `v`.
+fn volume() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    done(folder.path(), ["mkfs", "v", "--size", "32M", "--label", "of a test"]);
+    folder
+}
+
+fn command<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
+    command.args(arguments).current_dir(folder);
+    command
+}
+
+fn run<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>) -> Output {
+    Running::start(&mut command(folder, arguments)).end()
+}
+
+/// What a command prints that does its work.
+fn done<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One clear line, and exit code 2.
+fn refused<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>, part: &str) {
+    let output = run(folder, arguments);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(line.contains(part) && line.starts_with("uringfs: "), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert!(output.stdout.is_empty());
+}
+
+fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    std::fs::write(folder.join(name), bytes).unwrap();
+}
+
+#[test]
+fn names_are_made_moved_and_removed() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["mkdir", "-p", "v:/d/e", "v:/d/e"]);
+    done(folder, ["put", "a", "v:/d"]);
+    done(folder, ["put", "a", "v:/d/b"]);
+    assert_eq!(done(folder, ["ls", "v:/d"]), "a\nb\ne\n");
+    done(folder, ["mv", "v:/d/b", "v:/d/e"]);
+    done(folder, ["ln", "v:/d/a", "v:/same"]);
+    done(folder, ["ln", "-s", "d/e", "v:/there"]);
+    done(folder, ["chmod", "4751", "v:/same"]);
+    assert_eq!(done(folder, ["cat", "v:/there/b", "v:/same"]), "of aof a");
+    let long = done(folder, ["ls", "-l", "v:/"]);
+    let long: Vec<&str> = long.lines().collect();
+    assert!(long[0].starts_with("drwxr-xr-x   3") && long[0].ends_with(" d"), "{long:?}");
+    assert!(long[1].starts_with("-rwsr-x--x   2") && long[1].ends_with(" same"), "{long:?}");
+    assert!(
+        long[2].starts_with("lrwxrwxrwx   1") && long[2].ends_with(" there -> d/e"),
+        "{long:?}"
+    );
+    assert_eq!(done(folder, ["ls", "-R", "v:/d"]), "/d:\na\ne\n\n/d/e:\nb\n");
+    let tree = "/\n|-- d\n|   |-- a\n|   `-- e\n|       `-- b\n|-- same\n`-- there\n\n\
+                2 directories, 4 files\n";
+    assert_eq!(done(folder, ["tree", "v:/"]), tree);
+    let stat: serde_json::Value =
+        serde_json::from_str(&done(folder, ["stat", "--json", "v:/d/a"])).unwrap();
+    assert_eq!((&stat[0]["links"], &stat[0]["mode"]), (&2.into(), &"4751".into()));
+    done(folder, ["rm", "-r", "v:/d", "v:/there"]);
+    assert_eq!(done(folder, ["ls", "v:/"]), "same\n");
+}
+
+#[test]
+fn wildcards_stand_for_the_names_that_fit() {
+    let folder = volume();
+    let folder = folder.path();
+    for name in ["a1.h", "a2.h", "b1.h", "a*.h", ".a3.h"] {
+        write(folder, name, name);
+        done(folder, ["put", name, "v:/"]);
+    }
+    assert_eq!(done(folder, ["cat", "v:/a[12].h"]), "a1.ha2.h");
+    assert_eq!(done(folder, ["cat", "v:/a*.h"]), "a*.h", "a name that is there means itself");
+    assert_eq!(done(folder, ["ls", "v:/?1.h"]), "/a1.h\n/b1.h\n");
+    std::fs::create_dir(folder.join("out")).unwrap();
+    done(folder, ["get", "v:/[!b]?.h", "out"]);
+    assert!(folder.join("out/a1.h").exists() && !folder.join("out/b1.h").exists());
+    refused(folder, ["rm", "v:/c*"], "v:/c*: no name fits this pattern");
+    done(folder, ["rm", "v:/?1.*"]);
+    assert_eq!(done(folder, ["ls", "v:/"]), ".a3.h\na*.h\na2.h\n");
+}
+
+#[test]
+fn what_cannot_be_is_one_line_with_the_path() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["mkdir", "v:/d"]);
+    done(folder, ["put", "a", "v:/d"]);
+    refused(folder, ["cat", "v:/none"], "v:/none: ");
+    refused(folder, ["cat", "v:/d"], "v:/d: it is a directory");
+    refused(folder, ["ls", "v"], "v: expected a path in a volume, as in TARGET:/path");
+    refused(folder, ["ls", "none:/"], "none does not exist");
+    write(folder, "text", vec![b'x'; 1 << 20]);
+    refused(folder, ["ls", "text:/"], "see uringfs mkfs");
+    refused(folder, ["rm", "v:/d"], "v:/d: is a directory; rm -r removes it");
+    refused(folder, ["rm", "-r", "v:/"], "v:/: cannot be removed");
+    refused(folder, ["mv", "v:/d", "v:/d/e"], "v:/d to v:/d/e: ");
+    refused(folder, ["mv", "v:/d", "w:/e"], "name paths of one volume");
+    refused(folder, ["mkdir", "v:/d"], "v:/d: ");
+    refused(folder, ["put", "none", "v:/"], "none: cannot be read");
+    refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is no directory");
+    refused(folder, ["put", "-", "v:/d"], "say what - is to be called");
+    assert_eq!(done(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n");
+}

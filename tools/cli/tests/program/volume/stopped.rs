@@ -1,0 +1,87 @@
+//! A `put` that is killed or stopped in the middle of a file: the file is what it was before.
+
+use super::{command, done, run, volume, write};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+/// The program while it waits for more of its standard input; killed with this.
+struct Fed(Child);
+
+impl Fed {
+    /// Puts standard input, of which it has taken several pieces when this returns.
+    fn start(folder: &Path, place: &str) -> Self {
+        let mut command = command(folder, ["put", "-", place]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        let mut fed = Self(child);
+        fed.0.stdin.as_mut().unwrap().write_all(&vec![0xab; 8 << 20]).unwrap();
+        fed
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
+    }
+}
+
+impl Drop for Fed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn with_a_file() -> tempfile::TempDir {
+    let folder = volume();
+    write(folder.path(), "a", "as it was");
+    done(folder.path(), ["put", "a", "v:/"]);
+    folder
+}
+
+#[test]
+fn a_killed_put_leaves_the_file_as_it_was() {
+    let folder = with_a_file();
+    let folder = folder.path();
+    for place in ["v:/a", "v:/new"] {
+        let fed = Fed::start(folder, place);
+        fed.signal(Signal::SIGKILL);
+        drop(fed);
+        assert_eq!(done(folder, ["cat", "v:/a"]), "as it was");
+        assert_eq!(run(folder, ["cat", "v:/new"]).status.code(), Some(2));
+    }
+    // The next one tidies up behind it.
+    done(folder, ["put", "a", "v:/b"]);
+    assert_eq!(done(folder, ["ls", "v:/"]), "a\nb\n");
+}
+
+#[test]
+fn ctrl_c_removes_what_is_half_written() {
+    let folder = with_a_file();
+    let folder = folder.path();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut fed = Fed::start(folder, "v:/a");
+        fed.signal(signal);
+        // As the shell's Ctrl-C ends who feeds it, too.
+        drop(fed.0.stdin.take());
+        assert_eq!(fed.0.wait().unwrap().code(), Some(130));
+        assert_eq!(done(folder, ["cat", "v:/a"]), "as it was");
+        assert_eq!(done(folder, ["ls", "v:/"]), "a\n");
+    }
+}
+
+#[test]
+fn while_one_program_writes_another_is_refused() {
+    let folder = with_a_file();
+    let folder = folder.path();
+    let mut fed = Fed::start(folder, "v:/new");
+    for arguments in [["ls", "v:/"], ["mkdir", "v:/d"]] {
+        let output = run(folder, arguments);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(2), 1), "{line}");
+    }
+    drop(fed.0.stdin.take());
+    assert!(fed.0.wait().unwrap().success());
+    assert_eq!(done(folder, ["ls", "v:/"]), "a\nnew\n");
+}
