@@ -1,6 +1,7 @@
 //! A `put` that is killed or stopped in the middle of a file: the file is what it was before.
 
 use super::{command, done, run, volume, write};
+use crate::running::{Running, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
@@ -54,6 +55,38 @@ fn a_killed_put_leaves_the_file_as_it_was() {
     // The next one tidies up behind it.
     done(folder, ["put", "a", "v:/b"]);
     assert_eq!(done(folder, ["ls", "v:/"]), "a\nb\n");
+}
+
+#[test]
+fn of_a_tree_whose_put_is_killed_every_file_is_whole_or_absent() {
+    const FILES: u8 = 200;
+    let bytes = |file: u8| vec![file + 1; 100_000];
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    for file in 0..FILES {
+        write(folder, &format!("tree/{file:03}"), bytes(file));
+    }
+    for file in [0, 30, 120] {
+        let put = Running::start(&mut command(folder, ["put", "tree", "v:/"]));
+        wait_until("a file's bytes on the volume", || {
+            let image = std::fs::read(folder.join("v")).unwrap();
+            image.chunks(4096).any(|block| block.iter().all(|byte| *byte == file + 1))
+        });
+        // Killed with this.
+        drop(put);
+        if run(folder, ["get", "v:/tree", "out"]).status.success() {
+            for entry in folder.join("out").read_dir().unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap();
+                assert!(std::fs::read(&path).unwrap() == bytes(name.parse().unwrap()), "{name}");
+            }
+            std::fs::remove_dir_all(folder.join("out")).unwrap();
+        }
+    }
+    done(folder, ["put", "tree", "v:/"]);
+    done(folder, ["get", "v:/tree", "out"]);
+    assert_eq!(folder.join("out").read_dir().unwrap().count(), usize::from(FILES));
 }
 
 #[test]
