@@ -187,6 +187,10 @@ impl Superblock {
     /// `Unsupported` for a newer format, for features that must be known, and for a device
     /// shorter than the volume.
     pub(crate) fn read(blocks: &Blocks) -> Result<Found, Error> {
+        if blocks.count() <= RESERVED_BLOCKS {
+            let what = "not a uringfs volume: it is too short to hold one";
+            return Err(Error::new(ErrorKind::NotAVolume, what));
+        }
         let mut best: Option<Superblock> = None;
         let mut bad_slots = Vec::new();
         for (slot, &block) in SLOTS.iter().enumerate() {
@@ -602,6 +606,14 @@ mod tests {
         ] {
             let error = Superblock::new(total, label, catalog).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Input, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_short_is_no_volume() {
+        for size in [512, 4096, RESERVED_BLOCKS * BLOCK] {
+            let error = Superblock::read(&blocks_of(&Sim::new(SimOptions::new(size)))).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAVolume, "{error}");
         }
     }
 }
