@@ -38,7 +38,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY
-    /// when another program has a volume on it open; the device's.
+    /// when a volume on it is open, here or in another program; the device's.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = Blocks::of(device);
         let _lock = Lock::take(device, Others::KeepOut)?;
@@ -75,8 +75,8 @@ impl Volume {
     /// Opens the volume of a device; for reading only where the device is.
     ///
     /// # Errors
-    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when another program has it open for writing, or
-    /// at all if this one wants to write; the device's.
+    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when it is open for writing, here or in another
+    /// program, or at all if it is to be written; the device's.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
         let blocks = Blocks::of(&device);
         let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };

@@ -1,15 +1,17 @@
-//! A volume is written by one program or read by many: `flock` on the device, which each asks for.
+//! A volume is written by one or read by many. Other programs are kept out by `flock` on the device,
+//! which each asks for; within this one, where clones of a [`Device`] share a lock, a list is kept.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock, fstat, major, minor};
+use parking_lot::Mutex;
+use rustix::fs::{FileType, FlockOperation, flock, fstat, major, minor};
 use rustix::io::Errno;
-use uringfs_device::{Device, Reach};
+use uringfs_device::{Device, DeviceIndex, Reach};
 
 use crate::error::{Error, ErrorKind};
 
-/// What other programs may do with a volume that is open.
+/// What others may do with a volume that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
     /// Open it for reading, as this one has.
@@ -26,16 +28,45 @@ const STEP: Duration = Duration::from_millis(5);
 /// Keeps others out until it is dropped.
 pub(crate) struct Lock {
     device: Device,
+    /// Its line in [`HELD`].
+    held: Held,
+}
+
+/// What this process holds.
+static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Held {
+    bytes: Bytes,
+    others: Others,
+    /// Whose descriptor has the kernel's lock.
+    device: DeviceIndex,
+}
+
+/// Which bytes a device reaches, by whatever path it was opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bytes {
+    File {
+        device: u64,
+        inode: u64,
+    },
+    Block {
+        number: u64,
+    },
+    /// Memory of this process, that one device has.
+    Memory(DeviceIndex),
 }
 
 impl Lock {
     /// Takes the lock. That of a program which has ended is waited for.
     ///
     /// # Errors
-    /// `Refused` (EBUSY) when another program has the volume open.
+    /// `Refused` (EBUSY) when another program, or another `Volume` of this one, is in the way.
     pub(crate) fn take(device: &Device, others: Others) -> Result<Lock, Error> {
-        let lock = Lock { device: device.clone() };
-        let Reach::Descriptor(descriptor) = device.core().backend().reach() else {
+        let reach = device.core().backend().reach();
+        let held = Held::take(device, reach, others)?;
+        let lock = Lock { device: device.clone(), held };
+        let Reach::Descriptor(descriptor) = reach else {
             // Nobody else reaches memory of this process.
             return Ok(lock);
         };
@@ -62,10 +93,47 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        let all = &mut *HELD.lock();
+        let line = all.iter().position(|held| *held == self.held).expect("it was put there");
+        all.swap_remove(line);
+        if all.iter().any(|held| held.device == self.held.device) {
+            return;
+        }
         // Not left to the descriptor, which reactors that do not turn keep open.
         if let Reach::Descriptor(descriptor) = self.device.core().backend().reach() {
             let _ = flock(descriptor, FlockOperation::Unlock);
         }
+    }
+}
+
+impl Held {
+    fn take(device: &Device, reach: Reach<'_>, others: Others) -> Result<Held, Error> {
+        let bytes = Bytes::of(device, reach)
+            .map_err(|errno| Error::io("asking which file the volume is in", errno))?;
+        let held = Held { bytes, others, device: device.index() };
+        let all = &mut *HELD.lock();
+        let is_in_the_way = |other: &Held| {
+            other.bytes == bytes && (other.others == Others::KeepOut || others == Others::KeepOut)
+        };
+        if all.iter().any(is_in_the_way) {
+            let what = "this program has the volume open already; use a clone of that `Volume`";
+            return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
+        }
+        all.push(held);
+        Ok(held)
+    }
+}
+
+impl Bytes {
+    fn of(device: &Device, reach: Reach<'_>) -> Result<Bytes, Errno> {
+        let Reach::Descriptor(descriptor) = reach else {
+            return Ok(Bytes::Memory(device.index()));
+        };
+        let status = fstat(descriptor)?;
+        Ok(match FileType::from_raw_mode(status.st_mode) {
+            FileType::BlockDevice => Bytes::Block { number: status.st_rdev },
+            _ => Bytes::File { device: status.st_dev, inode: status.st_ino },
+        })
     }
 }
 

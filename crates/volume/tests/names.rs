@@ -19,7 +19,23 @@ impl Machine {
     fn new() -> Machine {
         let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
+        Machine::with(device)
+    }
+
+    /// One whose device can be looked at as after a power cut.
+    fn simulated() -> (Machine, Sim) {
+        let sim = Sim::new(SimOptions::new(SIZE));
+        let device = Device::new(sim.clone()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        (Machine::with(device), sim)
+    }
+
+    fn with(device: Device) -> Machine {
         Machine { device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
+    }
+
+    fn after_power_cut(sim: &Sim) -> Machine {
+        Machine::with(Device::new(sim.crash_image(Crash::LoseAll)).unwrap())
     }
 
     fn volume(&self) -> Volume {
@@ -85,13 +101,12 @@ fn a_file_is_found_again_with_its_bytes() {
 
 #[test]
 fn what_is_synced_needs_no_closing() {
-    let machine = Machine::new();
+    let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, b"first", 0);
     machine.reactor.block_on(file.sync()).unwrap();
-    // As after a kill: nothing is dropped, and another opens the same bytes.
-    std::mem::forget((volume, file));
+    let machine = Machine::after_power_cut(&sim);
     assert_eq!(machine.contents(&machine.volume(), "/a"), b"first");
 }
 
@@ -234,15 +249,15 @@ fn a_file_without_a_name_lives_until_it_is_closed_and_its_blocks_come_back() {
 
 #[test]
 fn orphans_of_a_crash_are_destroyed_when_the_volume_is_opened() {
-    let machine = Machine::new();
+    let (machine, sim) = Machine::simulated();
     let volume = machine.volume();
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let file = volume.open("/a", OpenOptions::default()).unwrap();
+    let _open = volume.open("/a", OpenOptions::default()).unwrap();
     volume.remove("/a").unwrap();
     volume.sync().unwrap();
-    std::mem::forget((volume, file));
+    let machine = Machine::after_power_cut(&sim);
     let volume = machine.volume();
     volume.sync().unwrap();
     volume.sync().unwrap();
@@ -360,4 +375,50 @@ fn a_volume_is_written_by_one_or_read_by_many() {
     assert_eq!(errno(readers[0].make_directory("/d", 0o700)), Errno::ROFS);
     drop(readers);
     open(Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn within_a_program_too_a_volume_is_written_by_one_whatever_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["image", "link", "symlink"].map(|name| folder.path().join(name));
+    std::fs::write(&paths[0], vec![0; 16 << 20]).unwrap();
+    std::fs::hard_link(&paths[0], &paths[1]).unwrap();
+    std::os::unix::fs::symlink(&paths[0], &paths[2]).unwrap();
+    let file = Device::open(&paths[0], Access::ReadWrite).unwrap();
+    Volume::format(&file, &FormatOptions::default()).unwrap();
+    for device in [file, Machine::new().device] {
+        let volume = Volume::open_on(device.clone()).unwrap();
+        // Whoever is refused takes nothing away from who has it.
+        for _ in 0..2 {
+            assert_eq!(errno(Volume::open_on(device.clone())), Errno::BUSY);
+            assert_eq!(errno(Volume::format(&device, &FormatOptions::default())), Errno::BUSY);
+        }
+        volume.make_directory("/d", 0o700).unwrap();
+        drop(volume);
+        Volume::open_on(device).unwrap();
+    }
+    let writer = Volume::open_on(Device::open(&paths[0], Access::ReadWrite).unwrap()).unwrap();
+    for path in &paths {
+        let open = |access| Volume::open_on(Device::open(path, access).unwrap());
+        assert_eq!(errno(open(Access::ReadWrite)), Errno::BUSY);
+        assert_eq!(errno(open(Access::Read)), Errno::BUSY);
+    }
+    drop(writer);
+    // Of two readers of one device one goes: the other keeps writers out.
+    let device = Device::open(&paths[0], Access::Read).unwrap();
+    let [one, other] = [device.clone(), device].map(|device| Volume::open_on(device).unwrap());
+    drop(one);
+    assert!(is_locked(&paths[0]));
+    drop(other);
+    assert!(!is_locked(&paths[0]));
+}
+
+/// Whether another program would find the lock taken.
+fn is_locked(path: &std::path::Path) -> bool {
+    let file = std::fs::File::open(path).unwrap();
+    match file.try_lock() {
+        Ok(()) => false,
+        Err(std::fs::TryLockError::WouldBlock) => true,
+        Err(std::fs::TryLockError::Error(error)) => panic!("{error}"),
+    }
 }
