@@ -171,6 +171,23 @@ impl Allocator {
         Ok(())
     }
 
+    /// Takes those of these blocks that are free.
+    ///
+    /// # Errors
+    /// When they do not all lie on the device. What `load` says, or that a record is not as it should
+    /// be.
+    pub fn take_free<E: From<InvalidRegion>>(
+        &mut self,
+        run: Run,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        for (index, span) in self.parts(run).ok_or(InvalidRegion::Bounds)? {
+            let free = self.load(index, &mut load)?.free.within(span);
+            free.into_iter().for_each(|span| self.take(index, span));
+        }
+        Ok(())
+    }
+
     /// Frees blocks: they are pending until [`Self::release`].
     ///
     /// # Errors

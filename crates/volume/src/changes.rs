@@ -2,10 +2,10 @@
 //! drained into it by the committer.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::catalog::{Batch, Key, Table};
+use crate::catalog::{Batch, Key, Size, Table};
 
 /// A record's new value, or none where it is to go.
 type Value = Option<Box<[u8]>>;
@@ -13,42 +13,69 @@ type Value = Option<Box<[u8]>>;
 /// Records that are to be changed together, in the order of their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    records: BTreeMap<(Table, Box<[u8]>), Value>,
+    tables: [BTreeMap<Box<[u8]>, Value>; Table::ALL.len()],
+    size: Size,
 }
 
 impl Changes {
     /// Sets a record; the last counts.
     pub(crate) fn put(&mut self, key: Key<'_>, value: Vec<u8>) {
-        self.records.insert((key.table(), key.bytes().into()), Some(value.into()));
+        self.set(key.table(), key.bytes().into(), Some(value.into()));
     }
 
     /// Has a record go.
     pub(crate) fn delete(&mut self, key: Key<'_>) {
-        self.records.insert((key.table(), key.bytes().into()), None);
+        self.set(key.table(), key.bytes().into(), None);
     }
 
-    /// How many records change.
-    pub(crate) fn len(&self) -> usize {
-        self.records.len()
+    /// How much there is to commit.
+    pub(crate) fn size(&self) -> Size {
+        self.size
     }
 
     /// All of them, for the catalog.
     pub(crate) fn to_batch(&self) -> Batch {
         let mut batch = Batch::default();
-        for ((table, key), value) in &self.records {
-            batch.change(*table, key, value.as_deref());
+        for (table, records) in Table::ALL.iter().zip(&self.tables) {
+            for (key, value) in records {
+                batch.change(*table, key, value.as_deref());
+            }
         }
         batch
     }
 
-    fn get(&self, record: &(Table, Box<[u8]>)) -> Option<&Value> {
-        self.records.get(record)
+    fn set(&mut self, table: Table, key: Box<[u8]>, value: Value) {
+        let bytes_of = |value: &Value| value.as_ref().map_or(0, |value| value.len() as u64);
+        let key_bytes = key.len() as u64;
+        self.size.bytes += bytes_of(&value);
+        match self.tables[table.index()].insert(key, value) {
+            Some(old) => self.size.bytes -= bytes_of(&old),
+            None => {
+                self.size.changes += 1;
+                self.size.bytes += key_bytes;
+            }
+        }
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Option<&Value> {
+        self.tables[table.index()].get(key)
     }
 
     /// Those of a table from one key on and before another.
     fn range(&self, table: Table, keys: &Range<Vec<u8>>) -> impl Iterator<Item = (&[u8], &Value)> {
-        let [from, to] = [&keys.start, &keys.end].map(|key| (table, Box::from(&key[..])));
-        self.records.range(from..to).map(|((_, key), value)| (&key[..], value))
+        let keys = (Bound::Included(&keys.start[..]), Bound::Excluded(&keys.end[..]));
+        self.tables[table.index()].range::<[u8], _>(keys).map(|(key, value)| (&key[..], value))
+    }
+
+    /// Adds what changed before, where it has not changed since.
+    fn put_beneath(&mut self, older: &Changes) {
+        for (table, records) in Table::ALL.iter().zip(&older.tables) {
+            for (key, value) in records {
+                if self.get(*table, key).is_none() {
+                    self.set(*table, key.clone(), value.clone());
+                }
+            }
+        }
     }
 }
 
@@ -76,16 +103,16 @@ impl Pending {
         &mut self.current
     }
 
-    /// Records that wait for a commit to begin.
-    pub(crate) fn waiting(&self) -> usize {
-        self.current.len()
+    /// How much waits for a commit to begin.
+    pub(crate) fn waiting(&self) -> Size {
+        self.current.size()
     }
 
     /// What is known of a record.
     pub(crate) fn get(&self, key: Key<'_>) -> Known<'_> {
-        let record = (key.table(), key.bytes().into());
-        let older = || self.committing.as_ref().and_then(|changes| changes.get(&record));
-        match self.current.get(&record).or_else(older) {
+        let (table, bytes) = (key.table(), key.bytes());
+        let older = || self.committing.as_ref().and_then(|changes| changes.get(table, &bytes));
+        match self.current.get(table, &bytes).or_else(older) {
             Some(Some(value)) => Known::Value(value),
             Some(None) => Known::Gone,
             None => Known::Nothing,
@@ -126,6 +153,13 @@ impl Pending {
     pub(crate) fn end_commit(&mut self) {
         self.committing = None;
     }
+
+    /// The catalog has nothing of it: it waits for the next commit.
+    pub(crate) fn undo_commit(&mut self) {
+        if let Some(changes) = self.committing.take() {
+            self.current.put_beneath(&changes);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -153,14 +187,28 @@ mod tests {
         pending.current().put(name("a"), b"1".to_vec());
         pending.current().put(name("b"), b"1".to_vec());
         let committing = pending.begin_commit();
-        assert_eq!(committing.len(), 2);
+        assert_eq!(committing.size(), Size { changes: 2, bytes: 2 * (8 + 1 + 1) });
         pending.current().delete(name("a"));
         assert_eq!(pending.get(name("a")), Known::Gone);
         assert_eq!(pending.get(name("b")), Known::Value(b"1"));
         assert_eq!(pending.get(Key::Xattr(7, b"b")), Known::Nothing);
         pending.end_commit();
         assert_eq!(pending.get(name("b")), Known::Nothing);
-        assert_eq!((pending.get(name("a")), pending.waiting()), (Known::Gone, 1));
+        assert_eq!((pending.get(name("a")), pending.waiting().changes), (Known::Gone, 1));
+    }
+
+    #[test]
+    fn what_could_not_be_committed_waits_beneath_what_came_since() {
+        let mut pending = Pending::default();
+        pending.current().put(name("a"), b"old".to_vec());
+        pending.current().put(name("b"), b"old".to_vec());
+        pending.current().delete(name("c"));
+        pending.begin_commit();
+        pending.current().delete(name("a"));
+        pending.undo_commit();
+        let changes = pending.begin_commit();
+        assert_eq!(changes.size(), Size { changes: 3, bytes: 3 * (8 + 1) + 3 });
+        assert_eq!(laid(&pending, "a".."d", &["a", "c"]), "b=old");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use uringfs_file::Commit;
 
+use crate::error::Error;
+
 /// Numbers commits, from 1.
 pub(crate) type CommitNumber = u64;
 
@@ -20,6 +22,21 @@ pub(crate) struct Board {
     changed: Condvar,
 }
 
+/// Why a commit did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// There is no room for it: nothing has changed, and the next may find some.
+    Refused(Errno),
+    /// What is on the device is unknown.
+    Stopped,
+}
+
+impl From<Error> for Failed {
+    fn from(_: Error) -> Failed {
+        Failed::Stopped
+    }
+}
+
 #[derive(Default)]
 struct BoardState {
     /// The last commit that somebody wants.
@@ -28,8 +45,10 @@ struct BoardState {
     begun: CommitNumber,
     /// The last that has ended well.
     ended: CommitNumber,
+    /// The last that was refused, and why. What it held is in the next.
+    refused: Option<(CommitNumber, Errno)>,
     /// A commit has failed: nothing will be durable any more.
-    failed: Option<Errno>,
+    failed: bool,
     closing: bool,
     waiting: VecDeque<(CommitNumber, Waker)>,
 }
@@ -42,18 +61,23 @@ impl Board {
 
     /// True when a commit has failed: nothing that is changed now becomes durable.
     pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().failed.is_some()
+        self.state.lock().failed
     }
 
-    /// True when that commit has not ended.
-    pub(crate) fn is_pending(&self, number: CommitNumber) -> bool {
-        self.state.lock().ended < number
+    /// The commit to wait for, so that what `number` was to hold is durable; none if it is.
+    pub(crate) fn pending(&self, number: CommitNumber) -> Option<CommitNumber> {
+        let state = self.state.lock();
+        match state.refused {
+            _ if state.ended >= number => None,
+            Some((refused, _)) if refused >= number => Some(state.begun + 1),
+            _ => Some(number),
+        }
     }
 
     /// Asks for that commit, and waits until it has ended.
     ///
     /// # Errors
-    /// EIO when it has failed, or one before it.
+    /// ENOSPC when there was no room for it; EIO when it has failed, or one before it.
     pub(crate) fn wait(&self, number: CommitNumber) -> Result<(), Errno> {
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(number);
@@ -92,14 +116,14 @@ impl Board {
     }
 
     /// Runs `commit` whenever one is wanted, until the volume is closed; then once more.
-    fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Errno>) {
+    fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Failed>) {
         let mut state = self.state.lock();
         loop {
             while state.wanted <= state.begun && !state.closing {
                 self.changed.wait(&mut state);
             }
             let last = state.closing && state.wanted <= state.begun;
-            if last || state.failed.is_some() {
+            if last || state.failed {
                 return;
             }
             drop(state);
@@ -107,9 +131,10 @@ impl Board {
             state = self.state.lock();
             match outcome {
                 Ok(()) => state.ended = state.begun,
-                Err(errno) => state.failed = Some(errno),
+                Err(Failed::Refused(errno)) => state.refused = Some((state.begun, errno)),
+                Err(Failed::Stopped) => state.failed = true,
             }
-            let done = state.failed.map_or(state.ended, |_| CommitNumber::MAX);
+            let done = if state.failed { CommitNumber::MAX } else { state.begun };
             let (ended, waiting) = state.waiting.drain(..).partition(|(number, _)| *number <= done);
             state.waiting = waiting;
             let ended: VecDeque<(CommitNumber, Waker)> = ended;
@@ -137,10 +162,11 @@ impl Board {
 
 impl BoardState {
     fn outcome(&self, number: CommitNumber) -> Option<Result<(), Errno>> {
-        match self.failed {
+        match self.refused {
             _ if self.ended >= number => Some(Ok(())),
-            Some(_) => Some(Err(Errno::IO)),
-            None => None,
+            _ if self.failed => Some(Err(Errno::IO)),
+            Some((refused, errno)) if refused >= number => Some(Err(errno)),
+            _ => None,
         }
     }
 }
@@ -154,7 +180,7 @@ pub(crate) struct Committer {
 impl Committer {
     pub(crate) fn start(
         board: Arc<Board>,
-        commit: impl FnMut(&Board) -> Result<(), Errno> + Send + 'static,
+        commit: impl FnMut(&Board) -> Result<(), Failed> + Send + 'static,
     ) -> std::io::Result<Committer> {
         let its = board.clone();
         let builder = std::thread::Builder::new().name("uringfs-commit".into());
@@ -210,13 +236,31 @@ mod tests {
         let committer = Committer::start(board.clone(), move |board| {
             board.begin();
             left -= 1;
-            if left < 0 { Err(Errno::NOSPC) } else { Ok(()) }
+            if left < 0 { Err(Failed::Stopped) } else { Ok(()) }
         });
         let first = board.next();
         assert_eq!(board.wait(first), Ok(()));
         assert_eq!(board.wait(board.next()), Err(Errno::IO));
         assert_eq!(board.wait(board.next()), Err(Errno::IO));
         assert_eq!(board.wait(first), Ok(()));
+        drop(committer);
+    }
+
+    #[test]
+    fn who_waits_for_a_refused_commit_is_told_and_the_next_holds_its_changes() {
+        let board = Arc::new(Board::default());
+        let mut left = 2;
+        let committer = Committer::start(board.clone(), move |board| {
+            board.begin();
+            left -= 1;
+            if left > 0 { Err(Failed::Refused(Errno::NOSPC)) } else { Ok(()) }
+        });
+        let first = board.next();
+        assert_eq!(board.wait(first), Err(Errno::NOSPC));
+        let second = board.pending(first).unwrap();
+        assert!(second > first);
+        assert_eq!(board.wait(second), Ok(()));
+        assert_eq!((board.pending(first), board.wait(first)), (None, Ok(())));
         drop(committer);
     }
 }

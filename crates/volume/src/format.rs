@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::lock::{Lock, Others};
 use crate::names::Orphan;
-use crate::shared::{NEXT_INODE, Shared, VolumeState, region_record, summary_of};
+use crate::shared::{NEXT_INODE, Shared, VolumeState, region_of, region_record, summary_of};
 use crate::superblock::{Found, RESERVED_BLOCKS, Superblock};
 use crate::volume::Volume;
 
@@ -94,7 +94,14 @@ impl Volume {
             flaws.push("the catalog had to be read as a whole".into());
         }
         let total = superblock.total_blocks;
-        let allocator = Allocator::open(total, reserve_of(total), summaries(&catalog)?)?;
+        let mut allocator = Allocator::open(total, reserve_of(total), summaries(&catalog)?)?;
+        for run in &superblock.catalog {
+            // After a crash between the two the regions do not know of them yet. A region that cannot
+            // be read is not allocated from, either.
+            let taken = allocator
+                .take_free(*run, |region| region_of(&catalog, &Pending::default(), region));
+            flaws.extend(taken.err().map(|error: Error| error.to_string()));
+        }
         let next_inode = match catalog.get(Key::State(NEXT_INODE))? {
             None => InodeNumber::ROOT.0 + 1,
             Some(value) => number_of(&value)?,
@@ -128,7 +135,7 @@ impl Volume {
             Access::ReadOnly => None,
             Access::ReadWrite => {
                 let its = shared.clone();
-                let commit = move |board: &Board| its.commit(board).map_err(|error| error.errno());
+                let commit = move |board: &Board| its.commit(board);
                 let started = Committer::start(shared.board.clone(), commit);
                 let started = started.map_err(|error| {
                     Error::io("starting the thread that commits", Errno::AGAIN).because(error)

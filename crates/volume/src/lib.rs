@@ -5,6 +5,7 @@ mod allocator;
 mod blocks;
 mod catalog;
 mod changes;
+mod commit;
 mod committer;
 mod error;
 mod extent;

@@ -1,5 +1,5 @@
 //! What a volume's clones, its open files and the thread that commits share: the state of names and of
-//! free blocks, and how a commit takes it to the device.
+//! free blocks. How a commit takes it to the device stands in `commit`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use uringfs_reactor::{Epoch, quiescence};
 
 use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary, Want};
 use crate::blocks::{Blocks, Run};
-use crate::catalog::{Access, Catalog, Key, Reserve, Table};
+use crate::catalog::{Access, Catalog, Key, Table};
 use crate::changes::{Known, Pending};
 use crate::committer::Board;
 use crate::error::Error;
@@ -151,55 +151,6 @@ impl Shared {
         state.dirty.insert(file.number, file.clone());
         Ok(())
     }
-
-    /// One commit: what was written becomes durable before what says where it is.
-    pub(crate) fn commit(&self, board: &Board) -> Result<(), Error> {
-        let (changes, freed, for_catalog) = {
-            let state = &mut *self.state.lock();
-            let commit = board.begin();
-            state.allocated = 0;
-            let for_catalog = state.allocate_for_catalog(&self.catalog)?;
-            for (number, file) in std::mem::take(&mut state.dirty) {
-                let edited = file.collect(state.pending.current(), commit);
-                if let Some((size, modified)) = edited {
-                    let mut records = state.records(&self.catalog);
-                    let mut inode = records.inode(number)?;
-                    inode.size = size;
-                    if let Some(modified) = modified {
-                        (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
-                    }
-                    records.put_inode(number, &inode);
-                }
-            }
-            // What was only open because it was dirty is not any more.
-            state.bury_closed(&self.catalog)?;
-            for changed in state.allocator.take_changed() {
-                state.pending.current().put(Key::Region(changed.index), region_record(&changed));
-            }
-            let next = state.next_inode.to_be_bytes().to_vec();
-            state.pending.current().put(Key::State(NEXT_INODE), next);
-            (state.pending.begin_commit(), std::mem::take(&mut state.freed), for_catalog)
-        };
-        self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
-        let mut batch = changes.to_batch();
-        if !freed.is_empty() {
-            batch.reserve(Reserve::Use);
-        }
-        self.catalog.commit(&batch)?;
-        if !for_catalog.is_empty() {
-            // They are taken in the catalog before they belong to it: a crash in between loses a
-            // few blocks, and never gives one to two.
-            let mut superblock = self.state.lock().superblock.clone();
-            self.catalog.extend(&mut superblock, &for_catalog)?;
-            self.state.lock().superblock = superblock;
-        }
-        let epoch = quiescence(self.device.index()).retire();
-        let state = &mut *self.state.lock();
-        state.pending.end_commit();
-        state.retired.push((epoch, freed));
-        state.release_quiet(&self.device);
-        Ok(())
-    }
 }
 
 impl VolumeState {
@@ -264,7 +215,7 @@ impl VolumeState {
     }
 
     /// Makes free what was freed, committed, and is read by nobody any more.
-    fn release_quiet(&mut self, device: &Device) {
+    pub(crate) fn release_quiet(&mut self, device: &Device) {
         let domain = quiescence(device.index());
         let (quiet, busy): (Vec<_>, Vec<_>) =
             self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
@@ -274,25 +225,8 @@ impl VolumeState {
         }
     }
 
-    /// Blocks that the catalog is going to need.
-    fn allocate_for_catalog(&mut self, catalog: &Catalog) -> Result<Vec<Run>, Error> {
-        let mut left = catalog.wanted_blocks();
-        let mut runs = Vec::new();
-        let Self { allocator, pending, .. } = self;
-        while left > 0 {
-            let goal = runs.last().map(|run: &Run| run.end());
-            let want = Want { blocks: left, least: left.min(64), goal, caller: 0 };
-            let load = |region| region_of(catalog, pending, region);
-            // Without them commits go on as long as the catalog has room.
-            let Some(run) = allocator.allocate_reserved::<Error>(want, load)? else { break };
-            left -= run.length;
-            runs.push(run);
-        }
-        Ok(runs)
-    }
-
     /// Destroys the orphans that nobody has open any more.
-    fn bury_closed(&mut self, catalog: &Catalog) -> Result<(), Error> {
+    pub(crate) fn bury_closed(&mut self, catalog: &Catalog) -> Result<(), Error> {
         let is_open =
             |orphan: &Orphan| self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0);
         let (open, closed): (Vec<_>, Vec<_>) = self.orphans.drain(..).partition(is_open);
@@ -336,7 +270,11 @@ pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error>
 }
 
 /// A region's free blocks as the last commit that takes its changes has them.
-fn region_of(catalog: &Catalog, pending: &Pending, region: u32) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn region_of(
+    catalog: &Catalog,
+    pending: &Pending,
+    region: u32,
+) -> Result<Option<Vec<u8>>, Error> {
     let record = match pending.get(Key::Region(region)) {
         Known::Value(record) => Some(record.to_vec()),
         Known::Gone => None,

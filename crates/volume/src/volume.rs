@@ -276,7 +276,8 @@ impl Volume {
     /// Makes everything that was changed and written durable.
     ///
     /// # Errors
-    /// EIO when the device or the catalog failed, now or before.
+    /// ENOSPC when the catalog has no room for it: remove something, then try again. EIO when the
+    /// device or the catalog failed, now or before.
     pub fn sync(&self) -> Result<(), Error> {
         if self.committer.is_none() {
             return Ok(());
@@ -299,7 +300,7 @@ impl Volume {
         }
         let state = &mut *self.shared.state.lock();
         let done = how(state, &self.shared)?;
-        if state.pending.waiting() > MOST_WAITING {
+        if state.pending.waiting().changes > MOST_WAITING as u64 {
             self.shared.board.ask(self.shared.board.next());
         }
         Ok(done)
@@ -321,8 +322,8 @@ impl Volume {
 
     /// What makes a file's size and extents durable, if they are not.
     pub(crate) fn commit_of(&self, file: &OpenFile) -> Option<Commit> {
-        let number = file.durable_with(self.shared.board.next());
         let board = &self.shared.board;
-        board.is_pending(number).then(|| board.clone().wait_in_task(number))
+        let number = board.pending(file.durable_with(board.next()))?;
+        Some(board.clone().wait_in_task(number))
     }
 }

@@ -58,6 +58,7 @@ enum Step {
     Free { which: usize, from: u64, to: u64 },
     FreeWrongly { run: Run },
     Claim { run: Run },
+    TakeFree { run: Run },
     Release { which: usize },
     Grow { by: u64 },
     Commit,
@@ -96,6 +97,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
         }),
         1 => runs().prop_map(|run| Step::FreeWrongly { run }),
         1 => runs().prop_map(|run| Step::Claim { run }),
+        1 => runs().prop_map(|run| Step::TakeFree { run }),
         6 => any::<usize>().prop_map(|which| Step::Release { which }),
         1 => (0..2 * REGION_BLOCKS).prop_map(|by| Step::Grow { by }),
         2 => Just(Step::Commit),
@@ -175,6 +177,19 @@ impl Model {
                     self.take(run);
                 } else {
                     assert_eq!(claimed, Err(InvalidRegion::NotFree));
+                }
+            }
+            Step::TakeFree { run } => {
+                let taken = self.allocator.take_free(run, |region| self.catalog.load(region));
+                if run.length == 0 || run.end() > self.space.total {
+                    return assert_eq!(taken, Err(InvalidRegion::Bounds));
+                }
+                taken.unwrap();
+                let free: Vec<u64> = (run.start..run.end())
+                    .filter(|block| self.blocks[*block as usize] == Block::Free)
+                    .collect();
+                for row in free.chunk_by(|block, next| block + 1 == *next) {
+                    self.take(Run { start: row[0], length: row.len() as u64 });
                 }
             }
             Step::Release { which } => {

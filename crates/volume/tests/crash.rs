@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use uringfs_buffer::Buffer;
-use uringfs_device::Device;
 use uringfs_device::backend::sim::{CrashPlan, Promises, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{FileKind, Follow, FormatOptions, OpenOptions, Rename, Volume};
+use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, Volume};
 
 const SIZE: u64 = 16 << 20;
 
@@ -191,6 +191,55 @@ fn every_pair_of_operations_is_there_up_to_some_point_after_the_last_sync() {
         let plan = CrashPlan { exhaustive_up_to: 0, samples: 1, seed: index as u64 };
         check(&history, plan, &reactor).unwrap_or_else(|e| panic!("{operations:?} {e}"));
     }
+}
+
+#[test]
+fn while_the_catalog_grows_no_block_is_given_to_two() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let sim = Sim::new(SimOptions::new(32 << 20));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    sim.restart_record();
+    const COUNT: usize = 20_000;
+    let name = |file: usize| format!("{file:0100}");
+    for file in 0..COUNT {
+        volume.make(name(file), Inode::new(FileKind::File, 0o600)).unwrap();
+    }
+    volume.sync().unwrap();
+    let (mut none, mut grown) = (0, 0);
+    let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 7 });
+    for image in images.step_by((340 / volume_of(20)).max(1)) {
+        let place = format!("cut {} {:?}", image.cut, image.crash);
+        let device = Device::new(image.sim.clone()).unwrap();
+        let volume = Volume::open_on(device.clone()).unwrap();
+        // Every block that counts as free gets other bytes.
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let file = volume.open("/all", create).unwrap();
+        let full = (0..).find_map(|part| {
+            let bytes = Buffer::copy_of(&[0xee; 64 << 10]);
+            reactor.block_on(file.write(bytes, part * (64 << 10))).1.err()
+        });
+        assert_eq!(full, Some(Errno::NOSPC), "{place}");
+        drop((file, volume));
+        let volume = Volume::open_on(device).unwrap();
+        assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+        let mut there: Vec<Vec<u8>> = Vec::new();
+        loop {
+            let after = there.last().map_or(&b""[..], |name| name);
+            let entries = volume.entries("/", after).unwrap();
+            if entries.is_empty() {
+                break;
+            }
+            there.extend(entries.into_iter().map(|entry| entry.name));
+        }
+        assert_eq!(there.pop().unwrap(), b"all");
+        assert!(there.iter().enumerate().all(|(file, found)| *found == name(file).into_bytes()));
+        none += usize::from(there.is_empty());
+        // As many as these do not fit what the catalog begins with.
+        grown += usize::from(there.len() > COUNT / 2);
+    }
+    assert!(none > 0 && grown > 0, "{none}, {grown}");
 }
 
 #[test]

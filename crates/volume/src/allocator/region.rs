@@ -98,6 +98,19 @@ impl Spans {
             || next.is_some_and(|next| u32::from(next.start) < span.end())
     }
 
+    /// What of `span` is here.
+    pub(super) fn within(&self, span: Span) -> Vec<Span> {
+        let first = self.spans.partition_point(|other| other.end() <= u32::from(span.start));
+        let meeting =
+            self.spans[first..].iter().take_while(|other| u32::from(other.start) < span.end());
+        let cut = |other: &Span| {
+            let start = other.start.max(span.start);
+            let end = other.end().min(span.end());
+            Span { start, length: (end - u32::from(start)) as u16 }
+        };
+        meeting.map(cut).collect()
+    }
+
     /// Adds a span that does not meet what is here.
     pub(super) fn insert(&mut self, span: Span) {
         assert!(!self.meets(span), "{span:?} is here already");

@@ -1,16 +1,15 @@
 //! Changes to the catalog that happen together, and how redb is made to do them.
 
+use std::ops::Add;
+
 use redb::{Database, TableDefinition, WriteTransaction};
 
 use super::grown;
 use super::record::{Key, Table, seal};
 use super::store::Store;
 use super::trouble::Trouble;
+use crate::blocks::BLOCK;
 use crate::error::{Error, ErrorKind};
-
-/// Bytes of keys and values that a batch should not have many more of: room for two such is kept
-/// ahead. A larger one may find none, and is refused as a whole then.
-pub(crate) const USUAL_BATCH_BYTES: usize = 1 << 20;
 
 /// Puts and deletes, in their order. Plain data.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +29,45 @@ pub(crate) enum Reserve {
     /// What a commit itself needs: this batch frees something.
     Use,
 }
+
+/// How much is to be committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Records that are put or deleted.
+    pub(crate) changes: u64,
+    /// Bytes of their keys and values.
+    pub(crate) bytes: u64,
+}
+
+impl Add for Size {
+    type Output = Size;
+
+    fn add(self, other: Size) -> Size {
+        Size { changes: self.changes + other.changes, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Size {
+    /// Pages that committing it takes at the most, from a storage of so many. A page that changes is
+    /// copied, once, with those above it. New records fill pages by a half at least.
+    pub(super) fn most_pages(self, pages: u64) -> u64 {
+        let copied = (self.changes * TREE_DEPTH).min(pages);
+        let new = (2 * (self.bytes + self.changes * RECORD_OVERHEAD)).div_ceil(BLOCK);
+        copied + new + pages / MAPPED_BY_A_PAGE + self.pages_of_commit() + 3 * COMMIT_PAGES
+    }
+
+    /// Pages that the commit itself takes, when all changes are made, besides the map of free pages.
+    fn pages_of_commit(self) -> u64 {
+        COMMIT_PAGES + self.changes / CHANGES_A_PAGE
+    }
+}
+
+/// Pages from the root of a table to a record: four hold some millions.
+const TREE_DEPTH: u64 = 4;
+/// Bytes of a record in its page beside key and value: sum, offsets, its share of the branches.
+const RECORD_OVERHEAD: u64 = 24;
+/// Pages of the storage that one page of the map of free pages tells of: four bits each.
+const MAPPED_BY_A_PAGE: u64 = 2 * BLOCK;
 
 #[derive(Clone, Debug)]
 struct Change {
@@ -57,6 +95,15 @@ impl Batch {
     pub(crate) fn change(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         let stored = value.map(|value| seal(table, key, value));
         self.changes.push(Change { table, key: key.to_vec(), stored });
+    }
+
+    /// How much it is.
+    pub(crate) fn size(&self) -> Size {
+        let bytes = |change: &Change| change.key.len() + change.stored.as_ref().map_or(0, Vec::len);
+        Size {
+            changes: self.changes.len() as u64,
+            bytes: self.changes.iter().map(|change| bytes(change) as u64).sum(),
+        }
     }
 
     /// What it leaves free.
@@ -123,7 +170,7 @@ fn leaves_room(
     if grown(store.length()) <= store.capacity() {
         return Ok(true);
     }
-    let needed = COMMIT_PAGES + batch.changes.len() as u64 / CHANGES_A_PAGE;
+    let needed = batch.size().pages_of_commit();
     let pages = match batch.reserve {
         Reserve::Keep => needed + 3 * COMMIT_PAGES,
         Reserve::Use => needed,

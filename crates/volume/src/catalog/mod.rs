@@ -37,7 +37,7 @@ use crate::superblock::Superblock;
 use store::{Backend, Store};
 use trouble::{Fenced, Trouble, contained};
 
-pub(crate) use batch::{Batch, Reserve, USUAL_BATCH_BYTES};
+pub(crate) use batch::{Batch, Reserve, Size};
 pub(crate) use record::{Key, Table};
 pub(crate) use store::Access;
 
@@ -166,16 +166,20 @@ impl Catalog {
         self.state.read().failure()
     }
 
-    /// Blocks that should be added with [`Self::extend`] before the next commit: redb doubles its
-    /// storage, and must find the blocks there. Without them commits go on as long as pages are
-    /// free in the storage as it is.
-    pub(crate) fn wanted_blocks(&self) -> u64 {
+    /// Blocks to be added with [`Self::extend`] before these changes are committed: enough for them,
+    /// and for redb to double its storage, since it must find the blocks there. Without them commits
+    /// go on as long as pages are free in the storage as it is.
+    pub(crate) fn wanted_blocks(&self, coming: Size) -> u64 {
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
+            let length = open.store.length();
+            let needed = length + coming.most_pages(length / BLOCK) * BLOCK;
+            let mut grown_to = grown(length);
+            while grown_to < needed {
+                grown_to = grown(grown_to);
+            }
+            let pages = grown_to.saturating_sub(open.store.capacity()).div_ceil(BLOCK);
             // What a group of checksums takes is rounded up.
-            let bytes = (grown(open.store.length()) + 2 * USUAL_BATCH_BYTES as u64)
-                .saturating_sub(open.store.capacity());
-            let pages = bytes.div_ceil(BLOCK);
             pages + pages.div_ceil(1024)
         })
     }

@@ -39,6 +39,11 @@ impl Table {
         Table::State,
     ];
 
+    /// Its place in [`Self::ALL`].
+    pub(crate) fn index(self) -> usize {
+        self as usize - 1
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Table::Inodes => "inodes",

@@ -60,7 +60,8 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
     let mut free = 2000;
     let mut random = Random(31);
     for inode in 0..300 {
-        let wanted = catalog.wanted_blocks();
+        let size = put(inode, 60_000).size();
+        let wanted = catalog.wanted_blocks(size);
         if wanted > 0 {
             // Two runs: one in a row with the last, one apart.
             let half = wanted / 2 + 1;
@@ -69,7 +70,7 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
                 [Run { start: apart, length: half }, Run { start: apart + half, length: half }];
             free = apart + 2 * half;
             catalog.extend(&mut superblock, &more).unwrap();
-            assert_eq!(catalog.wanted_blocks(), 0);
+            assert_eq!(catalog.wanted_blocks(size), 0);
         }
         catalog.commit(&put(inode, 60_000)).unwrap();
     }
@@ -78,6 +79,31 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
     assert!(found.superblock.catalog.len() < 10 && found.superblock == superblock);
     let catalog = Catalog::open(&blocks, &superblock.catalog, options()).unwrap();
     assert_eq!(inodes(&catalog, 0).len(), 300);
+}
+
+#[test]
+fn a_batch_far_larger_than_the_catalog_fits_the_blocks_it_wants() {
+    let sim = Sim::new(SimOptions::new(100_000 * BLOCK));
+    let blocks = blocks_of(&sim);
+    let mut superblock = Superblock::new(100_000, "", RUNS.to_vec()).unwrap();
+    superblock.write(&blocks).unwrap();
+    let catalog = create_on(&sim);
+    let mut free = 2000;
+    // In order, then between what is there, then instead of it.
+    for (first, step, bytes) in [(0, 2, 72), (1, 2, 72), (0, 1, 300)] {
+        let mut batch = Batch::default();
+        for inode in (first..100_000).step_by(step) {
+            batch.put(Key::Inode(inode), &vec![bytes as u8; bytes]);
+        }
+        let wanted = catalog.wanted_blocks(batch.size());
+        if wanted > 0 {
+            catalog.extend(&mut superblock, &[Run { start: free, length: wanted }]).unwrap();
+            free += wanted;
+        }
+        assert_eq!(catalog.wanted_blocks(batch.size()), 0);
+        catalog.commit(&batch).unwrap();
+    }
+    assert!(catalog.get(Key::Inode(99_999)).unwrap().unwrap() == [300_u16 as u8; 300]);
 }
 
 #[test]
