@@ -4,11 +4,9 @@
 //! a change copies the few chunks on the way to it and shares the rest. Chunks that are not shared are
 //! changed in place, so that many changes between two clones copy each chunk once.
 //!
-//! Readers are meant to find the map behind a pointer that they only load, and to borrow what it
-//! points to for as long as they are counted in with their reactor. Who changes a file keeps a map of
-//! their own under the file's lock, puts a clone of it in the pointer, and frees the one that was
-//! there when every reactor has been quiescent since. Cloning the map for each read would write the
-//! cache line of its count instead.
+//! Readers find the map behind a pointer that they only load (`open_file`), and borrow what it points
+//! to. Who changes a file takes a clone under the file's lock, changes it, and puts it in the pointer.
+//! Cloning the map for each read would write the cache line of its count instead.
 
 mod chunk;
 mod tree;

@@ -11,6 +11,7 @@ mod error;
 mod extent;
 mod extent_map;
 mod format;
+mod glance;
 mod inode;
 mod lock;
 mod names;

@@ -16,6 +16,7 @@ use crate::changes::Changes;
 use crate::committer::CommitNumber;
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::{ExtentMap, Found};
+use crate::glance::{Glance, Window};
 use crate::inode::{InodeNumber, Time};
 use crate::volume::Volume;
 
@@ -30,6 +31,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct OpenFile {
     pub(crate) number: InodeNumber,
     snapshot: ArcSwap<Snapshot>,
+    /// The largest written extent of the snapshot that is known of.
+    glance: Glance,
     edit: Mutex<Edit>,
 }
 
@@ -42,6 +45,11 @@ struct Edit {
     /// The size or the time of change is another.
     inode: bool,
     modified: Option<Time>,
+    /// Blocks of the file in which to look for its largest written extent: that it was in, and the
+    /// first of the last change.
+    large: [u64; 2],
+    /// What the glance shows.
+    window: Window,
     /// The last commit that took changes of it.
     taken_by: CommitNumber,
 }
@@ -49,15 +57,26 @@ struct Edit {
 impl OpenFile {
     /// As the catalog has it.
     pub(crate) fn new(number: InodeNumber, extents: ExtentMap, size: u64) -> OpenFile {
-        let edit = Edit {
+        let written = extents.iter().filter(|extent| extent.state == State::Written);
+        let large = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
+        let mut edit = Edit {
             committed: extents.clone(),
             changed: Vec::new(),
             inode: false,
             modified: None,
+            large: [large; 2],
+            window: Window::default(),
             taken_by: 0,
         };
-        let snapshot = ArcSwap::from_pointee(Snapshot { extents, size });
-        OpenFile { number, snapshot, edit: Mutex::new(edit) }
+        let snapshot = Snapshot { extents, size };
+        edit.window = edit.large_window(&snapshot);
+        let glance = Glance::new(edit.window);
+        OpenFile {
+            number,
+            snapshot: ArcSwap::from_pointee(snapshot),
+            glance,
+            edit: Mutex::new(edit),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
@@ -141,7 +160,12 @@ impl OpenFile {
         let now = self.snapshot.load_full();
         let (mut extents, mut size) = (now.extents.clone(), now.size);
         how(&mut extents, &mut size, edit);
-        self.snapshot.store(Arc::new(Snapshot { extents, size }));
+        let snapshot = Snapshot { extents, size };
+        let window = edit.large_window(&snapshot);
+        self.snapshot.store(Arc::new(snapshot));
+        if std::mem::replace(&mut edit.window, window) != window {
+            self.glance.show(window);
+        }
     }
 
     /// Adds what has changed to a commit: records of extents, and the size and time for the inode.
@@ -177,12 +201,30 @@ impl OpenFile {
 impl Edit {
     /// Notes that a range's extents are others; ranges that meet become one.
     fn note(&mut self, mut blocks: Range<u64>) {
+        self.large[1] = blocks.start;
         let first = self.changed.partition_point(|range| range.end < blocks.start);
         let behind = self.changed.partition_point(|range| range.start <= blocks.end);
         for range in &self.changed[first..behind] {
             blocks = blocks.start.min(range.start)..blocks.end.max(range.end);
         }
         self.changed.splice(first..behind, [blocks]);
+    }
+
+    /// The largest written extent that is known of, as far as it lies inside the size.
+    fn large_window(&mut self, snapshot: &Snapshot) -> Window {
+        let written = self.large.iter().filter_map(|block| match snapshot.extents.find(*block) {
+            Found::Extent(extent) if extent.state == State::Written => Some(extent),
+            _ => None,
+        });
+        let Some(extent) = written.max_by_key(|extent| extent.length) else {
+            return Window::default();
+        };
+        self.large[0] = extent.offset;
+        Window {
+            start: extent.offset * BLOCK,
+            end: snapshot.size.min(extent.end() * BLOCK),
+            address: extent.start * BLOCK,
+        }
     }
 }
 
@@ -215,8 +257,11 @@ impl Map for VolumeMap {
 
     #[inline]
     fn written(&self, offset: u64, length: u64) -> Option<u64> {
-        let snapshot = self.file.snapshot();
         let end = offset.checked_add(length)?;
+        if let Some(address) = self.file.glance.address(offset, end) {
+            return Some(address);
+        }
+        let snapshot = self.file.snapshot();
         let (block, into) = (offset / BLOCK, offset % BLOCK);
         match snapshot.extents.find(block) {
             Found::Extent(extent)
