@@ -57,7 +57,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let formats = report::parse_formats(&arguments.output_format)?;
     let set = parse(&arguments)?;
     if arguments.showcmd {
-        print(&format!("{}\n", fio::command_line(&arguments.exec, &set)))?;
+        print(&format!("{}\n", fio::command_line(&arguments.exec, &set)?))?;
         return Ok(0);
     }
     let config = config(&arguments)?;

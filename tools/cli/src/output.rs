@@ -37,9 +37,9 @@ impl Output {
         let here = identity(path);
         for job in &set.jobs {
             for thread in 0..job.options.jobs {
-                let mut targets = Target::of_job(&job.name, &job.options, thread).into_iter();
-                let same = |target| matches!(target, Target::Path(path) if identity(&path) == here);
-                if targets.any(same) {
+                let targets = Target::of_job(&job.name, &job.options, thread);
+                let same = |path| identity(path) == here;
+                if targets.iter().filter_map(Target::path).any(same) {
                     return Err(refuse(&format!("is a target of job `{}`", job.name)));
                 }
             }

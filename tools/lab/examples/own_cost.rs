@@ -28,6 +28,7 @@ impl Engine for Nothing {
         any_alignment: true,
         grows: true,
         virtual_targets: true,
+        volumes: false,
         ignores: &[],
     };
 

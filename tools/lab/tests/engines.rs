@@ -2,7 +2,7 @@
 
 use uringfs_lab::engine::{Done, Engine, EngineKind, Io, Setup, Wanted, WithEngine};
 use uringfs_lab::job::{Options, SyncWrites};
-use uringfs_lab::target::{Access, Target};
+use uringfs_lab::target::{Access, Target, Volumes};
 use uringfs_lab::workload::IoOp;
 
 const BLOCK: usize = 4096;
@@ -31,6 +31,7 @@ impl WithEngine for FillWhileOthersFly<'_> {
         };
         let setup = Setup {
             targets: &targets,
+            volumes: &Volumes::default(),
             access: Access { writes: true, direct: false, sync: SyncWrites::No },
             depth: DEPTH,
             block: BLOCK,

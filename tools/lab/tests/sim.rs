@@ -11,7 +11,7 @@ use uringfs_lab::engine::{
 };
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Drove, LiveThread, drive};
-use uringfs_lab::target::{Access, Target};
+use uringfs_lab::target::{Access, Target, Volumes};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 const SIZE: u64 = 1 << 20;
@@ -92,6 +92,7 @@ impl WithEngine for OnDevice<'_> {
         let targets = [self.target];
         let setup = Setup {
             targets: &targets,
+            volumes: &Volumes::default(),
             access: Access { writes: true, direct: true, sync: SyncWrites::No },
             depth: options.depth,
             block: options.largest_block() as usize,

@@ -16,7 +16,7 @@ use uringfs::{
 use uringfs_lab::Error;
 use uringfs_lab::job::parse_size;
 use uringfs_lab::run::stop_on_interrupt;
-use uringfs_lab::target::{Found, Target, inspect, probe};
+use uringfs_lab::target::{Found, Target, Volumes, inspect, probe};
 
 /// What the command takes.
 #[derive(clap::Args)]
@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         size => size.map(|size| size / arguments.block_size),
     };
     let options = FormatOptions { label: arguments.label.clone(), blocks };
-    let found = inspect(&Target::Path(path.to_owned()), true)?;
+    let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
     let mut text = String::new();
     let is_made = found == Found::Nothing;
     if is_made {

@@ -4,11 +4,12 @@
 use super::Facts;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
+use crate::target::Target;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ pub(super) const FACTS: Facts = Facts {
     any_alignment: false,
     grows: true,
     virtual_targets: false,
+    volumes: false,
     ignores: &[],
 };
 
@@ -36,7 +38,7 @@ pub struct Output {
     /// What it said on standard error, a line each.
     pub complaints: Vec<String>,
     /// Files that were laid out for it and left.
-    pub made: Vec<PathBuf>,
+    pub made: Vec<String>,
     /// Whether the user stopped it.
     pub incomplete: bool,
     /// 0, 1 if a job failed, 130 if it was stopped.
@@ -49,13 +51,23 @@ pub fn arguments(set: &JobSet) -> Vec<String> {
 }
 
 /// The command line a user could type, quoted for a shell.
-pub fn command_line(program: &Path, set: &JobSet) -> String {
+///
+/// # Errors
+/// A job is on something that fio does not know.
+pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
+    for job in &set.jobs {
+        let targets = Target::of_job(&job.name, &job.options, 0);
+        if let Some(target) = targets.iter().find(|target| matches!(target, Target::InVolume(_))) {
+            let line = format!("{target}: fio does not know files in volumes");
+            return Err(Error::input(line).at(job.label()));
+        }
+    }
     let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_=/.,:%+@".contains(c);
         if word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
     };
     let words = std::iter::once(program.display().to_string()).chain(arguments(set));
-    words.map(quoted).collect::<Vec<_>>().join(" ")
+    Ok(words.map(quoted).collect::<Vec<_>>().join(" "))
 }
 
 fn job_arguments(job: &Job) -> Vec<String> {
@@ -186,7 +198,7 @@ mod tests {
     fn a_job_carries_the_globals_it_inherits_and_its_own_win() {
         let set =
             set("[global]\nbs=8k\ntime_based\nruntime=1\n[a b]\nblocksize=4k\ndirect=1\nx.y=off\n");
-        let line = command_line(Path::new("fio"), &set);
+        let line = command_line(Path::new("fio"), &set).unwrap();
         let words = "--time_based=1 --runtime=1 --blocksize=4k --direct=1";
         assert_eq!(line, format!("fio '--name=a b' {words}"));
     }
@@ -199,10 +211,10 @@ mod tests {
             ("bs=16k\nbs=,8k\n", "--bs=16k --bs=,8k"),
             ("bs=16k\nbs=,4k\nbs=2k,\nbs=,8k\n", "--bs=16k --bs=2k, --bs=,8k"),
         ] {
-            let line = command_line(Path::new("fio"), &set(&format!("[j]\n{keys}")));
+            let line = command_line(Path::new("fio"), &set(&format!("[j]\n{keys}"))).unwrap();
             assert_eq!(line, format!("fio --name=j {words}"));
         }
-        let line = command_line(Path::new("fio"), &set("[global]\nbs=16k\n[j]\nbs=,8k\n"));
+        let line = command_line(Path::new("fio"), &set("[global]\nbs=16k\n[j]\nbs=,8k\n")).unwrap();
         assert_eq!(line, "fio --name=j --bs=16k --bs=,8k");
     }
 

@@ -15,7 +15,7 @@ mod uringfs;
 
 use crate::Error;
 use crate::job::{Options, nearest};
-use crate::target::{Access, Target};
+use crate::target::{Access, Target, Volumes};
 use crate::workload::IoOp;
 use rustix::io::Errno;
 
@@ -74,6 +74,8 @@ pub struct Facts {
     pub grows: bool,
     /// `null:`, `memory:` and `sim:` are served.
     pub virtual_targets: bool,
+    /// Files in volumes are served.
+    pub volumes: bool,
     /// Keys that have no effect, and why; reports say so.
     pub ignores: &'static [(&'static str, &'static str)],
 }
@@ -82,6 +84,8 @@ pub struct Facts {
 pub struct Setup<'a> {
     /// The job's files; `Io::file` counts them.
     pub targets: &'a [Target],
+    /// The volumes that some of them are in, open.
+    pub volumes: &'a Volumes,
     /// How to open them.
     pub access: Access,
     /// Slots.
@@ -230,6 +234,7 @@ macro_rules! engines {
             pub fn reaches(self, target: &Target) -> bool {
                 match (self, target) {
                     (_, Target::Path(_)) => true,
+                    (_, Target::InVolume(_)) => self.facts().volumes,
                     // A bare ring knows one thing without a descriptor: the NOP.
                     (Self::Ring, Target::Virtual(name)) => name.starts_with("null:"),
                     (_, Target::Virtual(_)) => self.facts().virtual_targets,

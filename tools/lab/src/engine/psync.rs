@@ -23,6 +23,7 @@ impl Engine for Psync {
         buffered: true,
         any_alignment: false,
         grows: true,
+        volumes: false,
         virtual_targets: false,
         ignores: &[
             ("registerfiles", NO_RING),

@@ -23,6 +23,7 @@ impl Engine for Ring {
         buffered: true,
         any_alignment: false,
         grows: true,
+        volumes: false,
         virtual_targets: true,
         ignores: &[],
     };
@@ -31,7 +32,7 @@ impl Engine for Ring {
         setup.no_settings("ring")?;
         let nothing = setup.targets.iter().all(|target| match target {
             Target::Virtual(name) => name.starts_with("null:"),
-            Target::Path(_) => false,
+            Target::Path(_) | Target::InVolume(_) => false,
         });
         let files = if nothing { Files::none() } else { Files::open(setup)? };
         let options = BareOptions {

@@ -49,6 +49,7 @@ impl Engine for Threads {
         buffered: true,
         any_alignment: false,
         grows: true,
+        volumes: false,
         virtual_targets: false,
         ignores: &[
             ("registerfiles", NO_RING),

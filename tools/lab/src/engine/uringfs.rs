@@ -10,6 +10,7 @@ use ::uringfs::{
     Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Payload, Reactor,
     Refused, Token, Tokens,
 };
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The engine.
@@ -30,6 +31,7 @@ impl Engine for Uringfs {
         any_alignment: true,
         grows: false,
         virtual_targets: true,
+        volumes: true,
         ignores: &[
             ("registerfiles", "it registers by --set ring.fixed_files"),
             ("fixedbufs", "it registers by --set ring.fixed_buffers"),
@@ -45,13 +47,20 @@ impl Engine for Uringfs {
         for (name, value) in setup.settings {
             options.set(name, value).map_err(Error::input)?;
         }
-        let devices = setup
-            .targets
-            .iter()
-            .map(|target| open(target, setup.access.writes))
-            .collect::<Result<Vec<_>, Error>>()?;
-        let files: Vec<File> =
-            devices.iter().map(|device| File::over((**device).clone(), options.file)).collect();
+        let (mut files, mut devices) = (Vec::new(), Vec::new());
+        for target in setup.targets {
+            let parsed = match target {
+                Target::InVolume(file) => {
+                    files.push(setup.volumes.file(file, options.file)?);
+                    continue;
+                }
+                Target::Virtual(name) => name.parse::<DeviceTarget>(),
+                Target::Path(path) => Ok(DeviceTarget::Path(path.clone())),
+            };
+            let device = open(target, parsed, setup.access.writes)?;
+            files.push(File::over((*device).clone(), options.file));
+            devices.push(device);
+        }
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
         for file in &files {
@@ -243,7 +252,11 @@ type Shared = (String, bool, Weak<Device>);
 /// The devices that are open now, by name and by whether they are written.
 static OPEN: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 
-fn open(target: &Target, writes: bool) -> Result<Arc<Device>, Error> {
+fn open(
+    target: &Target,
+    parsed: io::Result<DeviceTarget>,
+    writes: bool,
+) -> Result<Arc<Device>, Error> {
     let name = target.to_string();
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|(_, _, device)| device.strong_count() > 0);
@@ -252,10 +265,6 @@ fn open(target: &Target, writes: bool) -> Result<Arc<Device>, Error> {
     if let Some(device) = known.and_then(|(_, _, device)| device.upgrade()) {
         return Ok(device);
     }
-    let parsed = match target {
-        Target::Virtual(name) => name.parse::<DeviceTarget>(),
-        Target::Path(path) => Ok(DeviceTarget::Path(path.clone())),
-    };
     let access = if writes { Access::ReadWrite } else { Access::Read };
     let device = parsed
         .and_then(|target| target.open(access))

@@ -6,7 +6,8 @@ use crate::job::{JobSet, Parser, UnknownKeys};
 use crate::report::entries;
 use crate::run::{Live, Overwrite, Results as RunResults, Run};
 use crate::stats::{Interval, median, median_interval};
-use crate::target::Target;
+use crate::target::{Target, Volumes, inspect};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One of the things compared.
@@ -151,20 +152,22 @@ fn run_case(
     let Sides { a, b, control, beside } = &experiment.sides;
     let target = Target::parse(conditions.target);
     let (a, b) = (&by_ring(a, &target), &by_ring(b, &target));
+    let set = jobs(experiment, case, &target, seconds)?;
+    let beneath = beneath(experiment, case, &target, seconds)?;
     // What stands beside the pair is left out where it cannot reach the target.
-    let measure_beside = |side: &Side, set: &JobSet, into: &mut Measured| {
-        if side.config.engine.reaches(&target) {
-            measure(side, set, conditions, into)
-        } else {
-            Ok(())
+    let measure_beside = |side: &Side, into: &mut Measured| {
+        let engine = side.config.engine;
+        match &beneath {
+            _ if engine.reaches(&target) => measure(side, &set, conditions, into),
+            Some((below, set)) if engine.reaches(below) => measure(side, set, conditions, into),
+            _ => Ok(()),
         }
     };
-    let set = jobs(experiment, case, conditions.target, seconds)?;
     let (mut of_a, mut of_b, mut of_control) = <(Measured, Measured, Measured)>::default();
     let mut of_beside = vec![Measured::default(); beside.len()];
     for pair in 0..conditions.pairs {
         conditions.live.say(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
-        measure_beside(control, &set, &mut of_control)?;
+        measure_beside(control, &mut of_control)?;
         // Every other pair runs the other way round, so that a drift helps neither.
         if pair % 2 == 0 {
             measure(a, &set, conditions, &mut of_a)?;
@@ -174,7 +177,7 @@ fn run_case(
             measure(a, &set, conditions, &mut of_a)?;
         }
         for (side, measured) in beside.iter().zip(&mut of_beside) {
-            measure_beside(side, &set, measured)?;
+            measure_beside(side, measured)?;
         }
     }
     let ratios: Vec<f64> = of_b.iops.iter().zip(&of_a.iops).map(|(b, a)| b / a).collect();
@@ -195,25 +198,50 @@ fn run_case(
 /// and which queue would be chosen is not what is measured.
 fn by_ring(side: &Side, target: &Target) -> Side {
     let mut side = side.clone();
-    if side.config.engine == EngineKind::Uringfs && EngineKind::Ring.reaches(target) {
+    let below = target.path().map(|path| Target::Path(path.to_owned()));
+    let below = below.as_ref().unwrap_or(target);
+    if side.config.engine == EngineKind::Uringfs && EngineKind::Ring.reaches(below) {
         side.config.settings.insert(0, ("device.queue".into(), "ring".into()));
     }
     side
+}
+
+/// Where a file in a volume cannot be reached, its volume's first bytes are read: as many as the file
+/// has. They are never written.
+fn beneath(
+    experiment: &Experiment,
+    case: &[(&'static str, String)],
+    target: &Target,
+    seconds: f64,
+) -> Result<Option<(Target, JobSet)>, Error> {
+    let Target::InVolume(file) = target else { return Ok(None) };
+    let size = inspect(target, false, &mut Volumes::default())?.size();
+    let below = Target::Path(file.volume.clone());
+    let mut keys = case.to_vec();
+    keys.push(("size", size.to_string()));
+    let set = jobs(experiment, &keys, &below, seconds)?;
+    let reads = set.jobs.iter().all(|job| !job.options.pattern.writes());
+    Ok(reads.then_some((below, set)))
 }
 
 /// The job of a case: fio keys, so that it means the same to every engine.
 fn jobs(
     experiment: &Experiment,
     case: &[(&'static str, String)],
-    target: &str,
+    target: &Target,
     seconds: f64,
 ) -> Result<JobSet, Error> {
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     parser.argument("name", Some(experiment.name))?;
     // A colon in a path is no separator here: there is one target.
-    let name = match Target::parse(target) {
-        Target::Path(_) => target.replace(':', r"\:"),
-        Target::Virtual(name) => name,
+    let named = |path: &Path| path.to_string_lossy().replace(':', r"\:");
+    let name = match target {
+        Target::Path(path) => named(path),
+        Target::InVolume(file) => {
+            parser.argument("volume", Some(&file.volume.to_string_lossy()))?;
+            named(&file.path)
+        }
+        Target::Virtual(name) => name.clone(),
     };
     let runtime = format!("{}ms", (seconds * 1e3).max(1.0));
     let fixed = [

@@ -79,6 +79,8 @@ pub static KEYS: &[Key] = &[
     key("description", &[], Kind::Text(|o, v| { o.description = Some(v.into()); Ok(()) }), "text for the report"),
     key("filename", &[], Kind::Text(|o, v| { o.filename = Some(v.into()); Ok(()) }), "targets, separated by `:`"),
     key("directory", &[], Kind::Text(|o, v| { o.directory = Some(v.into()); Ok(()) }), "where the files lie"),
+    key("filename_format", &[], Kind::Text(|o, v| { o.filename_format = Some(v.into()); Ok(()) }), "names of files that filename does not name"),
+    key("volume", &[], Kind::Text(|o, v| { o.volume = Some(v.into()); Ok(()) }), "the volume that the files are in"),
     key("rw", &["readwrite"], Kind::Choice(PATTERNS, |o, v| o.pattern = pattern(v)), "direction and order"),
     key("rwmixread", &[], Kind::Count(0..=100, |o, v| o.mix_read = v as u8), "reads in a hundred"),
     key("rwmixwrite", &[], Kind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "writes in a hundred"),

@@ -140,6 +140,10 @@ pub struct Options {
     pub filename: Option<String>,
     /// Where files named by the run go.
     pub directory: Option<String>,
+    /// How they are called.
+    pub filename_format: Option<String>,
+    /// The volume that all of the job's files are in.
+    pub volume: Option<String>,
     /// `rw`.
     pub pattern: Pattern,
     /// Reads in a hundred, for the mixed patterns.
@@ -287,6 +291,8 @@ impl Default for Options {
             description: None,
             filename: None,
             directory: None,
+            filename_format: None,
+            volume: None,
             pattern: Pattern::Read,
             mix_read: 50,
             block: [BlockRange { min: 4096, max: 4096 }; 2],

@@ -53,6 +53,10 @@ fn every_key_sets_what_it_means() {
         ("description=some words", |o| o.description.as_deref() == Some("some words")),
         ("filename=/a:/b", |o| o.filename.as_deref() == Some("/a:/b")),
         ("directory=/d", |o| o.directory.as_deref() == Some("/d")),
+        ("filename_format=$jobname.$filenum", |o| {
+            o.filename_format.as_deref() == Some("$jobname.$filenum")
+        }),
+        ("volume=disk.img", |o| o.volume.as_deref() == Some("disk.img")),
         ("rw=randread", |o| o.pattern == Pattern::RandRead),
         ("readwrite=readwrite", |o| o.pattern == Pattern::ReadWrite),
         ("rw=randrw", |o| o.pattern == Pattern::RandReadWrite),

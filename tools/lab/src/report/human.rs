@@ -37,8 +37,8 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
     let threads = outcome.threads.len();
     writeln!(out, "uringfs-{}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "Started {threads} thread{}", if threads == 1 { "" } else { "s" })?;
-    for path in &outcome.made {
-        writeln!(out, "Laid out {}", path.display())?;
+    for name in &outcome.made {
+        writeln!(out, "Laid out {name}")?;
     }
     let entries = entries(outcome);
     let when = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -21,11 +21,10 @@ pub use usage::Usage;
 
 use crate::engine::{EngineConfig, EngineReport, fio};
 use crate::job::{Job, JobSet, Options};
-use crate::target::{DiskUse, Disks, Made};
+use crate::target::{DiskUse, Disks, Made, Volumes};
 use crate::workload::Amount;
 use crate::{Error, ErrorKind};
 use live::Expected;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -87,7 +86,7 @@ pub struct Outcome {
     /// The threads in the order of jobs.
     pub threads: Vec<ThreadResult>,
     /// Files the run made and left.
-    pub made: Vec<PathBuf>,
+    pub made: Vec<String>,
     /// What the disks under the targets did.
     pub disks: Vec<DiskUse>,
     /// The user stopped it.
@@ -148,40 +147,41 @@ impl Run<'_> {
     pub fn run(&self) -> Result<Results, Error> {
         let facts = self.config.engine.facts();
         let plan = Plan::new(&self.set.jobs, facts, self.overwrite)?;
-        let mut made = match plan.lay_out(self.stop, self.live) {
+        let volumes = plan.open_volumes()?;
+        let mut made = match plan.lay_out(&volumes, self.stop, self.live) {
             Err(error) if error.kind() == ErrorKind::Interrupted => Made::default(),
             made => made?,
         };
-        let results = match self.run_planned(&plan) {
+        let results = match self.run_planned(&plan, &volumes) {
             Ok(results) => results,
             Err(error) => {
-                made.remove();
+                made.remove(&volumes);
                 return Err(error);
             }
         };
         let incomplete = self.stop.load(Ordering::Relaxed);
         for thread in &plan.threads {
             if self.set.jobs[thread.job].options.unlink {
-                thread.targets.iter().for_each(|target| made.remove_target(target));
+                thread.targets.iter().for_each(|target| made.remove_target(target, &volumes));
             }
         }
         if incomplete {
-            made.remove();
+            made.remove(&volumes);
         }
         Ok(match results {
             Results::Ours(mut outcome) => {
-                outcome.made = made.paths().to_vec();
+                outcome.made = made.names();
                 outcome.incomplete = incomplete;
                 Results::Ours(outcome)
             }
             Results::Fio(mut output) => {
-                output.made = made.paths().to_vec();
+                output.made = made.names();
                 Results::Fio(output)
             }
         })
     }
 
-    fn run_planned(&self, plan: &Plan) -> Result<Results, Error> {
+    fn run_planned(&self, plan: &Plan, volumes: &Volumes) -> Result<Results, Error> {
         let jobs = &self.set.jobs;
         let started = SystemTime::now();
         let run =
@@ -200,8 +200,17 @@ impl Run<'_> {
             self.live.say(&format!("Running {}", distinct(&names)));
             let (config, stop, live) = (self.config, self.stop, self.live);
             let (first, began) = (threads.len(), Instant::now());
-            let work =
-                worker::Batch { jobs, config, stop, live, first, threads: batch, began, run };
+            let work = worker::Batch {
+                jobs,
+                config,
+                volumes,
+                stop,
+                live,
+                first,
+                threads: batch,
+                began,
+                run,
+            };
             match self.config.engine.with(work) {
                 Some(done) => threads.extend(done?),
                 None => {

@@ -5,7 +5,7 @@ use super::Live;
 use crate::Error;
 use crate::engine::Facts;
 use crate::job::{Extent, Fallocate, Job, Options};
-use crate::target::{Access, Content, Found, Made, Target, inspect};
+use crate::target::{Access, Content, Found, Made, Target, Volumes, inspect};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,7 +53,9 @@ impl ThreadPlan {
 pub struct Plan {
     /// In the order of jobs.
     pub threads: Vec<ThreadPlan>,
-    missing: BTreeMap<PathBuf, ToMake>,
+    missing: BTreeMap<Target, ToMake>,
+    /// The volumes that files are in, and whether anything of them is written.
+    volumes: BTreeMap<PathBuf, bool>,
 }
 
 /// A file that is not there yet.
@@ -87,8 +89,13 @@ impl ToMake {
 impl Plan {
     /// Looks at all targets and refuses what cannot or may not be run.
     pub fn new(jobs: &[Job], facts: Facts, overwrite: Overwrite) -> Result<Self, Error> {
-        let mut planner =
-            Planner { facts, overwrite, found: BTreeMap::new(), missing: BTreeMap::new() };
+        let mut planner = Planner {
+            facts,
+            overwrite,
+            volumes: Volumes::default(),
+            found: BTreeMap::new(),
+            missing: BTreeMap::new(),
+        };
         let mut threads = Vec::new();
         let (mut batch, mut group, mut in_group) = (0, 0, 0);
         for (index, job) in jobs.iter().enumerate() {
@@ -116,17 +123,48 @@ impl Plan {
                 });
             }
         }
-        Ok(Self { threads, missing: planner.missing })
+        let mut volumes = BTreeMap::new();
+        for thread in &threads {
+            let writes = jobs[thread.job].options.pattern.writes();
+            for target in &thread.targets {
+                if let Target::InVolume(file) = target {
+                    *volumes.entry(file.volume.clone()).or_default() |=
+                        writes || planner.missing.contains_key(target);
+                }
+            }
+        }
+        Ok(Self { threads, missing: planner.missing, volumes })
+    }
+
+    /// Opens the volumes that files are in.
+    pub fn open_volumes(&self) -> Result<Volumes, Error> {
+        let mut volumes = Volumes::default();
+        // First those to be written, which may be named otherwise elsewhere.
+        for wanted in [true, false] {
+            let access = match wanted {
+                true => uringfs::Access::ReadWrite,
+                false => uringfs::Access::Read,
+            };
+            for (path, _) in self.volumes.iter().filter(|(_, writes)| **writes == wanted) {
+                volumes.open(path, access)?;
+            }
+        }
+        Ok(volumes)
     }
 
     /// Makes the missing files. On an error none of them is left.
-    pub fn lay_out(&self, stop: &AtomicBool, live: &Live) -> Result<Made, Error> {
+    pub fn lay_out(
+        &self,
+        volumes: &Volumes,
+        stop: &AtomicBool,
+        live: &Live,
+    ) -> Result<Made, Error> {
         let mut made = Made::default();
-        for (path, file) in &self.missing {
+        for (target, file) in &self.missing {
             let size = file.size.div_ceil(1 << 20);
-            live.say(&format!("Laying out {} ({size} MiB)", path.display()));
-            if let Err(error) = made.make(path, file.size, file.content(), stop) {
-                made.remove();
+            live.say(&format!("Laying out {target} ({size} MiB)"));
+            if let Err(error) = made.make(target, file.size, file.content(), volumes, stop) {
+                made.remove(volumes);
                 return Err(error.at(format!("job `{}`", file.job)));
             }
         }
@@ -137,9 +175,11 @@ impl Plan {
 struct Planner {
     facts: Facts,
     overwrite: Overwrite,
+    /// Opened for a look.
+    volumes: Volumes,
     /// By target and whether it is to be written.
     found: BTreeMap<(Target, bool), Found>,
-    missing: BTreeMap<PathBuf, ToMake>,
+    missing: BTreeMap<Target, ToMake>,
 }
 
 impl Planner {
@@ -160,6 +200,12 @@ impl Planner {
     ) -> Result<Region, Error> {
         let options = &job.options;
         let refuse = |text: String| Error::input(format!("{target}: {text}")).at(job.label());
+        if matches!(target, Target::InVolume(_)) && !self.facts.volumes {
+            return Err(refuse(
+                "only engine uringfs reads and writes files in volumes; use --engine uringfs"
+                    .into(),
+            ));
+        }
         let found =
             self.look(target, options.pattern.writes()).map_err(|error| error.at(job.label()))?;
         if matches!(target, Target::Virtual(_)) && !self.facts.virtual_targets {
@@ -167,24 +213,27 @@ impl Planner {
                 "only engine uringfs knows such targets; use --engine uringfs".into(),
             ));
         }
-        let whole = match (&found, target) {
-            (Found::Nothing, Target::Path(path)) => {
-                let made_already = self.missing.contains_key(path);
+        let whole = match found {
+            Found::Nothing => {
+                let made_already = self.missing.contains_key(target);
                 if !made_already && options.filename.is_some() && !options.pattern.writes() {
                     return Err(refuse(
                         "does not exist; make it first, or leave out filename= to have a file laid out".into(),
                     ));
                 }
-                let size = self.missing.get(path).map_or(0, |file| file.size);
+                let size = self.missing.get(target).map_or(0, |file| file.size);
                 size.max(options.file_size.unwrap_or(0))
             }
             _ => found.size(),
         };
+        if found == Found::Nothing && matches!(target, Target::InVolume(_)) {
+            check_fallocate(options.fallocate).map_err(&refuse)?;
+        }
         let region = region_of(options, size, whole, found == Found::Nothing).map_err(&refuse)?;
         self.check_alignment(options, region, &found).map_err(&refuse)?;
-        match (&found, target) {
-            (Found::Nothing, Target::Path(path)) => {
-                let file = self.missing.entry(path.clone()).or_default();
+        match found {
+            Found::Nothing => {
+                let file = self.missing.entry(target.clone()).or_default();
                 if file.job.is_empty() {
                     file.job.clone_from(&job.name);
                 }
@@ -193,7 +242,7 @@ impl Planner {
                 file.read |= options.pattern.reads();
                 file.zeros |= options.zero_buffers;
                 file.space = Some(options.fallocate);
-                file.grows = self.facts.grows;
+                file.grows = self.facts.grows || matches!(target, Target::InVolume(_));
             }
             _ if region.begin + region.length > whole => {
                 let wanted = region.begin + region.length;
@@ -212,7 +261,7 @@ impl Planner {
         if let Some(found) = self.found.get(&key) {
             return Ok(found.clone());
         }
-        let found = inspect(target, writes)?;
+        let found = inspect(target, writes, &mut self.volumes)?;
         self.found.insert(key, found.clone());
         Ok(found)
     }
@@ -250,6 +299,17 @@ impl Planner {
             None => Ok(()),
         }
     }
+}
+
+/// In a volume files come by their space as they are written.
+fn check_fallocate(fallocate: Fallocate) -> Result<(), String> {
+    let word = match fallocate {
+        Fallocate::None | Fallocate::Native => return Ok(()),
+        Fallocate::Posix => "posix",
+        Fallocate::Keep => "keep",
+        Fallocate::Truncate => "truncate",
+    };
+    Err(format!("fallocate={word}: a file in a volume is not allocated before it is written yet"))
 }
 
 /// The part of a file of `whole` bytes that the job works on.

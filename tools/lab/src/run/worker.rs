@@ -7,6 +7,7 @@ use crate::Error;
 use crate::contents::Contents;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
 use crate::job::{Job, Options};
+use crate::target::Volumes;
 use crate::workload::Workload;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -19,6 +20,8 @@ pub struct Batch<'a> {
     pub jobs: &'a [Job],
     /// The engine's switches.
     pub config: &'a EngineConfig,
+    /// Those that files are in.
+    pub volumes: &'a Volumes,
     /// Ends the run.
     pub stop: &'a AtomicBool,
     /// Shows how they go.
@@ -142,6 +145,7 @@ impl Batch<'_> {
         let depth = if E::FACTS.synchronous { 1 } else { options.depth };
         let mut engine = E::open(&Setup {
             targets: &plan.targets,
+            volumes: self.volumes,
             access: ThreadPlan::access(options, E::FACTS),
             depth,
             block: options.largest_block() as usize,

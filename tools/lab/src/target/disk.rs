@@ -60,8 +60,7 @@ impl Disks {
 
 /// The disk's folder in sysfs.
 fn disk_of(target: &Target) -> Option<PathBuf> {
-    let Target::Path(path) = target else { return None };
-    let found = stat(path).ok()?;
+    let found = stat(target.path()?).ok()?;
     let number = match FileType::from_raw_mode(found.st_mode) {
         FileType::BlockDevice => found.st_rdev,
         _ => found.st_dev,

@@ -1,7 +1,7 @@
 //! A look at a target before a run: what it is, how long, and whether reading or writing it could
 //! hurt anyone. Opens and reads; writes nothing.
 
-use super::{Access, Target, signature};
+use super::{Access, Target, VolumeFile, Volumes, signature};
 use crate::Error;
 use crate::job::{SyncWrites, parse_size};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
@@ -56,12 +56,25 @@ impl Found {
 }
 
 /// Looks at a target; what makes it unusable is an error, as is a device in use that is to be
-/// written.
-pub fn inspect(target: &Target, writes: bool) -> Result<Found, Error> {
-    let path = match target {
-        Target::Virtual(name) => return virtual_size(name).map(|size| Found::Virtual { size }),
-        Target::Path(path) => path,
-    };
+/// written. A volume that a file is in is opened for reading, and stays among `volumes`.
+pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
+    match target {
+        Target::Virtual(name) => virtual_size(name).map(|size| Found::Virtual { size }),
+        Target::InVolume(file) => in_volume(file, writes, volumes),
+        Target::Path(path) => of_path(target, path, writes),
+    }
+}
+
+fn in_volume(file: &VolumeFile, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
+    let volume = Target::Path(file.volume.clone());
+    if of_path(&volume, &file.volume, writes)? == Found::Nothing {
+        return Err(Error::input(format!("{volume} does not exist; uringfs mkfs makes a volume")));
+    }
+    volumes.open(&file.volume, uringfs::Access::Read)?;
+    volumes.look(file)
+}
+
+fn of_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
     let bad = |text: &str| Error::input(format!("{target}: {text}"));
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     let status = match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), wanted) {
@@ -176,6 +189,10 @@ fn mounted_at<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
+    fn look(name: &str) -> Result<Found, Error> {
+        inspect(&Target::parse(name), false, &mut Volumes::default())
+    }
+
     #[test]
     fn mounts_are_found_by_device_number() {
         let mounts = "24 1 254:1 / / rw - ext4 /dev/vda1 rw\n30 24 0:5 / /dev rw - devtmpfs d rw\n";
@@ -186,7 +203,7 @@ mod tests {
 
     #[test]
     fn virtual_targets_say_their_size() {
-        let size = |name: &str| inspect(&Target::parse(name), false).map(|found| found.size());
+        let size = |name: &str| look(name).map(|found| found.size());
         assert_eq!(size("null:1g").unwrap(), 1 << 30);
         assert_eq!(size("sim:size=4m,seed=3").unwrap(), 4 << 20);
         assert!(size("memory:").is_err() && size("null:0").is_err());
@@ -195,10 +212,10 @@ mod tests {
     #[test]
     fn directories_and_odd_files_are_refused() {
         for (path, part) in [("/tmp", "is a directory"), ("/dev/null", "neither a file")] {
-            let error = inspect(&Target::parse(path), false).unwrap_err().to_string();
+            let error = look(path).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
-        let error = inspect(&Target::parse("/no/such/place"), false).unwrap_err().to_string();
+        let error = look("/no/such/place").unwrap_err().to_string();
         assert!(error.contains("directory /no/such does not exist"), "{error}");
     }
 }

@@ -1,13 +1,13 @@
 //! The files a run makes: created only where nothing is, filled, remembered, and removed when the
 //! run comes to nothing.
 
-use super::Target;
+use super::{Target, Volumes};
 use crate::Error;
 use crate::random::Random;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a new file holds before the run.
@@ -29,14 +29,33 @@ pub enum Content {
     Random,
 }
 
-/// The files a run made.
+/// The files a run made, on file systems and in volumes.
 #[derive(Debug, Default)]
-pub struct Made(Vec<PathBuf>);
+pub struct Made(Vec<Target>);
 
 impl Made {
     /// Creates a file of `size` bytes; one that exists is an error. What cannot be finished is
     /// removed again.
     pub fn make(
+        &mut self,
+        target: &Target,
+        size: u64,
+        content: Content,
+        volumes: &Volumes,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        match target {
+            Target::Path(path) => self.make_path(path, size, content, stop)?,
+            Target::InVolume(file) => {
+                let begun = || self.0.push(target.clone());
+                volumes.make(file, size, content, stop, begun)?;
+            }
+            Target::Virtual(_) => unreachable!("it is there whenever it is named"),
+        }
+        if stop.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    fn make_path(
         &mut self,
         path: &Path,
         size: u64,
@@ -50,31 +69,34 @@ impl Made {
                 .because(error)
         };
         let mut file = File::options().write(true).create_new(true).open(path).map_err(failed)?;
-        self.0.push(path.to_owned());
-        fill(&mut file, size, content, stop).map_err(failed)?;
-        if stop.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+        self.0.push(Target::Path(path.to_owned()));
+        fill(&mut file, size, content, stop).map_err(failed)
     }
 
-    /// The files made so far.
-    pub fn paths(&self) -> &[PathBuf] {
-        &self.0
+    /// The names of the files made so far.
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(Target::to_string).collect()
     }
 
     /// Removes all of them.
-    pub fn remove(&mut self) {
-        for path in self.0.drain(..) {
-            // It may be gone already, and then there is nothing left to do.
-            let _ = std::fs::remove_file(path);
-        }
+    pub fn remove(&mut self, volumes: &Volumes) {
+        self.0.drain(..).for_each(|target| remove(&target, volumes));
     }
 
     /// Removes one of them, if it is one.
-    pub fn remove_target(&mut self, target: &Target) {
-        let same = |made: &PathBuf| matches!(target, Target::Path(path) if path == made);
-        if let Some(at) = self.0.iter().position(same) {
-            // As above.
-            let _ = std::fs::remove_file(self.0.swap_remove(at));
+    pub fn remove_target(&mut self, target: &Target, volumes: &Volumes) {
+        if let Some(at) = self.0.iter().position(|made| made == target) {
+            remove(&self.0.swap_remove(at), volumes);
         }
+    }
+}
+
+/// It may be gone already, or its volume have stopped: then there is nothing left to do.
+fn remove(target: &Target, volumes: &Volumes) {
+    match target {
+        Target::Path(path) => drop(std::fs::remove_file(path)),
+        Target::InVolume(file) => drop(volumes.remove(file)),
+        Target::Virtual(_) => {}
     }
 }
 
@@ -115,26 +137,30 @@ fn fill(file: &mut File, size: u64, content: Content, stop: &AtomicBool) -> std:
 mod tests {
     use super::*;
 
+    fn make(made: &mut Made, path: &Path, size: u64, content: Content) -> Result<(), Error> {
+        let target = Target::Path(path.to_owned());
+        made.make(&target, size, content, &Volumes::default(), &AtomicBool::new(false))
+    }
+
     #[test]
     fn a_file_that_exists_is_not_made_again_and_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         std::fs::write(&old, "mine").unwrap();
         let mut made = Made::default();
-        let stop = AtomicBool::new(false);
-        assert!(made.make(&old, 100, Content::Zeros, &stop).is_err());
-        made.make(&new, (1 << 20) + 5, Content::Random, &stop).unwrap();
+        assert!(make(&mut made, &old, 100, Content::Zeros).is_err());
+        make(&mut made, &new, (1 << 20) + 5, Content::Random).unwrap();
         assert_eq!(new.metadata().unwrap().len(), (1 << 20) + 5);
-        made.remove();
+        made.remove(&Volumes::default());
         assert!(old.exists() && !new.exists());
     }
 
     #[test]
     fn a_stop_ends_the_layout() {
         let folder = tempfile::tempdir().unwrap();
-        let mut made = Made::default();
-        let error =
-            made.make(&folder.path().join("x"), 1 << 40, Content::Zeros, &AtomicBool::new(true));
+        let (target, stop) = (Target::Path(folder.path().join("x")), AtomicBool::new(true));
+        let volumes = Volumes::default();
+        let error = Made::default().make(&target, 1 << 40, Content::Zeros, &volumes, &stop);
         assert_eq!(error.unwrap_err().exit_code(), 130);
     }
 
@@ -151,7 +177,7 @@ mod tests {
             (Content::AllocatedIfPossible, SIZE, true),
         ] {
             let path = folder.path().join(format!("{content:?}"));
-            Made::default().make(&path, SIZE, content, &AtomicBool::new(false)).unwrap();
+            make(&mut Made::default(), &path, SIZE, content).unwrap();
             let found = path.metadata().unwrap();
             assert_eq!(
                 (found.len(), found.blocks() * 512 >= SIZE),

@@ -5,11 +5,13 @@ mod disk;
 mod inspect;
 mod layout;
 mod signature;
+mod volume;
 
 pub use disk::{DiskUse, Disks};
 pub use inspect::{Found, inspect};
 pub use layout::{Content, Made};
 pub use signature::probe;
+pub use volume::{VolumeFile, Volumes, is_volume};
 
 use crate::Error;
 use crate::job::Options;
@@ -23,6 +25,8 @@ use std::path::{Path, PathBuf};
 pub enum Target {
     /// A file or a block device.
     Path(PathBuf),
+    /// A file in a volume.
+    InVolume(VolumeFile),
     /// `null:SIZE`, `memory:SIZE` or `sim:...`: the engine's own.
     Virtual(String),
 }
@@ -31,6 +35,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => write!(f, "{}", path.display()),
+            Self::InVolume(file) => file.fmt(f),
             Self::Virtual(name) => f.write_str(name),
         }
     }
@@ -48,37 +53,51 @@ pub struct Access {
 }
 
 impl Target {
-    /// What a name stands for.
+    /// What a name stands for by itself: `TARGET:/path` is a file in a volume if TARGET is one.
     pub fn parse(name: &str) -> Self {
-        let own = ["null:", "memory:", "sim:"].iter().any(|prefix| name.starts_with(prefix));
-        if own { Self::Virtual(name.to_owned()) } else { Self::Path(PathBuf::from(name)) }
-    }
-
-    /// The targets of a `filename` value: separated by `:`, a literal one written `\:`.
-    pub fn parse_list(names: &str) -> Vec<Self> {
-        if let own @ Self::Virtual(_) = Self::parse(names) {
-            return vec![own];
+        if is_virtual(name) {
+            return Self::Virtual(name.to_owned());
         }
-        split_names(names).into_iter().map(|name| Self::Path(name.into())).collect()
+        let in_volume = name.match_indices(":/").find_map(|(at, _)| {
+            let volume = Path::new(&name[..at]);
+            is_volume(volume).then(|| VolumeFile::new(volume, &name[at + 1..]))
+        });
+        in_volume.map_or_else(|| Self::Path(name.into()), Self::InVolume)
     }
 
-    /// The targets of one thread of a job: those it names, in the first directory; else fio's
-    /// `NAME.THREAD.FILE`, the threads taking the directories in turn.
+    /// The targets of one thread of a job: those it names, in the first directory; else files whose
+    /// names follow its format, the threads taking the directories in turn.
     pub fn of_job(name: &str, options: &Options, thread: u32) -> Vec<Self> {
         let folders = options.directory.as_deref().map_or(Vec::new(), split_names);
         let turn = if options.filename.is_some() { 0 } else { thread as usize };
         let folder = folders.get(turn % folders.len().max(1)).map(Path::new);
-        let within = |target: Self| match (target, folder) {
-            (Self::Path(path), Some(folder)) => Self::Path(folder.join(path)),
-            (target, _) => target,
+        let within = |name: String| match folder {
+            Some(folder) => folder.join(name),
+            None => PathBuf::from(name),
         };
-        match &options.filename {
-            Some(names) => Self::parse_list(names).into_iter().map(within).collect(),
-            // A name with a slash would point into a folder nobody made.
-            None => (0..options.files)
-                .map(|file| format!("{}.{thread}.{file}", name.replace('/', "_")))
-                .map(|name| within(Self::Path(name.into())))
+        match (&options.filename, &options.volume) {
+            (Some(names), None) if is_virtual(names) => vec![Self::Virtual(names.clone())],
+            (Some(names), None) => in_volumes(split_names(names).into_iter().map(within)),
+            (Some(names), Some(volume)) => {
+                let file = |name| Self::InVolume(VolumeFile::new(volume, within(name)));
+                split_names(names).into_iter().map(file).collect()
+            }
+            (None, volume) => (0..options.files)
+                .map(|file| within(file_name(name, options, thread, file)))
+                .map(|path| match volume {
+                    Some(volume) => Self::InVolume(VolumeFile::new(volume, path)),
+                    None => Self::Path(path),
+                })
                 .collect(),
+        }
+    }
+
+    /// The file or block device that the bytes lie in, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::InVolume(file) => Some(&file.volume),
+            Self::Virtual(_) => None,
         }
     }
 
@@ -110,6 +129,35 @@ impl Target {
     }
 }
 
+fn is_virtual(name: &str) -> bool {
+    ["null:", "memory:", "sim:"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The targets of a list: a name that begins with a slash and comes after that of a volume is a file
+/// in it.
+fn in_volumes(names: impl Iterator<Item = PathBuf>) -> Vec<Target> {
+    let mut names = names.peekable();
+    let mut targets = Vec::new();
+    while let Some(name) = names.next() {
+        let path = names.next_if(|path| path.is_absolute() && is_volume(&name));
+        targets.push(match path {
+            Some(path) => Target::InVolume(VolumeFile::new(name, path)),
+            None => Target::Path(name),
+        });
+    }
+    targets
+}
+
+/// The name of a file that no `filename` names. That of the job has no slash in it: it would point
+/// into a folder nobody made.
+fn file_name(job: &str, options: &Options, thread: u32, file: u32) -> String {
+    let format = options.filename_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum");
+    format
+        .replace("$jobnum", &thread.to_string())
+        .replace("$filenum", &file.to_string())
+        .replace("$jobname", &job.replace('/', "_"))
+}
+
 /// Names separated by `:`, a literal one written `\:`.
 fn split_names(names: &str) -> Vec<String> {
     let mut list = vec![String::new()];
@@ -134,11 +182,44 @@ mod tests {
         names.iter().map(|name| Target::Path(name.into())).collect()
     }
 
+    fn of_filename(names: &str) -> Vec<Target> {
+        let options = Options { filename: Some(names.into()), ..Options::default() };
+        Target::of_job("j", &options, 0)
+    }
+
     #[test]
     fn a_list_of_names_splits_at_colons() {
-        assert_eq!(Target::parse_list("a:b::c"), paths(&["a", "b", "c"]));
-        assert_eq!(Target::parse_list(r"pci-0\:1:x"), paths(&["pci-0:1", "x"]));
-        assert_eq!(Target::parse_list("memory:1g"), [Target::Virtual("memory:1g".into())]);
+        assert_eq!(of_filename("a:b::c"), paths(&["a", "b", "c"]));
+        assert_eq!(of_filename(r"pci-0\:1:x"), paths(&["pci-0:1", "x"]));
+        assert_eq!(of_filename("memory:1g"), [Target::Virtual("memory:1g".into())]);
+    }
+
+    #[test]
+    fn a_path_after_a_volume_is_a_file_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(name("v"), b"uringfs\x1a").unwrap();
+        std::fs::write(name("f"), b"bytes").unwrap();
+        let (v, f) = (name("v"), name("f"));
+        let in_volume = Target::InVolume(VolumeFile::new(&v, "/a"));
+        assert_eq!(Target::parse(&format!("{v}:/a")), in_volume);
+        assert_eq!(of_filename(&format!("{v}:/a")), [in_volume]);
+        assert_eq!(of_filename(&format!("{v}:a:{f}:/b:/c")), paths(&[&v, "a", &f, "/b", "/c"]));
+        assert_eq!(of_filename(&format!(r"{v}\:/a")), paths(&[&format!("{v}:/a")]));
+        assert_eq!(Target::parse(&format!("{f}:/a")), Target::Path(format!("{f}:/a").into()));
+    }
+
+    #[test]
+    fn with_a_volume_all_names_are_in_it() {
+        let mut options =
+            Options { volume: Some("v".into()), directory: Some("d".into()), ..Options::default() };
+        let file = |path: &str| Target::InVolume(VolumeFile::new("v", path));
+        assert_eq!(Target::of_job("j", &options, 2), [file("/d/j.2.0")]);
+        options.filename_format = Some("$filenum-$jobname.$jobnum".into());
+        assert_eq!(Target::of_job("j/x", &options, 2), [file("/d/0-j_x.2")]);
+        options.filename = Some("a:/b".into());
+        assert_eq!(Target::of_job("j", &options, 0), [file("/d/a"), file("/b")]);
+        assert_eq!(file("/d/a").to_string(), "v:/d/a");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use std::os::unix::fs::FileExt;
 /// Far enough for btrfs, whose superblock is the farthest.
 const PROBED: usize = 68 << 10;
 
+/// What is said to hold files of this format.
+pub const VOLUME: &str = "a uringfs volume";
+
 struct Magic {
     holder: &'static str,
     at: usize,
@@ -20,7 +23,7 @@ const fn magic(holder: &'static str, at: usize, bytes: &'static [u8]) -> Magic {
 
 /// Offsets and bytes as libblkid has them.
 const MAGICS: &[Magic] = &[
-    magic("a uringfs volume", 0, b"uringfs\x1a"),
+    magic(VOLUME, 0, b"uringfs\x1a"),
     magic("an ext2/3/4 file system", 1024 + 56, &[0x53, 0xef]),
     magic("an XFS file system", 0, b"XFSB"),
     magic("a btrfs file system", 65_536 + 64, b"_BHRfS_M"),

@@ -90,6 +90,7 @@ impl Engine for Books {
         any_alignment: true,
         grows: true,
         virtual_targets: true,
+        volumes: false,
         ignores: &[],
     };
 

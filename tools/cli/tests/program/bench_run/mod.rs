@@ -11,6 +11,7 @@ mod relations;
 mod stopped;
 mod terminal;
 mod verify;
+mod volumes;
 
 use super::running::Running;
 use serde_json::Value;

@@ -1,0 +1,216 @@
+//! Jobs on files in a volume: named as files elsewhere are, laid out, verified, counted; and refused where
+//! a volume or an engine cannot.
+
+use super::{Running, bench, contents, folder, json_of, refused};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder with a volume in the file `v`.
+fn volume() -> TempDir {
+    let folder = folder();
+    uringfs(folder.path(), &["mkfs", "v", "--size", "32M"]);
+    folder
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
+    Running::start(command.args(arguments).current_dir(folder)).end()
+}
+
+/// What a command of the program prints that does its work.
+fn uringfs(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The report of keys that are separated by spaces.
+fn report(folder: &Path, keys: &str) -> Value {
+    let keys: Vec<&str> = keys.split(' ').chain(["--output-format=json"]).collect();
+    json_of(&bench(folder, &keys))
+}
+
+fn counter(job: &Value, name: &str) -> u64 {
+    job["uringfs"]["counters"][name].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn files_in_a_volume_are_named_as_files_elsewhere_are() {
+    let folder = volume();
+    let folder = folder.path();
+    uringfs(folder, &["mkdir", "v:/d"]);
+    for (keys, names) in [
+        ("--volume=v", "/x.0.0"),
+        ("--volume=v --nrfiles=2 --numjobs=2 --directory=d", "/d/x.0.0 /d/x.0.1 /d/x.1.0 /d/x.1.1"),
+        ("--volume=v --filename_format=$filenum.$jobname --nrfiles=2", "/0.x /1.x"),
+        ("--volume=v --filename=a:/d/b", "/a /d/b"),
+        ("--filename=v:/a --unlink=1", "/a"),
+    ] {
+        let keys = format!("--name=x --rw=write --size=64k {keys}");
+        let report = report(folder, &keys);
+        let made: Vec<String> = names.split(' ').map(|name| format!("v:{name}")).collect();
+        let unlinked = keys.contains("unlink");
+        let told = if unlinked { Vec::new() } else { made.clone() };
+        assert_eq!(report["jobs"][0]["uringfs"]["files_made"], Value::from(told), "{keys}");
+        for file in &made {
+            assert_eq!(run(folder, &["stat", file]).status.success(), !unlinked, "{file}");
+            if !unlinked {
+                uringfs(folder, &["rm", file]);
+            }
+        }
+    }
+    assert_eq!(uringfs(folder, &["ls", "-R", "v:/"]), "/:\nd\n\n/d:\n");
+}
+
+#[test]
+fn threads_on_one_volume_find_what_they_wrote() {
+    let folder = volume();
+    let keys = "--name=x --volume=v --rw=randrw --bsrange=512-16k --size=2m --iodepth=8 --numjobs=3 \
+                --loops=2 --verify=crc32c --fsync=50 --end_fsync=1";
+    let keys: Vec<&str> = keys.split_whitespace().collect();
+    let report = report(folder.path(), &keys.join(" "));
+    let jobs = report["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 3);
+    for job in jobs {
+        // What was read is the mix's, and what it wrote.
+        assert_eq!(job["read"]["io_bytes"], 4 << 20);
+        assert!(job["sync"]["total_ios"].as_u64().unwrap() > 2, "{job}");
+    }
+    // A wrong block is found by who reads only.
+    let broken = folder.path().join("broken");
+    uringfs(folder.path(), &["get", "v:/x.1.0", "broken"]);
+    let mut bytes = std::fs::read(&broken).unwrap();
+    bytes[70_000] ^= 1;
+    std::fs::write(&broken, bytes).unwrap();
+    uringfs(folder.path(), &["put", "broken", "v:/x.1.0"]);
+    let keys = ["--name=x", "--filename=v:/x.1.0", "--rw=read", "--bs=512", "--verify=crc32c"];
+    let output = bench(folder.path(), &keys);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("job `x`: v:/x.1.0: wrong block at offset "), "{text}");
+}
+
+#[test]
+fn reads_take_the_simple_way_and_what_cannot_is_counted_by_reason() {
+    let folder = volume();
+    let job = "[global]\nvolume=v\nfilename_format=f\nsize=1m\nrw=randread\niodepth=4\n\
+               [simple]\n[long]\nstonewall\nbs=8k\n[off]\nstonewall\ndirect.simple_read=off\n\
+               [mixed]\nstonewall\nrw=randrw\n";
+    std::fs::write(folder.path().join("job.fio"), job).unwrap();
+    // The first job to use a file has it laid out.
+    let report = report(folder.path(), "job.fio");
+    let jobs = report["jobs"].as_array().unwrap();
+    for (job, reason) in jobs[1..3].iter().zip(["length", "switched_off"]) {
+        let refused = format!("direct.simple.refused.{reason}");
+        assert_eq!(counter(job, &refused), job["read"]["total_ios"].as_u64().unwrap());
+        assert_eq!(counter(job, "direct.simple.taken"), 0);
+    }
+    for job in [&jobs[0], &jobs[3]] {
+        assert_eq!(counter(job, "direct.simple.taken"), job["read"]["total_ios"].as_u64().unwrap());
+    }
+    // Overwrites in place take no lock for themselves.
+    assert_eq!(counter(&jobs[3], "direct.write.shared"), jobs[3]["write"]["total_ios"]);
+}
+
+#[test]
+fn syncs_of_every_kind_leave_the_file_as_long_as_it_was_written() {
+    let folder = volume();
+    for (name, keys) in [
+        ("fsync", "--fsync=1"),
+        ("fdatasync", "--fdatasync=3"),
+        ("dsync", "--sync=dsync"),
+        ("sync", "--sync=sync --iodepth=4"),
+        ("end", "--end_fsync=1 --fallocate=none"),
+    ] {
+        let keys = format!("--name={name} --volume=v --rw=write --size=100k --bs=1k {keys}");
+        let report = report(folder.path(), &keys);
+        assert_eq!(report["jobs"][0]["write"]["io_bytes"], 100 << 10, "{keys}");
+        let file = format!("v:/{name}.0.0");
+        let stat: Value =
+            serde_json::from_str(&uringfs(folder.path(), &["stat", "--json", &file])).unwrap();
+        assert_eq!(stat[0]["size"], 100 << 10, "{keys}");
+    }
+}
+
+#[test]
+fn what_a_volume_or_an_engine_cannot_is_refused() {
+    let folder = volume();
+    let here = folder.path();
+    let keys = ["--name=x", "--filename=v:/a", "--rw=write", "--size=64k"];
+    assert!(bench(here, &keys).status.success());
+    uringfs(here, &["mkdir", "v:/d"]);
+    std::fs::write(here.join("text"), vec![b'x'; 1 << 20]).unwrap();
+    for engine in ["ring", "psync", "threads", "fio"] {
+        for target in ["--filename=v:/a", "--volume=v"] {
+            let engine = format!("--engine={engine}");
+            let part =
+                "only engine uringfs reads and writes files in volumes; use --engine uringfs";
+            refused(here, &["--name=x", target, "--rw=read", "--size=64k", &engine], part);
+        }
+    }
+    for (keys, part) in [
+        (
+            "--filename=v:/a --rw=randwrite",
+            "v:/a: exists and the job writes to it; --overwrite allows",
+        ),
+        ("--filename=v:/none", "v:/none: does not exist; make it first"),
+        (
+            "--filename=v:/no/a --rw=write --size=1m",
+            "the directory v:/no does not exist; uringfs mkdir",
+        ),
+        ("--volume=v --filename=d", "v:/d: is a directory; name a file"),
+        ("--filename=v:/a --size=1m", "is 65536 bytes long, but the job needs 1048576"),
+        ("--volume=none --size=1m", "none does not exist; uringfs mkfs makes a volume"),
+        ("--volume=. --size=1m", ".: is a directory"),
+        ("--volume=text --size=1m", "see uringfs mkfs"),
+        (
+            "--volume=v --size=1m --rw=write --fallocate=posix",
+            "fallocate=posix: a file in a volume",
+        ),
+        ("--volume=v --size=1m --output=v", "--output v: is a target of job `x`"),
+        ("--volume=v --size=1m --showcmd", "v:/x.0.0: fio does not know files in volumes"),
+    ] {
+        let keys: Vec<&str> = ["--name=x"].into_iter().chain(keys.split(' ')).collect();
+        refused(here, &keys, part);
+    }
+    // What does not fit is not kept.
+    let full = bench(here, &["--name=x", "--volume=v", "--rw=read", "--size=64m"]);
+    let line = String::from_utf8(full.stderr).unwrap();
+    assert_eq!(full.status.code(), Some(1), "{line}");
+    assert!(line.contains("cannot lay out v:/x.0.0 of 67108864 bytes"), "{line}");
+    assert_eq!(uringfs(here, &["ls", "v:/"]), "a\nd\n");
+}
+
+#[test]
+fn an_experiment_holds_a_file_in_a_volume_against_the_bytes_of_the_volume() {
+    let folder = volume();
+    let here = folder.path();
+    assert!(
+        bench(here, &["--name=x", "--filename=v:/a", "--rw=write", "--size=1m"]).status.success()
+    );
+    let short = ["--target", "v:/a", "--seconds", "0.3", "--pairs", "1", "--json"];
+    let before = contents(here);
+    let simple = uringfs(here, &[&["bench", "experiment", "simple-read"][..], &short].concat());
+    let simple: Value = serde_json::from_str(&simple).unwrap();
+    for case in simple["cases"].as_array().unwrap() {
+        assert!(case["control"]["iops"].as_f64().unwrap() > 0.0, "{case}");
+    }
+    assert!(counter_of(&simple, "a", "direct.simple.refused.switched_off") > 0);
+    assert!(counter_of(&simple, "b", "direct.simple.taken") > 0);
+    assert!(contents(here) == before, "reads wrote something");
+    // What would write to the volume's bytes stands aside.
+    let writes = ["bench", "experiment", "completion", "--overwrite"];
+    let completion = uringfs(here, &[&writes[..], &short].concat());
+    let completion: Value = serde_json::from_str(&completion).unwrap();
+    for case in completion["cases"].as_array().unwrap() {
+        assert!(case["b"]["iops"].as_f64().unwrap() > 0.0, "{case}");
+        assert_eq!([&case["control"]["iops"], &case["beside"][0]["iops"]], [&Value::Null; 2]);
+    }
+    assert_eq!(uringfs(here, &["ls", "v:/"]), "a\n");
+}
+
+fn counter_of(experiment: &Value, side: &str, name: &str) -> u64 {
+    experiment["counters"][side][name].as_u64().unwrap_or(0)
+}

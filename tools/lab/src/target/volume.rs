@@ -1,0 +1,199 @@
+//! Files in volumes: which there are, those a run makes, and the volumes themselves, opened once a run
+//! for all its threads, since whoever writes to a volume has it for itself.
+
+use super::{Content, Found};
+use crate::Error;
+use crate::random::Random;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use uringfs::{
+    Access, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions, Reactor,
+    ReactorOptions, Volume, VolumeError, VolumeErrorKind,
+};
+
+/// A file in a volume, written `TARGET:/path`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeFile {
+    /// The file or block device that is the volume.
+    pub volume: PathBuf,
+    /// From its root on.
+    pub path: PathBuf,
+}
+
+impl VolumeFile {
+    /// A path in a volume; one that does not begin at the root is taken from there.
+    pub fn new(volume: impl Into<PathBuf>, path: impl AsRef<Path>) -> Self {
+        Self { volume: volume.into(), path: Path::new("/").join(path) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.path.as_os_str().as_bytes()
+    }
+
+    /// What the volume says of it: the user's turn where it refuses, else the machine's.
+    fn said(&self, error: VolumeError) -> Error {
+        let told = match error.kind() {
+            VolumeErrorKind::Refused(_) | VolumeErrorKind::Input => Error::input(self.to_string()),
+            _ => Error::run(self.to_string()),
+        };
+        told.because(error)
+    }
+}
+
+impl fmt::Display for VolumeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.volume.display(), self.path.display())
+    }
+}
+
+/// Whether a file or a device is a volume, as far as its first bytes say.
+pub fn is_volume(path: &Path) -> bool {
+    // What is neither, a pipe say, must not be opened to find out.
+    let kind = path.metadata().map(|found| found.file_type());
+    let may_be = kind.is_ok_and(|kind| {
+        use std::os::unix::fs::FileTypeExt;
+        kind.is_file() || kind.is_block_device()
+    });
+    let found = || super::probe(&std::fs::File::open(path).ok()?).ok()?;
+    may_be && found() == Some(super::signature::VOLUME)
+}
+
+/// Volumes that are open.
+#[derive(Default)]
+pub struct Volumes(BTreeMap<PathBuf, Volume>);
+
+impl Volumes {
+    /// Opens a volume, unless it is open already, by whatever name.
+    ///
+    /// # Errors
+    /// What is there is none, or somebody else has it open.
+    pub fn open(&mut self, path: &Path, access: Access) -> Result<&Volume, Error> {
+        let key = identity(path);
+        if !self.0.contains_key(&key) {
+            let device =
+                Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
+            let volume = Volume::open_on(device).map_err(|error| {
+                let hint = match error.kind() {
+                    VolumeErrorKind::NotAVolume => "; see uringfs mkfs",
+                    _ => "",
+                };
+                Error::input(path.display().to_string()).because(format!("{error}{hint}"))
+            })?;
+            self.0.insert(key.clone(), volume);
+        }
+        Ok(&self.0[&key])
+    }
+
+    /// The volume of a file.
+    ///
+    /// # Panics
+    /// It was not opened.
+    fn of(&self, file: &VolumeFile) -> &Volume {
+        self.0.get(&identity(&file.volume)).expect("a run opens the volumes of its files")
+    }
+
+    /// What is there: a file, or nothing in a directory that is.
+    ///
+    /// # Errors
+    /// What is there holds no bytes, or the way to it is none.
+    pub fn look(&self, file: &VolumeFile) -> Result<Found, Error> {
+        let volume = self.of(file);
+        match volume.inode(file.bytes(), Follow::Yes) {
+            Ok((_, inode)) if inode.kind == FileKind::File => {
+                Ok(Found::File { size: inode.size, alignment: 1 })
+            }
+            Ok((_, inode)) if inode.kind == FileKind::Directory => Err(Error::input(format!(
+                "{file}: is a directory; name a file (or use directory=)"
+            ))),
+            Ok(_) => Err(Error::input(format!("{file}: is not a file"))),
+            Err(error) if error.errno() == Errno::NOENT => self.look_for_directory(file),
+            Err(error) => Err(file.said(error)),
+        }
+    }
+
+    /// A missing file can be made if its directory is there.
+    fn look_for_directory(&self, file: &VolumeFile) -> Result<Found, Error> {
+        let directory = file.path.parent().unwrap_or(Path::new("/"));
+        let shown = VolumeFile::new(&file.volume, directory);
+        let found = self.of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
+        match found {
+            Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(Found::Nothing),
+            Ok(_) => Err(Error::input(format!("{file}: {shown} is not a directory"))),
+            Err(error) if error.errno() == Errno::NOENT => Err(Error::input(format!(
+                "{file}: the directory {shown} does not exist; uringfs mkdir makes it"
+            ))),
+            Err(error) => Err(file.said(error)),
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// What the volume says.
+    pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
+        let options = OpenOptions { file: options, ..OpenOptions::default() };
+        self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))
+    }
+
+    /// Makes a file and what it holds at first; one that exists is an error. `begun` hears when there is
+    /// something to remove should the rest fail.
+    ///
+    /// # Errors
+    /// ENOSPC and its like.
+    pub fn make(
+        &self,
+        file: &VolumeFile,
+        size: u64,
+        content: Content,
+        stop: &AtomicBool,
+        begun: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let options =
+            OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::default() };
+        let made = self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))?;
+        begun();
+        let failed = |error: std::io::Error| {
+            Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)
+        };
+        match content {
+            Content::Zeros | Content::Random => {
+                let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
+                let fill = fill(&made, size, content, stop);
+                reactor.block_on(fill).map_err(|errno| failed(errno.into()))
+            }
+            // The job's writes make it longer and allocate.
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the volume says.
+    pub fn remove(&self, file: &VolumeFile) -> Result<(), Error> {
+        self.of(file).remove(file.bytes()).map_err(|error| file.said(error))
+    }
+}
+
+/// Writes all of a file, and makes it durable.
+async fn fill(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Result<(), Errno> {
+    const CHUNK: u64 = 1 << 20;
+    let mut random = Random::new(size);
+    let mut at = 0;
+    while at < size && !stop.load(Ordering::Relaxed) {
+        let mut chunk = Buffer::zeroed((size - at).min(CHUNK) as usize);
+        if content == Content::Random {
+            random.fill(&mut chunk);
+        }
+        at += file.write(chunk, at).await.1? as u64;
+    }
+    file.sync().await
+}
+
+/// A path as the system sees it, by which a volume is known.
+fn identity(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
