@@ -48,8 +48,9 @@ pub use uringfs_reactor::{
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
-    DirectoryEntry, Error as VolumeError, ErrorKind as VolumeErrorKind, FileKind, Follow,
-    FormatOptions, Inode, InodeNumber, OpenOptions, Rename, Statistics, Time, Volume,
+    CheckOptions, CheckReport, CheckStep, DirectoryEntry, Error as VolumeError,
+    ErrorKind as VolumeErrorKind, FileKind, Finding, Follow, FormatOptions, Inode, InodeNumber,
+    OpenOptions, Rename, Statistics, Time, Volume,
 };
 
 /// Makes an image: an ordinary file of `size` bytes, filled with zeros, so that

@@ -10,12 +10,14 @@
 //! reads: so [`Allocator::free`] belongs into the same step, under the committer's lock, as taking the
 //! extents out of what the committer collects, and so do an allocation and putting them in.
 
+mod free_map;
 mod longest;
 mod region;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::Run;
+pub(crate) use free_map::{FreeBits, free_bits, record_of};
 use longest::Longest;
 pub use region::{InvalidRegion, REGION_BLOCKS, RegionSummary};
 use region::{Span, Spans};
@@ -424,7 +426,7 @@ fn regions_of(device_blocks: u64) -> u32 {
     device_blocks.div_ceil(REGION_BLOCKS) as u32
 }
 
-/// The blocks of a region; the device's last may be short.
-fn length_of(region: u32, device_blocks: u64) -> u64 {
-    (device_blocks - u64::from(region) * REGION_BLOCKS).min(REGION_BLOCKS)
+/// The blocks of a region; the device's last may be short, and behind it there are none.
+pub(crate) fn length_of(region: u32, device_blocks: u64) -> u64 {
+    device_blocks.saturating_sub(u64::from(region) * REGION_BLOCKS).min(REGION_BLOCKS)
 }

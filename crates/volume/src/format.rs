@@ -7,9 +7,11 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_device::Device;
 
-use crate::allocator::{Allocator, RegionSummary};
+use crate::allocator::{Allocator, RegionSummary, length_of};
 use crate::blocks::{BLOCK, Blocks, Run};
-use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS};
+use crate::catalog::{
+    Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
+};
 use crate::changes::Pending;
 use crate::committer::{Board, Committer};
 use crate::error::{Error, ErrorKind};
@@ -17,7 +19,7 @@ use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::lock::{Lock, Others};
 use crate::names::Orphan;
 use crate::shared::{NEXT_INODE, Shared, VolumeState, region_of, region_record, summary_of};
-use crate::superblock::{Found, RESERVED_BLOCKS, Superblock};
+use crate::superblock::{self, RESERVED_BLOCKS, Superblock};
 use crate::volume::Volume;
 
 /// How a volume is made.
@@ -81,7 +83,7 @@ impl Volume {
         let blocks = Blocks::of(&device);
         let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
         let lock = Lock::take(&device, others)?;
-        let Found { superblock, bad_slots } = Superblock::read(&blocks)?;
+        let superblock::Found { superblock, bad_slots } = Superblock::read(&blocks)?;
         let mut flaws: Vec<String> = bad_slots.iter().map(ToString::to_string).collect();
         let access = match device.geometry().read_only || superblock.is_read_only() {
             true => Access::ReadOnly,
@@ -89,12 +91,12 @@ impl Volume {
         };
         let options = CatalogOptions { access, ..CatalogOptions::default() };
         let catalog = Catalog::open(&blocks, &superblock.catalog, options)?;
-        flaws.extend(catalog.flaws());
         if catalog.was_repaired() {
             flaws.push("the catalog had to be read as a whole".into());
         }
         let total = superblock.total_blocks;
-        let mut allocator = Allocator::open(total, reserve_of(total), summaries(&catalog)?)?;
+        let summaries = summaries(&catalog, total, &mut flaws)?;
+        let mut allocator = Allocator::open(total, reserve_of(total), summaries)?;
         for run in &superblock.catalog {
             // After a crash between the two the regions do not know of them yet. A region that cannot
             // be read is not allocated from, either.
@@ -102,11 +104,8 @@ impl Volume {
                 .take_free(*run, |region| region_of(&catalog, &Pending::default(), region));
             flaws.extend(taken.err().map(|error: Error| error.to_string()));
         }
-        let next_inode = match catalog.get(Key::State(NEXT_INODE))? {
-            None => InodeNumber::ROOT.0 + 1,
-            Some(value) => number_of(&value)?,
-        };
-        let orphans = orphans(&catalog)?;
+        let next_inode = next_inode(&catalog, &mut flaws)?;
+        let orphans = orphans(&catalog, &mut flaws)?;
         let state = VolumeState {
             pending: Pending::default(),
             allocator,
@@ -151,33 +150,71 @@ fn reserve_of(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
 }
 
-fn number_of(value: &[u8]) -> Result<u64, Error> {
-    let bytes = value.try_into().map_err(|_| Error::damaged("a counter is not of its length"))?;
-    Ok(u64::from_be_bytes(bytes))
+/// What is known of each region. Of one whose record is damaged no block is used.
+fn summaries(
+    catalog: &Catalog,
+    total: u64,
+    flaws: &mut Vec<String>,
+) -> Result<Vec<(u32, RegionSummary)>, Error> {
+    let mut summaries = Vec::new();
+    for found in all_of(catalog, Table::Regions)? {
+        let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
+        let Some(index) = index.ok().filter(|index| length_of(*index, total) > 0) else {
+            flaws.push("a record of free blocks that the volume does not have".into());
+            continue;
+        };
+        let summary = found.value.and_then(|record| Ok(summary_of(&record)?.0));
+        let possible = |summary: &RegionSummary| summary.is_possible(length_of(index, total));
+        let summary = summary.ok().filter(possible).unwrap_or_else(|| {
+            let what = "its record of free blocks is damaged, and none of them is used";
+            flaws.push(format!("region {index}: {what}"));
+            RegionSummary::default()
+        });
+        summaries.push((index, summary));
+    }
+    Ok(summaries)
 }
 
-fn summaries(catalog: &Catalog) -> Result<Vec<(u32, RegionSummary)>, Error> {
-    let mut summaries = Vec::new();
-    loop {
-        let next = summaries.last().map_or(0, |(region, _): &(u32, _)| region + 1);
-        let batch = catalog.regions(next, usize::MAX)?;
-        if batch.is_empty() {
-            return Ok(summaries);
+/// The number of the next inode: behind the last one, where it is damaged.
+fn next_inode(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<u64, Error> {
+    match catalog.get(Key::State(NEXT_INODE)).and_then(|value| value.map(number_of).transpose()) {
+        Ok(next) => Ok(next.unwrap_or(InodeNumber::ROOT.0 + 1)),
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            flaws.push(format!("the number of the next inode: {error}"));
+            let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
+            let last =
+                last.first_chunk().map_or(InodeNumber::ROOT.0, |key| u64::from_be_bytes(*key));
+            Ok(last.saturating_add(1))
         }
-        for (region, record) in batch {
-            summaries.push((region, summary_of(&record)?.0));
-        }
+        Err(error) => Err(error),
     }
 }
 
-fn orphans(catalog: &Catalog) -> Result<Vec<Orphan>, Error> {
+fn number_of(value: Vec<u8>) -> Result<u64, Error> {
+    let bytes = value.try_into().map_err(|_| Error::damaged("it is not of its length"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// The inodes without a name. One whose record is damaged is left as it is.
+fn orphans(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
     let mut orphans: Vec<Orphan> = Vec::new();
-    loop {
-        let next = orphans.last().map_or(0, |orphan| orphan.0.0 + 1);
-        let batch = catalog.orphans(next, usize::MAX)?;
-        if batch.is_empty() {
-            return Ok(orphans);
+    for found in all_of(catalog, Table::Orphans)? {
+        match (<[u8; 8]>::try_from(found.key.as_slice()), found.value) {
+            (Ok(key), Ok(_)) => orphans.push(Orphan(InodeNumber(u64::from_be_bytes(key)))),
+            _ => flaws.push("a record of an unused inode is damaged".into()),
         }
-        orphans.extend(batch.into_iter().map(|(number, _)| Orphan(InodeNumber(number))));
+    }
+    Ok(orphans)
+}
+
+fn all_of(catalog: &Catalog, table: Table) -> Result<Vec<Found>, Error> {
+    let mut all: Vec<Found> = Vec::new();
+    loop {
+        let from = all.last().map_or(Vec::new(), |last| [&last.key[..], &[0]].concat());
+        let batch = catalog.scan_each(table, from, None, MAX_RECORDS)?;
+        if batch.is_empty() {
+            return Ok(all);
+        }
+        all.extend(batch);
     }
 }

@@ -5,6 +5,7 @@ mod allocator;
 mod blocks;
 mod catalog;
 mod changes;
+mod check;
 mod commit;
 mod committer;
 mod error;
@@ -25,6 +26,7 @@ pub use allocator::{
     Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
 };
 pub use blocks::{BLOCK, Run};
+pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
 pub use extent_map::{ExtentMap, Found, Iter};

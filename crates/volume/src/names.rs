@@ -413,9 +413,7 @@ impl Records<'_> {
         number: InodeNumber,
         kind: FileKind,
     ) {
-        let (bits, _) = kind.mode_bits();
-        let record = [&number.0.to_be_bytes()[..], &bits.to_be_bytes()].concat();
-        self.put(Key::Name(directory.0, name), record);
+        self.put(Key::Name(directory.0, name), name_record(number, kind));
         (parent.modified, parent.changed) = (Time::now(), Time::now());
     }
 
@@ -441,7 +439,7 @@ impl Records<'_> {
 }
 
 /// Refuses what is no name.
-fn check_name(name: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > LONGEST_NAME {
         let what = format!("a name of {} bytes: 255 are the most", name.len());
         return Err(Error::refused(Errno::NAMETOOLONG, what));
@@ -453,7 +451,13 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
+/// What a name names, as it stands in the catalog.
+pub(crate) fn name_record(number: InodeNumber, kind: FileKind) -> Vec<u8> {
+    let (bits, _) = kind.mode_bits();
+    [&number.0.to_be_bytes()[..], &bits.to_be_bytes()].concat()
+}
+
+pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
     let parsed = record.split_first_chunk::<8>().and_then(|(number, bits)| {
         let bits = u16::from_be_bytes(bits.try_into().ok()?);
         Some((InodeNumber(u64::from_be_bytes(*number)), FileKind::of_mode(bits, 0)?))

@@ -65,11 +65,12 @@ impl Volume {
         &self.shared.label
     }
 
-    /// What was found damaged when it was opened though nothing is lost, and why it has stopped, if
-    /// it has: a line each.
+    /// What was found damaged so far though nothing is lost, and why it has stopped, if it has: a
+    /// line each.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
-        self.shared.flaws.iter().cloned().chain(failure).collect()
+        let found = self.shared.flaws.iter().cloned().chain(self.shared.catalog.flaws());
+        found.chain(failure).collect()
     }
 
     /// The device it lies on.

@@ -1,5 +1,5 @@
 //! The program `uringfs`: one file a command. Exit codes: 0 done, 1 the run failed, 2 what was
-//! given cannot be used, 130 stopped by Ctrl-C.
+//! given cannot be used, 130 stopped by Ctrl-C; `check` has some of its own.
 
 mod bench_experiment;
 mod bench_run;
@@ -32,6 +32,11 @@ enum Command {
     Bench(Bench),
     /// Make a volume, which holds files under names.
     Mkfs(volume::mkfs::Arguments),
+    /// Say whether a volume is sound, and mend it.
+    ///
+    /// Exit codes: 0 it is sound; 1 everything that was wrong is repaired; 4 something is wrong, and
+    /// left; 8 the device failed; 2 what was given cannot be used.
+    Check(volume::check::Arguments),
     /// Say how much room a volume has.
     Df(volume::list::DfArguments),
     /// Put files and directories into a volume.
@@ -79,6 +84,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
         Command::Bench(Bench::Vm(arguments)) => bench_vm::run(arguments),
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),
+        Command::Check(arguments) => volume::check::run(arguments),
         Command::Df(arguments) => volume::list::df(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),

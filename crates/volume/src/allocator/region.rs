@@ -52,7 +52,7 @@ impl RegionSummary {
     }
 
     /// Whether there can be such a region of `blocks`.
-    pub(super) fn is_possible(self, blocks: u64) -> bool {
+    pub(crate) fn is_possible(self, blocks: u64) -> bool {
         u64::from(self.free) <= blocks
             && self.longest <= self.free
             && (self.longest == 0) == (self.free == 0)

@@ -91,6 +91,15 @@ impl Batch {
         self.changes.push(Change { table: key.table(), key: key.bytes(), stored: None });
     }
 
+    /// Sets a record as no writer would.
+    #[cfg(test)]
+    pub(crate) fn put_with_wrong_sum(&mut self, key: Key<'_>, value: &[u8]) {
+        let (table, bytes) = (key.table(), key.bytes());
+        let mut stored = seal(table, &bytes, value);
+        stored[0] ^= 1;
+        self.changes.push(Change { table, key: bytes, stored: Some(stored) });
+    }
+
     /// Sets or deletes a record by its key's bytes.
     pub(crate) fn change(&mut self, table: Table, key: &[u8], value: Option<&[u8]>) {
         let stored = value.map(|value| seal(table, key, value));

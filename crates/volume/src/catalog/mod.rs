@@ -16,7 +16,9 @@
 //! flush that failed, or a panic, the catalog stops: each call says why.
 
 mod batch;
+mod damage;
 mod head;
+mod inspect;
 mod record;
 mod rows;
 mod scan;
@@ -25,6 +27,7 @@ mod store;
 mod tests;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,12 +37,15 @@ use redb::{ReadTransaction, ReadableDatabase};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
+use damage::BadPage;
 use store::{Backend, Store};
 use trouble::{Fenced, Trouble, contained};
 
 pub(crate) use batch::{Batch, Reserve, Size};
+pub(crate) use damage::PageFlaw;
 pub(crate) use record::{Key, Table};
-pub(crate) use store::Access;
+pub(crate) use scan::{Found, MAX_RECORDS};
+pub(crate) use store::{Access, LostPages};
 
 /// Bytes of catalog pages kept in memory unless told otherwise.
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
@@ -55,11 +61,16 @@ pub(crate) struct CatalogOptions {
     /// Bytes of pages kept in memory.
     pub(crate) cache_bytes: usize,
     pub(crate) access: Access,
+    pub(crate) lost: LostPages,
 }
 
 impl Default for CatalogOptions {
     fn default() -> CatalogOptions {
-        CatalogOptions { cache_bytes: CACHE_BYTES, access: Access::ReadWrite }
+        CatalogOptions {
+            cache_bytes: CACHE_BYTES,
+            access: Access::ReadWrite,
+            lost: LostPages::Refuse,
+        }
     }
 }
 
@@ -78,6 +89,8 @@ struct State {
     failed: Option<(ErrorKind, String)>,
     runs: Vec<Run>,
     flaws: Vec<String>,
+    /// Pages that were found damaged.
+    damaged: BTreeMap<u64, BadPage>,
     /// Counts the times it was opened.
     opened: u64,
 }
@@ -131,9 +144,14 @@ impl Catalog {
     }
 
     fn closed(blocks: &Blocks, runs: &[Run], options: CatalogOptions) -> Catalog {
-        let state =
-            State { open: None, failed: None, runs: runs.to_vec(), flaws: Vec::new(), opened: 0 };
-        let state = RwLock::new(state);
+        let state = RwLock::new(State {
+            open: None,
+            failed: None,
+            runs: runs.to_vec(),
+            flaws: Vec::new(),
+            damaged: BTreeMap::new(),
+            opened: 0,
+        });
         Catalog { blocks: blocks.clone(), options, state, repaired: Arc::default() }
     }
 
@@ -156,9 +174,11 @@ impl Catalog {
         self.repaired.load(Ordering::Relaxed)
     }
 
-    /// What was found damaged at opening though nothing is lost, a line each; writing mends it.
+    /// What was found damaged so far though nothing is lost, a line each.
     pub(crate) fn flaws(&self) -> Vec<String> {
-        self.state.read().flaws.clone()
+        let pages = self.damaged_pages();
+        let heads = self.state.read().flaws.clone();
+        heads.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
     }
 
     /// Why nothing works any more, if so.
@@ -234,7 +254,7 @@ impl Catalog {
     /// then try again. `Damaged` with nothing changed when a page it needs is. After any other the
     /// catalog has stopped, and the batch may be there after opening it anew or not.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
-        if self.options.access == Access::ReadOnly {
+        if self.options.access != Access::ReadWrite {
             return Err(Error::new(ErrorKind::Input, "the volume is open for reading only"));
         }
         match self.try_commit(batch) {
@@ -284,7 +304,7 @@ impl Catalog {
     }
 
     fn open_store(&self, runs: &[Run]) -> Result<Store, Error> {
-        Store::open(self.blocks.clone(), runs, self.options.access)
+        Store::open(self.blocks.clone(), runs, self.options.access, self.options.lost)
     }
 
     /// Reads within one state of the catalog.
@@ -328,6 +348,7 @@ impl Catalog {
         if state.opened != opened {
             return Ok(());
         }
+        state.keep_damaged();
         let Some(open) = state.open.take() else { return Ok(()) };
         let broken = open.store.failed();
         // Its shutdown writes nothing: redb has latched the error.

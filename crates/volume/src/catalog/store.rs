@@ -1,8 +1,9 @@
 //! The bytes under redb: the catalog's blocks as one storage of pages, each under a checksum.
 //!
 //! `write` only queues. `sync_data` sends all that is queued, what lies in a row as one write, then
-//! flushes once. `read` sees what is queued, and verifies every other page: a page that is not what
-//! was written is an error that names it, never wrong bytes.
+//! flushes once. `read` sees what is queued, and verifies every other page: where one bit of it is not
+//! what was written that is put right, and told; a page with more damage is an error that names it,
+//! never wrong bytes.
 //!
 //! # Where things lie
 //! The runs of the catalog, in the superblock's order, are one row of blocks. It is cut into groups
@@ -43,6 +44,7 @@ use redb::StorageBackend;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
+use super::damage::{BadPage, Flipped, PageFlaw, mend};
 use super::head::{self, Head};
 use super::rows::{GROUP, Rows};
 use crate::blocks::{BLOCK, Blocks, Run};
@@ -63,10 +65,25 @@ pub(crate) enum Access {
     ReadOnly,
 }
 
+/// What becomes of pages that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostPages {
+    /// Whoever asks hears of it.
+    Refuse,
+    /// They hold nothing: for finding out what is left, and never for writing.
+    Empty,
+}
+
+/// Damaged pages that are remembered, at most.
+const MAX_DAMAGED: usize = 10_000;
+/// Byte 0 of the pages that redb keeps records in; with zeros behind it there are none of them.
+const LEAF: u8 = 1;
+
 /// The catalog's blocks as a storage of pages.
 pub(crate) struct Store {
     blocks: Blocks,
     access: Access,
+    lost: LostPages,
     state: Mutex<State>,
 }
 
@@ -82,6 +99,8 @@ struct State {
     sums: HashMap<u64, Sums>,
     /// Heads that are durable, counted.
     heads: u64,
+    /// Pages that were found damaged.
+    damaged: BTreeMap<u64, BadPage>,
     failed: Option<Errno>,
 }
 
@@ -92,10 +111,10 @@ struct Sums {
 }
 
 /// An entry of a page never written, which reads as zeros.
-const UNWRITTEN: u32 = 0;
+pub(super) const UNWRITTEN: u32 = 0;
 
 /// A page's entry: its CRC32C, inverted if one flipped bit could turn that into [`UNWRITTEN`].
-fn entry_of(page: &[u8]) -> u32 {
+pub(super) fn entry_of(page: &[u8]) -> u32 {
     let sum = checksum(CrcAlgorithm::Crc32Iscsi, page) as u32;
     if sum.count_ones() < 2 { !sum } else { sum }
 }
@@ -106,7 +125,7 @@ impl Store {
     /// # Errors
     /// The device's.
     pub(crate) fn create(blocks: Blocks, runs: &[Run]) -> Result<Store, Error> {
-        let store = Store::of(blocks, Access::ReadWrite, Rows::default(), 0, Head::default());
+        let store = Store::of(blocks, Access::ReadWrite, LostPages::Refuse);
         store.prepare(runs)?;
         store.adopt(runs);
         Ok(store)
@@ -116,7 +135,12 @@ impl Store {
     ///
     /// # Errors
     /// The device's; `Damaged` when the head is not one.
-    pub(crate) fn open(blocks: Blocks, runs: &[Run], access: Access) -> Result<Store, Error> {
+    pub(crate) fn open(
+        blocks: Blocks,
+        runs: &[Run],
+        access: Access,
+        lost: LostPages,
+    ) -> Result<Store, Error> {
         let rows = Rows::of(runs);
         let damaged = |what: &str| Error::damaged(format!("the catalog cannot be opened: {what}"));
         let Some(block) = rows.block_of(0) else {
@@ -132,21 +156,27 @@ impl Store {
             let has = rows.pages() * BLOCK;
             return Err(damaged(&format!("it is {length} bytes long, its blocks hold {has}")));
         }
-        Ok(Store::of(blocks, access, rows, length, head))
+        let store = Store::of(blocks, access, lost);
+        {
+            let mut state = store.state.lock();
+            (state.rows, state.length, state.head) = (rows, length, head);
+        }
+        Ok(store)
     }
 
-    fn of(blocks: Blocks, access: Access, rows: Rows, length: u64, head: Head) -> Store {
+    fn of(blocks: Blocks, access: Access, lost: LostPages) -> Store {
         let state = State {
-            rows,
-            length,
-            head,
+            rows: Rows::default(),
+            length: 0,
+            head: Head::default(),
             head_queued: false,
             queue: BTreeMap::new(),
             sums: HashMap::new(),
             heads: 0,
+            damaged: BTreeMap::new(),
             failed: None,
         };
-        Store { blocks, access, state: Mutex::new(state) }
+        Store { blocks, access, lost, state: Mutex::new(state) }
     }
 
     /// Makes blocks fit to be added: their checksums say that no page was written. Durable when
@@ -175,6 +205,30 @@ impl Store {
         let block = state.rows.block_of(0).unwrap_or_default();
         let line = |copy| format!("catalog head, block {block}, byte {copy}: wrong checksum");
         state.head.bad_copies.iter().map(line).collect()
+    }
+
+    /// Pages that were found damaged, as long as there are not too many.
+    pub(crate) fn damaged(&self) -> Vec<BadPage> {
+        self.state.lock().damaged.values().cloned().collect()
+    }
+
+    /// Writes down what was put right in these pages; durable when it returns. A power cut meanwhile
+    /// leaves sectors as they were or right.
+    ///
+    /// # Errors
+    /// What reading a page says; the device's.
+    pub(crate) fn rewrite(&self, pages: &[u64]) -> Result<(), Error> {
+        for page in pages {
+            let mut bytes = vec![0; PAGE];
+            self.read_pages(*page, &mut bytes)?;
+            let mut state = self.state.lock();
+            if let Some(sums) = state.sums.get_mut(&(page / GROUP)) {
+                sums.queued = true;
+            }
+            state.queue.insert(*page, bytes.into_boxed_slice());
+            state.send(&self.blocks)?;
+        }
+        self.sync()
     }
 
     /// Bytes that the blocks hold.
@@ -233,18 +287,14 @@ impl Store {
             if entries[range.clone()].iter().all(Option::is_none) {
                 continue;
             }
-            let bytes = self
+            let mut bytes = self
                 .blocks
                 .read(piece.block, piece.count as usize * PAGE)
                 .map_err(|e| Error::io(format!("reading catalog block {}", piece.block), e))?;
-            for (index, bytes) in range.zip(bytes.chunks_exact(PAGE)) {
+            for (index, bytes) in range.zip(bytes.chunks_exact_mut(PAGE)) {
                 let Some(entry) = entries[index] else { continue };
                 if entry_of(bytes) != entry {
-                    let page = first + index as u64;
-                    let block = piece.block + page - piece.page;
-                    return Err(Error::damaged(format!(
-                        "catalog page {page} (block {block}) has a wrong checksum"
-                    )));
+                    self.put_right(first + index as u64, bytes, entry)?;
                 }
                 out[index * PAGE..][..PAGE].copy_from_slice(bytes);
             }
@@ -252,12 +302,48 @@ impl Store {
         Ok(())
     }
 
+    /// Makes of a page that does not fit its entry what it was.
+    fn put_right(&self, page: u64, bytes: &mut [u8], entry: u32) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let flaw = match mend(bytes, entry) {
+            Some(Flipped::Page { byte, bit }) => PageFlaw::Bit { byte, bit },
+            Some(Flipped::Entry(right)) => {
+                if let Some(sums) = state.sums.get_mut(&(page / GROUP)) {
+                    sums.entries[(page % GROUP) as usize] = right;
+                }
+                PageFlaw::SumBit
+            }
+            None => {
+                let block = state.rows.block_of(page).unwrap_or_default();
+                return Err(Error::damaged(format!(
+                    "catalog page {page} (block {block}) has a wrong checksum"
+                )));
+            }
+        };
+        state.note(page, flaw);
+        Ok(())
+    }
+
+    /// Fills in what stands for pages that are lost: one without records.
+    fn salvage(&self, first: u64, out: &mut [u8], error: &Error) {
+        self.state.lock().note(first, PageFlaw::Lost(error.to_string()));
+        out.fill(0);
+        out[0] = LEAF;
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         self.check_range(offset, out.len())?;
         let first = offset / BLOCK;
         let inside = (offset % BLOCK) as usize;
         if inside == 0 && out.len().is_multiple_of(PAGE) {
-            return self.read_pages(first, out);
+            let read = self.read_pages(first, out);
+            return match read {
+                Err(error) if self.lost == LostPages::Empty && first > 0 => {
+                    self.salvage(first, out, &error);
+                    Ok(())
+                }
+                read => read,
+            };
         }
         let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE)];
         self.read_pages(first, &mut pages)?;
@@ -301,7 +387,7 @@ impl Store {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        if self.access == Access::ReadOnly {
+        if self.access != Access::ReadWrite {
             return Ok(());
         }
         let head = {
@@ -361,6 +447,15 @@ impl State {
         match self.failed {
             None => Ok(()),
             Some(errno) => Err(Error::io("the catalog failed before", errno)),
+        }
+    }
+
+    /// Remembers a damaged page.
+    fn note(&mut self, page: u64, flaw: PageFlaw) {
+        let block = self.rows.block_of(page).unwrap_or_default();
+        let sums_block = self.rows.sums_block(page / GROUP).unwrap_or_default();
+        if self.damaged.len() < MAX_DAMAGED {
+            self.damaged.insert(page, BadPage { page, block, sums_block, flaw });
         }
     }
 

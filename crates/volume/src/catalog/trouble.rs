@@ -87,6 +87,10 @@ impl Fenced {
     pub(super) fn database(&self) -> &Database {
         self.0.as_ref().expect("it is taken only to be dropped")
     }
+
+    pub(super) fn database_mut(&mut self) -> &mut Database {
+        self.0.as_mut().expect("it is taken only to be dropped")
+    }
 }
 
 impl Drop for Fenced {

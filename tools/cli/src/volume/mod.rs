@@ -2,6 +2,7 @@
 //! is opened, and what is said of it.
 
 pub mod about;
+pub mod check;
 mod flight;
 pub mod get;
 mod glob;

@@ -74,12 +74,18 @@ fn read_damaged(sim: &Sim, records: &Records, missing: Missing, place: &str) -> 
     errors
 }
 
+/// Two bits of a block, which are too many to be put right.
+fn spoil(sim: &Sim, block: u64) {
+    sim.rot(block * BLOCK + 100, 0);
+    sim.rot(block * BLOCK + 600, 3);
+}
+
 #[test]
-fn one_flipped_bit_in_any_sector_never_gives_wrong_records() {
+fn one_flipped_bit_in_any_sector_changes_no_record_and_is_told() {
     let seed = 21;
     let (sim, records) = filled(seed);
     let mut random = Random(seed);
-    let (mut flips, mut seen) = (0, 0);
+    let (mut flips, mut told) = (0, 0);
     for block in catalog_blocks() {
         let mut bytes = vec![0; BLOCK as usize];
         sim.peek(block * BLOCK, &mut bytes);
@@ -93,17 +99,21 @@ fn one_flipped_bit_in_any_sector_never_gives_wrong_records() {
             image.rot(address, bit);
             let place = format!("seed {seed}, address {address}, bit {bit}");
             flips += 1;
-            seen += usize::from(read_damaged(&image, &records, Missing::Never, &place) > 0);
+            assert_eq!(read_damaged(&image, &records, Missing::Never, &place), 0, "{place}");
+            let catalog = open_on(&image).unwrap();
+            let flaws = catalog.verify().map(|flaw| (flaw, catalog.flaws())).unwrap();
+            assert_eq!(flaws.0, None, "{place}");
+            told += usize::from(flaws.1.iter().any(|line| line.contains(&format!("{block}"))));
         }
     }
-    assert!(flips > 500 && seen > 100, "{flips} flips, {seen} seen");
+    assert!(flips > 500 && told > 100, "{flips} flips, {told} told");
 }
 
 /// A page of the catalog that reading a name meets, not the way to the others.
 fn leaf_of_names(sim: &Sim, records: &Records) -> (u64, usize) {
     let found = catalog_blocks().find_map(|block| {
         let image = sim.crash_image(Crash::KeepAll);
-        image.rot(block * BLOCK + 100, 0);
+        spoil(&image, block);
         open_on(&image).ok()?;
         let errors = read_damaged(&image, records, Missing::Never, "");
         let names = records.keys().filter(|(table, _)| *table == Table::Names).count();
@@ -116,7 +126,7 @@ fn leaf_of_names(sim: &Sim, records: &Records) -> (u64, usize) {
 fn a_damaged_page_costs_its_records_only_and_commits_go_on() {
     let (sim, records) = filled(22);
     let (block, errors) = leaf_of_names(&sim, &records);
-    sim.rot(block * BLOCK + 100, 0);
+    spoil(&sim, block);
     let catalog = open_on(&sim).unwrap();
     // Whoever meets it hears which page; others never notice, however often it is met.
     let error = catalog.scan(Table::Names, Vec::new(), None, 4096).unwrap_err();
@@ -133,10 +143,44 @@ fn a_damaged_page_costs_its_records_only_and_commits_go_on() {
 }
 
 #[test]
+fn salvage_finds_all_that_does_not_lie_in_a_lost_page() {
+    let (sim, records) = filled(27);
+    let (block, _) = leaf_of_names(&sim, &records);
+    spoil(&sim, block);
+    let salvage = CatalogOptions { access: Access::ReadOnly, lost: LostPages::Empty, ..options() };
+    let catalog = Catalog::open(&blocks_of(&sim), &RUNS, salvage).unwrap();
+    assert!(catalog.verify().unwrap().is_some());
+    let found = all_of(&catalog).unwrap();
+    let missing: Vec<_> = records.keys().filter(|key| !found.contains_key(key)).collect();
+    assert!(found.iter().all(|(key, value)| records[key] == *value));
+    assert!(!missing.is_empty() && missing.iter().all(|(table, _)| *table == Table::Names));
+    let lost = catalog.damaged_pages();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].block, block);
+    assert!(matches!(lost[0].flaw, PageFlaw::Lost(_)), "{}", lost[0]);
+}
+
+#[test]
+fn a_page_that_was_put_right_is_written_down() {
+    let (sim, records) = filled(28);
+    let (block, _) = leaf_of_names(&sim, &records);
+    sim.rot(block * BLOCK + 100, 0);
+    let catalog = open_on(&sim).unwrap();
+    assert_eq!(catalog.verify().unwrap(), None);
+    let bad: Vec<u64> = catalog.damaged_pages().iter().map(|bad| bad.page).collect();
+    assert_eq!(bad.len(), 1);
+    catalog.rewrite(&bad).unwrap();
+    drop(catalog);
+    let catalog = open_on(&sim).unwrap();
+    assert!(catalog.verify().unwrap().is_none() && catalog.damaged_pages().is_empty());
+    assert!(all_of(&catalog).unwrap() == records);
+}
+
+#[test]
 fn a_reader_that_meets_damage_does_not_break_a_commit_under_way() {
     let (sim, records) = filled(23);
     let (block, _) = leaf_of_names(&sim, &records);
-    sim.rot(block * BLOCK + 100, 0);
+    spoil(&sim, block);
     let catalog = open_on(&sim).unwrap();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -241,12 +285,17 @@ fn forged_pages_give_errors_and_no_panic_comes_out() {
     let seed = 25;
     let (sim, records) = filled(seed);
     let mut random = Random(seed);
-    let pages = Store::open(blocks_of(&sim), &RUNS, Access::ReadOnly).unwrap().length() / BLOCK;
+    let pages =
+        Store::open(blocks_of(&sim), &RUNS, Access::ReadOnly, LostPages::Refuse).unwrap().length()
+            / BLOCK;
     let mut seen = 0;
     for page in (1..pages).step_by(3) {
         for forgery in 0..4 {
             let image = sim.crash_image(Crash::KeepAll);
-            let store = Arc::new(Store::open(blocks_of(&image), &RUNS, Access::ReadWrite).unwrap());
+            let store = Arc::new(
+                Store::open(blocks_of(&image), &RUNS, Access::ReadWrite, LostPages::Refuse)
+                    .unwrap(),
+            );
             let backend = Backend(store);
             let mut bytes = vec![0; BLOCK as usize];
             backend.read(page * BLOCK, &mut bytes).unwrap();

@@ -83,8 +83,13 @@ fn records_are_listed_a_few_at_a_time_and_of_one_inode_only() {
     let extents = catalog.scan(Table::Extents, from, Some(3), usize::MAX).unwrap();
     assert_eq!(extents.len(), 98);
     assert_eq!(extents[0].0, Key::Extent(3, 14).bytes());
-    assert_eq!(catalog.orphans(0, 2).unwrap(), [(1, vec![]), (2, vec![])]);
-    assert_eq!(catalog.regions(3, 9).unwrap(), [(3, vec![])]);
+    assert_eq!(
+        catalog.scan(Table::Orphans, Vec::new(), None, 2).unwrap(),
+        [1, 2].map(|inode| (Key::Orphan(inode).bytes(), vec![]))
+    );
+    let from = Key::Region(3).bytes();
+    let region = (from.clone(), vec![]);
+    assert_eq!(catalog.scan(Table::Regions, from, None, 9).unwrap(), [region]);
 }
 
 #[test]

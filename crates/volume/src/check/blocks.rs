@@ -1,0 +1,330 @@
+//! Extents and free space: each block is the catalog's, or one file's, or free. Blocks are marked a
+//! window of the device at a time, with one pass over the extents for each window.
+
+use std::ops::Range;
+
+use super::findings::{delete, put};
+use super::records::{All, InOrder, extent_of};
+use super::{About, CheckStep, Round};
+use crate::allocator::{
+    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
+};
+use crate::blocks::{BLOCK, Run};
+use crate::catalog::{Catalog, Key, Table};
+use crate::error::{Error, ErrorKind};
+use crate::extent::Extent;
+use crate::inode::FileKind;
+use crate::shared::{region_record, summary_of};
+use crate::superblock::RESERVED_BLOCKS;
+
+/// Runs whose owners are looked for, at most; the others are counted.
+const MAX_SUSPECTS: usize = 1000;
+
+/// Blocks of a window that are in use, a bit each.
+pub(super) struct Used {
+    window: Range<u64>,
+    bits: Vec<u64>,
+}
+
+/// Blocks of which something is wrong, for which the files are to be found.
+struct Suspect {
+    run: Run,
+    wrong: Wrong,
+}
+
+enum Wrong {
+    /// More than one file has them.
+    Shared,
+    /// Of a region so many blocks count as free; and what is right.
+    CountsAsFree { region: u32, blocks: u64, record: Vec<u8> },
+}
+
+impl Used {
+    /// What belongs to no file.
+    pub(super) fn by_metadata(window: Range<u64>, catalog: &[Run]) -> Used {
+        let words = (window.end - window.start).div_ceil(REGION_BLOCKS) * REGION_BLOCKS / 64;
+        let mut used = Used { window, bits: vec![0; words as usize] };
+        for run in metadata(catalog) {
+            used.mark(run);
+        }
+        used
+    }
+
+    /// Marks what of a run lies in the window, and answers what of it was marked before.
+    fn mark(&mut self, run: Run) -> Vec<Run> {
+        let begin = run.start.max(self.window.start);
+        let end = run.end().min(self.window.end);
+        let mut twice: Vec<Run> = Vec::new();
+        let mut at = begin;
+        while at < end {
+            let place = at - self.window.start;
+            let (word, from) = ((place / 64) as usize, place % 64);
+            let count = (64 - from).min(end - at);
+            let mask = (u64::MAX >> (64 - count)) << from;
+            let both = self.bits[word] & mask;
+            self.bits[word] |= mask;
+            for bit in (from..from + count).filter(|bit| both >> bit & 1 == 1) {
+                let block = at - from + bit;
+                match twice.last_mut() {
+                    Some(last) if last.end() == block => last.length += 1,
+                    _ => twice.push(Run { start: block, length: 1 }),
+                }
+            }
+            at += count;
+        }
+        twice
+    }
+
+    /// The regions of the window, and which blocks of each are free.
+    pub(super) fn free(&self) -> impl Iterator<Item = (u32, FreeBits)> {
+        let first = (self.window.start / REGION_BLOCKS) as u32;
+        let (regions, _) = self.bits.as_chunks::<{ REGION_BLOCKS as usize / 64 }>();
+        (first..).zip(regions).map(|(index, used)| {
+            let mut free = used.map(|word| !word);
+            let length = length_of(index, self.window.end);
+            for block in length..REGION_BLOCKS {
+                free[block as usize / 64] &= !(1 << (block % 64));
+            }
+            (index, free)
+        })
+    }
+}
+
+/// The runs that no file can have.
+fn metadata(catalog: &[Run]) -> impl Iterator<Item = Run> {
+    [Run { start: 0, length: RESERVED_BLOCKS }].into_iter().chain(catalog.iter().copied())
+}
+
+/// Marks the blocks of all files, as far as their extents can be.
+pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
+    for found in All::of(from, Table::Extents) {
+        if let Some((_, extent)) = extent_of(&found?, total) {
+            used.mark(extent.run());
+        }
+    }
+    Ok(())
+}
+
+/// Windows of a volume, one after the other.
+pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..total.div_ceil(blocks)).map(move |index| index * blocks..total.min((index + 1) * blocks))
+}
+
+impl Round<'_> {
+    pub(super) fn check_blocks(&mut self) -> Result<(), Error> {
+        let catalog_runs = self.catalog.runs();
+        let mut suspects = Vec::new();
+        for window in windows(self.total, self.bounds.blocks) {
+            let mut used = Used::by_metadata(window, &catalog_runs);
+            self.mark_extents(&mut used, &catalog_runs, &mut suspects)?;
+            for (index, free) in used.free() {
+                self.check_region(index, &free, &mut suspects)?;
+            }
+        }
+        self.check_region_keys()?;
+        self.find_owners(suspects)
+    }
+
+    /// Marks the blocks of extents that can be; in the first window tells of the others.
+    fn mark_extents(
+        &mut self,
+        used: &mut Used,
+        catalog_runs: &[Run],
+        suspects: &mut Vec<Suspect>,
+    ) -> Result<(), Error> {
+        let is_first = used.window.start == 0;
+        let mut inodes = InOrder::of(self.catalog);
+        let (mut file, mut end, mut done) = (None, 0, 0);
+        for found in All::of(self.catalog, Table::Extents) {
+            let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
+            done += 1;
+            if done % 1024 == 0 {
+                (self.progress)(CheckStep::Blocks, done);
+            }
+            if file != Some(number) {
+                (file, end) = (Some(number), 0);
+                let kind = inodes.inode(number)?.map(|inode| inode.kind);
+                if is_first && kind.is_none() && !self.findings.changes_inode(number) {
+                    self.revive(number, About::Inode(number))?;
+                }
+                if is_first && kind.is_some_and(|kind| kind != FileKind::File) {
+                    self.drop_extent(number, &extent, "it has blocks, and holds no bytes");
+                }
+            }
+            let overlaps = |run: Run| run.start < extent.run().end() && extent.start < run.end();
+            let flaw = if extent.offset < end {
+                Some("it has two blocks for the same bytes")
+            } else if metadata(catalog_runs).any(overlaps) {
+                Some("it has blocks of the catalog")
+            } else {
+                None
+            };
+            end = end.max(extent.end());
+            match flaw {
+                Some(flaw) if is_first => self.drop_extent(number, &extent, flaw),
+                Some(_) => {}
+                None => {
+                    let twice = used.mark(extent.run());
+                    let shared = |run| Suspect { run, wrong: Wrong::Shared };
+                    suspects.extend(twice.into_iter().map(shared));
+                    suspects.truncate(MAX_SUSPECTS);
+                    self.report.used_blocks += if is_first { extent.length } else { 0 };
+                }
+            }
+        }
+        (self.progress)(CheckStep::Blocks, done);
+        Ok(())
+    }
+
+    fn drop_extent(&mut self, number: u64, extent: &Extent, flaw: &str) {
+        let changes = vec![delete(Key::Extent(number, extent.offset))];
+        let what = format!(
+            "{flaw}: {} bytes from byte {} on, in blocks {:?}",
+            extent.length * BLOCK,
+            extent.offset.saturating_mul(BLOCK),
+            extent.run()
+        );
+        self.findings.fixable(About::Inode(number), what, "dropped", changes);
+    }
+
+    /// Compares which blocks of a region are free with what its record says.
+    fn check_region(
+        &mut self,
+        index: u32,
+        free: &FreeBits,
+        suspects: &mut Vec<Suspect>,
+    ) -> Result<(), Error> {
+        let (summary, record) = record_of(free);
+        let right = region_record(&ChangedRegion { index, summary, record });
+        let changes = vec![put(Key::Region(index), right.clone())];
+        let mut said = match self.read_region(index)? {
+            Ok(said) => said,
+            Err(flaw) => {
+                let what = format!("the record of free blocks in region {index}: {flaw}");
+                self.findings.fixable(About::Volume, what, "made again", changes);
+                return Ok(());
+            }
+        };
+        // What the superblock names is taken, whatever the region says: see commit.rs.
+        for block in self.catalog.runs().into_iter().flat_map(|run| within(index, run)) {
+            said[block as usize / 64] &= !(1 << (block % 64));
+        }
+        let (in_use, leaked) =
+            (count(&said, |s, f| s & !f, free), count(&said, |s, f| !s & f, free));
+        let at = |block: u64| u64::from(index) * REGION_BLOCKS + block;
+        if let Some((block, blocks)) = in_use {
+            let run = Run { start: at(block), length: 1 };
+            let wrong = Wrong::CountsAsFree { region: index, blocks, record: right };
+            if suspects.len() < MAX_SUSPECTS {
+                suspects.push(Suspect { run, wrong });
+            }
+        } else if let Some((block, blocks)) = leaked {
+            let what = format!(
+                "{blocks} blocks of region {index}, from block {} on, are neither free nor in use",
+                at(block)
+            );
+            self.findings.fixable(About::Volume, what, "free again", changes);
+        }
+        Ok(())
+    }
+
+    /// Which blocks of a region are free as its record says, or what is wrong with that.
+    fn read_region(&self, index: u32) -> Result<Result<Box<FreeBits>, String>, Error> {
+        let length = length_of(index, self.total);
+        let said = match self.catalog.get(Key::Region(index)) {
+            Ok(Some(said)) => said,
+            Ok(None) => return Ok(Ok(all_free(length))),
+            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(Err(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        let parsed = summary_of(&said).map_err(|error| error.to_string());
+        Ok(parsed.and_then(|(summary, record)| {
+            let bits = free_bits(record, length).map_err(|flaw| flaw.to_string())?;
+            match record_of(&bits).0 == summary {
+                true => Ok(bits),
+                false => Err(InvalidRegion::Summary.to_string()),
+            }
+        }))
+    }
+
+    /// Regions that the volume does not have.
+    fn check_region_keys(&mut self) -> Result<(), Error> {
+        for found in All::of(self.catalog, Table::Regions) {
+            let key = found?.key;
+            let index = key.as_slice().try_into().map(u32::from_be_bytes).ok();
+            if index.is_none_or(|index| length_of(index, self.total) == 0) {
+                let what = "there is a record of free blocks that the volume does not have";
+                let changes = vec![((Table::Regions, key), None)];
+                self.findings.fixable(About::Volume, what, "dropped", changes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of which files the suspects are.
+    fn find_owners(&mut self, suspects: Vec<Suspect>) -> Result<(), Error> {
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        let mut owned = vec![false; suspects.len()];
+        for found in All::of(self.catalog, Table::Extents) {
+            let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
+            for (suspect, owned) in suspects.iter().zip(&mut owned) {
+                let run = suspect.run;
+                if run.start < extent.run().end() && extent.start < run.end() {
+                    *owned = true;
+                    self.accuse(About::Inode(number), suspect);
+                }
+            }
+        }
+        for (suspect, _) in suspects.iter().zip(owned).filter(|(_, owned)| !owned) {
+            self.accuse(About::Volume, suspect);
+        }
+        Ok(())
+    }
+
+    fn accuse(&mut self, owner: About, suspect: &Suspect) {
+        let Run { start, length } = suspect.run;
+        match &suspect.wrong {
+            Wrong::Shared => {
+                let what = format!(
+                    "{length} of its blocks, from block {start} on, are another file's, too: copy \
+                     what is right, remove both, and check again"
+                );
+                self.findings.left(owner, what);
+            }
+            Wrong::CountsAsFree { region, blocks, record } => {
+                let what = format!(
+                    "{blocks} blocks in use, from block {start} on, count as free in region {region}"
+                );
+                let changes = vec![put(Key::Region(*region), record.clone())];
+                self.findings.fixable(owner, what, "set", changes);
+            }
+        }
+    }
+}
+
+/// The blocks of a region that lie in a run, counted from the region's beginning.
+fn within(region: u32, run: Run) -> Range<u64> {
+    let first = u64::from(region) * REGION_BLOCKS;
+    let inside = |block: u64| block.clamp(first, first + REGION_BLOCKS) - first;
+    inside(run.start)..inside(run.end())
+}
+
+fn all_free(length: u64) -> Box<FreeBits> {
+    let mut bits = Box::new([0; REGION_BLOCKS as usize / 64]);
+    (0..length).for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
+    bits
+}
+
+/// How many blocks differ so from what is `right`, and the first.
+fn count(
+    said: &FreeBits,
+    differ: impl Fn(u64, u64) -> u64,
+    right: &FreeBits,
+) -> Option<(u64, u64)> {
+    let words = || said.iter().zip(right).map(|(said, right)| differ(*said, *right));
+    let (place, word) = words().enumerate().find(|(_, word)| *word != 0)?;
+    let first = place as u64 * 64 + u64::from(word.trailing_zeros());
+    Some((first, words().map(|word| u64::from(word.count_ones())).sum()))
+}

@@ -1,0 +1,49 @@
+//! The bytes of files: whether the device gives them. Whether they are the ones that were written only
+//! the files' owners know.
+
+use super::records::{All, extent_of};
+use super::{About, CheckStep, Round};
+use crate::blocks::BLOCK;
+use crate::catalog::Table;
+use crate::error::Error;
+use crate::extent::{Extent, State};
+
+/// Blocks read at once: 1 MiB.
+const PIECE: u64 = 256;
+
+impl Round<'_> {
+    /// Reads every block that holds bytes of a file.
+    pub(super) fn read_data(&mut self) -> Result<(), Error> {
+        for found in All::of(self.catalog, Table::Extents) {
+            let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
+            if extent.state == State::Unwritten {
+                continue;
+            }
+            let mut offset = extent.offset;
+            while let Some(piece) = extent.part(&(offset..offset.saturating_add(PIECE))) {
+                self.read_piece(number, &piece);
+                offset = piece.end();
+                self.report.read_blocks += piece.length;
+                (self.progress)(CheckStep::Data, self.report.read_blocks);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a piece, and where that fails block by block.
+    fn read_piece(&mut self, number: u64, piece: &Extent) {
+        if self.blocks.read(piece.start, (piece.length * BLOCK) as usize).is_ok() {
+            return;
+        }
+        for block in 0..piece.length {
+            if let Err(errno) = self.blocks.read(piece.start + block, BLOCK as usize) {
+                let what = format!(
+                    "{BLOCK} bytes from byte {} on cannot be read (block {}): {errno}",
+                    (piece.offset + block).saturating_mul(BLOCK),
+                    piece.start + block
+                );
+                self.findings.left(About::Inode(number), what);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What a check found, and the records that would be right instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::CheckReport;
+use super::paths::{Parents, Paths};
+use crate::catalog::{Batch, Catalog, Key, Table};
+use crate::error::Error;
+use crate::inode::InodeNumber;
+
+/// Findings that are listed, at most.
+const MAX_LISTED: usize = 10_000;
+/// Bytes of keys and values that one round of repairs changes, about at most.
+const MAX_FIXES: usize = 16 << 20;
+/// Bytes of keys and values that are committed at once, about.
+pub(super) const BATCH: usize = 256 << 10;
+
+/// Something that is wrong, or was. `Display` is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file it is about, from the root on, where that is known. Any bytes but 0.
+    pub path: Option<Vec<u8>>,
+    /// The inode it is about, if it is about one.
+    pub inode: Option<InodeNumber>,
+    /// What is wrong, and where it was repaired, what was done.
+    pub what: String,
+    /// It is right now.
+    pub is_repaired: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.path, self.inode) {
+            (Some(path), Some(inode)) => write!(out, "{} (inode {}): ", line(path), inode.0)?,
+            (Some(path), None) => write!(out, "{}: ", line(path))?,
+            (None, Some(inode)) => write!(out, "inode {}: ", inode.0)?,
+            (None, None) => {}
+        }
+        out.write_str(&self.what)
+    }
+}
+
+/// A path as text without control characters.
+fn line(path: &[u8]) -> String {
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(path).chars() {
+        match character.is_control() {
+            true => text.extend(character.escape_default()),
+            false => text.push(character),
+        }
+    }
+    text
+}
+
+/// What a finding is about.
+#[derive(Clone, Debug)]
+pub(super) enum About {
+    Volume,
+    Inode(u64),
+    /// In this directory, this name.
+    Name(u64, Vec<u8>),
+}
+
+/// A record, and its value; none where it is to go.
+pub(super) type Change = ((Table, Vec<u8>), Option<Vec<u8>>);
+
+/// A record that is to be so.
+pub(super) fn put(key: Key<'_>, value: Vec<u8>) -> Change {
+    ((key.table(), key.bytes()), Some(value))
+}
+
+/// A record that is to go.
+pub(super) fn delete(key: Key<'_>) -> Change {
+    ((key.table(), key.bytes()), None)
+}
+
+/// Records that are to be others, or to go.
+pub(super) type Fixes = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
+
+/// All findings so far.
+pub(super) struct Findings {
+    repairs: bool,
+    /// Repaired in this round or before.
+    repaired: Vec<(About, String)>,
+    named: Vec<Finding>,
+    /// Of this round, without a repair.
+    left: Vec<(About, String)>,
+    unlisted: u64,
+    fixes: Fixes,
+    fixed_bytes: usize,
+}
+
+impl Findings {
+    pub(super) fn new(repairs: bool) -> Findings {
+        Findings {
+            repairs,
+            repaired: Vec::new(),
+            named: Vec::new(),
+            left: Vec::new(),
+            unlisted: 0,
+            fixes: Fixes::new(),
+            fixed_bytes: 0,
+        }
+    }
+
+    /// Whether what can be repaired is.
+    pub(super) fn repairs(&self) -> bool {
+        self.repairs
+    }
+
+    /// Whether nothing is to be repaired.
+    pub(super) fn is_last_round(&self) -> bool {
+        self.fixes.is_empty()
+    }
+
+    /// Something that is put right apart from records.
+    pub(super) fn mended(&mut self, what: String) {
+        self.named.push(Finding { path: None, inode: None, what, is_repaired: self.repairs });
+    }
+
+    /// Something that nobody knows how to repair.
+    pub(super) fn left(&mut self, about: About, what: impl Into<String>) {
+        match self.left.len() < MAX_LISTED {
+            true => self.left.push((about, what.into())),
+            false => self.unlisted += 1,
+        }
+    }
+
+    /// Something that is right when these records are so; `cure` says what that does. In a round each
+    /// record is changed once: what else is to be done to it is found again in the next. Whether
+    /// these are.
+    pub(super) fn fixable(
+        &mut self,
+        about: About,
+        what: impl Into<String>,
+        cure: &str,
+        changes: Vec<Change>,
+    ) -> bool {
+        if !self.repairs {
+            self.left(about, what);
+            return false;
+        }
+        let is_known = changes.iter().any(|(key, _)| self.fixes.contains_key(key));
+        if is_known || self.fixed_bytes > MAX_FIXES {
+            return false;
+        }
+        for (key, value) in changes {
+            self.fixed_bytes += key.1.len() + value.as_ref().map_or(0, Vec::len);
+            self.fixes.insert(key, value);
+        }
+        match self.repaired.len() + self.named.len() < MAX_LISTED {
+            true => self.repaired.push((about, format!("{}; {cure}", what.into()))),
+            false => self.unlisted += 1,
+        }
+        true
+    }
+
+    /// Whether a repair of this round changes an inode's record.
+    pub(super) fn changes_inode(&self, inode: u64) -> bool {
+        self.fixes.contains_key(&(Table::Inodes, Key::Inode(inode).bytes()))
+    }
+
+    /// The repairs of this round. If there are some, what was left is found again.
+    pub(super) fn take_fixes(&mut self) -> Fixes {
+        if !self.fixes.is_empty() {
+            self.left.clear();
+        }
+        self.fixed_bytes = 0;
+        std::mem::take(&mut self.fixes)
+    }
+
+    /// Finds the names of what this round is about.
+    pub(super) fn name(&mut self, catalog: &Catalog, parents: &Parents) -> Result<(), Error> {
+        let repaired = std::mem::take(&mut self.repaired).into_iter().map(|found| (found, true));
+        let left = std::mem::take(&mut self.left).into_iter().map(|found| (found, false));
+        let found: Vec<_> = repaired.chain(left).collect();
+        let inodes: BTreeSet<u64> = found
+            .iter()
+            .filter_map(|((about, _), _)| match about {
+                About::Volume => None,
+                About::Inode(inode) | About::Name(inode, _) => Some(*inode),
+            })
+            .collect();
+        let paths = Paths::find(catalog, parents, inodes)?;
+        for ((about, what), is_repaired) in found {
+            let (path, inode) = match about {
+                About::Volume => (None, None),
+                About::Inode(inode) => (paths.of(inode), Some(InodeNumber(inode))),
+                About::Name(directory, name) => (Some(paths.of_name(directory, &name)), None),
+            };
+            self.named.push(Finding { path, inode, what, is_repaired });
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_report(self, report: CheckReport) -> CheckReport {
+        CheckReport { findings: self.named, unlisted: self.unlisted, ..report }
+    }
+}
+
+/// Repairs in parts that the catalog takes well.
+pub(super) fn batches(fixes: Fixes) -> impl Iterator<Item = Batch> {
+    let mut fixes = fixes.into_iter().peekable();
+    std::iter::from_fn(move || {
+        fixes.peek()?;
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        while bytes < BATCH
+            && let Some(((table, key), value)) = fixes.next()
+        {
+            bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+            batch.change(table, &key, value.as_deref());
+        }
+        Some(batch)
+    })
+}

@@ -1,0 +1,131 @@
+//! What counting names says of an inode: how many links it should have, and whether it is lost. What is
+//! lost gets a name in `/lost+found`.
+
+use super::findings::{Change, delete, put};
+use super::names::Counted;
+use super::records::{All, extent_of};
+use super::{About, Round};
+use crate::blocks::BLOCK;
+use crate::catalog::{Key, Table};
+use crate::error::Error;
+use crate::inode::{FileKind, Inode, InodeNumber};
+use crate::names::{entry_of, name_record};
+use crate::shared::NEXT_INODE;
+
+const ROOT: u64 = InodeNumber::ROOT.0;
+/// Where files go whose names are lost, in the root.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+impl Round<'_> {
+    pub(super) fn judge_links(&mut self, counted: &Counted) -> Result<(), Error> {
+        let number = counted.number;
+        let is_root = number == ROOT;
+        if is_root && (counted.parent != ROOT || !counted.is_directory()) {
+            let mut root = Inode::new(FileKind::Directory, 0o755);
+            root.parent = InodeNumber::ROOT;
+            let changes = vec![put(Key::Inode(ROOT), root.to_record())];
+            let what = "the root is no directory that is its own parent";
+            self.findings.fixable(About::Volume, what, "made again, with mode 0755", changes);
+            return Ok(());
+        }
+        let is_nameless = counted.names == 0 && !is_root;
+        if is_nameless && counted.is_orphan && counted.links == 0 {
+            // Removed while it was open: its blocks are free again when the volume is next opened.
+            return Ok(());
+        }
+        if is_nameless {
+            return self.find_again(counted);
+        }
+        if counted.is_orphan {
+            let changes = vec![delete(Key::Orphan(number))];
+            let what = "it is noted as unused, and would be destroyed, but has a name";
+            self.findings.fixable(About::Inode(number), what, "noted no more", changes);
+        }
+        let links = match counted.is_directory() {
+            true => 2 + counted.directories,
+            false => counted.names,
+        };
+        if links != counted.links {
+            let mut inode = self.inode(number)?;
+            inode.links = links;
+            let changes = vec![put(Key::Inode(number), inode.to_record())];
+            let what = format!("it has {} links, and should have {links}", counted.links);
+            self.findings.fixable(About::Inode(number), what, "set", changes);
+        }
+        Ok(())
+    }
+
+    /// Gives an inode without a name one in `/lost+found`.
+    fn find_again(&mut self, counted: &Counted) -> Result<(), Error> {
+        let number = counted.number;
+        let (about, what) = (About::Inode(number), "it has no name");
+        if !self.findings.repairs() {
+            self.findings.left(about, what);
+            return Ok(());
+        }
+        let (parent, mut changes) = self.lost_and_found()?;
+        let mut inode = self.inode(number)?;
+        if inode.kind == FileKind::Directory {
+            (inode.links, inode.parent) = (2 + counted.directories, parent);
+        } else {
+            inode.links = 1;
+        }
+        let name = format!("#{number}");
+        changes.push(put(Key::Inode(number), inode.to_record()));
+        changes.push(put(
+            Key::Name(parent.0, name.as_bytes()),
+            name_record(InodeNumber(number), inode.kind),
+        ));
+        changes.push(delete(Key::Orphan(number)));
+        let cure = format!("put into /lost+found as {name}");
+        if self.findings.fixable(about, what, &cure, changes) {
+            self.lost_and_found = Some(parent);
+        }
+        Ok(())
+    }
+
+    /// The directory, and what making it takes.
+    fn lost_and_found(&self) -> Result<(InodeNumber, Vec<Change>), Error> {
+        if let Some(number) = self.lost_and_found {
+            return Ok((number, Vec::new()));
+        }
+        let there = self.catalog.get(Key::Name(ROOT, LOST_AND_FOUND))?;
+        if let Some((number, FileKind::Directory)) = there.and_then(|record| entry_of(&record).ok())
+        {
+            return Ok((number, Vec::new()));
+        }
+        let next = self.catalog.get(Key::State(NEXT_INODE))?;
+        let next = next.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?)));
+        let number = next.unwrap_or(ROOT + 1);
+        let mut inode = Inode::new(FileKind::Directory, 0o700);
+        inode.parent = InodeNumber::ROOT;
+        let mut root = self.inode(ROOT)?;
+        root.links += 1;
+        let changes = vec![
+            put(Key::State(NEXT_INODE), (number + 1).to_be_bytes().to_vec()),
+            put(Key::Inode(number), inode.to_record()),
+            put(Key::Inode(ROOT), root.to_record()),
+            put(
+                Key::Name(ROOT, LOST_AND_FOUND),
+                name_record(InodeNumber(number), FileKind::Directory),
+            ),
+        ];
+        Ok((InodeNumber(number), changes))
+    }
+
+    /// Makes a file again whose inode is lost, of what its extents tell.
+    pub(super) fn revive(&mut self, number: u64, about: About) -> Result<(), Error> {
+        let mut inode = Inode::new(FileKind::File, 0o600);
+        for found in All::of_inode(self.catalog, Table::Extents, number) {
+            if let Some((_, extent)) = extent_of(&found?, self.total) {
+                inode.size = inode.size.max(extent.end().saturating_mul(BLOCK));
+            }
+        }
+        inode.size = inode.size.min(i64::MAX as u64);
+        let changes = vec![put(Key::Inode(number), inode.to_record())];
+        let cure =
+            format!("made again, with mode 0600 and {} bytes, as its blocks tell", inode.size);
+        self.findings.fixable(about, "the file's inode is lost", &cure, changes);
+        Ok(())
+    }
+}

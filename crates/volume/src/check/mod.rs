@@ -1,0 +1,264 @@
+//! [`Volume::check`]: whether everything a volume says of itself agrees, and making it agree again.
+//!
+//! A check reads the catalog as its last commit left it, a pass after the other: pages, then records,
+//! names with inodes, blocks with free space, and with `deep` the files' bytes. To repair, each pass
+//! also answers the records that would be right. They are committed, and all is checked again, until
+//! nothing is left to repair: so what one repair brings to light the next round finds.
+//!
+//! # Memory
+//! Apart from the catalog's cache: 32 bytes for each of [`Bounds::inodes`], a bit for each of
+//! [`Bounds::blocks`], about 60 bytes for each directory, and what is found: its first 10,000 lines,
+//! and 16 MiB of repairs a round. A volume with more inodes or blocks is gone through in several
+//! passes.
+
+mod blocks;
+mod data;
+mod findings;
+mod links;
+mod names;
+mod paths;
+mod rebuild;
+mod records;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use uringfs_device::Device;
+
+use crate::blocks::{Blocks, Run};
+use crate::catalog::{Access, Batch, Catalog, CatalogOptions, LostPages, PageFlaw, Reserve};
+use crate::error::{Error, ErrorKind};
+use crate::inode::InodeNumber;
+use crate::lock::{Lock, Others};
+use crate::superblock::{Found, Superblock};
+use crate::volume::Volume;
+pub use findings::Finding;
+use findings::{About, Findings};
+
+/// What a check does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckOptions {
+    /// Mends what can be mended without losing more than is lost already.
+    pub repair: bool,
+    /// Reads every block that files use.
+    pub deep: bool,
+}
+
+/// What a check goes through, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckStep {
+    /// The catalog's pages.
+    Pages,
+    /// Its records.
+    Records,
+    /// Names and inodes.
+    Names,
+    /// Extents and free space.
+    Blocks,
+    /// The bytes of files.
+    Data,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// What is wrong, or was; in the order in which it was found.
+    pub findings: Vec<Finding>,
+    /// Findings that are not listed, since there are too many.
+    pub unlisted: u64,
+    /// Files of all kinds but directories.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Blocks that files use.
+    pub used_blocks: u64,
+    /// Blocks that were read, where that was asked for.
+    pub read_blocks: u64,
+}
+
+impl CheckReport {
+    /// Nothing was wrong.
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty() && self.unlisted == 0
+    }
+
+    /// Nothing is wrong now.
+    pub fn is_repaired(&self) -> bool {
+        self.unlisted == 0 && self.findings.iter().all(|finding| finding.is_repaired)
+    }
+}
+
+/// Of which no more are in memory at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Inodes whose names are counted in one pass over the names.
+    inodes: usize,
+    /// Blocks whose owners are found in one pass over the extents; a multiple of a region's.
+    blocks: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        // 64 MiB each.
+        Bounds { inodes: 1 << 21, blocks: 1 << 29 }
+    }
+}
+
+/// Rounds of repairs, at most: each mends 16 MiB of records.
+const MAX_ROUNDS: usize = 100;
+
+/// Hears how far a check is: what is gone through, and how many of it.
+pub(crate) type Progress<'p> = &'p mut dyn FnMut(CheckStep, u64);
+
+impl Volume {
+    /// Checks the volume of a device, and repairs it if told to, which nobody else may have open then.
+    /// Findings are lines; see [`CheckReport`]. `progress` hears what is gone through, and how many
+    /// pages, records, names, extents or blocks.
+    ///
+    /// # Errors
+    /// `NotAVolume`, `Unsupported`; EBUSY when another program has it open for writing, or at all if
+    /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read;
+    /// `NoSpace` when a repair finds no room; the device's.
+    pub fn check(
+        device: &Device,
+        options: CheckOptions,
+        progress: &mut dyn FnMut(CheckStep, u64),
+    ) -> Result<CheckReport, Error> {
+        check_within(device, options, Bounds::default(), progress)
+    }
+}
+
+pub(crate) fn check_within(
+    device: &Device,
+    options: CheckOptions,
+    bounds: Bounds,
+    progress: Progress<'_>,
+) -> Result<CheckReport, Error> {
+    let blocks = Blocks::of(device);
+    if options.repair && device.geometry().read_only {
+        return Err(Error::new(ErrorKind::Input, "the target is open for reading only"));
+    }
+    let others = if options.repair { Others::KeepOut } else { Others::MayRead };
+    let _lock = Lock::take(device, others)?;
+    let Found { mut superblock, bad_slots } = Superblock::read(&blocks)?;
+    if options.repair && superblock.is_read_only() {
+        let what = "the volume uses features that this uringfs may not write; use a newer one";
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    let mut findings = Findings::new(options.repair);
+    for slot in &bad_slots {
+        findings.mended(slot.to_string());
+    }
+    if options.repair && !bad_slots.is_empty() {
+        superblock.write(&blocks)?;
+    }
+    progress(CheckStep::Pages, 0);
+    check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
+    for _ in 0..MAX_ROUNDS {
+        let mut round = Round {
+            catalog: &open(&blocks, &superblock.catalog)?,
+            blocks: &blocks,
+            total: superblock.total_blocks,
+            bounds,
+            findings,
+            report: CheckReport::default(),
+            lost_and_found: None,
+            progress,
+        };
+        let parents = round.go(options)?;
+        let Round { catalog, findings: found, report, .. } = round;
+        findings = found;
+        let fixes = findings.take_fixes();
+        findings.name(catalog, &parents)?;
+        if fixes.is_empty() {
+            return Ok(findings.into_report(report));
+        }
+        commit(&blocks, &superblock.catalog, fixes)?;
+    }
+    let what = "there is no end of what is to be repaired; this is an error of uringfs";
+    Err(Error::damaged(what))
+}
+
+/// A check of all that the catalog says.
+struct Round<'r> {
+    catalog: &'r Catalog,
+    blocks: &'r Blocks,
+    /// Blocks of the volume.
+    total: u64,
+    bounds: Bounds,
+    findings: Findings,
+    report: CheckReport,
+    /// `/lost+found`, once something was put there.
+    lost_and_found: Option<InodeNumber>,
+    progress: Progress<'r>,
+}
+
+/// What is left of the catalog.
+fn open(blocks: &Blocks, runs: &[Run]) -> Result<Catalog, Error> {
+    let (access, lost) = (Access::ReadOnly, LostPages::Empty);
+    Catalog::open(blocks, runs, CatalogOptions { access, lost, ..CatalogOptions::default() })
+}
+
+fn open_to_write(blocks: &Blocks, runs: &[Run]) -> Result<Catalog, Error> {
+    Catalog::open(blocks, runs, CatalogOptions::default())
+}
+
+/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
+fn check_pages(
+    blocks: &Blocks,
+    superblock: &mut Superblock,
+    bounds: Bounds,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let catalog = open(blocks, &superblock.catalog)?;
+    let whole = catalog.verify()?;
+    let damaged = catalog.damaged_pages();
+    for line in catalog.flaws() {
+        findings.mended(line);
+    }
+    let is_lost = damaged.iter().any(|page| matches!(page.flaw, PageFlaw::Lost(_)));
+    if let (Some(what), false) = (&whole, is_lost) {
+        findings.mended(format!("the catalog: {what}"));
+    }
+    if !findings.repairs() {
+        return Ok(());
+    }
+    if is_lost || whole.is_some() {
+        return rebuild::rebuild(blocks, superblock, &catalog, bounds);
+    }
+    if !damaged.is_empty() || !catalog.flaws().is_empty() {
+        drop(catalog);
+        let catalog = open_to_write(blocks, &superblock.catalog)?;
+        let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
+        catalog.rewrite(&pages)?;
+        // Its head is written, too.
+        catalog.commit(&Batch::default())?;
+        catalog.close()?;
+    }
+    Ok(())
+}
+
+/// Makes repairs durable.
+fn commit(blocks: &Blocks, runs: &[Run], fixes: findings::Fixes) -> Result<(), Error> {
+    let catalog = open_to_write(blocks, runs)?;
+    for mut batch in findings::batches(fixes) {
+        batch.reserve(Reserve::Use);
+        catalog.commit(&batch)?;
+    }
+    catalog.close()
+}
+
+impl Round<'_> {
+    /// Checks everything; answers each directory's parent.
+    fn go(&mut self, options: CheckOptions) -> Result<paths::Parents, Error> {
+        self.check_records()?;
+        let parents = self.check_names()?;
+        self.check_tree(&parents)?;
+        self.check_blocks()?;
+        self.check_xattrs()?;
+        if options.deep && self.findings.is_last_round() {
+            self.read_data()?;
+        }
+        Ok(parents)
+    }
+}

@@ -1,0 +1,225 @@
+//! Every record by itself: its checksum, its key, and whether it says something. What is damaged is
+//! named by the file it belongs to.
+
+use super::findings::put;
+use super::{About, CheckStep, Round};
+use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
+use crate::error::Error;
+use crate::extent::{Extent, ExtentRecord};
+use crate::inode::{FileKind, Inode, InodeNumber};
+use crate::names::{check_name, entry_of};
+use crate::shared::NEXT_INODE;
+
+/// All records of a table in order, a few at a time in memory.
+pub(super) struct All<'c> {
+    catalog: &'c Catalog,
+    table: Table,
+    /// Where the next begins, unless all have been read.
+    from: Option<Vec<u8>>,
+    inode: Option<u64>,
+    batch: std::vec::IntoIter<Found>,
+}
+
+impl<'c> All<'c> {
+    pub(super) fn of(catalog: &'c Catalog, table: Table) -> All<'c> {
+        All { catalog, table, from: Some(Vec::new()), inode: None, batch: Vec::new().into_iter() }
+    }
+
+    /// Those of one inode.
+    pub(super) fn of_inode(catalog: &'c Catalog, table: Table, inode: u64) -> All<'c> {
+        let from = Some(inode.to_be_bytes().to_vec());
+        All { from, inode: Some(inode), ..All::of(catalog, table) }
+    }
+}
+
+impl Iterator for All<'_> {
+    type Item = Result<Found, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.len() == 0 {
+            let from = self.from.take()?;
+            match self.catalog.scan_each(self.table, from, self.inode, MAX_RECORDS) {
+                Ok(batch) => {
+                    if batch.len() == MAX_RECORDS {
+                        self.from = batch.last().map(|last| [&last.key[..], &[0]].concat());
+                    }
+                    self.batch = batch.into_iter();
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.batch.next().map(Ok)
+    }
+}
+
+/// Inodes, asked for in order.
+pub(super) struct InOrder<'c> {
+    inodes: std::iter::Peekable<All<'c>>,
+}
+
+impl<'c> InOrder<'c> {
+    pub(super) fn of(catalog: &'c Catalog) -> InOrder<'c> {
+        InOrder { inodes: All::of(catalog, Table::Inodes).peekable() }
+    }
+
+    /// The inode of a number that is not below the last one asked for.
+    pub(super) fn inode(&mut self, number: u64) -> Result<Option<Inode>, Error> {
+        loop {
+            let found = match self.inodes.peek() {
+                Some(Ok(found)) => inode_of(found),
+                Some(Err(_)) => None,
+                None => return Ok(None),
+            };
+            match found {
+                Some((other, inode)) if other == number => return Ok(Some(inode)),
+                Some((other, _)) if other > number => return Ok(None),
+                _ => drop(self.inodes.next().transpose()?),
+            }
+        }
+    }
+}
+
+/// The number that a key begins with.
+pub(super) fn number_of(key: &[u8]) -> Option<u64> {
+    key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// A record of an inode, if it is one.
+pub(super) fn inode_of(found: &Found) -> Option<(u64, Inode)> {
+    let value = found.value.as_ref().ok()?;
+    let inode = Inode::of_record(value).ok()?;
+    (found.key.len() == 8).then_some((number_of(&found.key)?, inode))
+}
+
+/// A name, if it is one.
+pub(super) struct Name {
+    pub(super) directory: u64,
+    pub(super) name: Vec<u8>,
+    pub(super) inode: u64,
+    pub(super) kind: FileKind,
+}
+
+pub(super) fn name_of(found: Found) -> Option<Name> {
+    let (InodeNumber(inode), kind) = entry_of(&found.value.ok()?).ok()?;
+    let directory = number_of(&found.key)?;
+    let name = found.key[8..].to_vec();
+    check_name(&name).ok()?;
+    Some(Name { directory, name, inode, kind })
+}
+
+/// An extent of an inode, if it is one.
+pub(super) fn extent_of(found: &Found, total_blocks: u64) -> Option<(u64, Extent)> {
+    parse_extent(&found.key, found.value.as_ref().ok()?, total_blocks).ok()
+}
+
+fn parse_extent(key: &[u8], value: &[u8], total_blocks: u64) -> Result<(u64, Extent), String> {
+    let extent = ExtentRecord::parse(value, total_blocks).map_err(|flaw| flaw.to_string())?;
+    match (number_of(key), key.get(8..)) {
+        (Some(inode), Some(offset)) if offset == extent.offset.to_be_bytes() => Ok((inode, extent)),
+        _ => Err("an extent is not where its key says".into()),
+    }
+}
+
+impl Round<'_> {
+    /// Reads every record but those of free space, whose pass does that.
+    pub(super) fn check_records(&mut self) -> Result<(), Error> {
+        let mut done = 0;
+        let mut last_inode = InodeNumber::ROOT.0;
+        for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
+            for found in All::of(self.catalog, table) {
+                let found = found?;
+                done += 1;
+                if done % 1024 == 0 {
+                    (self.progress)(CheckStep::Records, done);
+                }
+                match self.flaw_of(table, &found) {
+                    Some(flaw) => self.drop_record(table, &found.key, &flaw),
+                    None => last_inode = last_inode.max(numbers_in(table, &found)),
+                }
+            }
+        }
+        (self.progress)(CheckStep::Records, done);
+        self.check_next_inode(last_inode)
+    }
+
+    /// What is wrong with a record by itself.
+    fn flaw_of(&self, table: Table, found: &Found) -> Option<String> {
+        let value = match &found.value {
+            Ok(value) => value,
+            Err(error) => return Some(error.to_string()),
+        };
+        let key = &found.key;
+        let odd_key = || "the catalog has a key of no known form".to_string();
+        match table {
+            Table::Inodes => match Inode::of_record(value) {
+                Err(error) => Some(error.to_string()),
+                Ok(_) => (key.len() != 8).then(odd_key),
+            },
+            Table::Names => match entry_of(value) {
+                Err(error) => Some(error.to_string()),
+                Ok(_) if key.len() < 8 => Some(odd_key()),
+                Ok(_) => check_name(&key[8..]).err().map(|error| error.to_string()),
+            },
+            Table::Extents => parse_extent(key, value, self.total).err(),
+            Table::Xattrs => (key.len() <= 8).then(odd_key),
+            Table::Orphans => (key.len() != 8).then(odd_key),
+            Table::Regions | Table::State => None,
+        }
+    }
+
+    /// Has a record go that says nothing.
+    fn drop_record(&mut self, table: Table, key: &[u8], flaw: &str) {
+        let (about, what, cure) = match (table, number_of(key)) {
+            (Table::Inodes, Some(inode)) => (About::Inode(inode), "its inode", "dropped"),
+            (Table::Names, Some(directory)) => (
+                About::Name(directory, key[8..].to_vec()),
+                "its name",
+                "dropped: what it named is found under another name, or in /lost+found",
+            ),
+            (Table::Extents, Some(inode)) => {
+                (About::Inode(inode), "some of its blocks", "dropped: it has a hole there")
+            }
+            (Table::Xattrs, Some(inode)) => {
+                (About::Inode(inode), "one of its attributes", "dropped")
+            }
+            (Table::Orphans, Some(inode)) => (About::Inode(inode), "that it is unused", "dropped"),
+            _ => (About::Volume, "a record", "dropped"),
+        };
+        let changes = vec![((table, key.to_vec()), None)];
+        self.findings.fixable(about, format!("{what} cannot be read: {flaw}"), cure, changes);
+    }
+
+    /// New inodes have to get numbers that none has.
+    fn check_next_inode(&mut self, last: u64) -> Result<(), Error> {
+        let mut records = All::of(self.catalog, Table::State);
+        let next = records.find_map(|found| match found {
+            Ok(found) if found.key == NEXT_INODE => Some(found.value),
+            _ => None,
+        });
+        let number = match next {
+            Some(Ok(value)) => value.as_slice().try_into().map(u64::from_be_bytes).ok(),
+            Some(Err(_)) => None,
+            None => Some(InodeNumber::ROOT.0 + 1),
+        };
+        if number.is_none_or(|number| number <= last) {
+            let what = format!("the number of the next inode is not above {last}, the last");
+            let right = last.saturating_add(1).to_be_bytes().to_vec();
+            let changes = vec![put(Key::State(NEXT_INODE), right)];
+            self.findings.fixable(About::Volume, what, "set", changes);
+        }
+        Ok(())
+    }
+}
+
+/// The highest inode that a record speaks of.
+fn numbers_in(table: Table, found: &Found) -> u64 {
+    let key = match table {
+        Table::Regions | Table::State => None,
+        _ => number_of(&found.key),
+    };
+    let named = match (table, &found.value) {
+        (Table::Names, Ok(value)) => entry_of(value).ok().map(|(inode, _)| inode.0),
+        _ => None,
+    };
+    key.max(named).unwrap_or(0)
+}

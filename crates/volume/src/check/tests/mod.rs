@@ -1,0 +1,184 @@
+//! Checks of volumes in which damage was planted, through the catalog: each kind is found and named, is
+//! repaired, and a second check finds nothing.
+
+mod pages;
+mod planted;
+mod space;
+
+use uringfs_buffer::Buffer;
+use uringfs_device::Device;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_reactor::{Reactor, ReactorOptions};
+
+use super::*;
+use crate::blocks::BLOCK;
+use crate::catalog::{Key, Table};
+use crate::extent::{Extent, ExtentRecord, State};
+use crate::format::FormatOptions;
+use crate::inode::{FileKind, Inode, InodeNumber};
+use crate::names::name_record;
+use crate::path::Follow;
+use crate::volume::OpenOptions;
+
+const SIZE: u64 = 64 << 20;
+/// Small enough that a handful of inodes, and each region, is a window of its own.
+const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::allocator::REGION_BLOCKS };
+
+const CHECK: CheckOptions = CheckOptions { repair: false, deep: false };
+const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false };
+
+/// A volume with something of everything, closed.
+struct Patient {
+    sim: Sim,
+    device: Device,
+    reactor: Reactor,
+}
+
+impl Patient {
+    fn new() -> Patient {
+        let sim = Sim::new(SimOptions::new(SIZE));
+        let device = Device::new(sim.clone()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let patient = Patient { sim, device, reactor };
+        let volume = patient.open();
+        for directory in ["/a", "/a/b", "/a/b/c", "/d"] {
+            volume.make_directory(directory, 0o755).unwrap();
+        }
+        for path in ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"] {
+            patient.write(&volume, path, 0, 9000);
+        }
+        volume.link("/one", "/d/one").unwrap();
+        volume.make_symlink(b"../one", "/a/link").unwrap();
+        volume.make("/a/pipe", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+        patient.write(&volume, "/a/two", 40 * BLOCK, 5000);
+        drop(volume);
+        patient
+    }
+
+    fn open(&self) -> Volume {
+        Volume::open_on(self.device.clone()).unwrap()
+    }
+
+    fn write(&self, volume: &Volume, path: &str, offset: u64, length: usize) {
+        let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+        let file = volume.open(path, create).unwrap();
+        let bytes = Buffer::copy_of(&vec![path.len() as u8; length]);
+        let (_, written) = self.reactor.block_on(file.write(bytes, offset));
+        assert_eq!(written, Ok(length));
+    }
+
+    /// The first 9000 bytes of a file are those that were written.
+    fn is_whole(&self, volume: &Volume, path: &str, was: &str) -> bool {
+        let file = volume.open(path, OpenOptions::default()).unwrap();
+        let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(9000), 0));
+        read == Ok(9000) && bytes.iter().all(|byte| *byte == was.len() as u8)
+    }
+
+    fn number(&self, path: &str) -> u64 {
+        self.open().inode(path, Follow::No).unwrap().0.0
+    }
+
+    fn superblock(&self) -> Superblock {
+        Superblock::read(&Blocks::of(&self.device)).unwrap().superblock
+    }
+
+    fn catalog(&self) -> Catalog {
+        open_to_write(&Blocks::of(&self.device), &self.superblock().catalog).unwrap()
+    }
+
+    /// Changes records as no volume would.
+    fn plant(&self, plant: impl FnOnce(&Catalog, &mut Batch)) {
+        let catalog = self.catalog();
+        let mut batch = Batch::default();
+        plant(&catalog, &mut batch);
+        catalog.commit(&batch).unwrap();
+        catalog.close().unwrap();
+    }
+
+    fn check(&self, options: CheckOptions) -> CheckReport {
+        let usual = check_within(&self.device, CHECK, Bounds::default(), &mut |_, _| {}).unwrap();
+        let small = check_within(&self.device, CHECK, SMALL, &mut |_, _| {}).unwrap();
+        let mut lines = [&usual, &small]
+            .map(|report| report.findings.iter().map(ToString::to_string).collect::<Vec<_>>());
+        lines.iter_mut().for_each(|lines| lines.sort());
+        assert_eq!(lines[0], lines[1], "windows change nothing");
+        check_within(&self.device, options, SMALL, &mut |_, _| {}).unwrap()
+    }
+
+    fn assert_sound(&self) {
+        let report = self.check(CHECK);
+        assert!(report.is_sound(), "{}", text(&report));
+    }
+
+    /// The check tells of it, changes nothing, and repairs it when it is told to; then all is sound.
+    fn is_cured_of(&self, line: &str) -> String {
+        for _ in 0..2 {
+            let found = text(&self.check(CHECK));
+            assert!(found.contains(line), "{line:?} in {found}");
+        }
+        let repaired = self.check(REPAIR);
+        assert!(repaired.is_repaired() && !repaired.is_sound(), "{}", text(&repaired));
+        assert!(text(&repaired).contains(line), "{line:?} in {}", text(&repaired));
+        self.assert_sound();
+        text(&repaired)
+    }
+}
+
+fn text(report: &CheckReport) -> String {
+    let lines = report.findings.iter().map(|finding| {
+        let line = finding.to_string();
+        assert!(!line.contains('\n'), "{line}");
+        line + "\n"
+    });
+    lines.collect()
+}
+
+/// The first extent of a file.
+fn first_extent(catalog: &Catalog, inode: u64) -> Extent {
+    let found =
+        catalog.scan(Table::Extents, Key::Extent(inode, 0).bytes(), Some(inode), 1).unwrap();
+    ExtentRecord::parse(&found[0].1, SIZE / BLOCK).unwrap()
+}
+
+fn extent_record(extent: Extent) -> Vec<u8> {
+    zerocopy::IntoBytes::as_bytes(&ExtentRecord::from(&extent)).to_vec()
+}
+
+fn inode_of(catalog: &Catalog, number: u64) -> Inode {
+    Inode::of_record(&catalog.get(Key::Inode(number)).unwrap().unwrap()).unwrap()
+}
+
+#[test]
+fn a_sound_volume_is_found_sound_and_counted() {
+    let patient = Patient::new();
+    let report = patient.check(CheckOptions { repair: false, deep: true });
+    assert!(report.is_sound(), "{}", text(&report));
+    assert_eq!((report.directories, report.files), (5, 7));
+    assert_eq!(report.used_blocks, 5 * 3 + 2);
+    assert_eq!(report.read_blocks, report.used_blocks);
+    let before = patient.sim.record().len();
+    assert!(patient.check(REPAIR).is_sound());
+    assert_eq!(patient.sim.record().len(), before, "nothing was written");
+}
+
+#[test]
+fn what_is_open_is_not_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("v");
+    std::fs::write(&path, vec![0; 16 << 20]).unwrap();
+    let device = |access| Device::open(&path, access).unwrap();
+    Volume::format(&device(uringfs_device::Access::ReadWrite), &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device(uringfs_device::Access::Read)).unwrap();
+    let check = |access, options| Volume::check(&device(access), options, &mut |_, _| {});
+    assert!(check(uringfs_device::Access::Read, CHECK).unwrap().is_sound());
+    let error = check(uringfs_device::Access::ReadWrite, REPAIR).unwrap_err();
+    assert!(error.to_string().contains("open"), "{error}");
+    let error = check(uringfs_device::Access::Read, REPAIR).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Input);
+    drop(volume);
+    let volume = Volume::open_on(device(uringfs_device::Access::ReadWrite)).unwrap();
+    assert!(check(uringfs_device::Access::Read, CHECK).is_err());
+    drop(volume);
+    assert!(check(uringfs_device::Access::ReadWrite, REPAIR).unwrap().is_sound());
+}

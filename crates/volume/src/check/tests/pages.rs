@@ -1,0 +1,67 @@
+//! Damaged superblocks and pages of the catalog.
+
+use super::*;
+use crate::superblock::SLOTS;
+
+#[test]
+fn a_bad_superblock_is_written_again() {
+    let patient = Patient::new();
+    for slot in SLOTS {
+        patient.sim.rot(slot * BLOCK + 300, 2);
+        patient.is_cured_of(&format!("superblock in block {slot}: wrong checksum"));
+    }
+    for slot in SLOTS {
+        patient.sim.rot(slot * BLOCK + 300, 2);
+    }
+    let error = Volume::check(&patient.device, REPAIR, &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+}
+
+/// Blocks that the catalog's last commit reaches, as two flipped bits in each tell.
+fn pages_in_use(patient: &Patient) -> Vec<u64> {
+    let runs = patient.superblock().catalog;
+    let blocks = runs.into_iter().flat_map(|run| run.start..run.end());
+    let is_in_use = |block: &u64| {
+        let spoilt = patient.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
+        spoilt.rot(block * BLOCK + 100, 0);
+        spoilt.rot(block * BLOCK + 700, 0);
+        let device = Device::new(spoilt).unwrap();
+        let checked = Volume::check(&device, CHECK, &mut |_, _| {});
+        checked.map_or(true, |report| !report.is_sound())
+    };
+    blocks.take(200).filter(is_in_use).collect()
+}
+
+#[test]
+fn a_flipped_bit_is_put_right_and_a_lost_page_costs_what_is_in_it() {
+    let patient = Patient::new();
+    let used = pages_in_use(&patient);
+    assert!(used.len() > 8, "{used:?}");
+    let (mut rebuilt, mut refused) = (0, 0);
+    for block in used {
+        let of = |bits: &[(u64, u32)]| {
+            let sim = patient.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
+            bits.iter().for_each(|(byte, bit)| sim.rot(block * BLOCK + byte, *bit));
+            let device = Device::new(sim.clone()).unwrap();
+            let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+            Patient { sim, device, reactor }
+        };
+        let one = of(&[(100, 0)]);
+        one.is_cured_of(&format!("block {block}"));
+        assert!(one.is_whole(&one.open(), "/a/b/c/four", "/a/b/c/four"));
+        let many = of(&[(100, 0), (700, 0), (2148, 0)]);
+        match Volume::check(&many.device, REPAIR, &mut |_, _| {}) {
+            Ok(report) => {
+                assert!(report.is_repaired() && !report.is_sound(), "{}", text(&report));
+                assert!(text(&report).contains(&format!("block {block}")), "{}", text(&report));
+                many.assert_sound();
+                rebuilt += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "block {block}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(rebuilt > refused, "{rebuilt} rebuilt, {refused} refused");
+}

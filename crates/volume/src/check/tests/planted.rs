@@ -1,0 +1,249 @@
+//! Records that are wrong: names, inodes, links, attributes.
+
+use super::*;
+
+#[test]
+fn wrong_link_counts_are_set() {
+    let patient = Patient::new();
+    let numbers = ["/one", "/a", "/"].map(|path| patient.number(path));
+    patient.plant(|catalog, batch| {
+        for number in numbers {
+            let mut inode = inode_of(catalog, number);
+            inode.links += 5;
+            batch.put(Key::Inode(number), &inode.to_record());
+        }
+    });
+    let lines = patient.is_cured_of("it has 7 links, and should have 2");
+    assert!(lines.contains(&format!("(inode {}): it has 8 links, and should have 3", numbers[1])));
+    assert!(lines.contains("/ (inode 1): it has 9 links, and should have 4"), "{lines}");
+    let volume = patient.open();
+    assert_eq!(volume.inode("/one", Follow::No).unwrap().1.links, 2);
+}
+
+#[test]
+fn a_name_that_names_nothing_is_removed() {
+    let patient = Patient::new();
+    let number = patient.number("/a");
+    patient.plant(|_, batch| {
+        let record = name_record(InodeNumber(999), FileKind::File);
+        batch.put(Key::Name(number, b"ghost"), &record);
+        batch.put(Key::State(crate::shared::NEXT_INODE), &2000u64.to_be_bytes());
+    });
+    patient.is_cured_of("/a/ghost: it names nothing");
+    assert!(patient.open().inode("/a/ghost", Follow::No).is_err());
+}
+
+#[test]
+fn files_and_directories_without_a_name_are_found_again() {
+    let patient = Patient::new();
+    let numbers = ["/", "/d", "/a", "/a/two", "/a/b"].map(|path| patient.number(path));
+    let [root, d, a, two, b] = numbers;
+    patient.plant(|_, batch| {
+        batch.delete(Key::Name(root, b"d"));
+        batch.delete(Key::Name(a, b"two"));
+        batch.delete(Key::Name(a, b"b"));
+    });
+    let lines = patient.is_cured_of(&format!("inode {two}: it has no name"));
+    assert!(lines.contains(&format!("put into /lost+found as #{d}")), "{lines}");
+    let volume = patient.open();
+    assert!(patient.is_whole(&volume, &format!("/lost+found/#{two}"), "/a/two"));
+    assert!(patient.is_whole(&volume, &format!("/lost+found/#{d}/five"), "/d/five"));
+    assert!(patient.is_whole(&volume, &format!("/lost+found/#{b}/c/four"), "/a/b/c/four"));
+    drop(volume);
+    // The next ones go where those are.
+    patient.plant(|_, batch| batch.delete(Key::Name(root, b"a")));
+    patient.is_cured_of(&format!("inode {a}: it has no name"));
+    assert!(patient.open().inode(format!("/lost+found/#{a}/link"), Follow::No).is_ok());
+}
+
+#[test]
+fn a_name_of_another_kind_is_set() {
+    let patient = Patient::new();
+    let (root, one) = (patient.number("/"), patient.number("/one"));
+    patient.plant(|_, batch| {
+        let record = name_record(InodeNumber(one), FileKind::Socket);
+        batch.put(Key::Name(root, b"one"), &record);
+    });
+    patient.is_cured_of("/one: it is of another kind than its name says");
+    assert!(patient.is_whole(&patient.open(), "/one", "/one"));
+}
+
+#[test]
+fn a_name_in_a_file_is_taken_from_there() {
+    let patient = Patient::new();
+    let (one, five) = (patient.number("/one"), patient.number("/d/five"));
+    patient.plant(|catalog, batch| {
+        let record = name_record(InodeNumber(five), FileKind::File);
+        batch.put(Key::Name(one, b"inside"), &record);
+        let mut inode = inode_of(catalog, five);
+        inode.links = 2;
+        batch.put(Key::Inode(five), &inode.to_record());
+    });
+    patient.is_cured_of("/one/inside: it stands in what is no directory");
+    assert!(patient.is_whole(&patient.open(), "/d/five", "/d/five"));
+}
+
+#[test]
+fn a_directory_has_one_name_and_the_right_parent() {
+    let patient = Patient::new();
+    let [root, a, b, d] = ["/", "/a", "/a/b", "/d"].map(|path| patient.number(path));
+    patient.plant(|catalog, batch| {
+        let record = name_record(InodeNumber(b), FileKind::Directory);
+        batch.put(Key::Name(d, b"again"), &record);
+        batch.put(Key::Name(a, b"twice"), &record);
+        batch.put(Key::Name(a, b"root"), &name_record(InodeNumber(root), FileKind::Directory));
+        let mut inode = inode_of(catalog, d);
+        inode.parent = InodeNumber(a);
+        batch.put(Key::Inode(d), &inode.to_record());
+    });
+    let lines = patient.is_cured_of("/d/again: the directory has another name, too");
+    assert!(lines.contains("/a/twice: the directory has another name, too"), "{lines}");
+    assert!(lines.contains("/a/root: the directory has another name, too"), "{lines}");
+    assert!(lines.contains("/d: the directory says that it is in another"), "{lines}");
+    let volume = patient.open();
+    assert_eq!(volume.inode("/d/..", Follow::No).unwrap().0, InodeNumber::ROOT);
+    assert!(patient.is_whole(&volume, "/a/b/three", "/a/b/three"));
+}
+
+#[test]
+fn directories_that_lie_in_themselves_are_found_again() {
+    let patient = Patient::new();
+    let [a, b, c] = ["/a", "/a/b", "/a/b/c"].map(|path| patient.number(path));
+    patient.plant(|catalog, batch| {
+        batch.delete(Key::Name(a, b"b"));
+        batch.put(Key::Name(c, b"b"), &name_record(InodeNumber(b), FileKind::Directory));
+        for (number, parent, links) in [(a, 1, 2), (b, c, 3), (c, b, 3)] {
+            let mut inode = inode_of(catalog, number);
+            (inode.parent, inode.links) = (InodeNumber(parent), links);
+            batch.put(Key::Inode(number), &inode.to_record());
+        }
+    });
+    patient.is_cured_of("the directory lies in itself");
+    let volume = patient.open();
+    assert!(patient.is_whole(&volume, &format!("/lost+found/#{b}/c/four"), "/a/b/c/four"));
+}
+
+#[test]
+fn orphans_are_what_they_are_noted_as() {
+    let patient = Patient::new();
+    let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
+    patient.plant(|catalog, batch| {
+        // With a name, not there, and without a name but not noted.
+        batch.put(Key::Orphan(five), b"");
+        batch.put(Key::Orphan(777), b"");
+        let mut inode = inode_of(catalog, four);
+        inode.links = 0;
+        batch.put(Key::Inode(four), &inode.to_record());
+    });
+    let lines = patient.is_cured_of("/d/five (inode");
+    assert!(lines.contains("would be destroyed, but has a name"), "{lines}");
+    assert!(lines.contains("inode 777: it is noted as unused, and is not there"), "{lines}");
+    let volume = patient.open();
+    assert!(patient.is_whole(&volume, "/d/five", "/d/five"));
+    assert!(patient.is_whole(&volume, "/a/b/c/four", "/a/b/c/four"));
+}
+
+#[test]
+fn an_orphan_after_a_crash_is_no_damage() {
+    let patient = Patient::new();
+    let volume = patient.open();
+    let file = volume.open("/d/five", OpenOptions::default()).unwrap();
+    volume.remove("/d/five").unwrap();
+    volume.sync().unwrap();
+    // As a kill would leave it.
+    let image = patient.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
+    drop((file, volume));
+    let device = Device::new(image).unwrap();
+    let report = Volume::check(&device, CHECK, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound() && report.files == 7, "{}", text(&report));
+    drop(Volume::open_on(device.clone()).unwrap());
+    let report = Volume::check(&device, CHECK, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound() && report.files == 6, "{}", text(&report));
+}
+
+#[test]
+fn attributes_of_nobody_are_removed() {
+    let patient = Patient::new();
+    patient.plant(|_, batch| batch.put(Key::Xattr(888, b"user.x"), b"value"));
+    patient.is_cured_of("inode 888: an attribute belongs to it, and it is not there");
+}
+
+#[test]
+fn the_next_inode_is_behind_the_last() {
+    let patient = Patient::new();
+    for planted in [Some(3u64.to_be_bytes().to_vec()), Some(vec![1]), None] {
+        patient.plant(|_, batch| {
+            let key = Key::State(crate::shared::NEXT_INODE);
+            match planted {
+                Some(value) => batch.put(key, &value),
+                None => batch.delete(key),
+            }
+        });
+        patient.is_cured_of("the number of the next inode is not above");
+        let before = patient.number("/one");
+        patient.open().make_directory(format!("/new{before}"), 0o700).err();
+        patient.assert_sound();
+    }
+}
+
+/// Puts a record where its checksum does not fit.
+fn spoil(patient: &Patient, key: Key<'_>) {
+    patient.plant(|catalog, batch| {
+        let value = catalog.get(key).unwrap().unwrap();
+        batch.put_with_wrong_sum(key, &value);
+    });
+}
+
+#[test]
+fn damaged_records_are_dropped_with_the_file_named() {
+    let patient = Patient::new();
+    let [root, a, d, two, four, b, link] =
+        ["/", "/a", "/d", "/a/two", "/a/b/c/four", "/a/b", "/a/link"].map(|p| patient.number(p));
+    // A name: what it named is found again.
+    spoil(&patient, Key::Name(d, b"five"));
+    patient.is_cured_of("/d/five: its name cannot be read");
+    // A file's inode: made again of its blocks.
+    spoil(&patient, Key::Inode(four));
+    let lines = patient.is_cured_of(&format!("inode {four}): its inode cannot be read"));
+    assert!(lines.contains("/a/b/c/four: the file's inode is lost; made again"), "{lines}");
+    assert!(patient.is_whole(&patient.open(), "/a/b/c/four", "/a/b/c/four"));
+    // A directory's inode.
+    spoil(&patient, Key::Inode(b));
+    patient.is_cured_of(&format!("(inode {b}): its inode cannot be read"));
+    assert!(patient.is_whole(&patient.open(), "/a/b/three", "/a/b/three"));
+    // A symbolic link's inode: nothing is left of it.
+    spoil(&patient, Key::Inode(link));
+    patient.is_cured_of(&format!("/a/link (inode {link}): its inode cannot be read"));
+    assert!(patient.open().inode("/a/link", Follow::No).is_err());
+    // Blocks: a hole.
+    spoil(&patient, Key::Extent(two, 40));
+    patient.is_cured_of(&format!("/a/two (inode {two}): some of its blocks cannot be read"));
+    assert!(patient.is_whole(&patient.open(), "/a/two", "/a/two"));
+    // The root itself.
+    spoil(&patient, Key::Inode(root));
+    patient.is_cured_of("(inode 1): its inode cannot be read");
+    assert!(patient.is_whole(&patient.open(), "/a/b/three", "/a/b/three"));
+    spoil(&patient, Key::Name(root, b"a"));
+    patient.is_cured_of("/a: its name cannot be read");
+    assert!(patient.is_whole(&patient.open(), &format!("/lost+found/#{a}/two"), "/a/two"));
+}
+
+#[test]
+fn records_that_say_nothing_are_dropped() {
+    let patient = Patient::new();
+    let a = patient.number("/a");
+    patient.plant(|_, batch| {
+        for table in Table::ALL.into_iter().filter(|table| *table != Table::State) {
+            batch.change(table, b"odd", Some(b"odd"));
+        }
+        batch.put(Key::Name(a, b"../x"), &name_record(InodeNumber(a), FileKind::Directory));
+        batch.put(Key::Inode(5000), b"short");
+        batch.put(Key::Extent(6000, 1), &[9; 24]);
+        batch.put(Key::Region(70_000), b"");
+    });
+    let lines =
+        patient.is_cured_of("a record cannot be read: the catalog has a key of no known form");
+    assert!(lines.contains("inode 5000: its inode cannot be read: an inode's record is too short"));
+    assert!(lines.contains("is no name"), "{lines}");
+    assert!(lines.contains("free blocks that the volume does not have"), "{lines}");
+}

@@ -1,0 +1,147 @@
+//! Blocks that belong to two, to nobody, or that are free and in use.
+
+use rustix::io::Errno;
+use uringfs_device::Op;
+use uringfs_device::backend::sim::{Fault, Rule, When};
+
+use super::*;
+
+#[test]
+fn leaked_blocks_are_free_again() {
+    let patient = Patient::new();
+    let free = patient.open().statistics().free_blocks;
+    let two = patient.number("/a/two");
+    patient.plant(|_, batch| batch.delete(Key::Extent(two, 40)));
+    patient.is_cured_of("2 blocks of region 0");
+    assert_eq!(patient.open().statistics().free_blocks, free + 2);
+}
+
+#[test]
+fn blocks_in_use_that_count_as_free_are_taken() {
+    let patient = Patient::new();
+    let five = patient.number("/d/five");
+    patient.plant(|_, batch| batch.delete(Key::Region(0)));
+    let report = text(&patient.check(CHECK));
+    assert!(report.contains("blocks in use, from block 0 on, count as free in region 0"));
+    patient.is_cured_of("count as free");
+    // Of a file alone, it is named.
+    patient.plant(|catalog, batch| {
+        let extent = first_extent(catalog, five);
+        let record = catalog.get(Key::Region(0)).unwrap().unwrap();
+        let (_, rest) = crate::shared::summary_of(&record).unwrap();
+        let mut bits = crate::allocator::free_bits(rest, SIZE / BLOCK).unwrap();
+        bits[extent.start as usize / 64] |= 1 << (extent.start % 64);
+        let (summary, record) = crate::allocator::record_of(&bits);
+        let changed = crate::allocator::ChangedRegion { index: 0, summary, record };
+        batch.put(Key::Region(0), &crate::shared::region_record(&changed));
+    });
+    patient.is_cured_of(&format!("/d/five (inode {five}): 1 blocks in use"));
+}
+
+#[test]
+fn damaged_records_of_free_blocks_are_made_again_and_the_volume_works_meanwhile() {
+    let patient = Patient::new();
+    let plants: [fn(&[u8], &mut Batch); 3] = [
+        |record, batch| batch.put_with_wrong_sum(Key::Region(0), record),
+        |record, batch| batch.put(Key::Region(0), &record[..record.len() - 1]),
+        |record, batch| {
+            let mut record = record.to_vec();
+            record[1] ^= 1;
+            batch.put(Key::Region(0), &record);
+        },
+    ];
+    for (index, plant) in plants.into_iter().enumerate() {
+        patient.plant(|catalog, batch| {
+            plant(&catalog.get(Key::Region(0)).unwrap().unwrap(), batch);
+        });
+        if index == 0 {
+            let volume = patient.open();
+            assert!(volume.flaws()[0].contains("region 0"), "{:?}", volume.flaws());
+            assert!(patient.is_whole(&volume, "/one", "/one"));
+        }
+        patient.is_cured_of("the record of free blocks in region 0");
+    }
+}
+
+#[test]
+fn a_block_of_two_files_is_told_for_both_and_left() {
+    let patient = Patient::new();
+    let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
+    patient.plant(|catalog, batch| {
+        let shared = Extent { offset: 100, ..first_extent(catalog, five) };
+        batch.put(Key::Extent(four, 100), &extent_record(shared));
+    });
+    for options in [CHECK, REPAIR] {
+        let report = patient.check(options);
+        assert!(!report.is_repaired());
+        for owner in [format!("/d/five (inode {five})"), format!("/a/b/c/four (inode {four})")] {
+            let line = format!("{owner}: 3 of its blocks");
+            assert!(text(&report).contains(&line), "{}", text(&report));
+        }
+    }
+    // What it says helps.
+    for path in ["/d/five", "/a/b/c/four"] {
+        // The second frees what is free already, and is refused where that is noticed.
+        let _ = patient.open().remove(path);
+    }
+    assert!(patient.check(REPAIR).is_repaired());
+    patient.assert_sound();
+}
+
+#[test]
+fn extents_where_none_can_be_are_dropped() {
+    let patient = Patient::new();
+    let [five, a] = ["/d/five", "/a"].map(|path| patient.number(path));
+    let catalog_block = patient.superblock().catalog[0].start;
+    let extent = |offset, start| Extent { offset, start, length: 2, state: State::Written };
+    patient.plant(|_, batch| {
+        let mut put = |inode, extent: Extent| {
+            batch.put(Key::Extent(inode, extent.offset), &extent_record(extent));
+        };
+        put(five, extent(1, 9000));
+        put(five, extent(50, catalog_block));
+        put(five, extent(60, 16));
+        put(five, extent(70, SIZE / BLOCK - 1));
+        put(a, extent(0, 9100));
+    });
+    let lines =
+        patient.is_cured_of("it has two blocks for the same bytes: 8192 bytes from byte 4096");
+    assert_eq!(lines.matches("it has blocks of the catalog").count(), 2, "{lines}");
+    assert!(lines.contains("an extent ends behind the device"), "{lines}");
+    assert!(lines.contains(&format!("/a (inode {a}): it has blocks, and holds no bytes")));
+    assert!(patient.is_whole(&patient.open(), "/d/five", "/d/five"));
+}
+
+#[test]
+fn blocks_of_a_file_that_is_gone_make_it_again() {
+    let patient = Patient::new();
+    let (d, five) = (patient.number("/d"), patient.number("/d/five"));
+    patient.plant(|_, batch| {
+        batch.delete(Key::Name(d, b"five"));
+        batch.delete(Key::Inode(five));
+    });
+    patient.is_cured_of(&format!("inode {five}: the file's inode is lost"));
+    let volume = patient.open();
+    assert!(patient.is_whole(&volume, &format!("/lost+found/#{five}"), "/d/five"));
+    assert_eq!(volume.inode(format!("/lost+found/#{five}"), Follow::No).unwrap().1.size, 12288);
+}
+
+#[test]
+fn bytes_that_cannot_be_read_are_told_with_file_and_offset() {
+    let patient = Patient::new();
+    let extent = first_extent(&patient.catalog(), patient.number("/a/b/three"));
+    let bad = (extent.start + 1) * BLOCK;
+    let rule = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
+    patient.sim.inject(rule.within(bad, bad + 1));
+    let deep = |repair| patient.check(CheckOptions { deep: true, repair });
+    for repair in [false, true] {
+        let report = deep(repair);
+        assert_eq!(report.findings.len(), 1, "{}", text(&report));
+        let line = report.findings[0].to_string();
+        assert!(line.starts_with("/a/b/three (inode "), "{line}");
+        assert!(line.contains("4096 bytes from byte 4096 on cannot be read"), "{line}");
+        assert!(!report.is_repaired());
+    }
+    patient.sim.clear_faults();
+    assert!(deep(false).is_sound());
+}

@@ -1,0 +1,159 @@
+//! `uringfs check`: whether a volume is sound, and with `--repair` making it so. Exit codes are those
+//! of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
+//! device failed.
+
+use super::{said, words};
+use crate::output::print;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::Path;
+use uringfs::{
+    Access, CheckOptions, CheckReport, CheckStep, Device, Finding, Volume, VolumeErrorKind,
+};
+use uringfs_lab::Error;
+
+/// What the command takes.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A file or a block device with a volume, which no program writes to
+    target: OsString,
+
+    /// Read every block that files use, too
+    #[arg(long)]
+    deep: bool,
+
+    /// Mend what is wrong; no program may have the volume open
+    #[arg(long)]
+    repair: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const BLOCK: u64 = 4096;
+const REPAIRED: u8 = 1;
+const LEFT: u8 = 4;
+const FAILED: u8 = 8;
+
+/// Runs the command; gives its exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let path = Path::new(&arguments.target);
+    let shown = path.display();
+    let access = if arguments.repair { Access::ReadWrite } else { Access::Read };
+    let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
+    let options = CheckOptions { repair: arguments.repair, deep: arguments.deep };
+    let line = Line::show();
+    let checked = Volume::check(&device, options, &mut |step, done| line.say(step, done));
+    drop(line);
+    let report = match checked {
+        Ok(report) => report,
+        Err(error) => {
+            let code = match error.kind() {
+                VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => LEFT,
+                VolumeErrorKind::Io(_) => FAILED,
+                _ => return Err(said(&shown, error)),
+            };
+            crate::complain(&format!("{shown}: {error}"));
+            return Ok(code);
+        }
+    };
+    match arguments.json {
+        true => print(&format!("{:#}\n", json(&report)))?,
+        false => print(&format!("{}{shown}: {}\n", lines(&report), verdict(&report)))?,
+    }
+    Ok(match report {
+        _ if report.is_sound() => 0,
+        _ if report.is_repaired() => REPAIRED,
+        _ => LEFT,
+    })
+}
+
+fn lines(report: &CheckReport) -> String {
+    let line = |finding: &Finding| match finding.is_repaired {
+        true => format!("repaired: {finding}\n"),
+        false => format!("{finding}\n"),
+    };
+    let mut lines: String = report.findings.iter().map(line).collect();
+    if report.unlisted > 0 {
+        lines += &format!("and {} more\n", report.unlisted);
+    }
+    lines
+}
+
+fn verdict(report: &CheckReport) -> String {
+    if report.is_sound() {
+        let read = match report.read_blocks {
+            0 => String::new(),
+            blocks => format!(", all {} of which were read", words::size(blocks * BLOCK)),
+        };
+        return format!(
+            "sound: {} directories, {} files, {} in use{read}",
+            report.directories,
+            report.files,
+            words::size(report.used_blocks * BLOCK),
+        );
+    }
+    let found = report.findings.len() as u64 + report.unlisted;
+    let repaired = report.findings.iter().filter(|finding| finding.is_repaired).count();
+    match (report.is_repaired(), repaired) {
+        (true, _) => format!("{found} found, all repaired"),
+        (false, 0) => format!("{found} found; --repair mends what can be mended"),
+        (false, _) => format!("{found} found, {repaired} repaired"),
+    }
+}
+
+fn json(report: &CheckReport) -> Value {
+    let finding = |finding: &Finding| {
+        json!({
+            "path": finding.path.as_ref().map(|path| String::from_utf8_lossy(path)),
+            "inode": finding.inode.map(|inode| inode.0),
+            "what": finding.what,
+            "repaired": finding.is_repaired,
+        })
+    };
+    json!({
+        "sound": report.is_sound(),
+        "repaired": !report.is_sound() && report.is_repaired(),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "unlisted": report.unlisted,
+        "files": report.files,
+        "directories": report.directories,
+        "used": report.used_blocks * BLOCK,
+        "read": report.read_blocks * BLOCK,
+    })
+}
+
+/// A line on the terminal that says how far the check is; none where standard error is no terminal.
+struct Line(Option<ProgressBar>);
+
+impl Line {
+    fn show() -> Self {
+        Self(std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+            ProgressBar::new_spinner().with_style(style.expect("a template that is constant"))
+        }))
+    }
+
+    fn say(&self, step: CheckStep, done: u64) {
+        let Some(bar) = &self.0 else { return };
+        bar.set_message(match step {
+            CheckStep::Pages => "pages of the catalog".into(),
+            CheckStep::Records => format!("records: {done}"),
+            CheckStep::Names => format!("names: {done}"),
+            CheckStep::Blocks => format!("extents: {done}"),
+            CheckStep::Data => format!("bytes of files: {}", words::size(done * BLOCK)),
+        });
+        bar.tick();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

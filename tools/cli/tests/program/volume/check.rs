@@ -1,0 +1,89 @@
+//! `check` says what is wrong, mends it when told to, and says by its exit code which it was.
+
+use super::{command, done, refused, run, volume, write};
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What `check` ends with, and what it prints.
+fn check(folder: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = run(folder, [&["check", "v"], arguments].concat());
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap(), text)
+}
+
+fn flip(folder: &Path, offset: u64) {
+    let file = File::options().read(true).write(true).open(folder.join("v")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
+}
+
+#[test]
+fn a_sound_volume_is_said_to_be_so() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", vec![7; 100_000]);
+    done(folder, ["mkdir", "v:/d"]);
+    done(folder, ["put", "a", "v:/d"]);
+    assert_eq!(
+        check(folder, &[]),
+        (0, "v: sound: 2 directories, 1 files, 100.0 KiB in use\n".into())
+    );
+    let (code, text) = check(folder, &["--deep", "--repair"]);
+    assert!(code == 0 && text.contains("all 100.0 KiB of which were read"), "{code}, {text}");
+    let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
+    assert_eq!((&json["sound"], &json["files"]), (&true.into(), &1.into()));
+}
+
+#[test]
+fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["put", "a", "v:/"]);
+    let flips = [300, 16 * 4096 + 300, 33 * 4096 + 100];
+    for offset in flips {
+        flip(folder, offset);
+        let block = format!("block {}", offset / 4096);
+        let (code, text) = check(folder, &[]);
+        assert!(code == 4 && text.contains(&block), "{code}, {text}");
+        assert!(text.ends_with("v: 1 found; --repair mends what can be mended\n"), "{text}");
+        let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
+        assert_eq!(
+            (&json["sound"], &json["findings"][0]["repaired"]),
+            (&false.into(), &false.into())
+        );
+        // It can be used as it is.
+        assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
+        let (code, text) = check(folder, &["--repair"]);
+        assert!(code == 1 && text.starts_with("repaired: "), "{code}, {text}");
+        assert!(text.ends_with("v: 1 found, all repaired\n"), "{text}");
+        assert_eq!(check(folder, &[]).0, 0);
+    }
+    flip(folder, 300);
+    flip(folder, 16 * 4096 + 300);
+    let (code, text) = check(folder, &["--repair"]);
+    assert!(code == 4 && text.starts_with("uringfs: v: the volume cannot be opened"), "{text}");
+}
+
+#[test]
+fn what_is_no_volume_or_in_use_is_refused() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "text", vec![b'x'; 1 << 20]);
+    refused(folder, ["check", "text"], "text: ");
+    refused(folder, ["check", "none"], "none does not exist");
+    // A reader that waits for its own output to be read has the volume open.
+    write(folder, "large", vec![1; 4 << 20]);
+    done(folder, ["put", "large", "v:/"]);
+    let mut reader = command(folder, ["cat", "v:/large"]);
+    let mut reader = reader.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut first = [0];
+    std::io::Read::read_exact(reader.stdout.as_mut().unwrap(), &mut first).unwrap();
+    refused(folder, ["check", "v", "--repair"], "has the volume open");
+    assert_eq!(check(folder, &[]).0, 0);
+    drop(reader.stdout.take());
+    reader.wait().unwrap();
+}
