@@ -20,6 +20,7 @@ use uringfs_reactor::{
 use crate::direct;
 use crate::file::{File, Shared};
 use crate::simple;
+use crate::space::{self, Change, Size};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ enum What {
     Flush,
     Discard,
     WriteZeroes,
+    SetSize,
+    Change(Change),
 }
 
 /// Something asked of a file, not started: await it, or give it to
@@ -96,17 +99,48 @@ impl File {
         self.ask(What::Flush, Payload::Length(0), 0)
     }
 
-    /// Gives up the content of a range; what reads of it return is undefined.
-    /// Blocks that are covered in part are kept.
-    ///
-    /// Answers EOPNOTSUPP on a device without discard.
+    /// Gives up the content of a range: of a volume's file its whole blocks, which are free then and
+    /// read as zeros. Of an image or a device what reads of it return is undefined; blocks that are
+    /// covered in part are kept, and without discard it answers EOPNOTSUPP.
     pub fn discard(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
         self.ask(What::Discard, Payload::Length(length), offset)
     }
 
-    /// Has a range read as zeros.
+    /// Has what of a range is inside the file read as zeros, and keeps its blocks.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
         self.ask(What::WriteZeroes, Payload::Length(length), offset)
+    }
+
+    /// Cuts the file off at `bytes`, or makes it as long by a hole (`ftruncate`). Durable with the
+    /// next [`Self::datasync`]; after a power cut before it the file has one length or the other.
+    ///
+    /// Answers EOPNOTSUPP for an image or a device, EFBIG from 2^63 on.
+    pub fn set_size(&self, bytes: u64) -> Ask<Result<(), Errno>> {
+        self.ask(What::SetSize, Payload::Length(0), bytes)
+    }
+
+    /// Allocates blocks for what of a range has none (`fallocate`): to write there needs no more
+    /// room then. What is there stays, and what was not there reads as zeros.
+    ///
+    /// Answers ENOSPC, with nothing allocated; EINVAL for no bytes; else as [`Self::set_size`].
+    pub fn allocate(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
+        self.ask(What::Change(Change::Allocate(size)), Payload::Length(length), offset)
+    }
+
+    /// Has a range read as zeros, and frees its whole blocks (`FALLOC_FL_PUNCH_HOLE`). The size
+    /// stays. Zeros for part of a block are written in place, like any overwrite.
+    ///
+    /// Answers as [`Self::allocate`], without ENOSPC.
+    pub fn punch_hole(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+        self.ask(What::Change(Change::PunchHole), Payload::Length(length), offset)
+    }
+
+    /// Has a range read as zeros and all of it allocated (`FALLOC_FL_ZERO_RANGE`): whole blocks
+    /// become unwritten where they are. Zeros for part of a block are written in place.
+    ///
+    /// Answers as [`Self::allocate`]; after ENOSPC it may read as zeros already.
+    pub fn zero_range(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
+        self.ask(What::Change(Change::Zero(size)), Payload::Length(length), offset)
     }
 
     fn ask<R>(&self, what: What, payload: Payload, offset: u64) -> Ask<R> {
@@ -321,10 +355,16 @@ fn start_here(
         What::Flush => inner
             .start_operation(admitted, asker, deadline, |operation| direct::flush(operation, file)),
         What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::discard(operation, file, offset, length)
+            space::discard(operation, file, offset, length)
         }),
         What::WriteZeroes => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::write_zeroes(operation, file, offset, length)
+            space::write_zeroes(operation, file, offset, length)
+        }),
+        What::SetSize => inner.start_operation(admitted, asker, deadline, |operation| {
+            space::set_size(operation, file, offset)
+        }),
+        What::Change(how) => inner.start_operation(admitted, asker, deadline, |operation| {
+            space::change(operation, file, how, offset, length)
         }),
     }
     Ok(())

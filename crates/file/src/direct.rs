@@ -9,13 +9,13 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
+use crate::entry::{Entry, enter};
 use crate::file::{File, Shared};
-use crate::lock::RangeGuard;
-use crate::map::{Place, Preparation};
+use crate::map::Preparation;
 use crate::transfer::transfer;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
-const LONGEST: u64 = i64::MAX as u64;
+pub(crate) const LONGEST: u64 = i64::MAX as u64;
 
 /// The most memory one unaligned operation borrows, in bytes.
 const BOUNCE: u64 = 1 << 20;
@@ -24,19 +24,30 @@ const BOUNCE: u64 = 1 << 20;
 pub(crate) async fn read(operation: Operation, file: File, payload: Payload, offset: u64) {
     let shared = &*file.shared;
     let whole = payload.length();
-    let length = whole.min(shared.map.size().saturating_sub(offset));
+    let length = whole.min(left(shared, offset));
     if length == 0 {
         operation.end(payload, Ok(0));
     } else if length == whole && is_aligned(shared, &payload, offset) {
         let ended =
             transfer(&operation, shared, Op::Read, Durability::Volatile, payload, offset).await;
-        operation.end_as(ended);
+        match ended.result() {
+            Ok(read) if read > left(shared, offset) => {
+                operation.end(ended.payload, Ok(left(shared, offset)));
+            }
+            _ => operation.end_as(ended),
+        }
     } else {
         operation.count(Counter::Bounced);
         let (payload, result) =
             Box::pin(read_bounced(&operation, shared, payload, offset, length)).await;
-        operation.end(payload, result);
+        operation.end(payload, result.map(|read| read.min(left(shared, offset))));
     }
+}
+
+/// Bytes of the file from an offset on. Asked again when they have been read: where the file was cut
+/// off meanwhile its blocks were holes, and read as zeros that it never had.
+fn left(shared: &Shared, offset: u64) -> u64 {
+    shared.map.size().saturating_sub(offset)
 }
 
 async fn read_bounced(
@@ -92,39 +103,40 @@ pub(crate) async fn write(
     if let Some(result) = early {
         return operation.end(payload, result);
     }
-    let preparation = match shared.map.prepare(offset..offset + length) {
-        Ok(preparation) => preparation,
-        Err(error) => return operation.end(payload, Err(error)),
-    };
     let fua = match durability {
         Durability::Durable if shared.device.geometry().fua => Durability::Durable,
         _ => Durability::Volatile,
     };
     let range = offset..offset + length;
-    let is_to_be_committed =
-        durability == Durability::Durable && preparation != Preparation::InPlace;
-    let block = block_of(shared, preparation);
-    let is_whole_blocks = (offset | length) & (block - 1) == 0;
-    let (payload, result) =
-        if length == whole && is_whole_blocks && is_aligned(shared, &payload, offset) {
-            match enter_shared(&mut operation, shared, range).await {
-                Ok(_guard) => {
+    let mut is_to_be_committed = false;
+    let (payload, result) = match enter(&mut operation, shared, range.clone()).await {
+        Err(error) => (payload, Err(error)),
+        Ok(entry) => {
+            is_to_be_committed =
+                durability == Durability::Durable && entry.preparation != Preparation::InPlace;
+            let is_whole_blocks = (offset | length) & (entry.block - 1) == 0;
+            let (payload, result) =
+                if length == whole && is_whole_blocks && is_aligned(shared, &payload, offset) {
                     let ended = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
                     let result = ended.result();
                     if let Ok(written) = result {
-                        shared.map.wrote(preparation, offset..offset + written);
+                        let written = offset..offset + written;
+                        shared.map.wrote(entry.preparation, written, entry.begun);
                     }
                     (ended.payload, result)
-                }
-                Err(error) => (payload, Err(error)),
+                } else {
+                    operation.count(Counter::Bounced);
+                    let written = write_bounced(&operation, shared, &payload, range, fua, &entry);
+                    let result = Box::pin(written).await;
+                    (payload, result)
+                };
+            match result {
+                // It found no place any more: the file was emptied after it.
+                Err(Errno::IO) if shared.map.generation() != entry.begun => (payload, Ok(length)),
+                result => (payload, result),
             }
-        } else {
-            operation.count(Counter::Bounced);
-            let result =
-                Box::pin(write_bounced(&mut operation, shared, &payload, range, fua, preparation))
-                    .await;
-            (payload, result)
-        };
+        }
+    };
     let result = match result {
         Ok(written) if durability != fua || is_to_be_committed => {
             operation.count(Counter::DeferredFlush);
@@ -135,65 +147,35 @@ pub(crate) async fn write(
     operation.end(payload, result);
 }
 
-/// Overwriters of whole blocks: no lock in the shared mode, a range lock else.
-async fn enter_shared(
-    operation: &mut Operation,
-    shared: &Shared,
-    range: Range<u64>,
-) -> Result<Option<RangeGuard>, Errno> {
-    if shared.lock.is_shared() {
-        operation.count(Counter::WriteShared);
-        return Ok(None);
-    }
-    operation.count(Counter::WriteRanged);
-    Box::pin(operation.wait_uncounted(shared.lock.range(range))).await.map(Some)
-}
-
-/// Writes bytes that are not whole blocks, or whose memory is not aligned: the
-/// blocks at both ends are read first, with every other writer kept out of them.
+/// Writes bytes that are not whole blocks, or whose memory is not aligned: the blocks at both ends are
+/// read first. The entry keeps every other writer out of them.
 async fn write_bounced(
-    operation: &mut Operation,
+    operation: &Operation,
     shared: &Shared,
     payload: &Payload,
     range: Range<u64>,
     durability: Durability,
-    preparation: Preparation,
+    entry: &Entry,
 ) -> Result<u64, Errno> {
-    let block = block_of(shared, preparation);
-    let blocks = around(block, range.clone());
-    let whole_blocks = blocks == range;
-    let _exclusion = if whole_blocks {
-        None
-    } else {
-        let (exclusion, epoch) = shared.lock.exclude(shared.index);
-        operation.count(Counter::WriteExclusive);
-        operation.wait_for_quiescence(epoch).await?;
-        Some(exclusion)
-    };
-    let _guard = if whole_blocks {
-        enter_shared(operation, shared, blocks).await?
-    } else {
-        Some(operation.wait_uncounted(shared.lock.range(blocks)).await?)
-    };
     let mut at = range.start;
     while at < range.end {
         operation.check()?;
         let end = range.end.min((at / BOUNCE + 1) * BOUNCE);
-        let blocks = around(block, at..end);
+        let blocks = around(entry.block, at..end);
         let bytes = |bounce: &mut Buffer| {
             let start = (at - blocks.start) as usize;
             copy_out(payload, at - range.start, &mut bounce[start..start + (end - at) as usize]);
         };
-        merge_blocks(operation, shared, block, at..end, durability, bytes).await?;
+        merge_blocks(operation, shared, entry.block, at..end, durability, bytes).await?;
         // With the lock held, or the next would find the rest of a new block unwritten.
-        shared.map.wrote(preparation, at..end);
+        shared.map.wrote(entry.preparation, at..end, entry.begun);
         at = end;
     }
     Ok(range.end - range.start)
 }
 
 /// Reads what of the blocks around `range` lies outside it, has `fill` put the rest in, and writes
-/// all.
+/// all. What lies behind the file's end is zeros then, whatever it was.
 async fn merge_blocks(
     operation: &Operation,
     shared: &Shared,
@@ -207,8 +189,10 @@ async fn merge_blocks(
     let head = (blocks.start < range.start).then_some(blocks.start);
     let tail = (range.end < blocks.end).then_some(blocks.end - block);
     for start in head.into_iter().chain(tail.filter(|tail| Some(*tail) != head)) {
-        let (old, _) = read_blocks(operation, shared, start..start + block).await?;
+        let (mut old, _) = read_blocks(operation, shared, start..start + block).await?;
         let place = (start - blocks.start) as usize;
+        let inside = shared.map.size().saturating_sub(start).min(block) as usize;
+        old[inside..].fill(0);
         bounce[place..place + block as usize].copy_from_slice(&old);
     }
     fill(&mut bounce);
@@ -216,6 +200,19 @@ async fn merge_blocks(
     let payload = Payload::Buffer(bounce);
     let ended = transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
     if ended.result()? < length { Err(Errno::IO) } else { Ok(()) }
+}
+
+/// Writes zeros over a range, as [`merge_blocks`].
+pub(crate) async fn merge_zeros(
+    operation: &Operation,
+    shared: &Shared,
+    block: u64,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let start = (range.start % block) as usize;
+    let end = start + (range.end - range.start) as usize;
+    let zeros = |bounce: &mut Buffer| bounce[start..end].fill(0);
+    merge_blocks(operation, shared, block, range, Durability::Volatile, zeros).await
 }
 
 /// Makes every write that has completed durable.
@@ -237,88 +234,6 @@ async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Er
     operation.request(&shared.core, order, Payload::Length(0)).await.result()
 }
 
-/// Gives up the content of a range; blocks that it covers in part are kept.
-pub(crate) async fn discard(mut operation: Operation, file: File, offset: u64, length: u64) {
-    let shared = &*file.shared;
-    let result = match shared.device.geometry().discard {
-        _ if shared.read_only => Err(Errno::ROFS),
-        None => Err(Errno::OPNOTSUPP),
-        Some(limits) => {
-            let range = within(shared, offset, length);
-            let block = shared.block_mask + 1;
-            let whole = range.start.next_multiple_of(block)..range.end / block * block;
-            clear(&mut operation, shared, Op::Discard, whole, limits.max_bytes).await
-        }
-    };
-    operation.end(Payload::Length(length), result.map(|()| length));
-}
-
-/// Has a range read as zeros.
-pub(crate) async fn write_zeroes(mut operation: Operation, file: File, offset: u64, length: u64) {
-    let shared = &*file.shared;
-    let result = if shared.read_only {
-        Err(Errno::ROFS)
-    } else {
-        zero(&mut operation, shared, within(shared, offset, length)).await
-    };
-    operation.end(Payload::Length(length), result.map(|()| length));
-}
-
-async fn zero(operation: &mut Operation, shared: &Shared, range: Range<u64>) -> Result<(), Errno> {
-    let block = shared.block_mask + 1;
-    let whole = range.start.next_multiple_of(block)..range.end / block * block;
-    if whole.start >= whole.end {
-        return zero_part(operation, shared, range).await;
-    }
-    zero_part(operation, shared, range.start..whole.start).await?;
-    zero_part(operation, shared, whole.end..range.end).await?;
-    clear(operation, shared, Op::WriteZeroes, whole, u64::MAX).await
-}
-
-/// Zeroes bytes that are not whole blocks.
-async fn zero_part(
-    operation: &mut Operation,
-    shared: &Shared,
-    range: Range<u64>,
-) -> Result<(), Errno> {
-    if range.is_empty() || !matches!(shared.map.map(range.start).place, Place::Written(_)) {
-        // There is nothing, or it reads as zeros already.
-        return Ok(());
-    }
-    let zeros = Payload::Buffer(Buffer::zeroed((range.end - range.start) as usize));
-    let (durability, preparation) = (Durability::Volatile, Preparation::InPlace);
-    write_bounced(operation, shared, &zeros, range, durability, preparation).await.map(drop)
-}
-
-/// Discards or zeroes whole blocks, extent by extent.
-async fn clear(
-    operation: &mut Operation,
-    shared: &Shared,
-    op: Op,
-    range: Range<u64>,
-    max: u64,
-) -> Result<(), Errno> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    let _guard = enter_shared(operation, shared, range.clone()).await?;
-    let block = shared.block_mask + 1;
-    let max = (max / block * block).max(block);
-    let mut at = range.start;
-    while at < range.end {
-        operation.check()?;
-        let mapping = shared.map.map(at);
-        let length = mapping.length.min(range.end - at).min(max);
-        if let Place::Written(address) = mapping.place {
-            let payload = Payload::Length(length);
-            let order = Order { op, durability: Durability::Volatile, address };
-            operation.request(&shared.core, order, payload).await.result()?;
-        }
-        at += length;
-    }
-    Ok(())
-}
-
 async fn read_blocks(
     operation: &Operation,
     shared: &Shared,
@@ -338,25 +253,10 @@ fn bounce(shared: &Shared, length: u64) -> Buffer {
     Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask as usize + 1))
 }
 
-/// The blocks by which a write goes: the device's where it is in place.
-fn block_of(shared: &Shared, preparation: Preparation) -> u64 {
-    match preparation {
-        Preparation::InPlace => shared.block_mask + 1,
-        Preparation::Allocated(block) => block.max(shared.block_mask + 1),
-    }
-}
-
 /// The whole blocks around a range. The last block of an image whose size is no
 /// multiple of the block reaches behind its end; the device answers short there.
-fn around(block: u64, range: Range<u64>) -> Range<u64> {
+pub(crate) fn around(block: u64, range: Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
-}
-
-/// The part of a range that is inside the size.
-fn within(shared: &Shared, offset: u64, length: u64) -> Range<u64> {
-    let size = shared.map.size();
-    let start = offset.min(size);
-    start..start + length.min(size - start)
 }
 
 fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> bool {

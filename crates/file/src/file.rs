@@ -6,10 +6,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 
 use crate::lock::WriteLock;
-use crate::map::{AnyMap, Flat, Map};
+use crate::map::{AnyMap, Flat, Map, Mapping, Place};
 use crate::options::FileOptions;
 
 /// The longest simple transfer: a block of the file system's usual size, or the
@@ -54,29 +55,35 @@ impl File {
     /// A whole device as one file.
     pub fn over(device: Device, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::new(device, AnyMap::Flat(Flat { address: 0, size }), options)
+        File::new(device, AnyMap::Flat(Flat { address: 0, size }), Arc::default(), options)
     }
 
     /// A file on `device` whose bytes lie where `map` says: at addresses that
-    /// are multiples of the device's block size.
-    pub fn with_map(device: Device, map: impl Map, options: FileOptions) -> File {
-        File::new(device, AnyMap::Other(Box::new(map)), options)
+    /// are multiples of the device's block size. Files of the same bytes share a lock.
+    pub fn with_map(
+        device: Device,
+        map: impl Map,
+        lock: Arc<WriteLock>,
+        options: FileOptions,
+    ) -> File {
+        File::new(device, AnyMap::Other(Box::new(map)), lock, options)
     }
 
-    fn new(device: Device, map: AnyMap, options: FileOptions) -> File {
+    fn new(device: Device, map: AnyMap, lock: Arc<WriteLock>, options: FileOptions) -> File {
         let geometry = device.geometry();
         let limit = SIMPLE_LIMIT.max(geometry.block_size);
+        let read_only = geometry.read_only || map.is_read_only();
         let shared = Shared {
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
             simple_read_limit: if options.simple_read { limit } else { 0 },
-            simple_write_limit: if geometry.read_only { 0 } else { limit },
+            simple_write_limit: if read_only { 0 } else { limit },
             core: device.core().clone(),
             index: device.index(),
-            read_only: geometry.read_only,
+            read_only,
             map,
             options,
-            lock: Arc::default(),
+            lock,
             device,
         };
         File { shared: Arc::new(shared) }
@@ -85,6 +92,49 @@ impl File {
     /// Bytes.
     pub fn size(&self) -> u64 {
         self.shared.map.size()
+    }
+
+    /// Bytes of the device that it has: less than its size where there are holes, more where blocks
+    /// were allocated ahead.
+    pub fn allocated(&self) -> u64 {
+        self.shared.map.allocated()
+    }
+
+    /// Where data begins, from `offset` on (`SEEK_DATA`). What was allocated and never written is none.
+    ///
+    /// # Errors
+    /// ENXIO behind the file's end, and where no more data comes.
+    pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
+        let size = self.size();
+        let mut at = offset;
+        while at < size {
+            let Mapping { length, place } = self.shared.map.map(at);
+            if matches!(place, Place::Written(_)) {
+                return Ok(at);
+            }
+            at = at.saturating_add(length);
+        }
+        Err(Errno::NXIO)
+    }
+
+    /// Where a hole begins, from `offset` on (`SEEK_HOLE`): at the file's end, if nowhere before.
+    ///
+    /// # Errors
+    /// ENXIO behind the file's end.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64, Errno> {
+        let size = self.size();
+        if offset >= size {
+            return Err(Errno::NXIO);
+        }
+        let mut at = offset;
+        while at < size {
+            let Mapping { length, place } = self.shared.map.map(at);
+            if !matches!(place, Place::Written(_)) {
+                return Ok(at);
+            }
+            at += length;
+        }
+        Ok(size)
     }
 
     /// The device the bytes lie on.

@@ -6,14 +6,18 @@
 
 mod ask;
 mod direct;
+mod entry;
 mod file;
 mod lock;
 mod map;
 mod options;
 mod simple;
+mod space;
 mod transfer;
 
 pub use ask::{Answer, Ask, Tokens};
 pub use file::File;
-pub use map::{Commit, Flat, Map, Mapping, Place};
+pub use lock::WriteLock;
+pub use map::{Commit, Flat, Generation, Map, Mapping, Place, Prepared};
 pub use options::FileOptions;
+pub use space::Size;

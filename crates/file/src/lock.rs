@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, quiescence};
 
-/// The lock of one file.
+/// Who may write where: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
-pub(crate) struct WriteLock {
+pub struct WriteLock {
     /// Writers that exclude overwriters. 0 is the shared mode.
     excluders: AtomicU32,
     ranges: Arc<Mutex<Ranges>>,

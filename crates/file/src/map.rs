@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::pin::Pin;
 
 use rustix::io::Errno;
+use uringfs_reactor::Epoch;
 
 /// What lies behind a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,19 @@ pub struct Mapping {
 
 /// Ends when what a file's map knows is durable.
 pub type Commit = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
+
+/// What a map says that was asked for room.
+pub enum Prepared {
+    /// Every byte lies somewhere.
+    Ready,
+    /// There may be room when this has ended: ask again then.
+    AfterCommit(Commit),
+    /// There may be room when everything in flight at this moment has finished: ask again then.
+    AfterQuiescence(Epoch),
+}
+
+/// Counts how often a file was emptied while it may have been written to.
+pub type Generation = u64;
 
 /// Where the bytes of one file lie. Asked from any thread; answers from memory.
 pub trait Map: Send + Sync + 'static {
@@ -60,14 +74,55 @@ pub trait Map: Send + Sync + 'static {
         false
     }
 
+    /// True when nothing may be written, though the device takes writes.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// Has every byte of a range lie somewhere, so that it can be written: what was a hole is
     /// unwritten then. Asked before anything of a write is issued that does not lie in one written
-    /// extent.
+    /// extent. Does not wait: see [`Prepared`].
     ///
     /// # Errors
     /// ENOSPC and its like; nothing has changed then.
-    fn prepare(&self, _range: Range<u64>) -> Result<(), Errno> {
-        Ok(())
+    fn prepare(&self, _range: Range<u64>) -> Result<Prepared, Errno> {
+        Ok(Prepared::Ready)
+    }
+
+    /// Cuts the file off, or makes it longer by a hole. The caller keeps writers out, and has seen
+    /// to it that what of the last block lies behind the old end is zeros, if the file becomes longer.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where sizes are fixed; ENOSPC and its like, with nothing changed.
+    fn set_size(&self, _size: u64) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Makes whole blocks a hole. The caller keeps writers out.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where there are no holes; EIO and its like.
+    fn remove(&self, _range: Range<u64>) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Makes what is written of whole blocks unwritten, where it lies. The caller keeps writers out.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where nothing is unwritten.
+    fn unwrite(&self, _range: Range<u64>) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Bytes of the device that the file has.
+    fn allocated(&self) -> u64 {
+        self.size()
+    }
+
+    /// Moves when the file is emptied by somebody who did not keep writers out. What a write that
+    /// began before does after that is as if it had come before, too: it leaves nothing.
+    fn generation(&self) -> Generation {
+        0
     }
 
     /// What has to follow a flush for everything that was written to be durable, under names and
@@ -76,9 +131,9 @@ pub trait Map: Send + Sync + 'static {
         None
     }
 
-    /// Hears that a range which was prepared has been written: it reads as what was written, and
-    /// the file is at least as long.
-    fn wrote(&self, _range: Range<u64>) {}
+    /// Hears that a range which was prepared in a generation has been written: it reads as what was
+    /// written, and the file is at least as long; unless it has been emptied since.
+    fn wrote(&self, _range: Range<u64>, _begun: Generation) {}
 }
 
 /// The map of one file: the usual ones without a call through a table.
@@ -112,39 +167,77 @@ impl AnyMap {
         }
     }
 
+    /// None where it is written in place wherever it goes.
+    fn other(&self) -> Option<&dyn Map> {
+        match self {
+            AnyMap::Flat(_) => None,
+            AnyMap::Other(map) => Some(&**map),
+        }
+    }
+
+    /// True when writes behind the size make the file longer.
+    pub(crate) fn grows(&self) -> bool {
+        self.other().is_some_and(Map::grows)
+    }
+
+    /// See [`Map::is_read_only`].
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.other().is_some_and(Map::is_read_only)
+    }
+
+    /// The map of a file whose space can be changed.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for an image or a device, which are what they are.
+    pub(crate) fn growing(&self) -> Result<&dyn Map, Errno> {
+        self.other().filter(|map| map.grows()).ok_or(Errno::OPNOTSUPP)
+    }
+
+    /// See [`Map::block_size`].
+    pub(crate) fn block_size(&self) -> u64 {
+        self.other().map_or(1, Map::block_size)
+    }
+
     /// How many of the bytes that a write of this range brings have a place in the file.
     pub(crate) fn room(&self, range: Range<u64>) -> u64 {
-        let grows = match self {
-            AnyMap::Flat(_) => false,
-            AnyMap::Other(map) => map.grows(),
-        };
-        let end = if grows { range.end } else { range.end.min(self.size()) };
+        let end = if self.grows() { range.end } else { range.end.min(self.size()) };
         end.saturating_sub(range.start)
     }
 
-    /// See [`Map::prepare`]. What is written in place needs no more.
+    /// Whether a range is written in place: it needs no preparation then.
     #[inline]
-    pub(crate) fn prepare(&self, range: Range<u64>) -> Result<Preparation, Errno> {
+    pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
-            AnyMap::Other(map) if map.written(range.start, range.end - range.start).is_none() => {
-                map.prepare(range).map(|()| Preparation::Allocated(map.block_size()))
-            }
-            _ => Ok(Preparation::InPlace),
+            AnyMap::Flat(_) => true,
+            AnyMap::Other(map) => map.written(range.start, range.end - range.start).is_some(),
         }
+    }
+
+    /// See [`Map::prepare`].
+    pub(crate) fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
+        self.other().map_or(Ok(Prepared::Ready), |map| map.prepare(range))
+    }
+
+    /// See [`Map::allocated`].
+    pub(crate) fn allocated(&self) -> u64 {
+        self.other().map_or(self.size(), Map::allocated)
+    }
+
+    /// See [`Map::generation`].
+    #[inline]
+    pub(crate) fn generation(&self) -> Generation {
+        self.other().map_or(0, Map::generation)
     }
 
     /// See [`Map::commit`].
     pub(crate) fn commit(&self) -> Option<Commit> {
-        match self {
-            AnyMap::Flat(_) => None,
-            AnyMap::Other(map) => map.commit(),
-        }
+        self.other().and_then(Map::commit)
     }
 
     /// See [`Map::wrote`].
-    pub(crate) fn wrote(&self, preparation: Preparation, range: Range<u64>) {
-        if let (AnyMap::Other(map), Preparation::Allocated(_)) = (self, preparation) {
-            map.wrote(range);
+    pub(crate) fn wrote(&self, preparation: Preparation, range: Range<u64>, begun: Generation) {
+        if let (AnyMap::Other(map), Preparation::Allocated) = (self, preparation) {
+            map.wrote(range, begun);
         }
     }
 }
@@ -154,8 +247,8 @@ impl AnyMap {
 pub(crate) enum Preparation {
     /// Nothing: it lay in one written extent.
     InPlace,
-    /// It goes by blocks of this size, and the map hears of it.
-    Allocated(u64),
+    /// The map hears of it.
+    Allocated,
 }
 
 /// The map of an image or a bare device: one written extent.

@@ -209,7 +209,12 @@ fn each_refusal_is_counted_by_its_reason_in_both_ways_of_asking() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let plain = file_over(&sim);
     let switched_off = File::over(plain.device().clone(), FileOptions { simple_read: false });
-    let scattered = File::with_map(plain.device().clone(), Scattered, FileOptions::default());
+    let scattered = File::with_map(
+        plain.device().clone(),
+        Scattered,
+        std::sync::Arc::default(),
+        FileOptions::default(),
+    );
     let skewed = || Buffer::zeroed(4096 + 7).split_off(7);
     let aligned = Buffer::zeroed;
     let cases: Vec<(Counter, &File, Buffer, u64)> = vec![

@@ -4,13 +4,13 @@ mod drive;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use drive::{Random, reap, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FileOptions, Map, Mapping, Place, Tokens};
+use uringfs_file::{File, FileOptions, Generation, Map, Mapping, Place, Prepared, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const BLOCK: u64 = 4096;
@@ -54,7 +54,7 @@ impl Map for Growing {
         true
     }
 
-    fn prepare(&self, range: Range<u64>) -> Result<(), Errno> {
+    fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
         let mut state = self.state.lock().unwrap();
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             let taken = state.blocks.len() as u64;
@@ -63,10 +63,10 @@ impl Map for Growing {
                 e.insert(Place::Unwritten(last * BLOCK));
             }
         }
-        Ok(())
+        Ok(Prepared::Ready)
     }
 
-    fn wrote(&self, range: Range<u64>) {
+    fn wrote(&self, range: Range<u64>, _: Generation) {
         let mut state = self.state.lock().unwrap();
         for (_, place) in state.blocks.range_mut(range.start / BLOCK..range.end.div_ceil(BLOCK)) {
             if let Place::Unwritten(address) = *place {
@@ -84,7 +84,7 @@ fn growing() -> (Reactor, File) {
     let mut foreign = Buffer::zeroed((BLOCK * BLOCKS) as usize);
     foreign.fill(FOREIGN);
     assert!(reactor.block_on(whole.write(foreign, 0)).1.is_ok());
-    (reactor, File::with_map(device, Growing::default(), FileOptions::default()))
+    (reactor, File::with_map(device, Growing::default(), Arc::default(), FileOptions::default()))
 }
 
 fn whole(reactor: &Reactor, file: &File) -> Vec<u8> {

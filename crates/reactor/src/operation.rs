@@ -236,7 +236,7 @@ impl Operation {
 
     /// Waits this long, or until the operation is asked to stop.
     pub async fn sleep(&self, time: Duration) {
-        let at = self.inner.options.clock.now() + time;
+        let at = self.now() + time;
         let mut sleep = pin!(self.inner.sleep_until(at, Some(self.place)));
         // Being asked to stop polls the task.
         poll_fn(|context| match self.check() {
@@ -281,21 +281,42 @@ impl Operation {
     /// # Errors
     /// ECANCELED or ETIMEDOUT.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
+        self.wait_for_quiescence_until(epoch, None).await.map(drop)
+    }
+
+    /// The same, but no longer than until a moment of the reactor's clock. True when the
+    /// epoch has passed.
+    ///
+    /// # Errors
+    /// ECANCELED or ETIMEDOUT.
+    pub async fn wait_for_quiescence_until(
+        &mut self,
+        epoch: Epoch,
+        until: Option<Instant>,
+    ) -> Result<bool, Errno> {
         self.count_out();
         let mut pause = Duration::from_micros(20);
-        let stopped = loop {
+        let ended = loop {
             if quiescence(self.device).passed(epoch) {
-                break Ok(());
+                break Ok(true);
             }
             if let Err(why) = self.check() {
                 break Err(why);
+            }
+            if until.is_some_and(|until| self.now() >= until) {
+                break Ok(false);
             }
             // Nobody is told when an epoch passes: telling would cost every request a fence.
             self.sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(1));
         };
         self.count_in();
-        stopped
+        ended
+    }
+
+    /// The time of the reactor's clock.
+    pub fn now(&self) -> Instant {
+        self.inner.options.clock.now()
     }
 
     /// Counts something that happened.

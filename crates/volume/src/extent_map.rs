@@ -113,15 +113,24 @@ impl ExtentMap {
 
     /// Makes what is unwritten in a range written, and answers how many blocks that were.
     pub fn convert(&mut self, range: Range<u64>) -> u64 {
-        let unwritten: Vec<Extent> = self
+        self.set_state(range, State::Written)
+    }
+
+    /// Makes what is written in a range unwritten, and answers how many blocks that were.
+    pub fn unwrite(&mut self, range: Range<u64>) -> u64 {
+        self.set_state(range, State::Unwritten)
+    }
+
+    fn set_state(&mut self, range: Range<u64>, state: State) -> u64 {
+        let others: Vec<Extent> = self
             .iter_from(range.start)
             .map_while(|extent| extent.part(&range))
-            .filter(|part| part.state == State::Unwritten)
+            .filter(|part| part.state != state)
             .collect();
-        for part in &unwritten {
-            self.insert(Extent { state: State::Written, ..*part });
+        for part in &others {
+            self.insert(Extent { state, ..*part });
         }
-        unwritten.iter().map(|part| part.length).sum()
+        others.iter().map(|part| part.length).sum()
     }
 
     /// Puts `with`, or nothing, in the place of a range, and answers what lay there.

@@ -19,8 +19,10 @@ mod names;
 mod open_file;
 mod path;
 mod shared;
+mod space;
 mod superblock;
 mod volume;
+mod volume_map;
 
 pub use allocator::{
     Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,

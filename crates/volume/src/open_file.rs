@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use rustix::io::Errno;
-use uringfs_file::{Commit, Map, Mapping, Place};
+use uringfs_file::{Generation, WriteLock};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -18,7 +18,6 @@ use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::{ExtentMap, Found};
 use crate::glance::{Glance, Window};
 use crate::inode::{InodeNumber, Time};
-use crate::volume::Volume;
 
 /// What readers see of a file: never changed, only replaced.
 pub(crate) struct Snapshot {
@@ -30,9 +29,13 @@ pub(crate) struct Snapshot {
 /// A file that somebody has open, or that has changes to commit.
 pub(crate) struct OpenFile {
     pub(crate) number: InodeNumber,
+    /// Of all who write to it, however often it was opened.
+    pub(crate) lock: Arc<WriteLock>,
     snapshot: ArcSwap<Snapshot>,
     /// The largest written extent of the snapshot that is known of.
     glance: Glance,
+    /// How often it was emptied with writers at work.
+    emptied: AtomicU64,
     edit: Mutex<Edit>,
 }
 
@@ -73,14 +76,28 @@ impl OpenFile {
         let glance = Glance::new(edit.window);
         OpenFile {
             number,
+            lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
             glance,
+            emptied: AtomicU64::new(0),
             edit: Mutex::new(edit),
         }
     }
 
     pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
         self.snapshot.load()
+    }
+
+    /// The address of a range, where that is known at a glance.
+    #[inline]
+    pub(crate) fn address_at_a_glance(&self, offset: u64, end: u64) -> Option<u64> {
+        self.glance.address(offset, end)
+    }
+
+    /// Whether it has neither bytes nor blocks.
+    pub(crate) fn is_empty(&self) -> bool {
+        let now = self.snapshot.load();
+        now.size == 0 && now.extents.is_empty()
     }
 
     /// The commit after which all of it is durable: `next`, if there is something to take, else the
@@ -139,33 +156,76 @@ impl OpenFile {
         });
     }
 
-    /// Cuts the file off or makes it longer, and answers the blocks it had behind its new end.
+    /// Cuts the file off or makes it longer, and answers the blocks it had behind its new end. What
+    /// was allocated ahead stays where it becomes longer.
     pub(crate) fn set_size(&self, bytes: u64) -> Vec<Run> {
-        let mut freed = Vec::new();
         self.change(|map, size, edit| {
-            let end = bytes.div_ceil(BLOCK);
-            for extent in map.truncate(end) {
-                edit.note(extent.range());
-                freed.push(extent.run());
-            }
+            let cut = if bytes <= *size { bytes.div_ceil(BLOCK) } else { u64::MAX };
             *size = bytes;
-            edit.inode = true;
-            edit.modified = Some(Time::now());
-        });
-        freed
+            edit.note_modified();
+            edit.take(map.truncate(cut))
+        })
     }
 
-    fn change(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit)) {
+    /// Cuts all of it off, whoever is writing: see [`uringfs_file::Map::generation`].
+    pub(crate) fn empty(&self) -> Vec<Run> {
+        self.change(|map, size, edit| {
+            self.emptied.fetch_add(1, Ordering::Release);
+            *size = 0;
+            edit.note_modified();
+            edit.take(map.truncate(0))
+        })
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.emptied.load(Ordering::Acquire)
+    }
+
+    /// Makes a range of blocks a hole, and answers those it had there.
+    pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
+        self.change(|map, _, edit| {
+            edit.note_modified();
+            edit.take(map.remove(blocks))
+        })
+    }
+
+    /// Makes what is written of a range of blocks unwritten.
+    pub(crate) fn unwrite(&self, blocks: Range<u64>) {
+        self.change(|map, _, edit| {
+            edit.note_modified();
+            if map.unwrite(blocks.clone()) > 0 {
+                edit.note(blocks);
+            }
+        });
+    }
+
+    /// Makes a range written, and the file as long; unless it has been emptied since `begun`.
+    pub(crate) fn wrote(&self, bytes: Range<u64>, begun: Generation) {
+        let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
+        self.change(|map, size, edit| {
+            if self.generation() != begun {
+                return;
+            }
+            if map.convert(blocks.clone()) > 0 {
+                edit.note(blocks);
+            }
+            *size = bytes.end.max(*size);
+            edit.note_modified();
+        });
+    }
+
+    fn change<T>(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T) -> T {
         let edit = &mut *self.edit.lock();
         let now = self.snapshot.load_full();
         let (mut extents, mut size) = (now.extents.clone(), now.size);
-        how(&mut extents, &mut size, edit);
+        let done = how(&mut extents, &mut size, edit);
         let snapshot = Snapshot { extents, size };
         let window = edit.large_window(&snapshot);
         self.snapshot.store(Arc::new(snapshot));
         if std::mem::replace(&mut edit.window, window) != window {
             self.glance.show(window);
         }
+        done
     }
 
     /// Adds what has changed to a commit: records of extents, and the size and time for the inode.
@@ -177,21 +237,25 @@ impl OpenFile {
         let edit = &mut *self.edit.lock();
         edit.taken_by = number;
         let now = self.snapshot.load_full();
-        for blocks in std::mem::take(&mut edit.changed) {
-            // Also what only touches them: it may have been joined or cut.
-            let around = blocks.start.saturating_sub(1)..blocks.end.saturating_add(1);
-            let touched = |map: &ExtentMap| -> Vec<Extent> {
-                map.iter_from(around.start)
-                    .take_while(|extent| extent.offset < around.end)
-                    .collect()
+        // Also what only touches them: it may have been joined or cut.
+        let changed: Vec<Range<u64>> = std::mem::take(&mut edit.changed)
+            .into_iter()
+            .map(|blocks| blocks.start.saturating_sub(1)..blocks.end.saturating_add(1))
+            .collect();
+        let touched = |map: &ExtentMap| -> Vec<Extent> {
+            let in_range = |blocks: &Range<u64>| {
+                let end = blocks.end;
+                map.iter_from(blocks.start).take_while(move |extent| extent.offset < end)
             };
-            for extent in touched(&edit.committed) {
-                changes.delete(Key::Extent(self.number.0, extent.offset));
-            }
-            for extent in touched(&now.extents) {
-                let record = ExtentRecord::from(&extent).as_bytes().to_vec();
-                changes.put(Key::Extent(self.number.0, extent.offset), record);
-            }
+            changed.iter().flat_map(in_range).collect()
+        };
+        // All that was, before anything that is: one of these may begin where one of those did.
+        for extent in touched(&edit.committed) {
+            changes.delete(Key::Extent(self.number.0, extent.offset));
+        }
+        for extent in touched(&now.extents) {
+            let record = ExtentRecord::from(&extent).as_bytes().to_vec();
+            changes.put(Key::Extent(self.number.0, extent.offset), record);
         }
         edit.committed = now.extents.clone();
         std::mem::take(&mut edit.inode).then(|| (now.size, edit.modified.take()))
@@ -199,6 +263,18 @@ impl OpenFile {
 }
 
 impl Edit {
+    /// Notes that the size, or bytes, are others.
+    fn note_modified(&mut self) {
+        self.inode = true;
+        self.modified = Some(Time::now());
+    }
+
+    /// Notes that extents are gone, and answers their blocks.
+    fn take(&mut self, extents: Vec<Extent>) -> Vec<Run> {
+        extents.iter().for_each(|extent| self.note(extent.range()));
+        extents.iter().map(Extent::run).collect()
+    }
+
     /// Notes that a range's extents are others; ranges that meet become one.
     fn note(&mut self, mut blocks: Range<u64>) {
         self.large[1] = blocks.start;
@@ -225,86 +301,5 @@ impl Edit {
             end: snapshot.size.min(extent.end() * BLOCK),
             address: extent.start * BLOCK,
         }
-    }
-}
-
-/// Where the bytes of an open file lie, for those who move them.
-pub(crate) struct VolumeMap {
-    pub(crate) file: Arc<OpenFile>,
-    pub(crate) volume: Volume,
-}
-
-impl Map for VolumeMap {
-    fn map(&self, offset: u64) -> Mapping {
-        let snapshot = self.file.snapshot();
-        let (block, into) = (offset / BLOCK, offset % BLOCK);
-        match snapshot.extents.find(block) {
-            Found::Extent(extent) => {
-                let address = (extent.start + (block - extent.offset)) * BLOCK + into;
-                let length = (extent.end() - block) * BLOCK - into;
-                let place = match extent.state {
-                    State::Written => Place::Written(address),
-                    State::Unwritten => Place::Unwritten(address),
-                };
-                Mapping { length, place }
-            }
-            Found::Hole { end } => {
-                let length = (end - block).saturating_mul(BLOCK).saturating_sub(into);
-                Mapping { length, place: Place::Hole }
-            }
-        }
-    }
-
-    #[inline]
-    fn written(&self, offset: u64, length: u64) -> Option<u64> {
-        let end = offset.checked_add(length)?;
-        if let Some(address) = self.file.glance.address(offset, end) {
-            return Some(address);
-        }
-        let snapshot = self.file.snapshot();
-        let (block, into) = (offset / BLOCK, offset % BLOCK);
-        match snapshot.extents.find(block) {
-            Found::Extent(extent)
-                if extent.state == State::Written
-                    && end <= snapshot.size
-                    && end <= extent.end() * BLOCK =>
-            {
-                Some((extent.start + (block - extent.offset)) * BLOCK + into)
-            }
-            _ => None,
-        }
-    }
-
-    fn size(&self) -> u64 {
-        self.file.snapshot().size
-    }
-
-    fn block_size(&self) -> u64 {
-        BLOCK
-    }
-
-    fn grows(&self) -> bool {
-        true
-    }
-
-    fn prepare(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.volume.allocate(&self.file, range.start / BLOCK..range.end.div_ceil(BLOCK))
-    }
-
-    fn wrote(&self, range: Range<u64>) {
-        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
-        self.file.change(|map, size, edit| {
-            if map.convert(blocks.clone()) > 0 {
-                edit.note(blocks);
-            }
-            *size = range.end.max(*size);
-            edit.inode = true;
-            edit.modified = Some(Time::now());
-        });
-        self.volume.note_dirty(&self.file);
-    }
-
-    fn commit(&self) -> Option<Commit> {
-        self.volume.commit_of(&self.file)
     }
 }

@@ -2,21 +2,20 @@
 //! free blocks. How a commit takes it to the device stands in `commit`.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_reactor::{Epoch, quiescence};
+use uringfs_reactor::Epoch;
 
-use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary, Want};
+use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
 use crate::blocks::{Blocks, Run};
 use crate::catalog::{Access, Catalog, Key, Table};
 use crate::changes::{Known, Pending};
 use crate::committer::Board;
 use crate::error::Error;
-use crate::extent::{Extent, ExtentRecord, State};
+use crate::extent::{Extent, ExtentRecord};
 use crate::extent_map::ExtentMap;
 use crate::inode::{Inode, InodeNumber};
 use crate::lock::Lock;
@@ -98,59 +97,6 @@ impl Shared {
         state.open.insert(number, Arc::downgrade(&open));
         Ok(open)
     }
-
-    /// Has every block of a range lie somewhere.
-    pub(crate) fn allocate(&self, file: &Arc<OpenFile>, blocks: Range<u64>) -> Result<(), Errno> {
-        let state = &mut *self.state.lock();
-        let wanted = blocks.end - blocks.start;
-        if state.allocator.space().free < wanted && !state.retired.is_empty() {
-            state.release_quiet(&self.device);
-        }
-        let VolumeState { allocator, pending, dirty, allocated, .. } = state;
-        let mut load = |region| region_of(&self.catalog, pending, region);
-        let mut made: Vec<Extent> = Vec::new();
-        for hole in file.holes(blocks) {
-            let mut at = hole.start;
-            while at < hole.end {
-                let goal = match made.last() {
-                    Some(extent) if extent.end() == at => Some(extent.start + extent.length),
-                    _ => file.goal(at),
-                };
-                let caller = file.number.0 as usize;
-                let want = Want { blocks: hole.end - at, least: 1, goal, caller };
-                let Run { start, length } = match allocator.allocate(want, &mut load) {
-                    Ok(Some(run)) => run,
-                    other => {
-                        for extent in &made {
-                            // It was allocated a moment ago, and nobody has heard of it.
-                            let freed = allocator.free(extent.run(), &mut load);
-                            freed.map_err(|error| error.errno())?;
-                            allocator.release(extent.run());
-                        }
-                        return Err(other.map_or_else(|error| error.errno(), |_| Errno::NOSPC));
-                    }
-                };
-                made.push(Extent { offset: at, start, length, state: State::Unwritten });
-                at += length;
-            }
-        }
-        file.insert(&made);
-        dirty.insert(file.number, file.clone());
-        *allocated += made.len();
-        if *allocated > MOST_WAITING {
-            self.board.ask(self.board.next());
-        }
-        Ok(())
-    }
-
-    pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) -> Result<(), Error> {
-        let state = &mut *self.state.lock();
-        for run in file.set_size(bytes) {
-            state.free(&self.catalog, run)?;
-        }
-        state.dirty.insert(file.number, file.clone());
-        Ok(())
-    }
 }
 
 impl VolumeState {
@@ -204,25 +150,6 @@ impl VolumeState {
         }
         self.open.remove(&number);
         self.records(catalog).destroy(orphan)
-    }
-
-    /// Has blocks be free once that is committed and nobody reads them any more.
-    fn free(&mut self, catalog: &Catalog, run: Run) -> Result<(), Error> {
-        let Self { allocator, pending, freed, .. } = self;
-        allocator.free(run, |region| region_of(catalog, pending, region))?;
-        freed.push(run);
-        Ok(())
-    }
-
-    /// Makes free what was freed, committed, and is read by nobody any more.
-    pub(crate) fn release_quiet(&mut self, device: &Device) {
-        let domain = quiescence(device.index());
-        let (quiet, busy): (Vec<_>, Vec<_>) =
-            self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
-        self.retired = busy;
-        for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
-            self.allocator.release(run);
-        }
     }
 
     /// Destroys the orphans that nobody has open any more.

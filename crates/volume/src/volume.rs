@@ -1,7 +1,6 @@
 //! [`Volume`]: a device that holds files under names. How it is made and opened stands in `format`, what
 //! its clones share in `shared`.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -13,9 +12,10 @@ use crate::committer::Committer;
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::{DirectoryEntry, Rename};
-use crate::open_file::{OpenFile, VolumeMap};
+use crate::open_file::OpenFile;
 use crate::path::Follow;
 use crate::shared::{MOST_WAITING, Shared, VolumeState};
+use crate::volume_map::VolumeMap;
 
 /// A device, or an ordinary file, that holds files under names. Clones are the same volume; it can
 /// be used from any thread.
@@ -52,6 +52,8 @@ pub struct Statistics {
     pub free_blocks: u64,
     /// Freed, and free when that is committed and nobody reads them any more.
     pub pending_blocks: u64,
+    /// Those of the catalog, which takes more as it grows.
+    pub catalog_blocks: u64,
 }
 
 impl Volume {
@@ -80,8 +82,10 @@ impl Volume {
 
     /// Space.
     pub fn statistics(&self) -> Statistics {
-        let space = self.shared.state.lock().allocator.space();
+        let state = self.shared.state.lock();
+        let space = state.allocator.space();
         Statistics {
+            catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum(),
             blocks: space.total,
             free_blocks: space.free - space.reserved,
             pending_blocks: space.pending,
@@ -111,11 +115,15 @@ impl Volume {
             _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes")),
         }
         let open = self.shared.open(number)?;
-        if options.truncate && open.snapshot().size > 0 {
-            self.shared.set_size(&open, 0)?;
+        if options.truncate && !open.is_empty() {
+            if self.is_read_only() {
+                return Err(read_only());
+            }
+            self.shared.empty(&open)?;
         }
+        let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap { file: open, volume: self.clone() };
-        Ok(File::with_map(self.shared.device.clone(), map, options.file))
+        Ok(File::with_map(device, map, lock, options.file))
     }
 
     /// Makes a file of any kind, a directory or a symbolic link among them.
@@ -292,8 +300,8 @@ impl Volume {
         &self,
         how: impl FnOnce(&mut VolumeState, &Shared) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if self.shared.access == Access::ReadOnly {
-            return Err(Error::refused(Errno::ROFS, "the volume is open for reading only"));
+        if self.is_read_only() {
+            return Err(read_only());
         }
         if self.shared.board.has_failed() {
             let what = "a commit has failed and the volume has stopped; open it anew";
@@ -309,11 +317,8 @@ impl Volume {
 }
 
 impl Volume {
-    pub(crate) fn allocate(&self, file: &Arc<OpenFile>, blocks: Range<u64>) -> Result<(), Errno> {
-        match self.shared.access {
-            Access::ReadWrite => self.shared.allocate(file, blocks),
-            Access::ReadOnly => Err(Errno::ROFS),
-        }
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.shared.access == Access::ReadOnly
     }
 
     /// Notes that a file is to be committed.
@@ -327,4 +332,8 @@ impl Volume {
         let number = board.pending(file.durable_with(board.next()))?;
         Some(board.clone().wait_in_task(number))
     }
+}
+
+fn read_only() -> Error {
+    Error::refused(Errno::ROFS, "the volume is open for reading only")
 }

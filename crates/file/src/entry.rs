@@ -1,0 +1,205 @@
+//! Before a write: the lock that it needs, and a place for its bytes. Both are had at once, since what
+//! was found before a lock was waited for may have changed by then.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uringfs_reactor::{Counter, Operation};
+
+use crate::direct::{around, merge_zeros};
+use crate::file::Shared;
+use crate::lock::{Exclusion, RangeGuard};
+use crate::map::{Generation, Place, Preparation, Prepared};
+
+/// How long a write waits for room that may become free, in all.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a write has while it moves its bytes.
+pub(crate) struct Entry {
+    pub(crate) preparation: Preparation,
+    /// It goes by blocks of this size, in bytes.
+    pub(crate) block: u64,
+    pub(crate) begun: Generation,
+    _held: Held,
+}
+
+/// Locks, given back in this order.
+#[derive(Default)]
+pub(crate) struct Held {
+    _range: Option<RangeGuard>,
+    _exclusion: Option<Exclusion>,
+}
+
+/// How a range is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Beside other writers, over what was written there.
+    InPlace,
+    /// Beside other writers, into blocks of its own.
+    New,
+    /// With others kept out: it covers part of a block, or something has to be zeroed first.
+    Exclusive,
+}
+
+impl Way {
+    fn of(shared: &Shared, range: &Range<u64>) -> Way {
+        let is_whole = |block| (range.start | range.end) & (block - 1) == 0;
+        match shared.map.is_in_place(range) {
+            true if is_whole(shared.block_mask + 1) => Way::InPlace,
+            false if is_whole(block_of(shared)) && !leaves_a_gap(shared, range.start) => Way::New,
+            _ => Way::Exclusive,
+        }
+    }
+}
+
+/// Lets a write in: beside others where it can, without a lock while nobody excludes them.
+pub(crate) async fn enter(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<Entry, Errno> {
+    let mut patience = Patience::default();
+    loop {
+        // First: in the shared mode whoever cuts the file waits for this operation.
+        let is_shared = shared.lock.is_shared();
+        let way = Way::of(shared, &range);
+        if way == Way::Exclusive {
+            return Box::pin(enter_exclusively(operation, shared, range)).await;
+        }
+        let held = if is_shared {
+            operation.count(Counter::WriteShared);
+            Held::default()
+        } else {
+            operation.count(Counter::WriteRanged);
+            let lock = shared.lock.range(range.clone());
+            let guard = Box::pin(operation.wait_uncounted(lock)).await?;
+            if Way::of(shared, &range) != way {
+                continue;
+            }
+            Held { _range: Some(guard), _exclusion: None }
+        };
+        let begun = shared.map.generation();
+        let (preparation, block) = match way {
+            Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
+            _ => match shared.map.prepare(range.clone())? {
+                Prepared::Ready => (Preparation::Allocated, block_of(shared)),
+                later => {
+                    drop(held);
+                    Box::pin(patience.wait(operation, later)).await?;
+                    continue;
+                }
+            },
+        };
+        return Ok(Entry { preparation, block, begun, _held: held });
+    }
+}
+
+async fn enter_exclusively(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<Entry, Errno> {
+    let block = block_of(shared);
+    let blocks = around(block, range.clone());
+    let exclusion = exclude(operation, shared).await?;
+    let mut is_in_place = shared.map.is_in_place(&range);
+    let guard = loop {
+        // What has no place yet may have to zero the end of the last block as well.
+        let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
+        let guard = operation.wait_uncounted(shared.lock.range(locked)).await?;
+        if !is_in_place || shared.map.is_in_place(&range) {
+            break guard;
+        }
+        is_in_place = false;
+    };
+    let held = Held { _range: Some(guard), _exclusion: Some(exclusion) };
+    let begun = shared.map.generation();
+    if is_in_place {
+        return Ok(Entry { preparation: Preparation::InPlace, block, begun, _held: held });
+    }
+    if leaves_a_gap(shared, range.start) {
+        zero_tail(operation, shared).await?;
+    }
+    prepare(operation, shared, range).await?;
+    Ok(Entry { preparation: Preparation::Allocated, block, begun, _held: held })
+}
+
+/// Keeps every other writer of the file out.
+pub(crate) async fn keep_out(operation: &mut Operation, shared: &Shared) -> Result<Held, Errno> {
+    let exclusion = exclude(operation, shared).await?;
+    let guard = operation.wait_uncounted(shared.lock.range(0..u64::MAX)).await?;
+    Ok(Held { _range: Some(guard), _exclusion: Some(exclusion) })
+}
+
+/// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under way.
+async fn exclude(operation: &mut Operation, shared: &Shared) -> Result<Exclusion, Errno> {
+    let (exclusion, epoch) = shared.lock.exclude(shared.index);
+    operation.count(Counter::WriteExclusive);
+    operation.wait_for_quiescence(epoch).await?;
+    Ok(exclusion)
+}
+
+/// Has every byte of a range lie somewhere; waits for room that may become free.
+pub(crate) async fn prepare(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let mut patience = Patience::default();
+    loop {
+        match shared.map.prepare(range.clone())? {
+            Prepared::Ready => return Ok(()),
+            later => patience.wait(operation, later).await?,
+        }
+    }
+}
+
+/// The wait of one operation for room.
+#[derive(Default)]
+struct Patience {
+    until: Option<Instant>,
+}
+
+impl Patience {
+    async fn wait(&mut self, operation: &mut Operation, what: Prepared) -> Result<(), Errno> {
+        let now = operation.now();
+        let until = *self.until.get_or_insert(now + PATIENCE);
+        match what {
+            _ if now >= until => Err(Errno::NOSPC),
+            Prepared::Ready => Ok(()),
+            Prepared::AfterCommit(commit) => operation.wait_uncounted(commit).await?,
+            Prepared::AfterQuiescence(epoch) => {
+                operation.wait_for_quiescence_until(epoch, Some(until)).await.map(drop)
+            }
+        }
+    }
+}
+
+/// The block that is allocated and becomes written as a whole: no smaller than the device's.
+pub(crate) fn block_of(shared: &Shared) -> u64 {
+    shared.map.block_size().max(shared.block_mask + 1)
+}
+
+/// Whether the last block of the file holds, behind its end, bytes that come to light when something
+/// is written from `start` on: those that were there when it was cut off.
+fn leaves_a_gap(shared: &Shared, start: u64) -> bool {
+    let size = shared.map.size();
+    start > size && start >= size.next_multiple_of(block_of(shared)) && has_tail(shared, size)
+}
+
+fn has_tail(shared: &Shared, size: u64) -> bool {
+    !size.is_multiple_of(block_of(shared))
+        && matches!(shared.map.map(size).place, Place::Written(_))
+}
+
+/// Zeroes what of the last block lies behind the end, before the file becomes longer. Not when it is
+/// cut off: so a power cut in between leaves it as it was.
+pub(crate) async fn zero_tail(operation: &Operation, shared: &Shared) -> Result<(), Errno> {
+    let size = shared.map.size();
+    if !shared.map.grows() || !has_tail(shared, size) {
+        return Ok(());
+    }
+    let tail = size..size.next_multiple_of(block_of(shared));
+    merge_zeros(operation, shared, block_of(shared), tail).await
+}

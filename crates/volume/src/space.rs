@@ -1,0 +1,192 @@
+//! The space of a volume as files take it and give it back, and what may still come when none is left.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+use uringfs_device::Device;
+use uringfs_file::Prepared;
+use uringfs_reactor::quiescence;
+
+use crate::allocator::Want;
+use crate::blocks::{BLOCK, Run};
+use crate::catalog::{Access, Catalog};
+use crate::error::{Error, ErrorKind};
+use crate::extent::{Extent, State};
+use crate::open_file::OpenFile;
+use crate::shared::{MOST_WAITING, Shared, VolumeState, region_of};
+use crate::volume::Volume;
+
+impl Shared {
+    /// Has every block of a range lie somewhere, or says what to wait for.
+    ///
+    /// # Errors
+    /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
+    pub(crate) fn allocate(
+        &self,
+        file: &Arc<OpenFile>,
+        blocks: Range<u64>,
+    ) -> Result<Prepared, Errno> {
+        if self.access == Access::ReadOnly {
+            return Err(Errno::ROFS);
+        }
+        let state = &mut *self.state.lock();
+        let holes = file.holes(blocks);
+        let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
+        if state.available() < wanted {
+            state.release_quiet(&self.device);
+            if state.available() < wanted {
+                return self.room_to_come(state, wanted);
+            }
+        }
+        let made = state.take_blocks(&self.catalog, file, holes).map_err(|error| error.errno())?;
+        file.insert(&made);
+        state.dirty.insert(file.number, file.clone());
+        state.allocated += made.len();
+        if state.allocated > MOST_WAITING {
+            self.board.ask(self.board.next());
+        }
+        Ok(Prepared::Ready)
+    }
+
+    /// What has to end for blocks to come free, if any can.
+    fn room_to_come(&self, state: &VolumeState, wanted: u64) -> Result<Prepared, Errno> {
+        let pending = state.allocator.space().pending;
+        let has_closed_orphans = state.has_closed_orphans();
+        if !has_closed_orphans && state.available() + pending < wanted {
+            return Err(Errno::NOSPC);
+        }
+        if has_closed_orphans || pending > state.retired_blocks() {
+            let board = self.board.clone();
+            let next = board.next();
+            return Ok(Prepared::AfterCommit(board.wait_in_task(next)));
+        }
+        match state.retired.last() {
+            Some((epoch, _)) => Ok(Prepared::AfterQuiescence(*epoch)),
+            None => Err(Errno::NOSPC),
+        }
+    }
+
+    /// Cuts a file off, or makes it longer.
+    pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) -> Result<(), Error> {
+        self.give_back(file, |file| file.set_size(bytes))
+    }
+
+    /// Empties a file, whoever is writing.
+    pub(crate) fn empty(&self, file: &Arc<OpenFile>) -> Result<(), Error> {
+        self.give_back(file, OpenFile::empty)
+    }
+
+    /// Makes a range of blocks of a file a hole.
+    pub(crate) fn remove(&self, file: &Arc<OpenFile>, blocks: Range<u64>) -> Result<(), Error> {
+        self.give_back(file, |file| file.remove(blocks))
+    }
+
+    fn give_back(
+        &self,
+        file: &Arc<OpenFile>,
+        take: impl FnOnce(&OpenFile) -> Vec<Run>,
+    ) -> Result<(), Error> {
+        let state = &mut *self.state.lock();
+        state.dirty.insert(file.number, file.clone());
+        take(file).into_iter().try_for_each(|run| state.free(&self.catalog, run))
+    }
+}
+
+impl VolumeState {
+    /// Blocks that files can have now.
+    fn available(&self) -> u64 {
+        let space = self.allocator.space();
+        space.free - space.reserved
+    }
+
+    /// Blocks for the holes of a file, of which there are enough.
+    fn take_blocks(
+        &mut self,
+        catalog: &Catalog,
+        file: &OpenFile,
+        holes: Vec<Range<u64>>,
+    ) -> Result<Vec<Extent>, Error> {
+        let Self { allocator, pending, .. } = self;
+        let mut load = |region| region_of(catalog, pending, region);
+        let mut made: Vec<Extent> = Vec::new();
+        for hole in holes {
+            let mut at = hole.start;
+            while at < hole.end {
+                let goal = match made.last() {
+                    Some(extent) if extent.end() == at => Some(extent.start + extent.length),
+                    _ => file.goal(at),
+                };
+                let caller = file.number.0 as usize;
+                let want = Want { blocks: hole.end - at, least: 1, goal, caller };
+                let Run { start, length } = match allocator.allocate(want, &mut load) {
+                    Ok(run) => run.expect("single blocks are found where any are free"),
+                    Err(error) => {
+                        for extent in &made {
+                            // It was allocated a moment ago, and nobody has heard of it.
+                            allocator.free(extent.run(), &mut load)?;
+                            allocator.release(extent.run());
+                        }
+                        return Err(error);
+                    }
+                };
+                made.push(Extent { offset: at, start, length, state: State::Unwritten });
+                at += length;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Has blocks be free once that is committed and nobody reads them any more.
+    pub(crate) fn free(&mut self, catalog: &Catalog, run: Run) -> Result<(), Error> {
+        let Self { allocator, pending, freed, .. } = self;
+        allocator.free(run, |region| region_of(catalog, pending, region))?;
+        freed.push(run);
+        Ok(())
+    }
+
+    /// Makes free what was freed, committed, and is read by nobody any more.
+    pub(crate) fn release_quiet(&mut self, device: &Device) {
+        let domain = quiescence(device.index());
+        let (quiet, busy): (Vec<_>, Vec<_>) =
+            self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
+        self.retired = busy;
+        for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
+            self.allocator.release(run);
+        }
+    }
+
+    /// Blocks that are free when what is in flight has ended.
+    fn retired_blocks(&self) -> u64 {
+        self.retired.iter().flat_map(|(_, runs)| runs).map(|run| run.length).sum()
+    }
+
+    /// Whether there are files without a name that the next commit destroys.
+    fn has_closed_orphans(&self) -> bool {
+        self.orphans.iter().any(|orphan| {
+            let holders = self.open.get(&orphan.0).map_or(0, Weak::strong_count);
+            holders <= usize::from(self.dirty.contains_key(&orphan.0))
+        })
+    }
+}
+
+impl Volume {
+    /// Why a write found no room: how much is free but for what waits, and who holds it.
+    pub fn shortage(&self) -> Error {
+        let state = self.shared.state.lock();
+        let (retired, pending) = (state.retired_blocks(), state.allocator.space().pending);
+        let mut text = String::from("the volume is full; remove something");
+        if pending > retired {
+            text +=
+                &format!("; {} bytes more come free with a commit", (pending - retired) * BLOCK);
+        }
+        if let Some((epoch, _)) = state.retired.last() {
+            let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
+            text += &format!(
+                "; {} bytes more when {holders} has ended what is in flight",
+                retired * BLOCK
+            );
+        }
+        Error::new(ErrorKind::NoSpace, text)
+    }
+}

@@ -1,0 +1,113 @@
+//! Where the bytes of an open file lie, for those who move them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use uringfs_file::{Commit, Generation, Map, Mapping, Place, Prepared};
+
+use crate::blocks::BLOCK;
+use crate::extent::State;
+use crate::extent_map::Found;
+use crate::open_file::OpenFile;
+use crate::volume::Volume;
+
+/// One opening of a file.
+pub(crate) struct VolumeMap {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) volume: Volume,
+}
+
+impl Map for VolumeMap {
+    fn map(&self, offset: u64) -> Mapping {
+        let snapshot = self.file.snapshot();
+        let (block, into) = (offset / BLOCK, offset % BLOCK);
+        match snapshot.extents.find(block) {
+            Found::Extent(extent) => {
+                let address = (extent.start + (block - extent.offset)) * BLOCK + into;
+                let length = (extent.end() - block) * BLOCK - into;
+                let place = match extent.state {
+                    State::Written => Place::Written(address),
+                    State::Unwritten => Place::Unwritten(address),
+                };
+                Mapping { length, place }
+            }
+            Found::Hole { end } => {
+                let length = (end - block).saturating_mul(BLOCK).saturating_sub(into);
+                Mapping { length, place: Place::Hole }
+            }
+        }
+    }
+
+    #[inline]
+    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?;
+        if let Some(address) = self.file.address_at_a_glance(offset, end) {
+            return Some(address);
+        }
+        let snapshot = self.file.snapshot();
+        let (block, into) = (offset / BLOCK, offset % BLOCK);
+        match snapshot.extents.find(block) {
+            Found::Extent(extent)
+                if extent.state == State::Written
+                    && end <= snapshot.size
+                    && end <= extent.end() * BLOCK =>
+            {
+                Some((extent.start + (block - extent.offset)) * BLOCK + into)
+            }
+            _ => None,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.file.snapshot().size
+    }
+
+    fn block_size(&self) -> u64 {
+        BLOCK
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.volume.is_read_only()
+    }
+
+    fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
+        self.volume.shared.allocate(&self.file, range.start / BLOCK..range.end.div_ceil(BLOCK))
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Errno> {
+        self.volume.shared.set_size(&self.file, size).map_err(|error| error.errno())
+    }
+
+    fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
+        let blocks = range.start / BLOCK..range.end / BLOCK;
+        self.volume.shared.remove(&self.file, blocks).map_err(|error| error.errno())
+    }
+
+    fn unwrite(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.file.unwrite(range.start / BLOCK..range.end / BLOCK);
+        self.volume.note_dirty(&self.file);
+        Ok(())
+    }
+
+    fn allocated(&self) -> u64 {
+        self.file.snapshot().extents.blocks() * BLOCK
+    }
+
+    fn generation(&self) -> Generation {
+        self.file.generation()
+    }
+
+    fn wrote(&self, range: Range<u64>, begun: Generation) {
+        self.file.wrote(range, begun);
+        self.volume.note_dirty(&self.file);
+    }
+
+    fn commit(&self) -> Option<Commit> {
+        self.volume.commit_of(&self.file)
+    }
+}

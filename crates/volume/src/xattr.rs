@@ -1,0 +1,201 @@
+//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them. Access
+//! control lists are kept like any other value; who obeys them is the reader's affair.
+
+use rustix::io::Errno;
+
+use crate::catalog::{Key, Table};
+use crate::error::Error;
+use crate::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::names::{Records, shown};
+use crate::path::Follow;
+use crate::volume::Volume;
+
+/// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).
+const LONGEST_NAME: usize = 255;
+/// Bytes of the largest value (`XATTR_SIZE_MAX`).
+const LARGEST_VALUE: usize = 65_536;
+/// Bytes of all names of a file, each with the zero that system calls end it with (`XATTR_LIST_MAX`).
+const LONGEST_LIST: usize = 65_536;
+
+/// What setting an attribute does to one that is there, or is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Sets it either way.
+    #[default]
+    Either,
+    /// EEXIST, if it is there (`XATTR_CREATE`).
+    Create,
+    /// ENODATA, if it is not (`XATTR_REPLACE`).
+    Replace,
+}
+
+impl Volume {
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA when the file has none of that name; EOPNOTSUPP for one outside of `user.`, `trusted.`,
+    /// `security.` and `system.posix_acl_*`; ERANGE for a name that is empty or of over 255 bytes; what
+    /// else paths meet.
+    pub fn xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+    ) -> Result<Vec<u8>, Error> {
+        let state = &mut *self.shared.state.lock();
+        let records = state.records(&self.shared.catalog);
+        let number = records.resolve(path.as_ref(), follow)?;
+        let name = check_name(name.as_ref())?;
+        let value = records.get(Key::Xattr(number.0, name))?;
+        value.ok_or_else(|| absent(name))
+    }
+
+    /// The names of a file's extended attributes, in order of their bytes.
+    ///
+    /// # Errors
+    /// What paths meet.
+    pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
+        let state = &mut *self.shared.state.lock();
+        let records = state.records(&self.shared.catalog);
+        let number = records.resolve(path.as_ref(), follow)?;
+        records.xattr_names(number)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of over 65536 bytes;
+    /// ENOSPC when all names of the file would be longer than 65536 bytes; EPERM for `user.` where the
+    /// file is neither a file nor a directory, EACCES for a default list where it is no directory,
+    /// EOPNOTSUPP for lists of symbolic links.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<(), Error> {
+        self.change(|state, shared| {
+            let records = &mut state.records(&shared.catalog);
+            let number = records.resolve(path.as_ref(), follow)?;
+            let name = check_name(name.as_ref())?;
+            let inode = records.inode(number)?;
+            check_place(name, &inode)?;
+            if value.len() > LARGEST_VALUE {
+                let what = format!("a value of {} bytes: 65536 are the most", value.len());
+                return Err(Error::refused(Errno::TOOBIG, what));
+            }
+            match (records.get(Key::Xattr(number.0, name))?, how) {
+                (Some(_), SetXattr::Create) => {
+                    let what = format!("the attribute {} is there already", shown(name));
+                    return Err(Error::refused(Errno::EXIST, what));
+                }
+                (None, SetXattr::Replace) => return Err(absent(name)),
+                (Some(_), _) => {}
+                (None, _) => {
+                    let names = records.xattr_names(number)?;
+                    let listed: usize = names.iter().map(|name| name.len() + 1).sum();
+                    if listed + name.len() + 1 > LONGEST_LIST {
+                        let what = "the names of its attributes would be longer than 65536 bytes";
+                        return Err(Error::refused(Errno::NOSPC, what));
+                    }
+                }
+            }
+            records.put(Key::Xattr(number.0, name), value.to_vec());
+            records.touch(number, inode);
+            Ok(())
+        })
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::xattr`] and [`Self::set_xattr`].
+    pub fn remove_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        self.change(|state, shared| {
+            let records = &mut state.records(&shared.catalog);
+            let number = records.resolve(path.as_ref(), follow)?;
+            let name = check_name(name.as_ref())?;
+            let inode = records.inode(number)?;
+            check_place(name, &inode)?;
+            if records.get(Key::Xattr(number.0, name))?.is_none() {
+                return Err(absent(name));
+            }
+            records.delete(Key::Xattr(number.0, name));
+            records.touch(number, inode);
+            Ok(())
+        })
+    }
+}
+
+impl Records<'_> {
+    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Error> {
+        let mut names = Vec::new();
+        let mut scanned = Some(self.scan(number, Key::Xattr(number.0, b""))?);
+        while let Some(batch) = scanned {
+            names.extend(batch.records.iter().map(|(key, _)| key[8..].to_vec()));
+            scanned = self.scan_on(Table::Xattrs, number, &batch)?;
+        }
+        Ok(names)
+    }
+
+    /// Notes that something about a file has changed.
+    fn touch(&mut self, number: InodeNumber, mut inode: Inode) {
+        inode.changed = Time::now();
+        self.put_inode(number, &inode);
+    }
+}
+
+/// Refuses what can be nobody's name.
+fn check_name(name: &[u8]) -> Result<&[u8], Error> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        let what = format!("an attribute's name of {} bytes: 1 to 255 can be", name.len());
+        return Err(Error::refused(Errno::RANGE, what));
+    }
+    const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let is_known = SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len());
+    match is_known && !name.contains(&0) || is_list(name) {
+        true => Ok(name),
+        false => {
+            let what = format!(
+                "the attribute {}: names begin with user., trusted. or security., or are \
+                 system.posix_acl_access or system.posix_acl_default",
+                shown(name)
+            );
+            Err(Error::refused(Errno::OPNOTSUPP, what))
+        }
+    }
+}
+
+fn is_list(name: &[u8]) -> bool {
+    name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
+}
+
+/// Refuses what a file of this kind has not, as Linux does.
+fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
+    let refuse = |errno, what: &str| Err(Error::refused(errno, what));
+    match inode.kind {
+        FileKind::File | FileKind::Directory if !is_list(name) => Ok(()),
+        FileKind::Symlink if is_list(name) => {
+            refuse(Errno::OPNOTSUPP, "a symbolic link has no access control list")
+        }
+        FileKind::Directory => Ok(()),
+        _ if name == b"system.posix_acl_default" => {
+            refuse(Errno::ACCESS, "only a directory has a default access control list")
+        }
+        _ if name.starts_with(b"user.") => {
+            refuse(Errno::PERM, "only files and directories have attributes of users")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn absent(name: &[u8]) -> Error {
+    Error::refused(Errno::NODATA, format!("there is no attribute {}", shown(name)))
+}

@@ -1,0 +1,152 @@
+//! Volumes that are full: they refuse only when nothing more can come free, and everything goes on.
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token};
+use uringfs_volume::{ErrorKind, FormatOptions, OpenOptions, Volume};
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+
+fn made(sim: &Sim) -> Volume {
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    Volume::open_on(device).unwrap()
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
+}
+
+/// Blocks that files can have, with those that the catalog has taken since.
+fn free_blocks(volume: &Volume) -> u64 {
+    let statistics = volume.statistics();
+    statistics.free_blocks + statistics.catalog_blocks
+}
+
+/// Writes until there is no room for a single block; answers the bytes.
+fn fill(reactor: &Reactor, file: &File, byte: u8) -> u64 {
+    let mut offset = 0;
+    for piece in [1 << 20, 16 * BLOCK, BLOCK] {
+        loop {
+            let bytes = Buffer::copy_of(&vec![byte; piece]);
+            match reactor.block_on(file.write(bytes, offset)).1 {
+                Ok(written) => offset += written as u64,
+                Err(error) => break assert_eq!(error, Errno::NOSPC),
+            }
+        }
+    }
+    offset
+}
+
+fn is_all(reactor: &Reactor, file: &File, byte: u8) -> bool {
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    assert_eq!(read, Ok(bytes.len()));
+    bytes.iter().all(|found| *found == byte)
+}
+
+#[test]
+fn what_was_removed_is_room_at_once_though_nobody_synced() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let mut first = None;
+    for round in 0..20u8 {
+        let file = create(&volume, "/a");
+        let filled = fill(&reactor, &file, round + 1);
+        assert!(filled >= *first.get_or_insert(filled), "round {round}: {filled} of {first:?}");
+        assert_eq!(volume.statistics().free_blocks, 0);
+        assert!(is_all(&reactor, &file, round + 1));
+        // Full, it still makes names and removes them.
+        volume.make_directory("/d", 0o700).unwrap();
+        volume.remove_directory("/d").unwrap();
+        drop(file);
+        match round % 3 {
+            0 => volume.remove("/a").unwrap(),
+            1 => reactor.block_on(create(&volume, "/a").set_size(0)).unwrap(),
+            _ => reactor.block_on(create(&volume, "/a").punch_hole(0, SIZE)).unwrap(),
+        }
+    }
+    assert!(first.unwrap() > SIZE * 6 / 10);
+}
+
+#[test]
+fn what_somebody_still_reads_is_waited_for_and_told() {
+    let (reactor, reading) = (
+        Reactor::new(ReactorOptions::default()).unwrap(),
+        Reactor::new(ReactorOptions::default()).unwrap(),
+    );
+    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let file = create(&volume, "/a");
+    fill(&reactor, &file, 1);
+    assert_eq!(volume.shortage().kind(), ErrorKind::NoSpace);
+    // It is counted in until its reactor turns, which it does not.
+    reading.read(&file, Buffer::zeroed(BLOCK), 0, Token::new(1)).unwrap();
+    drop(file);
+    volume.remove("/a").unwrap();
+    let next = create(&volume, "/b");
+    let write = next.write(Buffer::zeroed(BLOCK), 0);
+    assert_eq!(reactor.block_on(write).1, Err(Errno::NOSPC));
+    let told = volume.shortage().to_string();
+    assert!(told.contains("bytes more when") && told.contains("in flight"), "{told}");
+    reading.reap(1, None, &mut Vec::new()).unwrap();
+    assert!(fill(&reactor, &next, 2) > 0);
+}
+
+#[test]
+fn many_threads_fill_it_and_make_room_for_each_other() {
+    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let free = free_blocks(&volume);
+    std::thread::scope(|scope| {
+        for thread in 1..5u8 {
+            let volume = volume.clone();
+            scope.spawn(move || {
+                let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+                for round in 0..5 {
+                    let path = format!("/{thread}-{round}");
+                    let file = create(&volume, &path);
+                    fill(&reactor, &file, thread);
+                    assert!(is_all(&reactor, &file, thread), "{path}");
+                    drop(file);
+                    volume.remove(&path).unwrap();
+                }
+            });
+        }
+    });
+    volume.sync().unwrap();
+    volume.sync().unwrap();
+    assert_eq!(free_blocks(&volume), free);
+}
+
+#[test]
+fn a_power_cut_of_a_full_volume_leaves_one_that_can_be_filled_again() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let volume = made(&sim);
+    let first = fill(&reactor, &create(&volume, "/a"), 1);
+    volume.sync().unwrap();
+    sim.restart_record();
+    // In the blocks of what was removed a moment before.
+    volume.remove("/a").unwrap();
+    fill(&reactor, &create(&volume, "/b"), 2);
+    volume.sync().unwrap();
+    drop(volume);
+    let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 1, seed: 1 });
+    for (index, image) in images.enumerate() {
+        let volume = Volume::open_on(Device::new(image.sim).unwrap()).unwrap();
+        for (path, byte) in [("/a", 1), ("/b", 2)] {
+            let Ok(file) = volume.open(path, OpenOptions::default()) else { continue };
+            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(SIZE as usize), 0));
+            let is_whole = path == "/b" || read == Ok(first as usize);
+            let found = &bytes[..read.unwrap()];
+            assert!(is_whole && found.iter().all(|found| *found == byte), "{path}, image {index}");
+            drop(file);
+            volume.remove(path).unwrap();
+        }
+        if index % 16 == 0 {
+            assert!(fill(&reactor, &create(&volume, "/c"), 3) >= first, "image {index}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The space of one file, against a plain model: written, cut off, made longer, allocated ahead, punched,
+//! zeroed; on blocks that held another file's bytes.
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::{File, Size, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token};
+use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: u64 = 4096;
+/// Where the longest file ends.
+const LONGEST: u64 = i64::MAX as u64;
+
+struct Machine {
+    sim: Sim,
+    reactor: Reactor,
+}
+
+impl Machine {
+    /// A volume whose free blocks hold foreign bytes.
+    fn new(options: SimOptions) -> Machine {
+        let sim = Sim::new(options);
+        let machine = Machine { sim, reactor: Reactor::new(ReactorOptions::default()).unwrap() };
+        let device = Device::new(machine.sim.clone()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        let file = volume.open("/foreign", create()).unwrap();
+        for offset in (0..SIZE / 2).step_by(1 << 20) {
+            machine.write(&file, &[0xee; 1 << 20], offset);
+        }
+        drop(file);
+        volume.remove("/foreign").unwrap();
+        volume.sync().unwrap();
+        drop(volume);
+        machine
+    }
+
+    fn volume(&self) -> Volume {
+        Volume::open_on(Device::new(self.sim.clone()).unwrap()).unwrap()
+    }
+
+    fn write(&self, file: &File, bytes: &[u8], offset: u64) {
+        let (_, written) = self.reactor.block_on(file.write(Buffer::copy_of(bytes), offset));
+        assert_eq!(written, Ok(bytes.len()));
+    }
+
+    fn done(&self, ask: impl Future<Output = Result<(), Errno>>) {
+        assert_eq!(self.reactor.block_on(ask), Ok(()));
+    }
+
+    fn refused(&self, ask: impl Future<Output = Result<(), Errno>>) -> Errno {
+        self.reactor.block_on(ask).unwrap_err()
+    }
+
+    fn read(&self, file: &File) -> Vec<u8> {
+        let buffer = Buffer::zeroed(file.size() as usize + 100);
+        let (buffer, read) = self.reactor.block_on(file.read(buffer, 0));
+        buffer[..read.unwrap()].to_vec()
+    }
+}
+
+fn create() -> OpenOptions {
+    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+}
+
+/// Blocks that files can have, with those that the catalog has taken since.
+fn free_blocks(volume: &Volume) -> u64 {
+    let statistics = volume.statistics();
+    statistics.free_blocks + statistics.catalog_blocks
+}
+
+/// What lies between the holes that a file tells of.
+fn data(file: &File) -> Vec<std::ops::Range<u64>> {
+    let (mut ranges, mut at) = (Vec::new(), 0);
+    while let Ok(start) = file.seek_data(at) {
+        at = file.seek_hole(start).unwrap();
+        ranges.push(start..at);
+    }
+    ranges
+}
+
+/// SplitMix64, so that tests draw the same on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// So many, in proportion to `PROPTEST_CASES`, of which 256 are usual.
+fn volume_of(usual: u64) -> u64 {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    (usual * cases.unwrap_or(256) / 256).max(1)
+}
+
+/// Lets something happen to a file and to its model; says what, for whoever looks for a failure.
+fn step(machine: &Machine, file: &File, model: &mut Vec<u8>, random: &mut Random) -> String {
+    const REACH: u64 = 40 * BLOCK;
+    let mut place = || match random.below(3) {
+        0 => random.below(REACH / BLOCK) * BLOCK,
+        1 => random.below(REACH / 512) * 512,
+        _ => random.below(REACH),
+    };
+    let (one, other) = (place(), place());
+    let (start, end) = (one.min(other), one.max(other).max(one.min(other) + 1));
+    let (from, to) = (start as usize, end as usize);
+    let longer = |model: &mut Vec<u8>, size: Size| {
+        if size == Size::Extend && model.len() < to {
+            model.resize(to, 0);
+        }
+    };
+    let clear = |model: &mut Vec<u8>| {
+        let size = model.len();
+        model[from.min(size)..to.min(size)].fill(0);
+    };
+    let size = if random.below(2) == 0 { Size::Keep } else { Size::Extend };
+    match random.below(9) {
+        0..3 => {
+            let byte = 1 + random.below(200) as u8;
+            machine.write(file, &vec![byte; to - from], start);
+            longer(model, Size::Extend);
+            model[from..to].fill(byte);
+            format!("write {start}..{end}")
+        }
+        3 => {
+            machine.done(file.set_size(start));
+            model.resize(from, 0);
+            format!("size {start}")
+        }
+        4 => {
+            machine.done(file.allocate(start, end - start, size));
+            longer(model, size);
+            assert!(file.allocated() >= end - start);
+            format!("allocate {start}..{end} {size:?}")
+        }
+        5 => {
+            machine.done(file.punch_hole(start, end - start));
+            clear(model);
+            let whole = start.next_multiple_of(BLOCK)..(end / BLOCK * BLOCK).min(file.size());
+            assert!(
+                whole.is_empty() || file.seek_data(whole.start).unwrap_or(u64::MAX) >= whole.end
+            );
+            format!("punch {start}..{end}")
+        }
+        6 => {
+            machine.done(file.zero_range(start, end - start, size));
+            clear(model);
+            longer(model, size);
+            assert!(file.allocated() >= end - start);
+            format!("zero {start}..{end} {size:?}")
+        }
+        7 => {
+            machine.done(file.write_zeroes(start, end - start));
+            clear(model);
+            format!("zeroes {start}..{end}")
+        }
+        _ => {
+            machine.done(file.sync());
+            "sync".into()
+        }
+    }
+}
+
+fn compare(machine: &Machine, file: &File, model: &[u8]) {
+    assert_eq!(file.size(), model.len() as u64);
+    assert!(machine.read(file) == model, "it reads as something else");
+    let mut at = 0;
+    let ends = (file.size(), file.size());
+    for (start, end) in data(file).into_iter().map(|data| (data.start, data.end)).chain([ends]) {
+        assert!(model[at..start as usize].iter().all(|byte| *byte == 0), "no hole");
+        at = end as usize;
+    }
+}
+
+#[test]
+fn whatever_is_done_to_a_file_it_reads_as_its_model_and_its_blocks_come_back() {
+    for seed in 0..volume_of(24) {
+        let options = SimOptions::new(SIZE).block_size([512, 4096][seed as usize % 2]).seed(seed);
+        let machine = Machine::new(options);
+        machine.sim.inject(Rule::new(None, When::OneIn(20), Fault::Short));
+        machine.sim.inject(Rule::new(None, When::OneIn(30), Fault::Error(Errno::INTR)));
+        let free = free_blocks(&machine.volume());
+        let (mut random, mut model, mut done) = (Random(seed), Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let volume = machine.volume();
+            let file = volume.open("/a", create()).unwrap();
+            compare(&machine, &file, &model);
+            for _ in 0..12 {
+                done.push(step(&machine, &file, &mut model, &mut random));
+                eprintln!("seed {seed}: {}", done.last().unwrap());
+                compare(&machine, &file, &model);
+            }
+        }
+        let volume = machine.volume();
+        volume.remove("/a").unwrap();
+        volume.sync().unwrap();
+        drop(volume);
+        assert_eq!(free_blocks(&machine.volume()), free, "seed {seed}: {done:?}");
+    }
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back_when_the_file_becomes_longer() {
+    let machine = Machine::new(SimOptions::new(SIZE).block_size(512));
+    type How = fn(&Machine, &File);
+    let longer: [(&str, How); 6] = [
+        ("set_size", |machine, file| machine.done(file.set_size(5000))),
+        ("a write far behind", |machine, file| machine.write(file, &[7; 512], 8192)),
+        ("a write of a block", |machine, file| machine.write(file, &[7; 4096], 4096)),
+        ("a write in the same block", |machine, file| machine.write(file, &[7; 8], 3000)),
+        ("allocate", |machine, file| machine.done(file.allocate(4000, 200, Size::Extend))),
+        ("zero_range", |machine, file| machine.done(file.zero_range(4096, 200, Size::Extend))),
+    ];
+    for reopened in [false, true] {
+        for (name, how) in longer {
+            let volume = machine.volume();
+            let mut file = volume.open(format!("/{name}{reopened}"), create()).unwrap();
+            machine.write(&file, &[1; 5000], 0);
+            machine.done(file.set_size(50));
+            if reopened {
+                drop(file);
+                drop(volume);
+                file = machine.volume().open(format!("/{name}{reopened}"), create()).unwrap();
+            }
+            how(&machine, &file);
+            let found = machine.read(&file);
+            assert!(found.len() > 4096 || name == "a write in the same block", "{name}");
+            assert!(found[..50] == [1; 50], "{name}");
+            assert!(found[50..].iter().all(|byte| *byte == 0 || *byte == 7), "{name}: {reopened}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_one_extent_that_change_together_are_all_kept() {
+    let machine = Machine::new(SimOptions::new(SIZE));
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.done(file.allocate(0, 100 * BLOCK, Size::Extend));
+    machine.done(file.sync());
+    for block in [0, 50, 70] {
+        machine.write(&file, &[1; 4096], block * BLOCK);
+    }
+    let expected = machine.read(&file);
+    drop((file, volume));
+    let file = machine.volume().open("/a", create()).unwrap();
+    assert!(machine.read(&file) == expected && expected[..4096] == [1; 4096]);
+    assert_eq!(file.allocated(), 100 * BLOCK);
+}
+
+#[test]
+fn holes_and_what_is_allocated_ahead_take_the_blocks_they_should() {
+    let machine = Machine::new(SimOptions::new(SIZE));
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.done(file.set_size(10 * BLOCK));
+    assert_eq!((file.size(), file.allocated()), (10 * BLOCK, 0));
+    assert_eq!(file.seek_data(0), Err(Errno::NXIO));
+    assert_eq!(file.seek_hole(0), Ok(0));
+    machine.write(&file, &[1; 4096], 3 * BLOCK);
+    machine.done(file.allocate(4 * BLOCK, 2 * BLOCK, Size::Keep));
+    assert_eq!(file.allocated(), 3 * BLOCK);
+    assert_eq!((file.seek_data(0), file.seek_hole(3 * BLOCK)), (Ok(3 * BLOCK), Ok(4 * BLOCK)));
+    machine.done(file.zero_range(3 * BLOCK, BLOCK, Size::Keep));
+    assert_eq!((file.allocated(), file.seek_data(0)), (3 * BLOCK, Err(Errno::NXIO)));
+    machine.done(file.allocate(20 * BLOCK, BLOCK, Size::Keep));
+    assert_eq!((file.size(), file.allocated()), (10 * BLOCK, 4 * BLOCK));
+    // Longer, it keeps what was allocated ahead; cut off, it loses it.
+    machine.done(file.set_size(11 * BLOCK));
+    assert_eq!(file.allocated(), 4 * BLOCK);
+    machine.done(file.punch_hole(0, 5 * BLOCK));
+    assert_eq!(file.allocated(), 2 * BLOCK);
+    machine.done(file.set_size(11 * BLOCK));
+    assert_eq!(file.allocated(), BLOCK);
+    machine.done(file.set_size(0));
+    assert_eq!(file.allocated(), 0);
+    assert_eq!(file.seek_hole(0), Err(Errno::NXIO));
+}
+
+#[test]
+fn offsets_reach_to_2_to_the_63_and_no_further() {
+    let machine = Machine::new(SimOptions::new(SIZE));
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.done(file.set_size(LONGEST));
+    assert_eq!(machine.refused(file.set_size(LONGEST + 1)), Errno::FBIG);
+    assert_eq!(machine.refused(file.allocate(LONGEST, 1, Size::Keep)), Errno::FBIG);
+    assert_eq!(machine.refused(file.punch_hole(1, u64::MAX)), Errno::FBIG);
+    assert_eq!(machine.refused(file.allocate(0, 0, Size::Keep)), Errno::INVAL);
+    machine.write(&file, &[1; 10], LONGEST - 10);
+    assert_eq!(file.seek_data(0), Ok(LONGEST - (BLOCK - 1)));
+    assert_eq!(file.seek_hole(LONGEST - 1), Ok(LONGEST));
+    let (last, read) = machine.reactor.block_on(file.read(Buffer::zeroed(20), LONGEST - 12));
+    assert_eq!((read, &last[..12]), (Ok(12), &[0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1][..]));
+    machine.done(file.zero_range(LONGEST - 1, 1, Size::Extend));
+    machine.done(file.punch_hole(0, LONGEST));
+    assert_eq!((file.size(), file.allocated()), (LONGEST, 0));
+    // More than there is: refused at once, and nothing is taken.
+    let free = volume.statistics();
+    assert_eq!(machine.refused(file.allocate(0, LONGEST, Size::Keep)), Errno::NOSPC);
+    assert_eq!(volume.statistics(), free);
+    drop((file, volume));
+    let file = machine.volume().open("/a", create()).unwrap();
+    assert_eq!((file.size(), file.allocated()), (LONGEST, 0));
+}
+
+#[test]
+fn two_who_opened_a_file_keep_each_others_bytes() {
+    let machine = Machine::new(SimOptions::new(SIZE));
+    let volume = machine.volume();
+    let files: Vec<File> = (0..2).map(|_| volume.open("/a", create()).unwrap()).collect();
+    for n in 0..200u64 {
+        // Parts of one block: each reads it and writes it back.
+        for (half, file) in files.iter().enumerate() {
+            let (bytes, offset) = (Buffer::copy_of(&[n as u8; 16]), n * 32 + half as u64 * 16);
+            machine.reactor.write(file, bytes, offset, Token::new(offset)).unwrap();
+        }
+        let mut completed = Vec::new();
+        while completed.len() < 2 {
+            machine.reactor.reap(1, None, &mut completed).unwrap();
+        }
+        assert!(completed.iter().all(|write| write.result() == Ok(16)));
+    }
+    let expected: Vec<u8> = (0..6400).map(|at| (at / 32) as u8).collect();
+    assert!(machine.read(&files[0]) == expected);
+}
+
+#[test]
+fn a_write_that_fails_leaves_nothing_of_what_the_blocks_held() {
+    let machine = Machine::new(SimOptions::new(SIZE));
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, &[1; 5000], 0);
+    for (length, offset) in [(3 << 20, 4096), (100, 9000), (8192, 40 * BLOCK)] {
+        machine.sim.fail_nth(Op::Write, 1, Errno::IO);
+        let write = file.write(Buffer::zeroed(length), offset);
+        assert_eq!(machine.reactor.block_on(write).1, Err(Errno::IO));
+        machine.sim.clear_faults();
+    }
+    machine.done(file.set_size(60 * BLOCK));
+    let found = machine.read(&file);
+    assert!(found[..4096] == [1; 4096]);
+    assert!(found.iter().all(|byte| *byte < 2));
+}
