@@ -41,7 +41,10 @@ pub use uringfs_buffer::{Backing, Buffer, BufferPool};
 pub use uringfs_device::backend;
 pub use uringfs_device::queue::QueueKind;
 pub use uringfs_device::{Access, Clock, Device, Discard, Errno, Geometry, Payload, VirtualClock};
-pub use uringfs_file::{Answer, Ask, File, FileOptions, Flat, Map, Mapping, Place, Tokens};
+pub use uringfs_file::{
+    Answer, Ask, Commit, File, FileOptions, Flat, Generation, Map, Mapping, Place, Prepared, Size,
+    Tokens, WriteLock,
+};
 pub use uringfs_reactor::{
     Completed, CompletionMode, Counter, Counters, Domain, Epoch, Fate, Outcome, Reactor,
     ReactorOptions, Refused, Remote, Require, Token, quiescence, total,
