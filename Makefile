@@ -2,7 +2,7 @@
 
 .PHONY: demo test soak check bench-check vm setup
 
-# Fills an image, reads it back through the direct path, runs the jobs and the experiments.
+# Fills a volume and an image, reads all of it back, kills a writer, runs the jobs and the experiments.
 demo:
 	scripts/demo
 
