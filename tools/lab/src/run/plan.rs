@@ -10,6 +10,7 @@ use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use uringfs::Access as VolumeAccess;
 
 /// Whether the run may write over what it did not make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,8 +55,8 @@ pub struct Plan {
     /// In the order of jobs.
     pub threads: Vec<ThreadPlan>,
     missing: BTreeMap<Target, ToMake>,
-    /// The volumes that files are in, and whether anything of them is written.
-    volumes: BTreeMap<PathBuf, bool>,
+    /// The volumes that files are in.
+    volumes: BTreeMap<PathBuf, VolumeAccess>,
 }
 
 /// A file that is not there yet.
@@ -127,9 +128,10 @@ impl Plan {
         for thread in &threads {
             let writes = jobs[thread.job].options.pattern.writes();
             for target in &thread.targets {
-                if let Target::InVolume(file) = target {
-                    *volumes.entry(file.volume.clone()).or_default() |=
-                        writes || planner.missing.contains_key(target);
+                let Target::InVolume(file) = target else { continue };
+                let access = volumes.entry(file.volume.clone()).or_insert(VolumeAccess::Read);
+                if writes || planner.missing.contains_key(target) {
+                    *access = VolumeAccess::ReadWrite;
                 }
             }
         }
@@ -140,12 +142,8 @@ impl Plan {
     pub fn open_volumes(&self) -> Result<Volumes, Error> {
         let mut volumes = Volumes::default();
         // First those to be written, which may be named otherwise elsewhere.
-        for wanted in [true, false] {
-            let access = match wanted {
-                true => uringfs::Access::ReadWrite,
-                false => uringfs::Access::Read,
-            };
-            for (path, _) in self.volumes.iter().filter(|(_, writes)| **writes == wanted) {
+        for access in [VolumeAccess::ReadWrite, VolumeAccess::Read] {
+            for (path, _) in self.volumes.iter().filter(|(_, wanted)| **wanted == access) {
                 volumes.open(path, access)?;
             }
         }
