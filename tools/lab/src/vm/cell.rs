@@ -14,12 +14,13 @@ pub struct Column {
     pub place: Place,
 }
 
-/// The four of every table.
-pub const COLUMNS: [Column; 4] = [
+/// Those of every table.
+pub const COLUMNS: [Column; 5] = [
     Column { name: "ring, raw", engine: "ring", place: Place::Raw },
     Column { name: "ring, ext4", engine: "ring", place: Place::Ext4 },
     Column { name: "ring, XFS", engine: "ring", place: Place::Xfs },
     Column { name: "uringfs, raw", engine: "uringfs", place: Place::Raw },
+    Column { name: "uringfs, volume", engine: "uringfs", place: Place::Volume },
 ];
 
 /// The figures of one job in one column.

@@ -16,7 +16,7 @@ pub const PREPARED_MIB: u64 = 128;
 /// Parameters of the RAM device. It has more tags than the depth of any job: a polled request that
 /// finds none is handed to a worker thread. Its blocks are pages, so that each copy is of a whole one.
 const NULL_BLK: &str = "queue_mode=2 poll_queues=1 irqmode=0 memory_backed=1 bs=4096 gb=1 \
-                        nr_devices=3 hw_queue_depth=1024";
+                        nr_devices=4 hw_queue_depth=1024";
 
 /// A place to do I/O in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +27,11 @@ pub enum Place {
     Ext4,
     /// A file on XFS.
     Xfs,
+    /// A file in a volume of this program.
+    Volume,
 }
 
-/// A device of the guest: three of its kind, one for each [`Place`].
+/// A device of the guest: four of its kind, one for each [`Place`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestDevice {
     /// The kernel's RAM device without interrupts, which copies each block, with a queue for polling.
@@ -53,9 +55,11 @@ impl GuestDevice {
             (Self::NullBlk, Place::Raw) => "/dev/nullb0",
             (Self::NullBlk, Place::Ext4) => "/null_blk/ext4/file",
             (Self::NullBlk, Place::Xfs) => "/null_blk/xfs/file",
+            (Self::NullBlk, Place::Volume) => "/dev/nullb3:/file",
             (Self::Nvme, Place::Raw) => "/dev/nvme0n1",
             (Self::Nvme, Place::Ext4) => "/nvme/ext4/file",
             (Self::Nvme, Place::Xfs) => "/nvme/xfs/file",
+            (Self::Nvme, Place::Volume) => "/dev/nvme0n4:/file",
         }
     }
 
@@ -80,9 +84,9 @@ impl GuestDevice {
         match self {
             Self::NullBlk => {
                 "insert null_blk $null_blk\n\
-                 prepare null_blk /dev/nullb0 /dev/nullb1 /dev/nullb2\n"
+                 prepare null_blk /dev/nullb0 /dev/nullb1 /dev/nullb2 /dev/nullb3\n"
             }
-            Self::Nvme => "prepare nvme /dev/nvme0n1 /dev/nvme0n2 /dev/nvme0n3\n",
+            Self::Nvme => "prepare nvme /dev/nvme0n1 /dev/nvme0n2 /dev/nvme0n3 /dev/nvme0n4\n",
         }
     }
 }

@@ -28,8 +28,8 @@ for module in configfs libcrc32c xfs loop; do
     insert $module
 done
 
-# prepare NAME RAW EXT4 XFS: writes a range of the raw device and a file on each file system, all of
-# it, so that reads find blocks.
+# prepare NAME RAW EXT4 XFS VOLUME: writes a range of the raw device and a file on each file system and
+# in a volume, all of it, so that reads find blocks.
 prepare() {
     mkdir -p /$1/ext4 /$1/xfs
     mkfs.ext4 -q -b 4096 -E lazy_itable_init=0,lazy_journal_init=0 $3 && mount $3 /$1/ext4
@@ -38,6 +38,8 @@ prepare() {
         dd if=/dev/zero of=$target bs=1M count=$size_mib oflag=direct conv=notrunc 2>/dev/null
         sync -d $target
     done
+    uringfs mkfs $5 >/dev/null &&
+        dd if=/dev/zero bs=1M count=$size_mib 2>/dev/null | uringfs put - $5:/file >/dev/null
 }
 
 # step NUMBER COMMAND...; nothing to do is a failure, where sh would call it success.

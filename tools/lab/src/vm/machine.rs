@@ -31,7 +31,7 @@ pub struct Machine<'a> {
 }
 
 /// Drives of the NVMe controller, and bytes of each; sparse.
-const DRIVES: u32 = 3;
+const DRIVES: u32 = 4;
 const DRIVE_SIZE: u64 = 1 << 30;
 
 impl Machine<'_> {

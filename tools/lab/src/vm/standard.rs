@@ -1,5 +1,6 @@
-//! The standard table: what a 4 KiB random read costs on the raw device, through ext4, through XFS,
-//! and through this stack on the raw device, by the way completions are had and by depth.
+//! The standard table: what a 4 KiB random read or write costs on the raw device, through ext4, through
+//! XFS, and through this stack on the raw device and in a volume, by the way completions are had and by
+//! depth.
 
 use super::cell::{COLUMNS, Cell, Column};
 use super::guest::{Answer, GuestDevice, PREPARED_MIB, Step};
@@ -8,20 +9,32 @@ use crate::Error;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
-/// A way of reading: a row.
+/// A way of reading or overwriting: a row.
 struct Row {
     name: &'static str,
+    rw: &'static str,
     depth: u32,
     polled: bool,
     registered: bool,
 }
 
+const fn reads(name: &'static str, depth: u32, polled: bool, registered: bool) -> Row {
+    Row { name, rw: "randread", depth, polled, registered }
+}
+
+const fn writes(name: &'static str, depth: u32, polled: bool, registered: bool) -> Row {
+    Row { name, rw: "randwrite", depth, polled, registered }
+}
+
 const ROWS: &[Row] = &[
-    Row { name: "polled, registered", depth: 128, polled: true, registered: true },
-    Row { name: "not polled, registered", depth: 128, polled: false, registered: true },
-    Row { name: "polled, plain", depth: 128, polled: true, registered: false },
-    Row { name: "polled, registered", depth: 1, polled: true, registered: true },
-    Row { name: "not polled, registered", depth: 1, polled: false, registered: true },
+    reads("reads, polled, registered", 128, true, true),
+    reads("reads, not polled, registered", 128, false, true),
+    reads("reads, polled, plain", 128, true, false),
+    reads("reads, polled, registered", 1, true, true),
+    reads("reads, not polled, registered", 1, false, true),
+    writes("writes, polled, registered", 128, true, true),
+    writes("writes, not polled, registered", 128, false, true),
+    writes("writes, polled, registered", 1, true, true),
 ];
 
 /// A row's figures.
@@ -44,7 +57,7 @@ pub fn run(laboratory: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measu
     for device in devices {
         for row in ROWS {
             steps.extend(interrupts(*device));
-            steps.extend(COLUMNS.iter().map(|column| read(*device, row, column)));
+            steps.extend(COLUMNS.iter().map(|column| step(*device, row, column)));
             steps.extend(interrupts(*device));
         }
     }
@@ -90,18 +103,19 @@ fn interrupts(device: GuestDevice) -> Option<Step> {
     }
 }
 
-fn read(device: GuestDevice, row: &Row, column: &Column) -> Step {
-    // Enough that what happens once does not show, and the whole table takes less than a minute.
-    let reads = if row.depth == 1 { 8_192 } else { 32_768 };
+fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
+    // Enough that what happens once does not show, and the whole table takes about a minute.
+    let ios = if row.depth == 1 { 8_192 } else { 32_768 };
     let target = device.target(column.place);
     let batch = row.depth.min(32);
     let mut command = format!(
-        "uringfs bench run --name=read --filename={target} --engine={} --rw=randread --bs=4k \
+        "uringfs bench run --name=x --filename={target} --engine={} --rw={} --overwrite --bs=4k \
          --direct=1 --size={PREPARED_MIB}m --io_size={}k --norandommap --gtod_reduce=1 \
          --iodepth={} --iodepth_batch_submit={batch} --iodepth_batch_complete_min={batch} \
          --iodepth_batch_complete_max={batch} --output-format=json",
         column.engine,
-        reads * 4,
+        row.rw,
+        ios * 4,
         row.depth,
     );
     if row.polled {
@@ -134,8 +148,7 @@ fn of_device(rows: &[RowOfCells]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let names = COLUMNS.iter().map(|column| column.name);
-    table
-        .set_header(["4 KiB random reads", "depth"].into_iter().chain(names).chain(["interrupts"]));
+    table.set_header(["4 KiB, random", "depth"].into_iter().chain(names).chain(["interrupts"]));
     for (row, row_of_cells) in ROWS.iter().zip(rows) {
         let mut words = vec![row.name.to_owned(), row.depth.to_string()];
         words.extend(row_of_cells.cells.iter().map(Cell::text));
@@ -158,6 +171,7 @@ pub fn json(measured: &Measured) -> Value {
                 columns.map(|(column, cell)| cell.json(column, device.target(column.place)));
             rows.push(json!({
                 "device": device.name(),
+                "rw": row.rw,
                 "depth": row.depth,
                 "polled": row.polled,
                 "registered": row.registered,
