@@ -224,9 +224,6 @@ impl Planner {
             }
             _ => found.size(),
         };
-        if found == Found::Nothing && matches!(target, Target::InVolume(_)) {
-            check_fallocate(options.fallocate).map_err(&refuse)?;
-        }
         let region = region_of(options, size, whole, found == Found::Nothing).map_err(&refuse)?;
         self.check_alignment(options, region, &found).map_err(&refuse)?;
         match found {
@@ -297,17 +294,6 @@ impl Planner {
             None => Ok(()),
         }
     }
-}
-
-/// In a volume files come by their space as they are written.
-fn check_fallocate(fallocate: Fallocate) -> Result<(), String> {
-    let word = match fallocate {
-        Fallocate::None | Fallocate::Native => return Ok(()),
-        Fallocate::Posix => "posix",
-        Fallocate::Keep => "keep",
-        Fallocate::Truncate => "truncate",
-    };
-    Err(format!("fallocate={word}: a file in a volume is not allocated before it is written yet"))
 }
 
 /// The part of a file of `whole` bytes that the job works on.

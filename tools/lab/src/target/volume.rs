@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::{
     Access, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions, Reactor,
-    ReactorOptions, Volume, VolumeError, VolumeErrorKind,
+    ReactorOptions, Size, Volume, VolumeError, VolumeErrorKind,
 };
 
 /// A file in a volume, written `TARGET:/path`.
@@ -158,15 +158,9 @@ impl Volumes {
         let failed = |error: std::io::Error| {
             Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)
         };
-        match content {
-            Content::Zeros | Content::Random => {
-                let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
-                let fill = fill(&made, size, content, stop);
-                reactor.block_on(fill).map_err(|errno| failed(errno.into()))
-            }
-            // The job's writes make it longer and allocate.
-            _ => Ok(()),
-        }
+        let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
+        let laid_out = reactor.block_on(lay_out(&made, size, content, stop));
+        laid_out.map_err(|errno| failed(errno.into()))
     }
 
     /// Removes a file.
@@ -175,6 +169,18 @@ impl Volumes {
     /// What the volume says.
     pub fn remove(&self, file: &VolumeFile) -> Result<(), Error> {
         self.of(file).remove(file.bytes()).map_err(|error| file.said(error))
+    }
+}
+
+async fn lay_out(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Result<(), Errno> {
+    match content {
+        Content::Empty => Ok(()),
+        Content::Hole => file.set_size(size).await,
+        Content::Reserved => file.allocate(0, size, Size::Keep).await,
+        Content::Allocated | Content::AllocatedIfPossible => {
+            file.allocate(0, size, Size::Extend).await
+        }
+        Content::Zeros | Content::Random => fill(file, size, content, stop).await,
     }
 }
 

@@ -135,6 +135,33 @@ fn syncs_of_every_kind_leave_the_file_as_long_as_it_was_written() {
 }
 
 #[test]
+fn files_come_by_their_space_as_the_job_says() {
+    let folder = volume();
+    let free = || -> u64 {
+        let df: Value =
+            serde_json::from_str(&uringfs(folder.path(), &["df", "--json", "v"])).unwrap();
+        df["free"].as_u64().unwrap()
+    };
+    const SIZE: u64 = 8 << 20;
+    for (fallocate, length, allocated) in [
+        ("none", 4096, false),
+        ("truncate", SIZE, false),
+        ("keep", 4096, true),
+        ("native", SIZE, true),
+        ("posix", SIZE, true),
+    ] {
+        let before = free();
+        let keys = "--name=x --volume=v --filename_format=f --rw=write --size=8m --io_size=4k";
+        report(folder.path(), &format!("{keys} --fallocate={fallocate}"));
+        let stat = uringfs(folder.path(), &["stat", "--json", "v:/f"]);
+        let stat: Value = serde_json::from_str(&stat).unwrap();
+        assert_eq!(stat[0]["size"], length, "{fallocate}");
+        assert_eq!(before - free() >= SIZE, allocated, "{fallocate}");
+        uringfs(folder.path(), &["rm", "v:/f"]);
+    }
+}
+
+#[test]
 fn what_a_volume_or_an_engine_cannot_is_refused() {
     let folder = volume();
     let here = folder.path();
@@ -165,10 +192,6 @@ fn what_a_volume_or_an_engine_cannot_is_refused() {
         ("--volume=none --size=1m", "none does not exist; uringfs mkfs makes a volume"),
         ("--volume=. --size=1m", ".: is a directory"),
         ("--volume=text --size=1m", "see uringfs mkfs"),
-        (
-            "--volume=v --size=1m --rw=write --fallocate=posix",
-            "fallocate=posix: a file in a volume",
-        ),
         ("--volume=v --size=1m --output=v", "--output v: is a target of job `x`"),
         ("--volume=v --size=1m --showcmd", "v:/x.0.0: fio does not know files in volumes"),
     ] {
