@@ -166,13 +166,16 @@ impl Engine for Uringfs {
             Ok((name, reason)) => format!("{device}: queue {name}: {reason}"),
             Err(error) => format!("{device}: no queue: {error}"),
         });
+        // The files of a volume have one device.
+        let mut notes: Vec<String> = notes.chain(self.reactor.registration_refused()).collect();
+        notes.dedup();
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
         EngineReport {
             queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
             system_calls: counters.get(Counter::Enters),
             counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
-            notes: notes.chain(self.reactor.registration_refused()).collect(),
+            notes,
             ..EngineReport::default()
         }
     }

@@ -54,6 +54,9 @@ fn files_in_a_volume_are_named_as_files_elsewhere_are() {
         let unlinked = keys.contains("unlink");
         let told = if unlinked { Vec::new() } else { made.clone() };
         assert_eq!(report["jobs"][0]["uringfs"]["files_made"], Value::from(told), "{keys}");
+        let notes = report["jobs"][0]["uringfs"]["notes"].as_array().unwrap();
+        let of_queue = notes.iter().filter(|note| note.as_str().unwrap().starts_with("file v: "));
+        assert_eq!(of_queue.count(), 1, "{notes:?}");
         for file in &made {
             assert_eq!(run(folder, &["stat", file]).status.success(), !unlinked, "{file}");
             if !unlinked {
