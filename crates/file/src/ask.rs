@@ -19,6 +19,7 @@ use uringfs_reactor::{
 
 use crate::direct;
 use crate::file::{File, Shared};
+use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
 
@@ -27,7 +28,7 @@ use crate::space::{self, Change, Size};
 enum What {
     Read,
     Write(Durability),
-    Flush,
+    Flush(Durable),
     Discard,
     WriteZeroes,
     SetSize,
@@ -87,16 +88,17 @@ impl File {
         self.ask(What::Write(Durability::Durable), Payload::Buffer(buffer), offset)
     }
 
-    /// Makes every write that has completed durable, and the file's size and
+    /// Makes every write that has completed durable, and the file's size, times and
     /// attributes. An image or a device has none of its own, so that this is
     /// [`Self::datasync`].
     pub fn sync(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Flush, Payload::Length(0), 0)
+        self.ask(What::Flush(Durable::Everything), Payload::Length(0), 0)
     }
 
-    /// Makes every write that has completed durable.
+    /// Makes every write that has completed durable, and the file's size. The times that
+    /// overwrites in place have moved follow with the next commit.
     pub fn datasync(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Flush, Payload::Length(0), 0)
+        self.ask(What::Flush(Durable::Data), Payload::Length(0), 0)
     }
 
     /// Gives up the content of a range: of a volume's file its whole blocks, which are free then and
@@ -352,8 +354,9 @@ fn start_here(
         What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
         }),
-        What::Flush => inner
-            .start_operation(admitted, asker, deadline, |operation| direct::flush(operation, file)),
+        What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
+            direct::flush(operation, file, what)
+        }),
         What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
             space::discard(operation, file, offset, length)
         }),

@@ -11,7 +11,7 @@ use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::entry::{Entry, enter};
 use crate::file::{File, Shared};
-use crate::map::Preparation;
+use crate::map::{Durable, Preparation};
 use crate::transfer::transfer;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
@@ -25,6 +25,7 @@ pub(crate) async fn read(operation: Operation, file: File, payload: Payload, off
     let shared = &*file.shared;
     let whole = payload.length();
     let length = whole.min(left(shared, offset));
+    shared.map.note_read();
     if length == 0 {
         operation.end(payload, Ok(0));
     } else if length == whole && is_aligned(shared, &payload, offset) {
@@ -98,7 +99,7 @@ pub(crate) async fn write(
     } else if length == 0 {
         Some(Err(Errno::NOSPC))
     } else {
-        None
+        shared.map.note_write().err().map(Err)
     };
     if let Some(result) = early {
         return operation.end(payload, result);
@@ -140,7 +141,7 @@ pub(crate) async fn write(
     let result = match result {
         Ok(written) if durability != fua || is_to_be_committed => {
             operation.count(Counter::DeferredFlush);
-            make_durable(&mut operation, shared).await.map(|()| written)
+            make_durable(&mut operation, shared, Durable::Data).await.map(|()| written)
         }
         result => result,
     };
@@ -216,14 +217,18 @@ pub(crate) async fn merge_zeros(
 }
 
 /// Makes every write that has completed durable.
-pub(crate) async fn flush(mut operation: Operation, file: File) {
-    let result = make_durable(&mut operation, &file.shared).await;
+pub(crate) async fn flush(mut operation: Operation, file: File, what: Durable) {
+    let result = make_durable(&mut operation, &file.shared, what).await;
     operation.end(Payload::Length(0), result.map(|()| 0));
 }
 
 /// By a commit where the map has something to commit, else by a flush.
-async fn make_durable(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
-    match shared.map.commit() {
+async fn make_durable(
+    operation: &mut Operation,
+    shared: &Shared,
+    what: Durable,
+) -> Result<(), Errno> {
+    match shared.map.commit(what) {
         Some(commit) => operation.wait_uncounted(commit).await?,
         None => request_flush(operation, shared).await.map(drop),
     }

@@ -18,6 +18,6 @@ mod transfer;
 pub use ask::{Answer, Ask, Tokens};
 pub use file::File;
 pub use lock::WriteLock;
-pub use map::{Commit, Flat, Generation, Map, Mapping, Place, Prepared};
+pub use map::{Commit, Durable, Flat, Generation, Map, Mapping, Place, Prepared};
 pub use options::FileOptions;
 pub use space::Size;

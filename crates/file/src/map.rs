@@ -39,6 +39,15 @@ pub enum Prepared {
     AfterQuiescence(Epoch),
 }
 
+/// What is to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// The bytes, and what is needed to find them (`fdatasync`).
+    Data,
+    /// All that is known of the file, too (`fsync`).
+    Everything,
+}
+
 /// Counts how often a file was emptied while it may have been written to.
 pub type Generation = u64;
 
@@ -125,10 +134,33 @@ pub trait Map: Send + Sync + 'static {
         0
     }
 
-    /// What has to follow a flush for everything that was written to be durable, under names and
-    /// sizes as they are now; none while nothing has changed but bytes in place. It flushes itself.
-    fn commit(&self) -> Option<Commit> {
+    /// What has to follow a flush for what was written to be durable, under names and sizes as they
+    /// are now; none while nothing of it has changed but bytes in place. It flushes itself.
+    fn commit(&self, _what: Durable) -> Option<Commit> {
         None
+    }
+
+    /// [`Self::written`] for a read that nothing but its one request belongs to; none when
+    /// [`Self::note_read`] has something to do.
+    fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
+        self.written(offset, length)
+    }
+
+    /// The same for a write; none when [`Self::note_write`] has something to do.
+    fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
+        self.written(offset, length)
+    }
+
+    /// Hears that the file is read, of every read that is not simple: its time of access moves.
+    fn note_read(&self) {}
+
+    /// Hears that the file is about to be changed, of every change that is not a simple write: its
+    /// time of change moves, and rights that a writer takes away go.
+    ///
+    /// # Errors
+    /// EIO and its like; then nothing is written.
+    fn note_write(&self) -> Result<(), Errno> {
+        Ok(())
     }
 
     /// Hears that a range which was prepared in a generation has been written: it reads as what was
@@ -230,8 +262,40 @@ impl AnyMap {
     }
 
     /// See [`Map::commit`].
-    pub(crate) fn commit(&self) -> Option<Commit> {
-        self.other().and_then(Map::commit)
+    pub(crate) fn commit(&self, what: Durable) -> Option<Commit> {
+        self.other().and_then(|map| map.commit(what))
+    }
+
+    /// See [`Map::simple_read`].
+    #[inline(always)]
+    pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
+        match self {
+            AnyMap::Flat(flat) => flat.written(offset, length),
+            AnyMap::Other(map) => map.simple_read(offset, length),
+        }
+    }
+
+    /// See [`Map::simple_write`].
+    #[inline(always)]
+    pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
+        match self {
+            AnyMap::Flat(flat) => flat.written(offset, length),
+            AnyMap::Other(map) => map.simple_write(offset, length),
+        }
+    }
+
+    /// See [`Map::note_read`].
+    #[inline]
+    pub(crate) fn note_read(&self) {
+        if let AnyMap::Other(map) = self {
+            map.note_read();
+        }
+    }
+
+    /// See [`Map::note_write`].
+    #[inline]
+    pub(crate) fn note_write(&self) -> Result<(), Errno> {
+        self.other().map_or(Ok(()), Map::note_write)
     }
 
     /// See [`Map::wrote`].

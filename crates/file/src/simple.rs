@@ -13,30 +13,30 @@ use crate::file::Shared;
 /// it in for quiescence, so the extent stays where it is until the read has ended.
 #[inline(always)]
 pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
-    place(shared, shared.simple_read_limit, buffer, offset)
+    let length = fitting(shared, shared.simple_read_limit, buffer, offset)?;
+    shared.map.simple_read(offset, length)
 }
 
 /// The same for an overwrite that nobody excludes. Whoever wants to exclude it
 /// changes the mode first and then waits for everything counted in.
 #[inline(always)]
 pub(crate) fn write(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
-    if shared.lock.is_shared() {
-        place(shared, shared.simple_write_limit, buffer, offset)
-    } else {
-        None
+    if !shared.lock.is_shared() {
+        return None;
     }
+    let length = fitting(shared, shared.simple_write_limit, buffer, offset)?;
+    shared.map.simple_write(offset, length)
 }
 
+/// Its length, if length, offset and memory are as the simple way wants them.
 #[inline(always)]
-fn place(shared: &Shared, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
+fn fitting(shared: &Shared, limit: u32, buffer: &Buffer, offset: u64) -> Option<u64> {
     let length = buffer.len() as u64;
     // 0 becomes the largest of all lengths.
     let fits = length.wrapping_sub(1) < limit as u64;
     // A closed device: whoever starts the operation is told, the reactor may not know yet.
-    if !fits || is_unaligned(shared, buffer, offset) || shared.core.is_closed() {
-        return None;
-    }
-    shared.map.written(offset, length)
+    let is_simple = fits && !is_unaligned(shared, buffer, offset) && !shared.core.is_closed();
+    is_simple.then_some(length)
 }
 
 #[inline(always)]
@@ -64,6 +64,8 @@ fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
         Counter::SimpleAlignment
     } else if !is_inside {
         Counter::SimpleSize
+    } else if shared.map.written(offset, length).is_some() {
+        Counter::SimpleTimes
     } else {
         Counter::SimpleExtent
     }

@@ -43,6 +43,7 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
     if size > LONGEST {
         return Err(Errno::FBIG);
     }
+    map.note_write()?;
     let _held = keep_out(operation, shared).await?;
     if size > map.size() {
         zero_tail(operation, shared).await?;
@@ -74,6 +75,7 @@ async fn change_range(
         return Err(Errno::INVAL);
     }
     let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
+    map.note_write()?;
     let _held = keep_out(operation, shared).await?;
     match how {
         Change::PunchHole => {
@@ -150,6 +152,7 @@ async fn discard_range(
         if whole.is_empty() {
             return Ok(());
         }
+        map.note_write()?;
         let _held = keep_out(operation, shared).await?;
         return map.remove(whole);
     }

@@ -42,6 +42,8 @@ counters! {
     SimpleSize = "direct.simple.refused.size",
     /// Refused: not inside one written extent.
     SimpleExtent = "direct.simple.refused.extent",
+    /// Refused: the file's time of access is to be moved.
+    SimpleTimes = "direct.simple.refused.times",
     /// Refused: several pieces of memory.
     SimplePieces = "direct.simple.refused.pieces",
     /// Refused: it carries a deadline.

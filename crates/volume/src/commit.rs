@@ -62,14 +62,10 @@ impl Shared {
         let commit = board.begin();
         state.allocated = 0;
         for (number, file) in std::mem::take(&mut state.dirty) {
-            let edited = file.collect(state.pending.current(), commit);
-            if let Some((size, modified)) = edited {
+            if let Some(newer) = file.collect(state.pending.current(), commit) {
                 let mut records = state.records(&self.catalog);
                 let mut inode = records.inode(number)?;
-                inode.size = size;
-                if let Some(modified) = modified {
-                    (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
-                }
+                newer.lay_over(&mut inode);
                 records.put_inode(number, &inode);
             }
         }

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use rustix::time::{ClockId, clock_gettime};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::blocks::BLOCK;
 use crate::error::Error;
+use crate::extent::FILE_BLOCKS;
 
 /// A file's number in its volume, never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,9 +72,11 @@ impl FileKind {
 pub struct Time(pub i64);
 
 impl Time {
-    /// The clock's.
+    /// The coarse clock's: it moves a few hundred times a second, and asking it is no system call.
+    #[inline]
     pub fn now() -> Time {
-        Time::of(SystemTime::now())
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Time(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))
     }
 
     /// The nearest that can be told: from 1677 to 2262.
@@ -99,6 +104,8 @@ pub struct Inode {
     pub links: u32,
     /// Bytes; of a symlink those of its target, of a directory 0.
     pub size: u64,
+    /// Blocks of 4096 bytes that a file has on the device.
+    pub blocks: u64,
     /// Last read, where relatime says so.
     pub accessed: Time,
     /// Bytes last changed.
@@ -114,7 +121,9 @@ pub struct Inode {
 }
 
 /// Format of the record.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// What relatime lets a time of access be old.
+const DAY: i64 = 24 * 3600 * 1_000_000_000;
 /// The longest target of a symlink, as the kernel's PATH_MAX.
 pub(crate) const LONGEST_TARGET: usize = 4095;
 
@@ -134,6 +143,7 @@ struct Record {
     changed: I64,
     created: I64,
     parent: U64,
+    blocks: U64,
 }
 
 impl Inode {
@@ -147,6 +157,7 @@ impl Inode {
             group: 0,
             links: if kind == FileKind::Directory { 2 } else { 1 },
             size: 0,
+            blocks: 0,
             accessed: now,
             modified: now,
             changed: now,
@@ -156,7 +167,41 @@ impl Inode {
         }
     }
 
-    /// As it stands in the catalog: 72 bytes, and a symlink's target.
+    /// Bytes that it has on the device.
+    pub fn allocated(&self) -> u64 {
+        self.blocks * BLOCK
+    }
+
+    /// Gives it to another user or group, where one is told. As on Linux a file does not run as its
+    /// owner or group any more then.
+    pub fn set_owner(&mut self, user: Option<u32>, group: Option<u32>) {
+        (self.user, self.group) = (user.unwrap_or(self.user), group.unwrap_or(self.group));
+        self.take_rights();
+    }
+
+    /// Takes away what [`Self::lent_rights`] answers.
+    pub(crate) fn take_rights(&mut self) {
+        self.permissions &= !self.lent_rights();
+    }
+
+    /// The permissions by which whoever runs it does so as its owner or group. Set-group-ID without
+    /// the group's right to run it means something else.
+    pub(crate) fn lent_rights(&self) -> u16 {
+        match self.kind {
+            FileKind::Directory => 0,
+            _ if self.permissions & 0o010 != 0 => self.permissions & 0o6000,
+            _ => self.permissions & 0o4000,
+        }
+    }
+
+    /// Whether a read moves its time of access, as relatime has it: once after each change, and once a
+    /// day.
+    pub(crate) fn is_access_due(&self, now: Time) -> bool {
+        self.accessed <= self.modified.max(self.changed)
+            || now.0.saturating_sub(self.accessed.0) >= DAY
+    }
+
+    /// As it stands in the catalog: 80 bytes, and a symlink's target.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         let (bits, device) = self.kind.mode_bits();
         let record = Record {
@@ -173,6 +218,7 @@ impl Inode {
             changed: self.changed.0.into(),
             created: self.created.0.into(),
             parent: self.parent.0.into(),
+            blocks: self.blocks.into(),
         };
         [record.as_bytes(), &self.target].concat()
     }
@@ -197,6 +243,9 @@ impl Inode {
         if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
             return Err(damaged("has a size that cannot be"));
         }
+        if record.blocks.get() > if kind == FileKind::File { FILE_BLOCKS } else { 0 } {
+            return Err(damaged("has blocks that cannot be"));
+        }
         Ok(Inode {
             kind,
             permissions: record.mode.get() & 0o7777,
@@ -204,6 +253,7 @@ impl Inode {
             group: record.group.get(),
             links: record.links.get(),
             size: record.size.get(),
+            blocks: record.blocks.get(),
             accessed: Time(record.accessed.get()),
             modified: Time(record.modified.get()),
             changed: Time(record.changed.get()),
@@ -234,6 +284,7 @@ mod tests {
         inode.modified = Time(-5);
         match kind {
             FileKind::Symlink => (inode.target, inode.size) = (b"../a".as_slice().into(), 4),
+            FileKind::File => (inode.size, inode.blocks) = (1 << 40, 7),
             _ => inode.size = 1 << 40,
         }
         inode
@@ -244,7 +295,7 @@ mod tests {
         for kind in KINDS {
             let inode = of(kind);
             let record = inode.to_record();
-            assert_eq!(record.len(), 72 + inode.target.len());
+            assert_eq!(record.len(), 80 + inode.target.len());
             assert_eq!(Inode::of_record(&record).unwrap(), inode);
         }
     }
@@ -256,15 +307,42 @@ mod tests {
             record[at] = byte;
             Inode::of_record(&record).unwrap_err().to_string()
         };
-        assert!(spoilt(0, 2).contains("version"));
+        assert!(spoilt(0, 3).contains("version"));
         assert!(spoilt(1, 1).contains("version"));
         assert!(spoilt(3, 0xf0).contains("kind"));
         assert!(spoilt(23, 0x80).contains("size"));
+        assert!(spoilt(79, 0x80).contains("blocks"));
         let record = of(FileKind::Symlink).to_record();
         for length in 0..record.len() {
             assert!(Inode::of_record(&record[..length]).is_err(), "{length}");
         }
         assert!(Inode::of_record(&[&record[..], &[b'x'; 5000]].concat()).is_err());
+    }
+
+    #[test]
+    fn who_writes_or_gives_away_takes_the_rights_that_a_file_lends() {
+        let left = |kind, permissions| {
+            let mut inode = Inode::new(kind, permissions);
+            inode.set_owner(None, Some(7));
+            assert_eq!((inode.user, inode.group), (0, 7));
+            inode.permissions
+        };
+        assert_eq!(left(FileKind::File, 0o6755), 0o755);
+        assert_eq!(left(FileKind::File, 0o6745), 0o2745);
+        assert_eq!(left(FileKind::File, 0o1755), 0o1755);
+        assert_eq!(left(FileKind::Directory, 0o7777), 0o7777);
+    }
+
+    #[test]
+    fn times_of_access_move_after_a_change_and_once_a_day() {
+        let mut inode = Inode::new(FileKind::File, 0o644);
+        let now = inode.modified;
+        assert!(inode.is_access_due(now));
+        inode.accessed = Time(now.0 + 1);
+        assert!(!inode.is_access_due(Time(now.0 + DAY)));
+        assert!(inode.is_access_due(Time(now.0 + 1 + DAY)));
+        inode.changed = inode.accessed;
+        assert!(inode.is_access_due(now));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod changes;
 mod check;
 mod commit;
 mod committer;
+mod credentials;
 mod error;
 mod extent;
 mod extent_map;
@@ -23,12 +24,14 @@ mod space;
 mod superblock;
 mod volume;
 mod volume_map;
+mod xattr;
 
 pub use allocator::{
     Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
 };
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
+pub use credentials::{AccessTime, Credentials};
 pub use error::{Error, ErrorKind};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
 pub use extent_map::{ExtentMap, Found, Iter};
@@ -37,3 +40,4 @@ pub use inode::{FileKind, Inode, InodeNumber, Time};
 pub use names::{DirectoryEntry, LONGEST_NAME, Rename};
 pub use path::Follow;
 pub use volume::{OpenOptions, Statistics, Volume};
+pub use xattr::SetXattr;

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use uringfs_file::{Generation, WriteLock};
+use uringfs_file::{Durable, Generation, WriteLock};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -17,7 +17,7 @@ use crate::committer::CommitNumber;
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::{ExtentMap, Found};
 use crate::glance::{Glance, Window};
-use crate::inode::{InodeNumber, Time};
+use crate::inode::{Inode, InodeNumber, Time};
 
 /// What readers see of a file: never changed, only replaced.
 pub(crate) struct Snapshot {
@@ -34,9 +34,38 @@ pub(crate) struct OpenFile {
     snapshot: ArcSwap<Snapshot>,
     /// The largest written extent of the snapshot that is known of.
     glance: Glance,
+    notes: Notes,
     /// How often it was emptied with writers at work.
     emptied: AtomicU64,
     edit: Mutex<Edit>,
+}
+
+/// What the next read or write has to note besides: looked at by each, written when it changes.
+struct Notes {
+    /// When bytes were last changed, as far as that is known here; 0 has the next write tell.
+    modified: AtomicI64,
+    /// The next read moves the time of access.
+    unread: AtomicBool,
+    /// Writers take away that the file runs as its owner or group, unless they are trusted.
+    set_id: AtomicBool,
+}
+
+/// What of an inode is newer than its record.
+pub(crate) struct Newer {
+    size: u64,
+    blocks: u64,
+    modified: Option<Time>,
+    accessed: Option<Time>,
+}
+
+impl Newer {
+    pub(crate) fn lay_over(&self, inode: &mut Inode) {
+        (inode.size, inode.blocks) = (self.size, self.blocks);
+        if let Some(modified) = self.modified {
+            (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
+        }
+        inode.accessed = self.accessed.unwrap_or(inode.accessed);
+    }
 }
 
 /// What has changed since the last commit.
@@ -45,9 +74,10 @@ struct Edit {
     committed: ExtentMap,
     /// Blocks of the file whose extents are others now; sorted, apart from each other.
     changed: Vec<Range<u64>>,
-    /// The size or the time of change is another.
+    /// The size is another, or how many blocks there are.
     inode: bool,
     modified: Option<Time>,
+    accessed: Option<Time>,
     /// Blocks of the file in which to look for its largest written extent: that it was in, and the
     /// first of the last change.
     large: [u64; 2],
@@ -59,7 +89,7 @@ struct Edit {
 
 impl OpenFile {
     /// As the catalog has it.
-    pub(crate) fn new(number: InodeNumber, extents: ExtentMap, size: u64) -> OpenFile {
+    pub(crate) fn new(number: InodeNumber, extents: ExtentMap, inode: &Inode) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == State::Written);
         let large = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
         let mut edit = Edit {
@@ -67,18 +97,25 @@ impl OpenFile {
             changed: Vec::new(),
             inode: false,
             modified: None,
+            accessed: None,
             large: [large; 2],
             window: Window::default(),
             taken_by: 0,
         };
-        let snapshot = Snapshot { extents, size };
+        let snapshot = Snapshot { extents, size: inode.size };
         edit.window = edit.large_window(&snapshot);
         let glance = Glance::new(edit.window);
+        let notes = Notes {
+            modified: AtomicI64::new(0),
+            unread: AtomicBool::new(inode.is_access_due(Time::now())),
+            set_id: AtomicBool::new(inode.lent_rights() != 0),
+        };
         OpenFile {
             number,
             lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
             glance,
+            notes,
             emptied: AtomicU64::new(0),
             edit: Mutex::new(edit),
         }
@@ -100,21 +137,71 @@ impl OpenFile {
         now.size == 0 && now.extents.is_empty()
     }
 
-    /// The commit after which all of it is durable: `next`, if there is something to take, else the
-    /// last that took something.
-    pub(crate) fn durable_with(&self, next: CommitNumber) -> CommitNumber {
+    /// The commit after which it is durable: `next`, if there is something to take, else the last that
+    /// took something. Times alone are taken when everything is to be durable.
+    pub(crate) fn durable_with(&self, next: CommitNumber, what: Durable) -> CommitNumber {
         let edit = self.edit.lock();
-        if edit.inode || !edit.changed.is_empty() { next } else { edit.taken_by }
+        let has_data = edit.inode || !edit.changed.is_empty();
+        let has_times = what == Durable::Everything && edit.modified.is_some();
+        if has_data || has_times { next } else { edit.taken_by }
     }
 
-    /// When its bytes were last changed, where the inode does not say so yet.
-    pub(crate) fn modified(&self) -> Option<Time> {
-        self.edit.lock().modified
+    /// What is newer than the inode's record.
+    pub(crate) fn newer(&self) -> Newer {
+        self.edit.lock().newer(&self.snapshot.load())
     }
 
-    /// The same, for whoever writes it to the inode now.
-    pub(crate) fn take_modified(&self) -> Option<Time> {
-        self.edit.lock().modified.take()
+    /// Notes that an inode with all that was newer has been changed and put: nothing is newer now.
+    pub(crate) fn was_put(&self, inode: &Inode) {
+        let edit = &mut *self.edit.lock();
+        (edit.modified, edit.accessed) = (None, None);
+        self.notes.modified.store(0, Ordering::Relaxed);
+        self.notes.unread.store(inode.is_access_due(Time::now()), Ordering::Relaxed);
+        self.notes.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
+    }
+
+    /// Whether a read now moves the time of access.
+    #[inline]
+    pub(crate) fn is_access_due(&self) -> bool {
+        self.notes.unread.load(Ordering::Relaxed)
+    }
+
+    /// Moves the time of access; false when another read has.
+    pub(crate) fn note_access(&self) -> bool {
+        let edit = &mut *self.edit.lock();
+        let is_due = self.notes.unread.swap(false, Ordering::Relaxed);
+        if is_due {
+            edit.accessed = Some(Time::now());
+        }
+        is_due
+    }
+
+    /// Whether a write now moves the time of change: the coarse clock has moved since the last.
+    #[inline]
+    pub(crate) fn is_change_due(&self) -> bool {
+        self.notes.modified.load(Ordering::Relaxed) != Time::now().0
+    }
+
+    /// Moves the time of change.
+    pub(crate) fn note_change(&self) {
+        self.touch(&mut self.edit.lock());
+    }
+
+    fn touch(&self, edit: &mut Edit) {
+        let now = Time::now();
+        edit.modified = Some(now);
+        self.notes.modified.store(now.0, Ordering::Relaxed);
+        self.notes.unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it runs as its owner or group, which writers take away.
+    #[inline]
+    pub(crate) fn lends_rights(&self) -> bool {
+        self.notes.set_id.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn took_rights(&self) {
+        self.notes.set_id.store(false, Ordering::Relaxed);
     }
 
     /// The holes of a range, in blocks of the file.
@@ -153,6 +240,7 @@ impl OpenFile {
                 assert!(replaced.is_empty(), "only holes are allocated");
                 edit.note(extent.range());
             }
+            edit.inode = true;
         });
     }
 
@@ -162,7 +250,8 @@ impl OpenFile {
         self.change(|map, size, edit| {
             let cut = if bytes <= *size { bytes.div_ceil(BLOCK) } else { u64::MAX };
             *size = bytes;
-            edit.note_modified();
+            self.touch(edit);
+            edit.inode = true;
             edit.take(map.truncate(cut))
         })
     }
@@ -172,7 +261,8 @@ impl OpenFile {
         self.change(|map, size, edit| {
             self.emptied.fetch_add(1, Ordering::Release);
             *size = 0;
-            edit.note_modified();
+            self.touch(edit);
+            edit.inode = true;
             edit.take(map.truncate(0))
         })
     }
@@ -184,7 +274,8 @@ impl OpenFile {
     /// Makes a range of blocks a hole, and answers those it had there.
     pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
         self.change(|map, _, edit| {
-            edit.note_modified();
+            self.touch(edit);
+            edit.inode = true;
             edit.take(map.remove(blocks))
         })
     }
@@ -192,7 +283,8 @@ impl OpenFile {
     /// Makes what is written of a range of blocks unwritten.
     pub(crate) fn unwrite(&self, blocks: Range<u64>) {
         self.change(|map, _, edit| {
-            edit.note_modified();
+            self.touch(edit);
+            edit.inode = true;
             if map.unwrite(blocks.clone()) > 0 {
                 edit.note(blocks);
             }
@@ -210,7 +302,8 @@ impl OpenFile {
                 edit.note(blocks);
             }
             *size = bytes.end.max(*size);
-            edit.note_modified();
+            self.touch(edit);
+            edit.inode = true;
         });
     }
 
@@ -228,12 +321,8 @@ impl OpenFile {
         done
     }
 
-    /// Adds what has changed to a commit: records of extents, and the size and time for the inode.
-    pub(crate) fn collect(
-        &self,
-        changes: &mut Changes,
-        number: CommitNumber,
-    ) -> Option<(u64, Option<Time>)> {
+    /// Adds what has changed to a commit: records of extents, and what is newer than the inode's.
+    pub(crate) fn collect(&self, changes: &mut Changes, number: CommitNumber) -> Option<Newer> {
         let edit = &mut *self.edit.lock();
         edit.taken_by = number;
         let now = self.snapshot.load_full();
@@ -258,15 +347,17 @@ impl OpenFile {
             changes.put(Key::Extent(self.number.0, extent.offset), record);
         }
         edit.committed = now.extents.clone();
-        std::mem::take(&mut edit.inode).then(|| (now.size, edit.modified.take()))
+        let newer = edit.newer(&now);
+        let is_any = edit.inode || newer.modified.is_some() || newer.accessed.is_some();
+        (edit.inode, edit.modified, edit.accessed) = (false, None, None);
+        is_any.then_some(newer)
     }
 }
 
 impl Edit {
-    /// Notes that the size, or bytes, are others.
-    fn note_modified(&mut self) {
-        self.inode = true;
-        self.modified = Some(Time::now());
+    fn newer(&self, now: &Snapshot) -> Newer {
+        let (size, blocks) = (now.size, now.extents.blocks());
+        Newer { size, blocks, modified: self.modified, accessed: self.accessed }
     }
 
     /// Notes that extents are gone, and answers their blocks.

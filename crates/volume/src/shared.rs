@@ -63,15 +63,12 @@ pub(crate) struct VolumeState {
 }
 
 impl Shared {
-    /// An inode, with the size that an open file has.
+    /// An inode, with what an open file knows better.
     pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Error> {
         let state = &mut *self.state.lock();
         let mut inode = state.records(&self.catalog).inode(number)?;
         if let Some(open) = state.opened(number) {
-            inode.size = open.snapshot().size;
-            if let Some(modified) = open.modified() {
-                (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
-            }
+            open.newer().lay_over(&mut inode);
         }
         Ok(inode)
     }
@@ -83,7 +80,7 @@ impl Shared {
         }
         let total = state.superblock.total_blocks;
         let records = state.records(&self.catalog);
-        let size = records.inode(number)?.size;
+        let inode = records.inode(number)?;
         let mut map = ExtentMap::new();
         let mut scanned = Some(records.scan(number, Key::Extent(number.0, 0))?);
         while let Some(batch) = scanned {
@@ -93,7 +90,7 @@ impl Shared {
             }
             scanned = records.scan_on(Table::Extents, number, &batch)?;
         }
-        let open = Arc::new(OpenFile::new(number, map, size));
+        let open = Arc::new(OpenFile::new(number, map, &inode));
         state.open.insert(number, Arc::downgrade(&open));
         Ok(open)
     }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{Commit, File, FileOptions};
+use uringfs_file::{Commit, Durable, File, FileOptions, Map};
 
 use crate::catalog::Access;
 use crate::committer::Committer;
+use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::{DirectoryEntry, Rename};
@@ -39,6 +40,10 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Emptied.
     pub truncate: bool,
+    /// In whose name.
+    pub credentials: Credentials,
+    /// When the time of access moves.
+    pub access_time: AccessTime,
     /// Switches of the file.
     pub file: FileOptions,
 }
@@ -102,7 +107,11 @@ impl Volume {
                 return Err(Error::refused(Errno::EXIST, "it is there already"));
             }
             (Err(error), Some(permissions)) if error.errno() == Errno::NOENT => {
-                self.make(path, Inode::new(FileKind::File, permissions))?
+                let mut inode = Inode::new(FileKind::File, permissions);
+                if let Credentials::Of { user, group } = options.credentials {
+                    (inode.user, inode.group) = (user, group);
+                }
+                self.make(path, inode)?
             }
             (found, _) => found?.0,
         };
@@ -122,15 +131,24 @@ impl Volume {
             self.shared.empty(&open)?;
         }
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
-        let map = VolumeMap { file: open, volume: self.clone() };
+        let map = VolumeMap {
+            file: open,
+            volume: self.clone(),
+            is_trusted: options.credentials == Credentials::Trusted,
+            access_time: options.access_time,
+        };
+        if options.truncate {
+            map.note_write().map_err(|errno| Error::io("emptying it", errno))?;
+        }
         Ok(File::with_map(device, map, lock, options.file))
     }
 
-    /// Makes a file of any kind, a directory or a symbolic link among them.
+    /// Makes a file of any kind, a directory or a symbolic link among them. Nothing has bytes yet.
     ///
     /// # Errors
     /// EEXIST, ENOENT and what else paths meet; what the catalog says.
-    pub fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
+    pub fn make(&self, path: impl AsRef<[u8]>, mut inode: Inode) -> Result<InodeNumber, Error> {
+        (inode.size, inode.blocks) = (inode.target.len() as u64, 0);
         self.change(|state, shared| state.create_at(&shared.catalog, path.as_ref(), inode))
     }
 
@@ -247,18 +265,22 @@ impl Volume {
         self.change(|state, shared| {
             let records = &mut state.records(&shared.catalog);
             let number = records.resolve(path.as_ref(), follow)?;
-            let was = records.inode(number)?;
-            let mut inode = was.clone();
-            if let Some(modified) = state.opened(number).and_then(|open| open.take_modified()) {
-                // It was before this, and must not come after it.
-                inode.modified = modified;
+            let mut was = records.inode(number)?;
+            let open = state.opened(number);
+            if let Some(open) = &open {
+                // What it tells was before this, and must not come after it.
+                open.newer().lay_over(&mut was);
             }
+            let mut inode = was.clone();
             inode.changed = Time::now();
             set(&mut inode);
-            (inode.kind, inode.size, inode.links) = (was.kind, was.size, was.links);
-            (inode.target, inode.parent) = (was.target, was.parent);
+            (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
+            (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
             inode.permissions &= 0o7777;
             state.records(&shared.catalog).put_inode(number, &inode);
+            if let Some(open) = open {
+                open.was_put(&inode);
+            }
             Ok(())
         })
     }
@@ -296,7 +318,7 @@ impl Volume {
     }
 
     /// Does something to names; asks for a commit when much waits.
-    fn change<T>(
+    pub(crate) fn change<T>(
         &self,
         how: impl FnOnce(&mut VolumeState, &Shared) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -321,15 +343,38 @@ impl Volume {
         self.shared.access == Access::ReadOnly
     }
 
-    /// Notes that a file is to be committed.
+    /// Notes that a file is to be committed; asks for that when many are.
     pub(crate) fn note_dirty(&self, file: &Arc<OpenFile>) {
-        self.shared.state.lock().dirty.insert(file.number, file.clone());
+        let state = &mut *self.shared.state.lock();
+        state.dirty.insert(file.number, file.clone());
+        if state.dirty.len() > MOST_WAITING {
+            self.shared.board.ask(self.shared.board.next());
+        }
     }
 
-    /// What makes a file's size and extents durable, if they are not.
-    pub(crate) fn commit_of(&self, file: &OpenFile) -> Option<Commit> {
+    /// Has a file not run as its owner or group any more.
+    pub(crate) fn take_rights(&self, file: &OpenFile) -> Result<(), Error> {
+        self.change(|state, shared| {
+            let mut records = state.records(&shared.catalog);
+            let mut inode = records.inode(file.number)?;
+            inode.take_rights();
+            inode.changed = Time::now();
+            records.put_inode(file.number, &inode);
+            file.took_rights();
+            Ok(())
+        })
+    }
+
+    /// What makes durable what is not of a file; with everything, also names and attributes.
+    pub(crate) fn commit_of(&self, file: &OpenFile, what: Durable) -> Option<Commit> {
         let board = &self.shared.board;
-        let number = board.pending(file.durable_with(board.next()))?;
+        let next = board.next();
+        let mut number = file.durable_with(next, what);
+        if what == Durable::Everything {
+            let waits = self.shared.state.lock().pending.waiting().changes > 0;
+            number = number.max(if waits { next } else { next - 1 });
+        }
+        let number = board.pending(number)?;
         Some(board.clone().wait_in_task(number))
     }
 }

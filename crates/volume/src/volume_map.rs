@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_file::{Commit, Generation, Map, Mapping, Place, Prepared};
+use uringfs_file::{Commit, Durable, Generation, Map, Mapping, Place, Prepared};
 
 use crate::blocks::BLOCK;
+use crate::credentials::AccessTime;
 use crate::extent::State;
 use crate::extent_map::Found;
 use crate::open_file::OpenFile;
@@ -16,6 +17,23 @@ use crate::volume::Volume;
 pub(crate) struct VolumeMap {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) volume: Volume,
+    /// Whether whoever opened it may do anything.
+    pub(crate) is_trusted: bool,
+    pub(crate) access_time: AccessTime,
+}
+
+impl VolumeMap {
+    #[inline]
+    fn is_access_due(&self) -> bool {
+        self.file.is_access_due()
+            && self.access_time == AccessTime::Relative
+            && !self.volume.is_read_only()
+    }
+
+    #[inline]
+    fn takes_rights(&self) -> bool {
+        self.file.lends_rights() && !self.is_trusted
+    }
 }
 
 impl Map for VolumeMap {
@@ -107,7 +125,35 @@ impl Map for VolumeMap {
         self.volume.note_dirty(&self.file);
     }
 
-    fn commit(&self) -> Option<Commit> {
-        self.volume.commit_of(&self.file)
+    fn commit(&self, what: Durable) -> Option<Commit> {
+        self.volume.commit_of(&self.file, what)
+    }
+
+    #[inline]
+    fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
+        if self.is_access_due() { None } else { self.written(offset, length) }
+    }
+
+    #[inline]
+    fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
+        let has_to_tell = self.file.is_change_due() || self.takes_rights();
+        if has_to_tell { None } else { self.written(offset, length) }
+    }
+
+    fn note_read(&self) {
+        if self.is_access_due() && self.file.note_access() {
+            self.volume.note_dirty(&self.file);
+        }
+    }
+
+    fn note_write(&self) -> Result<(), Errno> {
+        if self.takes_rights() {
+            self.volume.take_rights(&self.file).map_err(|error| error.errno())?;
+        }
+        if self.file.is_change_due() {
+            self.file.note_change();
+            self.volume.note_dirty(&self.file);
+        }
+        Ok(())
     }
 }

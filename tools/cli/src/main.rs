@@ -61,6 +61,15 @@ enum Command {
     Ln(volume::names::LnArguments),
     /// Set permissions in a volume.
     Chmod(volume::names::ChmodArguments),
+    /// Give a volume's files to another user or group.
+    Chown(volume::chown::Arguments),
+    /// Read and set extended attributes in a volume.
+    #[command(subcommand)]
+    Xattr(volume::xattr::Arguments),
+    /// Cut files in a volume off, or make them longer.
+    Truncate(volume::truncate::Arguments),
+    /// Say how much room files in a volume take.
+    Du(volume::du::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -97,6 +106,10 @@ fn main() -> ExitCode {
         Command::Mv(arguments) => volume::names::mv(arguments),
         Command::Ln(arguments) => volume::names::ln(arguments),
         Command::Chmod(arguments) => volume::names::chmod(arguments),
+        Command::Chown(arguments) => volume::chown::run(arguments),
+        Command::Xattr(arguments) => volume::xattr::run(arguments),
+        Command::Truncate(arguments) => volume::truncate::run(arguments),
+        Command::Du(arguments) => volume::du::run(arguments),
     };
     match done {
         Ok(code) => ExitCode::from(code),

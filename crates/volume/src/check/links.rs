@@ -119,6 +119,7 @@ impl Round<'_> {
         for found in All::of_inode(self.catalog, Table::Extents, number) {
             if let Some((_, extent)) = extent_of(&found?, self.total) {
                 inode.size = inode.size.max(extent.end().saturating_mul(BLOCK));
+                inode.blocks = inode.blocks.saturating_add(extent.length);
             }
         }
         inode.size = inode.size.min(i64::MAX as u64);

@@ -22,7 +22,7 @@ pub struct Arguments {
     recursive: bool,
 
     /// Symbolic links themselves, and not what they lead to
-    #[arg(short = 'h', long = "no-dereference")]
+    #[arg(long = "no-dereference")]
     links: bool,
 }
 

@@ -73,6 +73,11 @@ impl<P> Flight<P> {
         Ok(())
     }
 
+    /// Does something that is no piece, to its end.
+    pub fn wait<T>(&self, ask: impl Future<Output = T>) -> T {
+        self.reactor.block_on(ask)
+    }
+
     /// Waits until there is room for one more, and gives what has landed.
     pub fn make_room(&mut self) -> io::Result<Vec<Landed<P>>> {
         self.wait_for(MOST - 1)

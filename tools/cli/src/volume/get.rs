@@ -1,11 +1,12 @@
 //! `uringfs get`: files and trees out of a volume. A file is written under another name in its
-//! directory and renamed when it is whole; blocks of zeros become holes.
+//! directory and renamed when it is whole; holes stay holes.
 
 use super::flight::{Flight, Landed, PIECE};
 use super::transfer::Transfer;
-use super::{Entries, Place, glob, join, last_name, open, show};
+use super::{Entries, Place, Xattr, glob, join, last_name, open, show};
 use crate::output::print;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File as HostFile, Permissions};
@@ -33,9 +34,6 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 }
-
-/// What is a hole in the file when it is all zeros, in bytes.
-const BLOCK: usize = 4096;
 
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
@@ -93,7 +91,7 @@ struct Get<'v> {
     /// Their further names, made when all files are there.
     links: Vec<(PathBuf, PathBuf)>,
     /// Get their attributes last: names made in them change their times.
-    directories: Vec<(PathBuf, Inode)>,
+    directories: Vec<(PathBuf, Attributes)>,
 }
 
 /// A part of a file.
@@ -107,9 +105,15 @@ struct Reading {
     host: HostFile,
     staged: PathBuf,
     target: PathBuf,
-    inode: Inode,
+    attributes: Attributes,
     pieces: usize,
     is_all_asked: bool,
+}
+
+/// What is kept of a file besides its bytes.
+struct Attributes {
+    inode: Inode,
+    xattrs: Vec<Xattr>,
 }
 
 impl Get<'_> {
@@ -129,8 +133,8 @@ impl Get<'_> {
             let _ = std::fs::remove_file(&staged);
             self.transfer.done.links += 1;
         }
-        for (path, inode) in std::mem::take(&mut self.directories).iter().rev() {
-            set_attributes(path, inode).map_err(|error| cannot_make(path, error))?;
+        for (path, attributes) in std::mem::take(&mut self.directories).iter().rev() {
+            set_attributes(path, attributes).map_err(|error| cannot_make(path, error))?;
         }
         Ok(())
     }
@@ -142,9 +146,14 @@ impl Get<'_> {
             self.transfer.check()?;
             let found = self.volume.inode(&source, Follow::No);
             let (number, inode) = self.said(&source, found)?;
-            match inode.kind {
+            let kind = inode.kind;
+            if kind != FileKind::Directory && self.is_further_name(number, &inode, &target) {
+                continue;
+            }
+            let attributes = Attributes { inode, xattrs: self.xattrs(&source)? };
+            match kind {
                 FileKind::Directory => {
-                    self.directory(&target, inode)?;
+                    self.directory(&target, attributes)?;
                     let first = left.len();
                     for entry in Entries::of(self.volume, &source) {
                         let name = self.said(&source, entry)?.name;
@@ -158,12 +167,11 @@ impl Get<'_> {
                     }
                     left[first..].reverse();
                 }
-                _ if self.is_further_name(number, &inode, &target) => {}
-                FileKind::File => self.file(source, target, inode)?,
+                FileKind::File => self.file(source, target, attributes)?,
                 _ => {
                     let staged = self.staged(&target);
-                    let made = make_other(&staged, &inode)
-                        .and_then(|()| set_attributes(&staged, &inode))
+                    let made = make_other(&staged, &attributes.inode)
+                        .and_then(|()| set_attributes(&staged, &attributes))
                         .and_then(|()| std::fs::rename(&staged, &target));
                     made.map_err(|error| {
                         let _ = std::fs::remove_file(&staged);
@@ -176,7 +184,16 @@ impl Get<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, target: &Path, inode: Inode) -> Result<(), Error> {
+    fn xattrs(&self, source: &[u8]) -> Result<Vec<Xattr>, Error> {
+        let names = self.said(source, self.volume.xattrs(source, Follow::No))?;
+        let value = |name: Vec<u8>| {
+            let value = self.said(source, self.volume.xattr(source, Follow::No, &name))?;
+            Ok((name, value))
+        };
+        names.into_iter().map(value).collect()
+    }
+
+    fn directory(&mut self, target: &Path, attributes: Attributes) -> Result<(), Error> {
         let is_there = match self.directories.is_empty() {
             true => target.is_dir(),
             // Not through a link that has just been got from the volume.
@@ -186,7 +203,7 @@ impl Get<'_> {
             let made = DirBuilder::new().mode(0o700).create(target);
             made.map_err(|error| cannot_make(target, error))?;
         }
-        self.directories.push((target.to_owned(), inode));
+        self.directories.push((target.to_owned(), attributes));
         self.transfer.done.directories += 1;
         Ok(())
     }
@@ -204,23 +221,33 @@ impl Get<'_> {
         is_further
     }
 
-    fn file(&mut self, source: Vec<u8>, target: PathBuf, inode: Inode) -> Result<(), Error> {
+    fn file(
+        &mut self,
+        source: Vec<u8>,
+        target: PathBuf,
+        attributes: Attributes,
+    ) -> Result<(), Error> {
         let file = self.said(&source, self.volume.open(&source, OpenOptions::default()))?;
         let staged = self.staged(&target);
         let host = HostFile::create_new(&staged).map_err(|error| cannot_make(&target, error))?;
-        let (id, size) = (self.next, file.size());
+        let id = self.next;
         let (pieces, is_all_asked) = (0, false);
-        let reading = Reading { source, host, staged, target, inode, pieces, is_all_asked };
+        let reading = Reading { source, host, staged, target, attributes, pieces, is_all_asked };
         self.reading.insert(id, reading);
-        for offset in (0..size).step_by(PIECE) {
-            self.transfer.check()?;
-            let landed = self.flight.make_room();
-            self.land(landed)?;
-            let buffer = Buffer::zeroed((size - offset).min(PIECE as u64) as usize);
-            let reading = self.reading.get_mut(&id).expect("it has begun");
-            reading.pieces += 1;
-            let started = self.flight.read(&file, buffer, offset, Piece { file: id, offset });
-            started.map_err(|error| self.failed(error))?;
+        let mut at = 0;
+        // No data is left where only a hole is.
+        while let Ok(start) = file.seek_data(at) {
+            at = file.seek_hole(start).unwrap_or(file.size());
+            for offset in (start..at).step_by(PIECE) {
+                self.transfer.check()?;
+                let landed = self.flight.make_room();
+                self.land(landed)?;
+                let buffer = Buffer::zeroed((at - offset).min(PIECE as u64) as usize);
+                let reading = self.reading.get_mut(&id).expect("it has begun");
+                reading.pieces += 1;
+                let started = self.flight.read(&file, buffer, offset, Piece { file: id, offset });
+                started.map_err(|error| self.failed(error))?;
+            }
         }
         self.reading.get_mut(&id).expect("it has begun").is_all_asked = true;
         self.finish_if_whole(id)
@@ -234,8 +261,8 @@ impl Get<'_> {
                 let place = self.place.at(reading.source.clone());
                 Error::run(format!("{place}: cannot be read")).because(errno)
             })?;
-            write_data(&reading.host, &buffer[..read as usize], piece.offset)
-                .map_err(|error| cannot_make(&reading.target, error))?;
+            let written = reading.host.write_all_at(&buffer[..read as usize], piece.offset);
+            written.map_err(|error| cannot_make(&reading.target, error))?;
             self.finish_if_whole(piece.file)?;
         }
         Ok(())
@@ -248,11 +275,11 @@ impl Get<'_> {
         }
         let made = reading
             .host
-            .set_len(reading.inode.size)
-            .and_then(|()| set_attributes(&reading.staged, &reading.inode))
+            .set_len(reading.attributes.inode.size)
+            .and_then(|()| set_attributes(&reading.staged, &reading.attributes))
             .and_then(|()| std::fs::rename(&reading.staged, &reading.target));
         made.map_err(|error| cannot_make(&reading.target, error))?;
-        self.transfer.arrived(reading.inode.size);
+        self.transfer.arrived(reading.attributes.inode.size);
         self.reading.remove(&id);
         Ok(())
     }
@@ -281,21 +308,6 @@ impl Get<'_> {
     }
 }
 
-/// Writes what is not zeros, in runs of blocks.
-fn write_data(host: &HostFile, bytes: &[u8], offset: u64) -> io::Result<()> {
-    let is_zero = |block: &&[u8]| block.iter().all(|byte| *byte == 0);
-    let mut at = 0;
-    while at < bytes.len() {
-        let zeros = bytes[at..].chunks(BLOCK).take_while(is_zero).count();
-        at = (at + zeros * BLOCK).min(bytes.len());
-        let data = bytes[at..].chunks(BLOCK).take_while(|block| !is_zero(block)).count();
-        let end = (at + data * BLOCK).min(bytes.len());
-        host.write_all_at(&bytes[at..end], offset + at as u64)?;
-        at = end;
-    }
-    Ok(())
-}
-
 /// Makes what is neither a file nor a directory.
 fn make_other(path: &Path, inode: &Inode) -> io::Result<()> {
     let (kind, device) = match inode.kind {
@@ -310,10 +322,17 @@ fn make_other(path: &Path, inode: &Inode) -> io::Result<()> {
     Ok(rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device)?)
 }
 
-/// Owners only where the user may give files away.
-fn set_attributes(path: &Path, inode: &Inode) -> io::Result<()> {
+/// Owners only where the user may give files away, and extended attributes where the file system and the
+/// user's rights allow them.
+fn set_attributes(path: &Path, Attributes { inode, xattrs }: &Attributes) -> io::Result<()> {
     if nix::unistd::geteuid().is_root() {
         std::os::unix::fs::lchown(path, Some(inode.user), Some(inode.group))?;
+    }
+    for (name, value) in xattrs {
+        match lsetxattr(path, &name[..], value, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+            set => set?,
+        }
     }
     // After the owners: to change those takes the set-ID bits away.
     if inode.kind != FileKind::Symlink {

@@ -3,6 +3,8 @@
 
 pub mod about;
 pub mod check;
+pub mod chown;
+pub mod du;
 mod flight;
 pub mod get;
 mod glob;
@@ -12,7 +14,9 @@ pub mod names;
 pub mod put;
 pub mod show;
 mod transfer;
+pub mod truncate;
 mod words;
+pub mod xattr;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -91,13 +95,36 @@ fn said(about: &impl fmt::Display, error: VolumeError) -> Error {
     told.because(error)
 }
 
+/// Where `put` has files until they are whole.
+const STAGING: &[u8] = b"/.uringfs-put";
+
 /// Opens the volume of a file or a block device: nobody else has it open for writing then, and
-/// nobody at all if this program writes.
+/// nobody at all if this program writes. Then it also removes what a killed `put` has left.
 fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let path = Path::new(target);
     let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
-    Volume::open_on(device).map_err(|error| said(&path.display(), error))
+    let opened = Volume::open_on(device).and_then(|volume| {
+        if access == Access::ReadWrite {
+            remove_staging(&volume)?;
+        }
+        Ok(volume)
+    });
+    opened.map_err(|error| said(&path.display(), error))
 }
+
+/// Removes what is half-written.
+fn remove_staging(volume: &Volume) -> Result<(), VolumeError> {
+    if !is_directory(volume, STAGING) {
+        return Ok(());
+    }
+    for entry in Entries::of(volume, STAGING) {
+        volume.remove(join(STAGING, &entry?.name))?;
+    }
+    volume.remove_directory(STAGING)
+}
+
+/// An extended attribute's name and value.
+type Xattr = (Vec<u8>, Vec<u8>);
 
 /// Makes all changes durable.
 fn close(volume: &Volume, target: &OsStr) -> Result<(), Error> {

@@ -1,11 +1,12 @@
 //! `uringfs put`: files and trees of the machine into a volume. A file is written under another
-//! name and moved when it is whole; commits take a name only with the bytes it stands for.
+//! name and moved when it is whole; commits take a name only with the bytes it stands for. What cannot
+//! be put is told, and the others go on.
 
 use super::flight::{Flight, Landed, PIECE};
 use super::transfer::Transfer;
-use super::{Entries, Place, close, is_directory, join, open};
+use super::{Place, STAGING, Xattr, close, is_directory, join, open, remove_staging};
 use crate::output::print;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -16,9 +17,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uringfs::{
-    Access, Buffer, File, FileKind, Follow, Inode, OpenOptions, Rename, Time, Volume, VolumeError,
+    Access, Buffer, File, FileKind, Follow, Inode, OpenOptions, Rename, SetXattr, Time, Volume,
+    VolumeError,
 };
-use uringfs_lab::Error;
+use uringfs_lab::{Error, ErrorKind};
+
+/// Bytes of all names of extended attributes that a file may have on Linux, and of one value.
+const LONGEST_LIST: usize = 65_536;
+const LARGEST_VALUE: usize = 65_536;
 
 /// What the command takes.
 #[derive(clap::Args)]
@@ -35,9 +41,6 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 }
-
-/// Where files are until they are whole. What a killed `put` left there, the next one removes.
-const STAGING: &[u8] = b"/.uringfs-put";
 
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
@@ -58,16 +61,48 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         known: HashMap::new(),
         links: Vec::new(),
         directories: Vec::new(),
+        failures: Failures::default(),
     };
-    put.clean_up()?;
     let done = put.all(&arguments.sources, targets);
     // In any case: nothing half-written stays.
     let clean = put.clean_up();
-    let Put { transfer, .. } = put;
+    let Put { transfer, failures, .. } = put;
     let closed = close(&volume, &place.target);
     done.and(clean).and(closed)?;
+    let code = failures.end(transfer.done.is_nothing())?;
     print(&transfer.report(arguments.json))?;
-    Ok(0)
+    Ok(code)
+}
+
+/// Files that could not be put.
+#[derive(Default)]
+struct Failures {
+    /// The first, as long as it is the only one.
+    first: Option<Error>,
+    are_several: bool,
+}
+
+impl Failures {
+    fn tell(&mut self, error: Error) {
+        if self.first.is_none() && !self.are_several {
+            self.first = Some(error);
+            return;
+        }
+        self.are_several = true;
+        for error in self.first.take().into_iter().chain([error]) {
+            crate::complain(&error.to_string());
+        }
+    }
+
+    /// The exit code: that of the one thing that could not be done, if nothing else was, or 1.
+    fn end(self, is_nothing_done: bool) -> Result<u8, Error> {
+        match self.first {
+            Some(error) if is_nothing_done => return Err(error),
+            Some(error) => crate::complain(&error.to_string()),
+            None => return Ok(self.are_several.into()),
+        }
+        Ok(1)
+    }
 }
 
 /// What each source becomes: a name in the directory that the place is, or the place itself.
@@ -119,6 +154,7 @@ struct Put<'v> {
     links: Vec<(Vec<u8>, Vec<u8>)>,
     /// Get their attributes last: names made in them change their times.
     directories: Vec<(Vec<u8>, Inode)>,
+    failures: Failures,
 }
 
 /// A part of a file.
@@ -132,8 +168,11 @@ struct Writing {
     staged: Vec<u8>,
     target: Vec<u8>,
     inode: Inode,
+    /// What it ends with if that is a hole: the file becomes at least as long.
+    size: u64,
     pieces: usize,
     is_all_read: bool,
+    has_failed: bool,
 }
 
 impl Put<'_> {
@@ -141,7 +180,10 @@ impl Put<'_> {
         self.said(STAGING, self.volume.make_directory(STAGING, 0o700))?;
         for (source, target) in sources.iter().zip(targets) {
             match source == "-" {
-                true => self.standard_input(target)?,
+                true => {
+                    let done = self.standard_input(target);
+                    self.go_on(done)?;
+                }
                 false => self.tree(Path::new(source), target)?,
             }
         }
@@ -149,14 +191,31 @@ impl Put<'_> {
         self.land(landed)?;
         for (first, name) in std::mem::take(&mut self.links) {
             self.transfer.check()?;
-            let staged = self.staged();
-            self.said(&name, self.volume.link(&first, &staged))?;
-            self.said(&name, self.volume.rename(&staged, &name, Rename::Replace))?;
-            self.transfer.done.links += 1;
+            let done = self.link(&first, &name);
+            self.go_on(done)?;
         }
         for (path, inode) in std::mem::take(&mut self.directories).iter().rev() {
-            self.said(path, self.set_attributes(path, inode))?;
+            let done = self.said(path, self.set_attributes(path, inode));
+            self.go_on(done)?;
         }
+        Ok(())
+    }
+
+    /// Tells what is wrong with one file. What is wrong with the volume or the machine, or a Ctrl-C,
+    /// stays an error.
+    fn go_on(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::Input => self.failures.tell(error),
+            done => done?,
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, first: &[u8], name: &[u8]) -> Result<(), Error> {
+        let staged = self.staged();
+        self.said(name, self.volume.link(first, &staged))?;
+        self.said(name, self.volume.rename(&staged, name, Rename::Replace))?;
+        self.transfer.done.links += 1;
         Ok(())
     }
 
@@ -165,28 +224,53 @@ impl Put<'_> {
         let mut left = vec![(source.to_owned(), target)];
         while let Some((source, target)) = left.pop() {
             self.transfer.check()?;
-            let found = look(&source)?;
-            let inode = attributes(&source, &found)?;
-            match inode.kind {
-                FileKind::Directory => {
-                    self.directory(&target, inode)?;
-                    let names = source.read_dir().and_then(|names| {
-                        names.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()
-                    });
-                    let mut names = names.map_err(|error| cannot_read(&source, error))?;
-                    names.sort_unstable_by(|one, other| other.cmp(one));
-                    let both =
-                        |name: OsString| (source.join(&name), join(&target, name.as_bytes()));
-                    left.extend(names.into_iter().map(both));
-                }
-                _ if self.is_further_name(&found, &target) => {}
-                FileKind::File => self.file(&source, &found, target, inode)?,
-                _ => {
-                    let staged = self.staged();
-                    self.said(&target, self.volume.make(&staged, inode))?;
-                    self.said(&target, self.volume.rename(&staged, &target, Rename::Replace))?;
-                    self.transfer.done.others += 1;
-                }
+            let done = self.one(&source, target, &mut left);
+            self.go_on(done)?;
+        }
+        Ok(())
+    }
+
+    /// One of them; what is in a directory comes next.
+    fn one(
+        &mut self,
+        source: &Path,
+        target: Vec<u8>,
+        left: &mut Vec<(PathBuf, Vec<u8>)>,
+    ) -> Result<(), Error> {
+        let found = look(source)?;
+        let inode = attributes(source, &found)?;
+        match inode.kind {
+            FileKind::Directory => {
+                self.directory(&target, inode)?;
+                self.set_xattrs(source, &target, &target)?;
+                let names = source.read_dir().and_then(|names| {
+                    names.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()
+                });
+                let mut names = names.map_err(|error| cannot_read(source, error))?;
+                names.sort_unstable_by(|one, other| other.cmp(one));
+                let both = |name: OsString| (source.join(&name), join(&target, name.as_bytes()));
+                left.extend(names.into_iter().map(both));
+                Ok(())
+            }
+            _ if self.is_further_name(&found, &target) => Ok(()),
+            FileKind::File => self.file(source, &found, target, inode),
+            _ => {
+                let staged = self.staged();
+                self.said(&target, self.volume.make(&staged, inode))?;
+                self.set_xattrs(source, &staged, &target)?;
+                self.said(&target, self.volume.rename(&staged, &target, Rename::Replace))?;
+                self.transfer.done.others += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Those that volumes have; what else the machine's file systems have is left out.
+    fn set_xattrs(&self, source: &Path, path: &[u8], target: &[u8]) -> Result<(), Error> {
+        for (name, value) in xattrs(source).map_err(|error| cannot_read(source, error))? {
+            match self.volume.set_xattr(path, Follow::No, name, &value, SetXattr::Either) {
+                Err(error) if error.errno() == Errno::OPNOTSUPP => {}
+                set => self.said(target, set)?,
             }
         }
         Ok(())
@@ -226,13 +310,31 @@ impl Put<'_> {
         let host = HostFile::open(source).map_err(unreadable)?;
         let ranges = data(&host, found).map_err(unreadable)?;
         let id = self.begin(target, inode)?;
-        for range in &ranges {
+        let ends_in_hole = ranges.last().map_or(0, |range| range.end) < found.len();
+        let writing = self.writing.get_mut(&id).expect("it has begun");
+        writing.size = if ends_in_hole { found.len() } else { 0 };
+        let (staged, target) = (writing.staged.clone(), writing.target.clone());
+        let copied = self
+            .set_xattrs(source, &staged, &target)
+            .and_then(|()| self.copy(id, &host, &ranges, unreadable));
+        let ended = self.end(id, copied.is_ok());
+        copied.and(ended)
+    }
+
+    fn copy(
+        &mut self,
+        id: u64,
+        host: &HostFile,
+        ranges: &[Range<u64>],
+        unreadable: impl Fn(io::Error) -> Error,
+    ) -> Result<(), Error> {
+        for range in ranges {
             let mut at = range.start;
-            while at < range.end {
+            while at < range.end && !self.writing[&id].has_failed {
                 self.transfer.check()?;
                 let mut buffer = Buffer::zeroed((range.end - at).min(PIECE as u64) as usize);
                 let read = fill(&mut buffer, |part, done| host.read_at(part, at + done as u64));
-                let read = read.map_err(unreadable)?;
+                let read = read.map_err(&unreadable)?;
                 if read == 0 {
                     // Somebody has cut it off meanwhile.
                     break;
@@ -242,11 +344,7 @@ impl Put<'_> {
                 at += read as u64;
             }
         }
-        if ranges.last().map_or(0, |range| range.end) < found.len() {
-            // What ends in a hole gets its length by its last byte.
-            self.write(id, Buffer::zeroed(1), found.len() - 1)?;
-        }
-        self.end(id)
+        Ok(())
     }
 
     fn standard_input(&mut self, target: Vec<u8>) -> Result<(), Error> {
@@ -258,8 +356,8 @@ impl Put<'_> {
                 .map_err(|error| Error::run("standard input: cannot be read").because(error))?;
             // Also at the end: a Ctrl-C ends who writes into the pipe, too.
             self.transfer.check()?;
-            if read == 0 {
-                return self.end(id);
+            if read == 0 || self.writing[&id].has_failed {
+                return self.end(id, true);
             }
             drop(buffer.split_off(read));
             self.write(id, buffer, at)?;
@@ -272,8 +370,16 @@ impl Put<'_> {
         let (staged, id) = (self.staged(), self.next);
         self.said(&target, self.volume.make(&staged, inode.clone()))?;
         let file = self.said(&target, self.volume.open(&staged, OpenOptions::default()))?;
-        let pieces = 0;
-        let writing = Writing { file, staged, target, inode, pieces, is_all_read: false };
+        let writing = Writing {
+            file,
+            staged,
+            target,
+            inode,
+            size: 0,
+            pieces: 0,
+            is_all_read: false,
+            has_failed: false,
+        };
         self.writing.insert(id, writing);
         Ok(id)
     }
@@ -289,37 +395,54 @@ impl Put<'_> {
     }
 
     /// Nothing more is to be written to it.
-    fn end(&mut self, id: u64) -> Result<(), Error> {
+    fn end(&mut self, id: u64, is_whole: bool) -> Result<(), Error> {
         let writing = self.writing.get_mut(&id).expect("it has begun");
         writing.is_all_read = true;
-        self.finish_if_whole(id)
+        writing.has_failed |= !is_whole;
+        self.finish_if_written(id)
     }
 
     fn land(&mut self, landed: io::Result<Vec<Landed<Piece>>>) -> Result<(), Error> {
         for Landed { piece, result, .. } in landed.map_err(|error| self.failed(error))? {
             let writing = self.writing.get_mut(&piece.file).expect("it has pieces on their way");
             writing.pieces -= 1;
-            if result != Ok(piece.length) {
+            if result != Ok(piece.length) && !writing.has_failed {
+                writing.has_failed = true;
                 let place = self.place.at(writing.target.clone());
-                let why = match result {
-                    Err(Errno::NOSPC) => "the volume is full; remove something".into(),
-                    Err(errno) => errno.to_string(),
-                    Ok(written) => format!("{written} of {} bytes were written", piece.length),
+                let cannot = |why: &dyn std::fmt::Display| {
+                    Error::run(format!("{place}: cannot be written: {why}"))
                 };
-                return Err(Error::run(format!("{place}: cannot be written: {why}")));
+                match result {
+                    // There may be room for others.
+                    Err(Errno::NOSPC) => self.failures.tell(cannot(&self.volume.shortage())),
+                    Err(errno) => return Err(cannot(&errno)),
+                    Ok(written) => {
+                        let why = format!("{written} of {} bytes were written", piece.length);
+                        return Err(cannot(&why));
+                    }
+                }
             }
-            self.finish_if_whole(piece.file)?;
+            let done = self.finish_if_written(piece.file);
+            self.go_on(done)?;
         }
         Ok(())
     }
 
-    fn finish_if_whole(&mut self, id: u64) -> Result<(), Error> {
+    /// Gives it its name when all of it is there; what has failed goes.
+    fn finish_if_written(&mut self, id: u64) -> Result<(), Error> {
         let writing = &self.writing[&id];
         if writing.pieces > 0 || !writing.is_all_read {
             return Ok(());
         }
-        let Writing { file, staged, target, inode, .. } =
+        let Writing { file, staged, target, inode, size, has_failed, .. } =
             self.writing.remove(&id).expect("it was just there");
+        if has_failed {
+            return self.said(&target, self.volume.remove(&staged));
+        }
+        if file.size() < size {
+            let longer = self.flight.wait(file.set_size(size));
+            longer.map_err(|errno| self.failed(errno.into()))?;
+        }
         if file.size() > 0 {
             // Writing has changed its times.
             self.said(&target, self.set_attributes(&staged, &inode))?;
@@ -348,14 +471,7 @@ impl Put<'_> {
         // Nobody writes any more to what is about to be removed.
         let _ = self.flight.finish();
         self.writing.clear();
-        if !is_directory(self.volume, STAGING) {
-            return Ok(());
-        }
-        for entry in Entries::of(self.volume, STAGING) {
-            let entry = self.said(STAGING, entry)?;
-            self.said(STAGING, self.volume.remove(join(STAGING, &entry.name)))?;
-        }
-        self.said(STAGING, self.volume.remove_directory(STAGING))
+        self.said(STAGING, remove_staging(self.volume))
     }
 
     fn said<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {
@@ -406,6 +522,29 @@ fn data(host: &HostFile, found: &Metadata) -> io::Result<Vec<Range<u64>>> {
         at = end;
     }
     Ok(ranges)
+}
+
+/// The extended attributes of a file of the machine; none where its file system has none.
+fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
+    let mut list = vec![0; LONGEST_LIST];
+    let listed = match llistxattr(path, &mut list[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        listed => listed?,
+    };
+    let names = list[..listed].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let mut found = Vec::new();
+    for name in names {
+        let mut value = vec![0; LARGEST_VALUE];
+        match lgetxattr(path, name, &mut value[..]) {
+            // Somebody has removed it meanwhile.
+            Err(Errno::NODATA) => {}
+            length => {
+                value.truncate(length?);
+                found.push((name.to_vec(), value));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What a file of the machine is in a volume.

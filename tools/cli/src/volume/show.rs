@@ -124,10 +124,11 @@ fn text(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
         |time: Time| format!("{}.{:09}", words::time(time), time.0.rem_euclid(1_000_000_000));
     text.extend_from_slice(
         format!(
-            "\n  {}, {} bytes, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
+            "\n  {}, {} bytes, {} blocks of 512, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
              accessed {}\n  modified {}\n  changed  {}\n  created  {}\n",
             words::kind(inode.kind),
             inode.size,
+            inode.allocated() / 512,
             number.0,
             inode.links,
             inode.permissions,
@@ -151,6 +152,7 @@ fn json(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Value {
         "path": lossy(&place.path),
         "kind": words::kind(inode.kind),
         "size": inode.size,
+        "blocks": inode.allocated() / 512,
         "inode": number.0,
         "links": inode.links,
         "mode": format!("{:04o}", inode.permissions),

@@ -77,6 +77,10 @@ impl Transfer {
 }
 
 impl Done {
+    pub fn is_nothing(&self) -> bool {
+        self.files + self.directories + self.others + self.links == 0
+    }
+
     fn text(&self) -> String {
         format!("{} files, {}", self.files, words::size(self.bytes))
     }

@@ -36,10 +36,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             Err(error) if arguments.no_create && error.errno() == Errno::NOENT => continue,
             opened => opened.map_err(|error| place.said(error))?,
         };
-        reactor.block_on(file.set_size(arguments.size)).map_err(|errno| match errno {
-            Errno::FBIG => Error::input(format!("{place}: no file is longer than 2^63 - 1 bytes")),
-            errno => Error::run(format!("{place}: cannot be cut")).because(errno),
-        })?;
+        let cut = reactor.block_on(file.set_size(arguments.size));
+        cut.map_err(|errno| Error::run(format!("{place}: cannot be cut")).because(errno))?;
     }
     close(&volume, &places[0].target)?;
     Ok(0)

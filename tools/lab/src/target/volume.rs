@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::{
-    Access, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions, Reactor,
-    ReactorOptions, Size, Volume, VolumeError, VolumeErrorKind,
+    Access, AccessTime, Buffer, Device, Errno, File, FileKind, FileOptions, Follow, OpenOptions,
+    Reactor, ReactorOptions, Size, Volume, VolumeError, VolumeErrorKind,
 };
 
 /// A file in a volume, written `TARGET:/path`.
@@ -134,7 +134,9 @@ impl Volumes {
     /// # Errors
     /// What the volume says.
     pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
-        let options = OpenOptions { file: options, ..OpenOptions::default() };
+        // As fio, which opens with O_NOATIME.
+        let access_time = AccessTime::Kept;
+        let options = OpenOptions { file: options, access_time, ..OpenOptions::default() };
         self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))
     }
 

@@ -1,5 +1,6 @@
 //! The commands on volumes: names go in, move about and come out, as with the system's commands.
 
+mod attributes;
 mod check;
 mod mkfs;
 mod stopped;

@@ -1,0 +1,295 @@
+//! What is known of a file besides its bytes: owners, times, rights that it lends, extended attributes.
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, Size, Tokens};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
+use uringfs_volume::{
+    AccessTime, Credentials, Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr,
+    Time, Volume,
+};
+
+const SOMEBODY: Credentials = Credentials::Of { user: 1000, group: 100 };
+
+struct Machine {
+    device: Device,
+    reactor: Reactor,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let device = Device::new(Memory::new(32 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        Machine { device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
+    }
+
+    fn volume(&self) -> Volume {
+        Volume::open_on(self.device.clone()).unwrap()
+    }
+
+    /// A write by token, so that it is simple where it can be.
+    fn write(&self, file: &File, length: usize) {
+        self.reactor.write(file, Buffer::aligned(length, 4096), 0, Token::new(1)).unwrap();
+        self.reap(length);
+    }
+
+    fn read(&self, file: &File) {
+        self.reactor.read(file, Buffer::aligned(4096, 4096), 0, Token::new(1)).unwrap();
+        self.reap(4096);
+    }
+
+    fn reap(&self, length: usize) {
+        let mut completed = Vec::new();
+        self.reactor.reap(1, None, &mut completed).unwrap();
+        assert_eq!(completed[0].result(), Ok(length as u64));
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.reactor.counters().get(counter)
+    }
+}
+
+fn create() -> OpenOptions {
+    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+}
+
+fn inode(volume: &Volume, path: &str) -> Inode {
+    volume.inode(path, Follow::No).unwrap().1
+}
+
+fn errno<T>(result: Result<T, Error>) -> Errno {
+    result.map(drop).unwrap_err().errno()
+}
+
+/// Sets times that are long gone.
+fn set_times(volume: &Volume, path: &str, accessed: Time, modified: Time) {
+    let set = |inode: &mut Inode| {
+        (inode.accessed, inode.modified) = (accessed, modified);
+    };
+    volume.set_attributes(path, Follow::No, set).unwrap();
+}
+
+#[test]
+fn an_overwrite_moves_the_time_of_change_and_sync_keeps_it() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, 4096);
+    volume.sync().unwrap();
+    set_times(&volume, "/a", Time(1), Time(2));
+    machine.write(&file, 4096);
+    let moved = inode(&volume, "/a");
+    assert!(
+        moved.modified > Time(2) && moved.changed >= moved.modified && moved.accessed == Time(1)
+    );
+    machine.reactor.block_on(file.sync()).unwrap();
+    // Nothing is left to be told: the volume is left as a power cut would leave it.
+    let told = inode(&volume, "/a").modified;
+    drop((file, volume));
+    assert_eq!(inode(&machine.volume(), "/a").modified, told);
+}
+
+#[test]
+fn sync_keeps_what_is_known_of_a_file_though_it_was_not_written() {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let (volume, reactor) =
+        (Volume::open_on(device).unwrap(), Reactor::new(ReactorOptions::default()).unwrap());
+    let left = || {
+        let image = sim.crash_image(Crash::LoseAll);
+        inode(&Volume::open_on(Device::new(image).unwrap()).unwrap(), "/a").permissions
+    };
+    let file = volume.open("/a", create()).unwrap();
+    reactor.block_on(file.sync()).unwrap();
+    assert_eq!(left(), 0o644);
+    volume.set_attributes("/a", Follow::No, |inode| inode.permissions = 0o600).unwrap();
+    reactor.block_on(file.sync()).unwrap();
+    assert_eq!(left(), 0o600);
+}
+
+#[test]
+fn while_the_clock_stands_overwrites_are_simple() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, 4096);
+    let (before, shared) = (machine.count(Counter::General), machine.count(Counter::WriteShared));
+    for _ in 0..2000 {
+        machine.write(&file, 4096);
+    }
+    assert_eq!(machine.count(Counter::WriteShared), shared + 2000);
+    // Once for each time that the clock has moved, which it does every few milliseconds.
+    assert!(machine.count(Counter::General) < before + 2000);
+}
+
+#[test]
+fn reads_move_the_time_of_access_as_relatime_has_it() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, 4096);
+    set_times(&volume, "/a", Time(1), Time(2));
+    let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::default() };
+    machine.read(&volume.open("/a", kept).unwrap());
+    assert_eq!(inode(&volume, "/a").accessed, Time(1));
+    let refused = machine.count(Counter::SimpleTimes);
+    machine.read(&file);
+    let first = inode(&volume, "/a").accessed;
+    assert!(first > Time(2));
+    assert_eq!(machine.count(Counter::SimpleTimes), refused + 1);
+    let simple = machine.count(Counter::SimpleTaken);
+    for _ in 0..100 {
+        machine.read(&file);
+    }
+    assert_eq!(inode(&volume, "/a").accessed, first);
+    assert_eq!(machine.count(Counter::SimpleTaken), simple + 100);
+    drop((file, volume));
+    assert_eq!(inode(&machine.volume(), "/a").accessed, first);
+}
+
+#[test]
+fn who_is_not_trusted_takes_the_rights_that_a_file_lends_by_whatever_changes_it() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let mine = volume.open("/a", create()).unwrap();
+    machine.write(&mine, 8192);
+    let set = || {
+        let set = |inode: &mut Inode| inode.permissions = 0o6755;
+        volume.set_attributes("/a", Follow::No, set).unwrap();
+    };
+    let permissions = || inode(&volume, "/a").permissions;
+    let options = OpenOptions { credentials: SOMEBODY, ..OpenOptions::default() };
+    let theirs = volume.open("/a", options).unwrap();
+    set();
+    machine.write(&mine, 4096);
+    machine.read(&theirs);
+    assert_eq!(permissions(), 0o6755);
+    machine.write(&theirs, 4096);
+    assert_eq!(permissions(), 0o755);
+    for ask in [
+        theirs.set_size(5000),
+        theirs.allocate(0, 9000, Size::Keep),
+        theirs.punch_hole(0, 100),
+        theirs.zero_range(0, 100, Size::Keep),
+    ] {
+        set();
+        machine.reactor.block_on(ask).unwrap();
+        assert_eq!(permissions(), 0o755);
+    }
+    set();
+    volume.open("/a", OpenOptions { truncate: true, ..options }).unwrap();
+    assert_eq!((permissions(), mine.size()), (0o755, 0));
+    // What they make is theirs.
+    volume.open("/b", OpenOptions { create: Some(0o600), ..options }).unwrap();
+    let made = inode(&volume, "/b");
+    assert_eq!((made.user, made.group), (1000, 100));
+}
+
+#[test]
+fn blocks_are_told_of_files_whether_they_are_open_or_not() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let file = volume.open("/a", create()).unwrap();
+    machine.write(&file, 8192);
+    machine.reactor.block_on(file.allocate(1 << 20, 4096, Size::Extend)).unwrap();
+    assert_eq!((inode(&volume, "/a").blocks, file.allocated()), (3, 3 * 4096));
+    drop((file, volume));
+    let volume = machine.volume();
+    assert_eq!(inode(&volume, "/a").blocks, 3);
+    volume.open("/a", OpenOptions { truncate: true, ..create() }).unwrap();
+    assert_eq!(inode(&volume, "/a").blocks, 0);
+}
+
+#[test]
+fn devices_sockets_and_fifos_are_there_and_hold_no_bytes() {
+    let machine = Machine::new();
+    let kinds = [
+        FileKind::BlockDevice(0x801),
+        FileKind::CharacterDevice(0x10_0005),
+        FileKind::Fifo,
+        FileKind::Socket,
+    ];
+    let volume = machine.volume();
+    for (index, kind) in kinds.into_iter().enumerate() {
+        volume.make(format!("/{index}"), Inode::new(kind, 0o640)).unwrap();
+    }
+    drop(volume);
+    let volume = machine.volume();
+    for (index, kind) in kinds.into_iter().enumerate() {
+        let path = format!("/{index}");
+        assert_eq!(inode(&volume, &path).kind, kind);
+        assert_eq!(errno(volume.open(&path, OpenOptions::default())), Errno::NXIO);
+    }
+}
+
+#[test]
+fn extended_attributes_are_set_read_listed_and_removed() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    let create_file = |path: &str| drop(volume.open(path, create()).unwrap());
+    create_file("/a");
+    create_file("/ab");
+    volume.make_symlink(b"a", "/s").unwrap();
+    let set = |path: &str, name: &str, value: &[u8], how| {
+        volume.set_xattr(path, Follow::No, name, value, how)
+    };
+    let get = |path: &str, name: &str| volume.xattr(path, Follow::Yes, name);
+    set("/a", "user.one", b"1", SetXattr::Create).unwrap();
+    set("/a", "trusted.two", b"", SetXattr::Either).unwrap();
+    set("/a", "security.three", &[3; 65_536], SetXattr::Either).unwrap();
+    set("/a", "system.posix_acl_access", b"list", SetXattr::Either).unwrap();
+    set("/ab", "user.other", b"other", SetXattr::Either).unwrap();
+    assert_eq!(get("/s", "user.one").unwrap(), b"1");
+    assert_eq!(errno(set("/a", "user.one", b"", SetXattr::Create)), Errno::EXIST);
+    assert_eq!(errno(set("/a", "user.none", b"", SetXattr::Replace)), Errno::NODATA);
+    set("/a", "user.one", b"2", SetXattr::Replace).unwrap();
+    assert_eq!(errno(get("/a", "user.none")), Errno::NODATA);
+    assert_eq!(errno(volume.remove_xattr("/a", Follow::No, "user.none")), Errno::NODATA);
+    volume.remove_xattr("/a", Follow::No, "trusted.two").unwrap();
+    drop(volume);
+    let volume = machine.volume();
+    let names = volume.xattrs("/a", Follow::No).unwrap();
+    assert_eq!(names, [&b"security.three"[..], b"system.posix_acl_access", b"user.one"]);
+    assert_eq!(volume.xattr("/a", Follow::No, "user.one").unwrap(), b"2");
+    assert!(volume.xattr("/a", Follow::No, "security.three").unwrap() == [3; 65_536]);
+    assert_eq!(volume.xattrs("/s", Follow::No).unwrap(), Vec::<Vec<u8>>::new());
+    // With the file they go.
+    volume.remove("/a").unwrap();
+    assert_eq!(errno(volume.xattrs("/a", Follow::No)), Errno::NOENT);
+}
+
+#[test]
+fn extended_attributes_have_the_limits_of_linux() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    volume.open("/a", create()).unwrap();
+    volume.make_directory("/d", 0o755).unwrap();
+    volume.make_symlink(b"a", "/s").unwrap();
+    volume.make("/p", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+    let set = |path: &str, name: &str, value: &[u8]| {
+        volume.set_xattr(path, Follow::No, name, value, SetXattr::Either)
+    };
+    let longest = format!("user.{}", "n".repeat(250));
+    set("/a", &longest, b"").unwrap();
+    assert_eq!(errno(set("/a", &(longest + "n"), b"")), Errno::RANGE);
+    assert_eq!(errno(set("/a", "", b"")), Errno::RANGE);
+    assert_eq!(errno(set("/a", "user.x", &[0; 65_537])), Errno::TOOBIG);
+    for name in ["user.", "x", "system.x", "btrfs.x", "system.posix_acl_accessx"] {
+        assert_eq!(errno(set("/a", name, b"")), Errno::OPNOTSUPP, "{name}");
+    }
+    assert_eq!(errno(set("/s", "user.x", b"")), Errno::PERM);
+    assert_eq!(errno(set("/p", "user.x", b"")), Errno::PERM);
+    set("/s", "trusted.x", b"").unwrap();
+    assert_eq!(errno(set("/s", "system.posix_acl_access", b"")), Errno::OPNOTSUPP);
+    set("/d", "system.posix_acl_default", b"").unwrap();
+    assert_eq!(errno(set("/a", "system.posix_acl_default", b"")), Errno::ACCESS);
+    // All names of a file fit into one list.
+    let refused = (0..).find_map(|n| set("/d", &format!("user.{n:0245}"), b"").err()).unwrap();
+    assert_eq!(refused.errno(), Errno::NOSPC);
+    let listed: usize =
+        volume.xattrs("/d", Follow::No).unwrap().iter().map(|name| name.len() + 1).sum();
+    assert!(listed <= 65_536 && listed > 65_000, "{listed}");
+}

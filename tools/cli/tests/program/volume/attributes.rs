@@ -1,0 +1,191 @@
+//! Owners, extended attributes, sizes and room of files in a volume; and what a `put` does that cannot put
+//! all of them.
+
+use super::{command, done, refused, run, volume, write};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
+use rustix::io::Errno;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+fn stat(folder: &Path, place: &str) -> serde_json::Value {
+    let all: serde_json::Value =
+        serde_json::from_str(&done(folder, ["stat", "--json", place])).unwrap();
+    all[0].clone()
+}
+
+#[test]
+fn files_are_given_to_others_with_all_below() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["mkdir", "-p", "v:/d/e"]);
+    done(folder, ["put", "a", "v:/d/e"]);
+    done(folder, ["ln", "-s", "d", "v:/s"]);
+    done(folder, ["chmod", "6755", "v:/d/e/a"]);
+    let owners = |place: &str| {
+        let stat = stat(folder, place);
+        (stat["user"].as_u64().unwrap(), stat["group"].as_u64().unwrap())
+    };
+    done(folder, ["chown", "1000:100", "v:/d"]);
+    assert_eq!(owners("v:/d"), (1000, 100));
+    assert_ne!(owners("v:/d/e"), (1000, 100));
+    done(folder, ["chown", "-R", "7:8", "v:/d"]);
+    assert_eq!([owners("v:/d"), owners("v:/d/e"), owners("v:/d/e/a")], [(7, 8); 3]);
+    assert_eq!(stat(folder, "v:/d/e/a")["mode"], "0755");
+    done(folder, ["chown", ":9", "v:/s"]);
+    assert_eq!(owners("v:/d"), (7, 9));
+    done(folder, ["chown", "--no-dereference", "root", "v:/s"]);
+    assert_eq!((owners("v:/s").0, owners("v:/d")), (0, (7, 9)));
+    let output = run(folder, ["chown", "no such user", "v:/d"]);
+    assert_eq!(output.status.code(), Some(2));
+    refused(folder, ["chown", "1", "v:/none"], "v:/none: ");
+}
+
+#[test]
+fn extended_attributes_are_set_printed_and_removed() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["put", "a", "v:/a"]);
+    done(folder, ["put", "a", "v:/b"]);
+    done(folder, ["xattr", "set", "user.one", "1", "v:/?"]);
+    done(folder, ["xattr", "set", "trusted.two", "2", "v:/a"]);
+    assert_eq!(done(folder, ["xattr", "get", "user.one", "v:/a"]), "1");
+    assert_eq!(done(folder, ["xattr", "list", "v:/a"]), "trusted.two\nuser.one\n");
+    done(folder, ["xattr", "remove", "user.one", "v:/a"]);
+    assert_eq!(done(folder, ["xattr", "list", "v:/?"]), "/a:\ntrusted.two\n/b:\nuser.one\n");
+    refused(folder, ["xattr", "get", "user.one", "v:/a"], "there is no attribute 'user.one'");
+    refused(folder, ["xattr", "set", "one", "1", "v:/a"], "names begin with user.");
+}
+
+#[test]
+fn files_are_cut_and_made_longer_and_the_room_they_take_is_told() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", vec![1; 100_000]);
+    done(folder, ["mkdir", "-p", "v:/d/e"]);
+    done(folder, ["put", "a", "v:/d/a"]);
+    done(folder, ["put", "a", "v:/d/e/b"]);
+    done(folder, ["ln", "v:/d/a", "v:/d/e/same"]);
+    assert_eq!(stat(folder, "v:/d/a")["blocks"], 200);
+    // What has two names counts once, where it is met first.
+    assert_eq!(done(folder, ["du", "v:/d"]), "100\t/d/e\n200\t/d\n");
+    done(folder, ["truncate", "-s", "5000", "v:/d/e/b"]);
+    assert_eq!(done(folder, ["du", "-s", "v:/d", "v:/d/e/b"]), "108\t/d\n8\t/d/e/b\n");
+    done(folder, ["truncate", "-s", "1M", "v:/d/e/b", "v:/new"]);
+    assert_eq!(
+        (&stat(folder, "v:/new")["size"], &stat(folder, "v:/new")["blocks"]),
+        (&1_048_576.into(), &0.into())
+    );
+    let bytes = run(folder, ["cat", "v:/d/e/b"]).stdout;
+    assert!(bytes.len() == 1 << 20 && bytes[..5000] == [1; 5000]);
+    assert!(bytes[5000..].iter().all(|byte| *byte == 0));
+    done(folder, ["truncate", "-c", "-s", "1", "v:/none"]);
+    refused(folder, ["cat", "v:/none"], "v:/none: ");
+    refused(folder, ["truncate", "-s", "1", "v:/d"], "v:/d: it is a directory");
+}
+
+#[test]
+fn extended_attributes_go_in_and_come_out_with_their_files() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    write(folder, "tree/a", "of a");
+    let names = ["user.uringfs-test", "trusted.uringfs-test"];
+    let is_kept = |name: &&str| {
+        let set =
+            |path: &str| lsetxattr(folder.join(path), *name, b"its value", XattrFlags::empty());
+        match set("tree").and_then(|()| set("tree/a")) {
+            // The machine's file system, or user, has none of these.
+            Err(Errno::OPNOTSUPP | Errno::PERM) => false,
+            set => set.is_ok(),
+        }
+    };
+    let kept: Vec<&str> = names.into_iter().filter(is_kept).collect();
+    done(folder, ["put", "tree", "v:/"]);
+    // Also where the machine has none to begin with.
+    done(folder, ["xattr", "set", "user.more", "more", "v:/tree/a"]);
+    done(folder, ["get", "v:/tree", "out"]);
+    for path in ["out", "out/a"] {
+        for name in &kept {
+            let mut value = [0; 100];
+            let length = lgetxattr(folder.join(path), *name, &mut value[..]).unwrap();
+            assert_eq!(&value[..length], b"its value", "{path} {name}");
+        }
+    }
+    let mut list = [0; 1000];
+    let listed = llistxattr(folder.join("out/a"), &mut list[..]).unwrap_or(0);
+    let has_more = list[..listed].split(|byte| *byte == 0).any(|name| name == b"user.more");
+    assert_eq!(has_more, kept.contains(&"user.uringfs-test"));
+}
+
+#[test]
+fn holes_at_the_end_and_what_is_zeros_stay_what_they_are() {
+    let folder = volume();
+    let folder = folder.path();
+    let holes = std::fs::File::create(folder.join("holes")).unwrap();
+    holes.set_len(20 << 20).unwrap();
+    write(folder, "zeros", vec![0; 1 << 20]);
+    done(folder, ["put", "holes", "zeros", "v:/"]);
+    assert_eq!(stat(folder, "v:/holes")["blocks"], 0);
+    assert_eq!(stat(folder, "v:/holes")["size"], 20 << 20);
+    assert_eq!(stat(folder, "v:/zeros")["blocks"], 2048);
+    done(folder, ["get", "v:/holes", "out"]);
+    let out = folder.join("out").metadata().unwrap();
+    assert_eq!((out.len(), out.blocks()), (20 << 20, 0));
+}
+
+#[test]
+fn put_goes_on_after_what_cannot_be_put_and_says_what_that_was() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir_all(folder.join("tree/d")).unwrap();
+    for name in ["tree/a", "tree/b", "tree/d/c"] {
+        write(folder, name, name);
+    }
+    done(folder, ["mkdir", "-p", "v:/tree/a", "v:/tree/d/c"]);
+    let output = run(folder, ["put", "tree", "v:/"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 2, "{told}");
+    assert!(lines[0].starts_with("uringfs: v:/tree/a: "), "{told}");
+    assert!(lines[1].starts_with("uringfs: v:/tree/d/c: "), "{told}");
+    assert_eq!(done(folder, ["cat", "v:/tree/b"]), "tree/b");
+    assert_eq!(done(folder, ["ls", "v:/"]), "tree\n");
+}
+
+#[test]
+fn what_has_no_room_is_told_and_leaves_room_for_others() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    write(folder, "tree/a", "of a");
+    write(folder, "tree/b", vec![1; 40 << 20]);
+    write(folder, "c", vec![2; 10 << 20]);
+    let output = run(folder, ["put", "tree", "v:/"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
+    assert!(told.contains("v:/tree/b: cannot be written: the volume is full"), "{told}");
+    assert_eq!(done(folder, ["ls", "v:/tree"]), "a\n");
+    done(folder, ["put", "c", "v:/"]);
+    assert!(run(folder, ["cat", "v:/c"]).stdout == vec![2; 10 << 20]);
+}
+
+#[test]
+fn what_a_killed_put_left_goes_with_the_next_change() {
+    let folder = volume();
+    let folder = folder.path();
+    let mut put = command(folder, ["put", "-", "v:/a"]);
+    put.stdin(std::process::Stdio::piped());
+    let mut child = put.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, &vec![1; 8 << 20]).unwrap();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+    done(folder, ["mkdir", "v:/d"]);
+    assert_eq!(done(folder, ["ls", "v:/"]), "d\n");
+    assert_eq!(done(folder, ["du", "-s", "v:/"]), "0\t/\n");
+}
