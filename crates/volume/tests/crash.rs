@@ -9,12 +9,14 @@ use uringfs_device::backend::sim::{CrashPlan, Promises, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_file::{Ask, File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, Volume};
+use uringfs_volume::{
+    FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
+};
 
 const SIZE: u64 = 16 << 20;
 
 /// A volume's whole content: paths, and the bytes of files, where a symbolic link leads, and of
-/// directories nothing.
+/// directories nothing; and behind each path what else is known of it.
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What can be done to a few names.
@@ -37,9 +39,12 @@ enum Operation {
     PunchBlocks,
     PunchPart,
     Zero,
+    Chown,
+    SetXattr,
+    RemoveXattr,
 }
 
-const ALPHABET: [Operation; 17] = [
+const ALPHABET: [Operation; 20] = [
     Operation::Write,
     Operation::Append,
     Operation::WriteOther,
@@ -57,6 +62,9 @@ const ALPHABET: [Operation; 17] = [
     Operation::PunchBlocks,
     Operation::PunchPart,
     Operation::Zero,
+    Operation::Chown,
+    Operation::SetXattr,
+    Operation::RemoveXattr,
 ];
 
 /// Those that write over what is there.
@@ -92,6 +100,14 @@ fn perform(volume: &Volume, reactor: &Reactor, operation: Operation) {
             let truncate = OpenOptions { truncate: true, ..OpenOptions::default() };
             volume.open("/a", truncate).map(drop)
         }
+        Operation::Chown => {
+            let give = |inode: &mut Inode| inode.set_owner(Some(1000), Some(100));
+            volume.set_attributes("/a", Follow::No, give)
+        }
+        Operation::SetXattr => {
+            volume.set_xattr("/a", Follow::No, "user.x", &[7; 5000], SetXattr::Either)
+        }
+        Operation::RemoveXattr => volume.remove_xattr("/a", Follow::No, "user.x"),
         Operation::Cut => return change(|file| file.set_size(700)),
         Operation::Lengthen => return change(|file| file.set_size(12_000)),
         Operation::Allocate => return change(|file| file.allocate(0, 20_000, Size::Extend)),
@@ -128,6 +144,14 @@ fn walk(volume: &Volume, reactor: &Reactor, directory: &str, found: &mut Tree) {
                 Some(buffer.to_vec())
             }
         };
+        let mut about =
+            format!("{} {} {:o}", inode.user, inode.group, inode.permissions).into_bytes();
+        for name in volume.xattrs(&path, Follow::No).unwrap() {
+            about.extend(volume.xattr(&path, Follow::No, &name).unwrap());
+            about.extend(name);
+        }
+        // No path has such an end.
+        found.insert(format!("{path}//"), Some(about));
         found.insert(path, content);
     }
 }
@@ -150,7 +174,7 @@ fn is_between(found: &Tree, old: &Tree, new: &Tree) -> bool {
 
 /// Makes every file longer, by a hole: nothing that it held once comes back.
 fn lengthen(volume: &Volume, reactor: &Reactor, found: &Tree) {
-    for (path, bytes) in found.iter().filter_map(|(path, bytes)| Some((path, bytes.as_ref()?))) {
+    for path in found.keys().filter(|path| !path.ends_with('/')) {
         // Also of what a symbolic link leads to, once more.
         let Ok(file) = volume.open(path, OpenOptions::default()) else { continue };
         let (_, inode) = volume.inode(path, Follow::No).unwrap();
@@ -158,11 +182,7 @@ fn lengthen(volume: &Volume, reactor: &Reactor, found: &Tree) {
             let size = file.size();
             assert_eq!(reactor.block_on(file.set_size(size + 10_000)), Ok(()));
             let (tail, read) = reactor.block_on(file.read(Buffer::zeroed(20_000), size));
-            assert!(
-                read == Ok(10_000) && tail.iter().all(|byte| *byte == 0),
-                "{path} {}",
-                bytes.len()
-            );
+            assert!(read == Ok(10_000) && tail.iter().all(|byte| *byte == 0), "{path}");
         }
     }
 }
