@@ -30,12 +30,14 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     context: String,
+    /// The key of a damaged record.
+    at: Option<Vec<u8>>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Error {
-        Error { kind, context: context.into(), source: None }
+        Error { kind, context: context.into(), at: None, source: None }
     }
 
     pub(crate) fn damaged(context: impl Into<String>) -> Error {
@@ -64,6 +66,17 @@ impl Error {
     pub(crate) fn of(mut self, what: impl fmt::Display) -> Error {
         self.context = format!("{what}: {}", self.context);
         self
+    }
+
+    /// Says which record it is about, by its key.
+    pub(crate) fn at(mut self, key: Vec<u8>) -> Error {
+        self.at = Some(key);
+        self
+    }
+
+    /// Of a listing that came to a damaged record, the name it has: behind that the listing can go on.
+    pub fn damaged_name(&self) -> Option<&[u8]> {
+        self.at.as_ref()?.get(8..)
     }
 
     /// What a system call would answer.

@@ -86,9 +86,22 @@ impl Records<'_> {
     }
 
     fn scan_from(&self, table: Table, inode: InodeNumber, from: Vec<u8>) -> Result<Scanned, Error> {
-        let found = self.catalog.scan(table, from.clone(), Some(inode.0), BATCH)?;
+        let mut found = Vec::new();
+        let mut damaged = None;
+        for record in self.catalog.scan_each(table, from.clone(), Some(inode.0), BATCH)? {
+            match record.value {
+                Ok(value) => found.push((record.key, value)),
+                Err(error) if found.is_empty() => return Err(error.at(record.key)),
+                // Told when it is the first.
+                Err(_) => {
+                    damaged = Some(record.key);
+                    break;
+                }
+            }
+        }
         // Changes behind the last are told with the records there.
         let next = match found.last() {
+            _ if damaged.is_some() => damaged,
             Some((last, _)) if found.len() == BATCH => Some([&last[..], &[0]].concat()),
             _ => None,
         };

@@ -289,6 +289,7 @@ impl Volume {
     /// there are no more.
     ///
     /// # Errors
+    /// `Damaged` where the next name is; [`Error::damaged_name`] says which, to go on behind it.
     /// ENOENT, ENOTDIR, and what else paths meet.
     pub fn entries(
         &self,

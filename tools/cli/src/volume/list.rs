@@ -45,6 +45,7 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         print_bytes(&line(&volume, place, &place.path, arguments.long)?)?;
     }
     let mut is_first = files.is_empty();
+    let mut code = 0;
     directories.reverse();
     while let Some(directory) = directories.pop() {
         let mut text = Vec::new();
@@ -56,9 +57,26 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         is_first = false;
         let first = directories.len();
         for entry in Entries::of(&volume, &directory.path) {
-            let entry = entry.map_err(|error| directory.said(error))?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    let Some(name) = error.damaged_name() else {
+                        return Err(directory.said(error));
+                    };
+                    let place = directory.at(join(&directory.path, name));
+                    crate::complain(&place.said(error).to_string());
+                    code = 1;
+                    continue;
+                }
+            };
             let place = directory.at(join(&directory.path, &entry.name));
-            text.extend(line(&volume, &place, &entry.name, arguments.long)?);
+            match line(&volume, &place, &entry.name, arguments.long) {
+                Ok(line) => text.extend(line),
+                Err(error) => {
+                    crate::complain(&error.to_string());
+                    code = 1;
+                }
+            }
             if arguments.recursive && entry.kind == FileKind::Directory {
                 directories.push(place);
             }
@@ -66,7 +84,7 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         directories[first..].reverse();
         print_bytes(&text)?;
     }
-    Ok(0)
+    Ok(code)
 }
 
 /// A name, with what is known of the file if that was asked for.

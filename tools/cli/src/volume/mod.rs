@@ -153,7 +153,13 @@ impl Iterator for Entries<'_> {
         if self.batch.len() == 0 {
             match self.volume.entries(&self.directory, &self.after) {
                 Ok(batch) => self.batch = batch.into_iter(),
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    // The others are listed all the same.
+                    if let Some(name) = error.damaged_name() {
+                        self.after = name.to_vec();
+                    }
+                    return Some(Err(error));
+                }
             }
         }
         let entry = self.batch.next()?;

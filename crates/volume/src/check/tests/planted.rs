@@ -195,6 +195,46 @@ fn spoil(patient: &Patient, key: Key<'_>) {
 }
 
 #[test]
+fn a_damaged_record_costs_one_file_and_the_others_are_listed_and_read() {
+    let patient = Patient::new();
+    let [a, d, two] = ["/a", "/d", "/a/two"].map(|path| patient.number(path));
+    spoil(&patient, Key::Name(a, b"link"));
+    spoil(&patient, Key::Name(a, b"pipe"));
+    spoil(&patient, Key::Inode(two));
+    let volume = patient.open();
+    let (mut listed, mut damaged, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        match volume.entries("/a", &after) {
+            Ok(entries) => {
+                let Some(last) = entries.last() else { break };
+                after.clone_from(&last.name);
+                listed.extend(entries.into_iter().map(|entry| entry.name));
+            }
+            Err(error) => {
+                after = error.damaged_name().unwrap().to_vec();
+                damaged.push(after.clone());
+            }
+        }
+    }
+    assert_eq!(listed, [b"b".to_vec(), b"two".to_vec()]);
+    assert_eq!(damaged, [b"link".to_vec(), b"pipe".to_vec()]);
+    for bad in ["/a/link", "/a/two"] {
+        let error = volume.inode(bad, Follow::No).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{bad}: {error}");
+    }
+    assert!(patient.is_whole(&volume, "/a/b/three", "/a/b/three"));
+    patient.write(&volume, "/a/new", 0, 9000);
+    volume.remove("/d/five").unwrap();
+    drop(volume);
+    let volume = patient.open();
+    assert!(patient.is_whole(&volume, "/a/new", "/a/new"));
+    assert!(volume.inode("/d/five", Follow::No).is_err());
+    drop(volume);
+    patient.is_cured_of(&format!("/a/two (inode {two}): its inode cannot be read"));
+    assert_eq!(patient.number("/d"), d);
+}
+
+#[test]
 fn damaged_records_are_dropped_with_the_file_named() {
     let patient = Patient::new();
     let [root, a, d, two, four, b, link] =
