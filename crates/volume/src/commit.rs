@@ -11,7 +11,7 @@ use crate::catalog::{Catalog, Key, Reserve, Size};
 use crate::changes::Changes;
 use crate::committer::{Board, Failed};
 use crate::error::{Error, ErrorKind};
-use crate::shared::{NEXT_INODE, Shared, VolumeState, region_of, region_record};
+use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_of, region_record};
 use crate::superblock::MAX_CATALOG_RUNS;
 
 /// Records of a commit besides those of names, inodes and extents: the counter, and regions.
@@ -61,6 +61,7 @@ impl Shared {
         let state = &mut *self.state.lock();
         let commit = board.begin();
         state.allocated = 0;
+        self.grow(state)?;
         for (number, file) in std::mem::take(&mut state.dirty) {
             if let Some(newer) = file.collect(state.pending.current(), commit) {
                 let mut records = state.records(&self.catalog);
@@ -79,6 +80,21 @@ impl Shared {
         state.pending.current().put(Key::State(NEXT_INODE), next);
         let changes = state.pending.begin_commit();
         Ok(Taken { changes, freed: std::mem::take(&mut state.freed), for_catalog })
+    }
+
+    /// Makes the volume larger, if it is to be. The superblock says so first: after a power cut the
+    /// records of regions may speak of fewer blocks, and say of how many. Others wait, since nobody else
+    /// may write a superblock meanwhile.
+    fn grow(&self, state: &mut VolumeState) -> Result<(), Error> {
+        let Some(blocks) = state.grows_to.take() else { return Ok(()) };
+        let mut superblock = state.superblock.clone();
+        superblock.total_blocks = blocks;
+        superblock.write(&self.blocks)?;
+        state.superblock = superblock;
+        let VolumeState { allocator, pending, .. } = state;
+        allocator.grow::<Error>(blocks, |region| region_of(&self.catalog, pending, region))?;
+        pending.current().put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
+        Ok(())
     }
 
     /// Gives the catalog blocks. The superblock names them before the records of regions count them as

@@ -18,7 +18,9 @@ use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::lock::{Lock, Others};
 use crate::names::Orphan;
-use crate::shared::{NEXT_INODE, Shared, VolumeState, region_of, region_record, summary_of};
+use crate::shared::{
+    BLOCKS, NEXT_INODE, Shared, VolumeState, region_of, region_record, summary_of,
+};
 use crate::superblock::{self, RESERVED_BLOCKS, Superblock};
 use crate::volume::Volume;
 
@@ -63,6 +65,7 @@ impl Volume {
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
+        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
         let mut allocator = Allocator::open(total, reserve_of(total), [])?;
         let taken = Run { start: 0, length: run.end() };
         allocator.claim::<Error>(taken, |_| Ok(None))?;
@@ -95,8 +98,13 @@ impl Volume {
             flaws.push("the catalog had to be read as a whole".into());
         }
         let total = superblock.total_blocks;
-        let summaries = summaries(&catalog, total, &mut flaws)?;
-        let mut allocator = Allocator::open(total, reserve_of(total), summaries)?;
+        let known = known_blocks(&catalog, total)?;
+        let summaries = summaries(&catalog, known, &mut flaws)?;
+        let mut allocator = Allocator::open(known, reserve_of(total), summaries)?;
+        let load = |region| region_of(&catalog, &Pending::default(), region);
+        if let Err(error) = allocator.grow::<Error>(total, load) {
+            flaws.push(error.to_string());
+        }
         for run in &superblock.catalog {
             // After a crash between the two the regions do not know of them yet. A region that cannot
             // be read is not allocated from, either.
@@ -106,8 +114,12 @@ impl Volume {
         }
         let next_inode = next_inode(&catalog, &mut flaws)?;
         let orphans = orphans(&catalog, &mut flaws)?;
+        let mut pending = Pending::default();
+        if known < total {
+            pending.current().put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
+        }
         let state = VolumeState {
-            pending: Pending::default(),
+            pending,
             allocator,
             next_inode,
             open: HashMap::new(),
@@ -117,6 +129,7 @@ impl Volume {
             freed: Vec::new(),
             retired: Vec::new(),
             superblock: superblock.clone(),
+            grows_to: None,
         };
         let shared = Arc::new(Shared {
             blocks,
@@ -148,6 +161,17 @@ impl Volume {
 
 fn reserve_of(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
+}
+
+/// Blocks that the records of regions speak of: fewer than the volume has, when the power was cut while
+/// it grew.
+pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
+    let known = match catalog.get(Key::State(BLOCKS)) {
+        Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
+        Err(error) if error.kind() == ErrorKind::Damaged => None,
+        Err(error) => return Err(error),
+    };
+    Ok(known.filter(|known| (1..total).contains(known)).unwrap_or(total))
 }
 
 /// What is known of each region. Of one whose record is damaged no block is used.

@@ -19,6 +19,7 @@ mod lock;
 mod names;
 mod open_file;
 mod path;
+mod resize;
 mod shared;
 mod space;
 mod superblock;

@@ -25,6 +25,8 @@ use crate::superblock::Superblock;
 
 /// Records that may wait for a commit before one is asked for.
 pub(crate) const MOST_WAITING: usize = 8192;
+/// The key of how many blocks the records of regions speak of.
+pub(crate) const BLOCKS: &[u8] = b"blocks";
 /// The key of the next inode's number.
 pub(crate) const NEXT_INODE: &[u8] = b"next inode";
 
@@ -48,6 +50,8 @@ pub(crate) struct VolumeState {
     pub(crate) pending: Pending,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
+    /// Blocks that the volume is to have.
+    pub(crate) grows_to: Option<u64>,
     pub(crate) next_inode: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
     /// Files whose extents or sizes are to be committed; they stay open until then.

@@ -37,6 +37,8 @@ enum Command {
     /// Exit codes: 0 it is sound; 1 everything that was wrong is repaired; 4 something is wrong, and
     /// left; 8 the device failed; 2 what was given cannot be used.
     Check(volume::check::Arguments),
+    /// Make a volume larger.
+    Resize(volume::resize::Arguments),
     /// Say how much room a volume has.
     Df(volume::list::DfArguments),
     /// Put files and directories into a volume.
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Vm(arguments)) => bench_vm::run(arguments),
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),
         Command::Check(arguments) => volume::check::run(arguments),
+        Command::Resize(arguments) => volume::resize::run(arguments),
         Command::Df(arguments) => volume::list::df(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),

@@ -239,11 +239,13 @@ impl Round<'_> {
         };
         let parsed = summary_of(&said).map_err(|error| error.to_string());
         Ok(parsed.and_then(|(summary, record)| {
-            let bits = free_bits(record, length).map_err(|flaw| flaw.to_string())?;
-            match record_of(&bits).0 == summary {
-                true => Ok(bits),
-                false => Err(InvalidRegion::Summary.to_string()),
+            let mut bits = free_bits(record, length).map_err(|flaw| flaw.to_string())?;
+            if record_of(&bits).0 != summary {
+                return Err(InvalidRegion::Summary.to_string());
             }
+            let grown = Run { start: self.known, length: self.total - self.known };
+            within(index, grown).for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
+            Ok(bits)
         }))
     }
 

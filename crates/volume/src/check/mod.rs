@@ -26,10 +26,12 @@ mod tree;
 use uringfs_device::Device;
 
 use crate::blocks::{Blocks, Run};
-use crate::catalog::{Access, Batch, Catalog, CatalogOptions, LostPages, PageFlaw, Reserve};
+use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve};
 use crate::error::{Error, ErrorKind};
+use crate::format::known_blocks;
 use crate::inode::InodeNumber;
 use crate::lock::{Lock, Others};
+use crate::shared::BLOCKS;
 use crate::superblock::{Found, Superblock};
 use crate::volume::Volume;
 pub use findings::Finding;
@@ -155,10 +157,14 @@ pub(crate) fn check_within(
     progress(CheckStep::Pages, 0);
     check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
+        let catalog = open(&blocks, &superblock.catalog)?;
+        let total = superblock.total_blocks;
+        let known = known_blocks(&catalog, total)?;
         let mut round = Round {
-            catalog: &open(&blocks, &superblock.catalog)?,
+            catalog: &catalog,
             blocks: &blocks,
-            total: superblock.total_blocks,
+            total,
+            known,
             bounds,
             findings,
             report: CheckReport::default(),
@@ -166,13 +172,18 @@ pub(crate) fn check_within(
             progress,
         };
         let parents = round.go(options)?;
-        let Round { catalog, findings: found, report, .. } = round;
+        let Round { findings: found, report, .. } = round;
         findings = found;
-        let fixes = findings.take_fixes();
-        findings.name(catalog, &parents)?;
+        let mut fixes = findings.take_fixes();
+        findings.name(&catalog, &parents)?;
         if fixes.is_empty() {
             return Ok(findings.into_report(report));
         }
+        if known < total {
+            // Regions are repaired as those of the volume as it is now.
+            fixes.extend([findings::put(Key::State(BLOCKS), total.to_be_bytes().to_vec())]);
+        }
+        drop(catalog);
         commit(&blocks, &superblock.catalog, fixes)?;
     }
     let what = "there is no end of what is to be repaired; this is an error of uringfs";
@@ -185,6 +196,8 @@ struct Round<'r> {
     blocks: &'r Blocks,
     /// Blocks of the volume.
     total: u64,
+    /// Of these, those that the records of regions speak of.
+    known: u64,
     bounds: Bounds,
     findings: Findings,
     report: CheckReport,

@@ -9,7 +9,7 @@ use crate::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
 use crate::blocks::{Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
 use crate::error::{Error, ErrorKind};
-use crate::shared::region_record;
+use crate::shared::{BLOCKS, region_record};
 use crate::superblock::Superblock;
 
 /// Runs shorter than this are left to files.
@@ -45,6 +45,9 @@ pub(super) fn rebuild(
         }
         new.commit(&batch)?;
     }
+    let mut batch = Batch::default();
+    batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+    new.commit(&batch)?;
     new.close()?;
     superblock.catalog = runs;
     superblock.write(blocks)

@@ -12,6 +12,7 @@ pub mod list;
 pub mod mkfs;
 pub mod names;
 pub mod put;
+pub mod resize;
 pub mod show;
 mod transfer;
 pub mod truncate;

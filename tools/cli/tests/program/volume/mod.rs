@@ -3,6 +3,7 @@
 mod attributes;
 mod check;
 mod mkfs;
+mod resize;
 mod stopped;
 mod trees;
 

@@ -1,0 +1,146 @@
+//! Volumes that become larger: at once, in use, and with the power cut meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uringfs_buffer::Buffer;
+use uringfs_device::Device;
+use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{CheckOptions, ErrorKind, FormatOptions, OpenOptions, Volume};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+/// In the middle of a region of free space, and behind the next one.
+const OLD: u64 = 40 * MIB;
+const NEW: u64 = 300 * MIB;
+
+fn small_volume() -> (Sim, Device) {
+    let sim = Sim::new(SimOptions::new(NEW));
+    let device = Device::new(sim.clone()).unwrap();
+    let options = FormatOptions { blocks: Some(OLD / BLOCK), ..FormatOptions::default() };
+    Volume::format(&device, &options).unwrap();
+    (sim, device)
+}
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+fn write(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let file = volume.open(path, create).unwrap();
+    let bytes = Buffer::copy_of(&vec![byte; length]);
+    assert_eq!(reactor.block_on(file.write(bytes, 0)).1, Ok(length));
+}
+
+fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) -> bool {
+    let file = volume.open(path, OpenOptions::default()).unwrap();
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), 0));
+    read == Ok(length) && bytes.iter().all(|found| *found == byte)
+}
+
+fn assert_sound(device: &Device, place: &str) {
+    let check = CheckOptions { repair: false, deep: false };
+    let report = Volume::check(device, check, &mut |_, _| {}).unwrap();
+    let lines: Vec<_> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(report.is_sound(), "{place}: {lines:?}");
+}
+
+#[test]
+fn a_volume_that_was_full_takes_more() {
+    let (_, device) = small_volume();
+    let reactor = reactor();
+    let volume = Volume::open_on(device.clone()).unwrap();
+    let before = volume.statistics();
+    volume.resize(NEW).unwrap();
+    let after = volume.statistics();
+    assert_eq!(after.blocks, NEW / BLOCK);
+    assert_eq!(after.free_blocks - before.free_blocks, (NEW - OLD) / BLOCK);
+    write(&volume, &reactor, "/large", 7, 200 << 20);
+    drop(volume);
+    assert_sound(&device, "after it grew");
+    let volume = Volume::open_on(device).unwrap();
+    assert_eq!(volume.statistics().blocks, NEW / BLOCK);
+    assert!(holds(&volume, &reactor, "/large", 7, 200 << 20));
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_and_change_nothing() {
+    let (sim, device) = small_volume();
+    let volume = Volume::open_on(device).unwrap();
+    sim.restart_record();
+    for (bytes, why) in [
+        (OLD - BLOCK, "cannot shrink"),
+        (NEW + BLOCK, "the device has"),
+        (OLD + 1, "multiple of 4096"),
+        (u64::MAX - 4095, "64 TiB"),
+    ] {
+        let error = volume.resize(bytes).unwrap_err();
+        assert!(error.kind() == ErrorKind::Input && error.to_string().contains(why), "{error}");
+    }
+    volume.resize(OLD).unwrap();
+    assert_eq!((volume.statistics().blocks, sim.record().len()), (OLD / BLOCK, 0));
+}
+
+#[test]
+fn files_are_written_and_read_while_it_grows() {
+    let (_, device) = small_volume();
+    let volume = Volume::open_on(device.clone()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2u8 {
+            let (volume, done) = (&volume, &done);
+            scope.spawn(move || {
+                let reactor = reactor();
+                let mut round = 0u32;
+                while round < 10 || !done.load(Ordering::Relaxed) {
+                    let (path, byte) = (format!("/{thread}-{}", round % 7), round as u8);
+                    write(volume, &reactor, &path, byte, 100_000);
+                    assert!(holds(volume, &reactor, &path, byte, 100_000), "{path}");
+                    round += 1;
+                }
+            });
+        }
+        for size in [48 * MIB, 127 * MIB, 128 * MIB, 129 * MIB, NEW] {
+            volume.resize(size).unwrap();
+            assert_eq!(volume.statistics().blocks, size / BLOCK);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop(volume);
+    assert_sound(&device, "after it grew in use");
+}
+
+#[test]
+fn a_power_cut_leaves_the_one_size_or_the_other() {
+    let (sim, device) = small_volume();
+    let reactor = reactor();
+    let volume = Volume::open_on(device).unwrap();
+    write(&volume, &reactor, "/kept", 3, 50_000);
+    volume.sync().unwrap();
+    sim.restart_record();
+    volume.resize(NEW).unwrap();
+    write(&volume, &reactor, "/later", 4, 50_000);
+    drop(volume);
+    let (mut small, mut large) = (0, 0);
+    let plan = CrashPlan { exhaustive_up_to: 2, samples: 3, seed: 5 };
+    for image in sim.crash_images(plan) {
+        let place = format!("seed 5, cut {}, {:?}", image.cut, image.crash);
+        let device = Device::new(image.sim.clone()).unwrap();
+        assert_sound(&device, &place);
+        let volume = Volume::open_on(device.clone()).unwrap();
+        assert!(volume.flaws().len() <= 1, "{place}: {:?}", volume.flaws());
+        match volume.statistics().blocks * BLOCK {
+            OLD => small += 1,
+            NEW => large += 1,
+            other => panic!("{place}: {other} bytes"),
+        }
+        assert!(holds(&volume, &reactor, "/kept", 3, 50_000), "{place}");
+        // It goes on from there.
+        volume.resize(NEW).unwrap();
+        write(&volume, &reactor, "/after", 5, 50_000);
+        drop(volume);
+        assert_sound(&device, &place);
+    }
+    assert!(small > 2 && large > 2, "{small} small, {large} large");
+}

@@ -1,0 +1,79 @@
+//! `uringfs resize`: a volume that becomes larger. A file becomes larger with its volume, and its blocks
+//! are reserved as `mkfs` does.
+
+use super::{open, said, words};
+use crate::output::print;
+use std::ffi::OsString;
+use std::fs::File as HostFile;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use uringfs::Access;
+use uringfs_lab::Error;
+use uringfs_lab::job::parse_size;
+use uringfs_lab::run::stop_on_interrupt;
+
+/// What the command takes.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A file or a block device with a volume, which no program has open
+    target: OsString,
+
+    /// As in 8G: not less than it has, and of a device not more than that has
+    #[arg(value_parser = parse_size)]
+    size: u64,
+}
+
+const BLOCK: u64 = 4096;
+
+/// Runs the command; gives its exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let path = Path::new(&arguments.target);
+    let shown = path.display();
+    let size = arguments.size;
+    if !size.is_multiple_of(BLOCK) {
+        return Err(Error::input(format!("{size}: is no multiple of {BLOCK}")));
+    }
+    let has = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
+    if size < has {
+        let what = format!("{shown}: has {has} bytes, and a volume cannot shrink to {size}");
+        return Err(Error::input(what));
+    }
+    // Nobody has it open: known before the file becomes larger.
+    drop(open(&arguments.target, Access::ReadWrite)?);
+    let failed =
+        |error: io::Error| Error::run(format!("{shown}: cannot be made larger")).because(error);
+    let file = HostFile::options().write(true).open(path).map_err(failed)?;
+    let status = file.metadata().map_err(failed)?;
+    if status.is_file() && status.len() < size {
+        let stop = stop_on_interrupt()?;
+        if let Err(error) = lengthen(&file, status.len(), size, &stop) {
+            // As it was: the volume does not know of it yet.
+            file.set_len(status.len()).map_err(failed)?;
+            return Err(match stop.load(Ordering::Relaxed) {
+                true => Error::interrupted(),
+                false => failed(error),
+            });
+        }
+    }
+    let volume = open(&arguments.target, Access::ReadWrite)?;
+    volume.resize(size).map_err(|error| said(&shown, error))?;
+    print(&format!("{shown}: a volume of {}\n", words::size(size)))?;
+    Ok(0)
+}
+
+/// Writes zeros behind a file's end.
+fn lengthen(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut at = from;
+    while at < to {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let length = (to - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..length as usize], at)?;
+        at += length;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,35 @@
+//! `resize` makes a volume larger, and the file it is in; or changes nothing.
+
+use super::{done, refused, volume, write};
+use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn a_volume_in_a_file_becomes_larger_with_its_file() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", vec![9; 3 << 20]);
+    done(folder, ["put", "a", "v:/"]);
+    assert_eq!(done(folder, ["resize", "v", "48M"]), "v: a volume of 48.0 MiB\n");
+    let status = std::fs::metadata(folder.join("v")).unwrap();
+    assert_eq!(status.len(), 48 << 20);
+    assert!(status.blocks() * 512 >= 48 << 20, "its blocks are reserved");
+    let df: Value = serde_json::from_str(&done(folder, ["df", "v", "--json"])).unwrap();
+    assert_eq!(df["size"], 48 << 20);
+    done(folder, ["put", "a", "v:/b"]);
+    assert!(done(folder, ["check", "v", "--deep"]).contains("sound"));
+    done(folder, ["resize", "v", "48M"]);
+}
+
+#[test]
+fn what_cannot_be_changes_nothing() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "text", vec![b'x'; 1 << 20]);
+    let before = std::fs::read(folder.join("v")).unwrap();
+    refused(folder, ["resize", "v", "16M"], "a volume cannot shrink to 16777216");
+    refused(folder, ["resize", "v", "33554433"], "no multiple of 4096");
+    refused(folder, ["resize", "text", "16M"], "see uringfs mkfs");
+    refused(folder, ["resize", "none", "16M"], "none does not exist");
+    assert!(std::fs::read(folder.join("v")).unwrap() == before);
+}
