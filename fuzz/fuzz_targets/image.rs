@@ -1,0 +1,121 @@
+//! A volume with something in it, of which every input gets its own copy to damage.
+
+use std::sync::LazyLock;
+
+use uringfs::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::{
+    Buffer, CheckOptions, CheckReport, Device, FileKind, Follow, FormatOptions, OpenOptions,
+    Reactor, ReactorOptions, Volume,
+};
+
+pub const BLOCK: u64 = 4096;
+const SIZE: u64 = 16 << 20;
+
+static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    for directory in ["/d", "/d/e"] {
+        volume.make_directory(directory, 0o755).unwrap();
+    }
+    for n in 0..40 {
+        let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+        let path = format!("{}/{n}", ["", "/d", "/d/e"][n % 3]);
+        let file = volume.open(path, create).unwrap();
+        let bytes = Buffer::copy_of(&vec![n as u8; 5000]);
+        assert!(reactor.block_on(file.write(bytes, n as u64 * 9000)).1.is_ok());
+    }
+    volume.link("/0", "/d/link").unwrap();
+    volume.make_symlink(b"d/e", "/s").unwrap();
+    drop(volume);
+    sim.restart_record();
+    sim
+});
+
+/// A copy of the volume.
+pub fn copy() -> Sim {
+    IMAGE.crash_image(Crash::KeepAll)
+}
+
+/// The sum that the format has everywhere.
+pub fn sum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+pub fn read(sim: &Sim, block: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK as usize];
+    sim.peek(block * BLOCK, &mut bytes);
+    bytes
+}
+
+/// Changes bits of the device one by one.
+pub fn write(sim: &Sim, block: u64, bytes: &[u8]) {
+    for (index, (was, is)) in read(sim, block).iter().zip(bytes).enumerate() {
+        (0..8).filter(|bit| (was ^ is) >> bit & 1 == 1).for_each(|bit| {
+            sim.rot(block * BLOCK + index as u64, bit);
+        });
+    }
+}
+
+/// Opens it and looks at everything; errors are lines.
+pub fn look_at(sim: &Sim) {
+    let device = Device::new(sim.crash_image(Crash::KeepAll)).unwrap();
+    let volume = match Volume::open_on(device) {
+        Ok(volume) => volume,
+        Err(error) => return assert_one_line(&error.to_string()),
+    };
+    volume.flaws().iter().for_each(|line| assert_one_line(line));
+    let mut left = vec![b"/".to_vec()];
+    // Damage may make a directory lie in itself.
+    for _ in 0..100 {
+        let Some(directory) = left.pop() else { break };
+        match volume.entries(&directory, b"") {
+            Err(error) => assert_one_line(&error.to_string()),
+            Ok(entries) => {
+                for entry in entries {
+                    let path = [&directory[..], b"/", &entry.name].concat();
+                    if entry.kind == FileKind::Directory {
+                        left.push(path.clone());
+                    }
+                    if let Err(error) = volume.inode(&path, Follow::No) {
+                        assert_one_line(&error.to_string());
+                    }
+                    let _ = volume.open(&path, OpenOptions::default());
+                }
+            }
+        }
+    }
+}
+
+/// Checks it, repairs it, and checks again: what was repaired is sound.
+pub fn mend(sim: &Sim) {
+    let device = Device::new(sim.clone()).unwrap();
+    let check = |repair| -> Option<CheckReport> {
+        let checked = Volume::check(&device, CheckOptions { repair, deep: true }, &mut |_, _| {});
+        match checked {
+            Ok(report) => {
+                report.findings.iter().for_each(|line| assert_one_line(&line.to_string()));
+                Some(report)
+            }
+            Err(error) => {
+                assert_one_line(&error.to_string());
+                None
+            }
+        }
+    };
+    let found = check(false);
+    let Some(repaired) = check(true) else { return };
+    assert_eq!(found.is_some_and(|found| found.is_sound()), repaired.is_sound());
+    if repaired.is_repaired() {
+        let again = check(false).expect("it was checked before");
+        assert!(again.is_sound(), "{:?} after {:?}", again.findings, repaired.findings);
+        Volume::open_on(device.clone()).expect("what is sound opens");
+    }
+}
+
+fn assert_one_line(message: &str) {
+    assert!(!message.is_empty() && message.len() < 8192, "{} bytes", message.len());
+    assert!(!message.contains('\n'), "{message:?}");
+}

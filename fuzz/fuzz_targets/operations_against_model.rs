@@ -1,0 +1,191 @@
+//! Operations of any kind and order on a volume, against a plain model of names and bytes; opened anew in
+//! between, and sound in the end.
+
+#![no_main]
+
+use std::cell::LazyCell;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use uringfs::backend::sim::{Crash, Sim, SimOptions};
+use uringfs::{
+    Buffer, CheckOptions, Device, FileKind, Follow, FormatOptions, OpenOptions, Reactor,
+    ReactorOptions, Rename, Volume,
+};
+
+const SIZE: u64 = 16 << 20;
+/// Directories, and names in each of them.
+const DIRECTORIES: [&str; 3] = ["", "/d", "/d/e"];
+const NAMES: [&str; 4] = ["a", "b", "d", "e"];
+
+/// What is at a path: a file's identity, or a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Node {
+    File(usize),
+    Directory,
+}
+
+#[derive(Default)]
+struct Model {
+    names: BTreeMap<String, Node>,
+    files: Vec<Vec<u8>>,
+}
+
+impl Model {
+    fn has_directory(&self, path: &str) -> bool {
+        let parent = &path[..path.rfind('/').unwrap_or(0)];
+        parent.is_empty() || self.names.get(parent) == Some(&Node::Directory)
+    }
+
+    fn holds_something(&self, path: &str) -> bool {
+        self.names.keys().any(|name| name.strip_prefix(path).is_some_and(|r| r.starts_with('/')))
+    }
+}
+
+/// What every input begins with.
+static EMPTY: LazyLock<Sim> = LazyLock::new(|| {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    sim.restart_record();
+    sim
+});
+
+thread_local! {
+    // Never dropped: at a thread's end it would look for what is gone by then.
+    static REACTOR: LazyCell<&'static Reactor> =
+        LazyCell::new(|| Box::leak(Box::new(Reactor::new(ReactorOptions::default()).unwrap())));
+}
+
+fn path_of(byte: u8) -> String {
+    let (directory, name) = (usize::from(byte) % 3, usize::from(byte) / 3 % 4);
+    format!("{}/{}", DIRECTORIES[directory], NAMES[name])
+}
+
+/// Does one operation to both; they must agree on whether it can be done.
+fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
+    let (path, other) = (path_of(operation[1]), path_of(operation[2]));
+    let node = model.names.get(&path).copied();
+    let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+    match operation[0] % 6 {
+        0 => {
+            let offset = u64::from(operation[2]) * 700;
+            let bytes = vec![operation[3]; usize::from(operation[3]) * 50 + 1];
+            let possible = model.has_directory(&path) && node != Some(Node::Directory);
+            let opened = volume.open(&path, create);
+            assert_eq!(opened.is_ok(), possible, "open {path}");
+            let Ok(file) = opened else { return };
+            let (_, written) = REACTOR
+                .with(|reactor| reactor.block_on(file.write(Buffer::copy_of(&bytes), offset)));
+            assert_eq!(written, Ok(bytes.len()));
+            let index = match node {
+                Some(Node::File(index)) => index,
+                _ => {
+                    model.files.push(Vec::new());
+                    model.names.insert(path, Node::File(model.files.len() - 1));
+                    model.files.len() - 1
+                }
+            };
+            let (content, offset) = (&mut model.files[index], offset as usize);
+            content.resize(content.len().max(offset + bytes.len()), 0);
+            content[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+        1 => {
+            let possible = model.has_directory(&path) && node.is_none();
+            assert_eq!(volume.make_directory(&path, 0o755).is_ok(), possible, "mkdir {path}");
+            if possible {
+                model.names.insert(path, Node::Directory);
+            }
+        }
+        2 => {
+            let possible = matches!(node, Some(Node::File(_)));
+            assert_eq!(volume.remove(&path).is_ok(), possible, "rm {path}");
+            if possible {
+                model.names.remove(&path);
+            }
+        }
+        3 => {
+            let possible = node == Some(Node::Directory) && !model.holds_something(&path);
+            assert_eq!(volume.remove_directory(&path).is_ok(), possible, "rmdir {path}");
+            if possible {
+                model.names.remove(&path);
+            }
+        }
+        4 => {
+            let possible = matches!(node, Some(Node::File(_)))
+                && model.has_directory(&other)
+                && !model.names.contains_key(&other);
+            assert_eq!(volume.link(&path, &other).is_ok(), possible, "ln {path} {other}");
+            if let (true, Some(node)) = (possible, node) {
+                model.names.insert(other, node);
+            }
+        }
+        _ => {
+            let possible = matches!(node, Some(Node::File(_)))
+                && model.has_directory(&other)
+                && model.names.get(&other) != Some(&Node::Directory);
+            let moved = node != Some(Node::Directory)
+                && volume.rename(&path, &other, Rename::Replace).is_ok();
+            assert_eq!(moved, possible, "mv {path} {other}");
+            // Two names of one file: nothing is done.
+            if let (true, Some(node)) = (possible, node)
+                && model.names.get(&other) != Some(&node)
+            {
+                model.names.remove(&path);
+                model.names.insert(other, node);
+            }
+        }
+    }
+}
+
+/// Everything is as the model has it.
+fn compare(volume: &Volume, model: &Model) {
+    for directory in DIRECTORIES {
+        for name in NAMES {
+            let path = format!("{directory}/{name}");
+            let found = volume.inode(&path, Follow::No).ok().map(|(_, inode)| inode);
+            match model.names.get(&path) {
+                None => assert!(found.is_none(), "{path} is there"),
+                Some(Node::Directory) => {
+                    assert_eq!(found.map(|inode| inode.kind), Some(FileKind::Directory), "{path}");
+                }
+                Some(Node::File(index)) => {
+                    let inode = found.unwrap_or_else(|| panic!("{path} is not there"));
+                    let links = model.names.values().filter(|node| **node == Node::File(*index));
+                    assert_eq!(inode.links as usize, links.count(), "{path}");
+                    let file = volume.open(&path, OpenOptions::default()).unwrap();
+                    let buffer = Buffer::zeroed(inode.size as usize);
+                    let (bytes, read) =
+                        REACTOR.with(|reactor| reactor.block_on(file.read(buffer, 0)));
+                    assert_eq!(read, Ok(model.files[*index].len()), "{path}");
+                    assert!(bytes[..] == model.files[*index], "{path}");
+                }
+            }
+        }
+    }
+}
+
+// Input: operations of four bytes.
+fuzz_target!(|bytes: &[u8]| {
+    let sim = EMPTY.crash_image(Crash::KeepAll);
+    let device = Device::new(sim).unwrap();
+    let mut volume = Volume::open_on(device.clone()).unwrap();
+    let mut model = Model::default();
+    for operation in bytes.chunks_exact(4).take(200) {
+        match operation[0] {
+            0xf0..=0xf7 => volume.sync().unwrap(),
+            0xf8..=0xff => {
+                drop(volume);
+                volume = Volume::open_on(device.clone()).unwrap();
+                compare(&volume, &model);
+            }
+            _ => perform(&volume, &mut model, operation),
+        }
+    }
+    compare(&volume, &model);
+    drop(volume);
+    let check = CheckOptions { repair: false, deep: true };
+    let report = Volume::check(&device, check, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+});
