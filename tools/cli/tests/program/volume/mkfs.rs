@@ -26,6 +26,25 @@ fn what_holds_something_is_refused_and_named() {
 }
 
 #[test]
+fn nothing_of_a_partition_table_is_left_at_either_end() {
+    for size in [16 << 20, (16 << 20) + 512] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = vec![0; size];
+        let header = |sector: usize| sector * 512..sector * 512 + 8;
+        let (last, entries) = (size / 512 - 1, size / 512 - 33);
+        for sector in [1, 2, entries, last] {
+            bytes[header(sector)].copy_from_slice(b"EFI PART");
+        }
+        write(folder.path(), "gpt", &bytes);
+        refused(folder.path(), ["mkfs", "gpt"], "--force destroys it");
+        done(folder.path(), ["mkfs", "gpt", "--force"]);
+        let made = std::fs::read(folder.path().join("gpt")).unwrap();
+        assert!(!made.windows(8).any(|found| found == b"EFI PART"));
+        assert_eq!(made.len(), size);
+    }
+}
+
+#[test]
 fn a_file_of_zeros_is_taken_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     File::create(folder.path().join("zeros")).unwrap().set_len(16 << 20).unwrap();
