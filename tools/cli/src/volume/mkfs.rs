@@ -166,7 +166,7 @@ fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     reactor
         .block_on(async {
             let end = device.geometry().size;
-            for unused in UNUSED.into_iter().chain([end - BACKUP_TABLE..end]) {
+            for unused in UNUSED.into_iter().chain(std::iter::once(end - BACKUP_TABLE..end)) {
                 whole.write_zeroes(unused.start, unused.end - unused.start).await?;
             }
             whole.sync().await
