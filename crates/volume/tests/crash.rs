@@ -10,7 +10,7 @@ use uringfs_device::{Device, Errno};
 use uringfs_file::{Ask, File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
+    CheckOptions, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -229,6 +229,16 @@ fn check(history: &History, plan: CrashPlan, reactor: &Reactor) -> Result<usize,
     for image in history.sim.crash_images(plan) {
         let device = Device::new(image.sim.clone()).unwrap();
         let place = format!("cut {} {:?}", image.cut, image.crash);
+        let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {});
+        let findings = checked.map_err(|error| format!("{place}: {error}"))?.findings;
+        let lines = findings.iter().map(ToString::to_string);
+        // What is kept twice may be torn once.
+        let is_kept_twice = |line: &String| {
+            ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept))
+        };
+        if let Some(line) = lines.into_iter().find(|line| !is_kept_twice(line)) {
+            return Err(format!("{place}: {line}"));
+        }
         let volume = Volume::open_on(device).map_err(|error| format!("{place}: {error}"))?;
         let found = tree(&volume, reactor);
         let synced = history.states.iter().rposition(|(at, _)| *at <= image.cut).unwrap();
