@@ -51,9 +51,9 @@ pub use uringfs_reactor::{
 };
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
-    AccessTime, CheckOptions, CheckReport, CheckStep, Credentials, DirectoryEntry,
+    AccessTime, AsyncVolume, CheckOptions, CheckReport, CheckStep, Credentials, DirectoryEntry,
     Error as VolumeError, ErrorKind as VolumeErrorKind, FileKind, Finding, Follow, FormatOptions,
-    Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, Time, Volume,
+    Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, Time, Volume, VolumeOptions,
 };
 
 /// Makes an image: an ordinary file of `size` bytes, filled with zeros, so that

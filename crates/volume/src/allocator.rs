@@ -29,6 +29,8 @@ const HOMES: usize = 64;
 pub struct Allocator {
     blocks: u64,
     reserve: u64,
+    /// Kept beyond the reserve, for now.
+    kept: u64,
     free: u64,
     pending: u64,
     /// What can be allocated in each region.
@@ -111,6 +113,7 @@ impl Allocator {
         Ok(Allocator {
             blocks,
             reserve,
+            kept: 0,
             free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
             pending: 0,
             longest: Longest::new(summaries.iter().map(|summary| summary.longest)),
@@ -135,7 +138,7 @@ impl Allocator {
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.free.saturating_sub(self.reserve), want, load)
+        self.allocate_of(self.free - self.space().reserved, want, load)
     }
 
     /// The same from all that is free: for metadata.
@@ -151,6 +154,12 @@ impl Allocator {
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
         self.allocate_of(self.free, want, load)
+    }
+
+    /// Keeps so many blocks for metadata, until another number is told, if they are more than the
+    /// reserve.
+    pub fn keep(&mut self, blocks: u64) {
+        self.kept = blocks;
     }
 
     /// Takes just these blocks, from the reserve if need be.
@@ -215,6 +224,19 @@ impl Allocator {
         Ok(())
     }
 
+    /// Loads the regions that these blocks lie in, so that freeing them needs nothing more.
+    ///
+    /// # Errors
+    /// What `load` says, or that a record is not as it should be; when they do not all lie on the device.
+    pub fn load_for<E: From<InvalidRegion>>(
+        &mut self,
+        run: Run,
+        mut load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<(), E> {
+        let mut parts = self.parts(run).ok_or(InvalidRegion::NotAllocated)?;
+        parts.try_for_each(|(region, _)| self.load(region, &mut load).map(drop))
+    }
+
     /// Makes blocks free that were freed: that is committed, and nobody reads them any more.
     ///
     /// # Panics
@@ -265,7 +287,7 @@ impl Allocator {
 
     /// How much there is.
     pub fn space(&self) -> Space {
-        let reserved = self.reserve.min(self.free);
+        let reserved = self.reserve.max(self.kept).min(self.free);
         Space { total: self.blocks, free: self.free, pending: self.pending, reserved }
     }
 

@@ -1,11 +1,12 @@
-//! What has changed since the last commit. Asked before the catalog, whose records are older, and
-//! drained into it by the committer.
+//! What memory knows of records: what has changed since the last commit, which the committer drains
+//! into the catalog, and some that are as the catalog has them.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::catalog::{Batch, Key, Size, Table};
+use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
+use crate::clean::Clean;
 
 /// A record's new value, or none where it is to go.
 type Value = Option<Box<[u8]>>;
@@ -33,6 +34,15 @@ impl Changes {
         self.size
     }
 
+    /// Whether they may use the room that is kept: not where there are going to be more names, or
+    /// attributes with a name, than before.
+    pub(crate) fn reserve(&self) -> Reserve {
+        let records = [Table::Names, Table::Xattrs].map(|table| &self.tables[table.index()]);
+        let (put, gone): (Vec<_>, Vec<_>) =
+            records.into_iter().flat_map(BTreeMap::values).partition(|value| value.is_some());
+        if put.len() > gone.len() { Reserve::Keep } else { Reserve::Use }
+    }
+
     /// All of them, for the catalog.
     pub(crate) fn to_batch(&self) -> Batch {
         let mut batch = Batch::default();
@@ -44,7 +54,8 @@ impl Changes {
         batch
     }
 
-    fn set(&mut self, table: Table, key: Box<[u8]>, value: Value) {
+    /// Sets a record, or has it go.
+    pub(crate) fn set(&mut self, table: Table, key: Box<[u8]>, value: Value) {
         let bytes_of = |value: &Value| value.as_ref().map_or(0, |value| value.len() as u64);
         let key_bytes = key.len() as u64;
         self.size.bytes += bytes_of(&value);
@@ -57,7 +68,8 @@ impl Changes {
         }
     }
 
-    fn get(&self, table: Table, key: &[u8]) -> Option<&Value> {
+    /// What a record is to become, if it changes.
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<&Value> {
         self.tables[table.index()].get(key)
     }
 
@@ -79,11 +91,14 @@ impl Changes {
     }
 }
 
-/// What has changed and is not committed: what is being committed now, and what came after.
-#[derive(Debug, Default)]
+/// What has changed and is not committed: what is being committed now, and what came after. And
+/// records that have not, as far as there is room for them.
+#[derive(Debug)]
 pub(crate) struct Pending {
     current: Changes,
     committing: Option<Arc<Changes>>,
+    clean: Clean,
+    generation: u64,
 }
 
 /// What is known here of a record.
@@ -98,9 +113,24 @@ pub(crate) enum Known<'a> {
 }
 
 impl Pending {
-    /// Where changes go.
-    pub(crate) fn current(&mut self) -> &mut Changes {
-        &mut self.current
+    /// Nothing; clean records are going to take so many bytes at the most.
+    pub(crate) fn new(clean_bytes: usize) -> Pending {
+        Pending {
+            current: Changes::default(),
+            committing: None,
+            clean: Clean::new(clean_bytes),
+            generation: 0,
+        }
+    }
+
+    /// Changes records.
+    pub(crate) fn apply(&mut self, changes: Changes) {
+        for (table, records) in Table::ALL.iter().zip(changes.tables) {
+            for (key, value) in records {
+                self.clean.remove(*table, &key);
+                self.current.set(*table, key, value);
+            }
+        }
     }
 
     /// How much waits for a commit to begin.
@@ -108,30 +138,59 @@ impl Pending {
         self.current.size()
     }
 
+    /// How much is not committed.
+    pub(crate) fn size(&self) -> Size {
+        self.committing.as_ref().map_or(Size::default(), |changes| changes.size()) + self.waiting()
+    }
+
+    /// Counts the commits that have ended: what the catalog was asked for before, and did not share
+    /// with [`Self::learn`], may be old.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// What is known of a record.
-    pub(crate) fn get(&self, key: Key<'_>) -> Known<'_> {
-        let (table, bytes) = (key.table(), key.bytes());
-        let older = || self.committing.as_ref().and_then(|changes| changes.get(table, &bytes));
-        match self.current.get(table, &bytes).or_else(older) {
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Known<'_> {
+        match self.changed(table, key).map(Option::as_deref).or_else(|| self.clean.get(table, key))
+        {
             Some(Some(value)) => Known::Value(value),
             Some(None) => Known::Gone,
             None => Known::Nothing,
         }
     }
 
-    /// Lays what has changed over `records`, which are all that the catalog has of these `keys`, in
-    /// order.
+    /// Takes note of a record that the catalog was asked for in a generation, if that is still so.
+    pub(crate) fn learn(
+        &mut self,
+        generation: u64,
+        table: Table,
+        key: Vec<u8>,
+        value: Option<Vec<u8>>,
+    ) {
+        if generation == self.generation && self.changed(table, &key).is_none() {
+            self.clean.insert(table, key.into(), value.map(Into::into));
+        }
+    }
+
+    fn changed(&self, table: Table, key: &[u8]) -> Option<&Value> {
+        let older = || self.committing.as_ref().and_then(|changes| changes.get(table, key));
+        self.current.get(table, key).or_else(older)
+    }
+
+    /// Lays what has changed, `own` uppermost, over `records`, which are all that the catalog has of
+    /// these `keys`, in order.
     pub(crate) fn lay_over(
         &self,
+        own: &Changes,
         table: Table,
         keys: &Range<Vec<u8>>,
-        records: Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let layers = || self.committing.as_deref().into_iter().chain([&self.current]);
+        records: &[Record],
+    ) -> Vec<Record> {
+        let layers = || self.committing.as_deref().into_iter().chain([&self.current, own]);
         if layers().all(|changes| changes.range(table, keys).next().is_none()) {
-            return records;
+            return records.to_vec();
         }
-        let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = records.into_iter().collect();
+        let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = records.iter().cloned().collect();
         for (key, value) in layers().flat_map(|changes| changes.range(table, keys)) {
             match value {
                 Some(value) => drop(merged.insert(key.to_vec(), value.to_vec())),
@@ -152,6 +211,7 @@ impl Pending {
     /// The catalog has it.
     pub(crate) fn end_commit(&mut self) {
         self.committing = None;
+        self.generation += 1;
     }
 
     /// The catalog has nothing of it: it waits for the next commit.
@@ -170,7 +230,8 @@ mod tests {
     fn laid(pending: &Pending, between: Range<&str>, catalog: &[&str]) -> String {
         let records = catalog.iter().map(|key| (name(key).bytes(), b"old".to_vec()));
         let keys = name(between.start).bytes()..name(between.end).bytes();
-        let laid = pending.lay_over(Table::Names, &keys, records.collect());
+        let records: Vec<Record> = records.collect();
+        let laid = pending.lay_over(&Changes::default(), Table::Names, &keys, &records);
         let words = laid.iter().map(|(key, value)| {
             format!("{}={}", String::from_utf8_lossy(&key[8..]), String::from_utf8_lossy(value))
         });
@@ -181,30 +242,46 @@ mod tests {
         Key::Name(7, name.as_bytes())
     }
 
+    fn put(pending: &mut Pending, key: Key<'_>, value: &str) {
+        let mut changes = Changes::default();
+        changes.put(key, value.as_bytes().to_vec());
+        pending.apply(changes);
+    }
+
+    fn delete(pending: &mut Pending, key: Key<'_>) {
+        let mut changes = Changes::default();
+        changes.delete(key);
+        pending.apply(changes);
+    }
+
+    fn known<'a>(pending: &'a Pending, key: Key<'_>) -> Known<'a> {
+        pending.get(key.table(), &key.bytes())
+    }
+
     #[test]
     fn the_newest_is_known_and_what_is_committed_is_forgotten() {
-        let mut pending = Pending::default();
-        pending.current().put(name("a"), b"1".to_vec());
-        pending.current().put(name("b"), b"1".to_vec());
+        let mut pending = Pending::new(1 << 20);
+        put(&mut pending, name("a"), "1");
+        put(&mut pending, name("b"), "1");
         let committing = pending.begin_commit();
         assert_eq!(committing.size(), Size { changes: 2, bytes: 2 * (8 + 1 + 1) });
-        pending.current().delete(name("a"));
-        assert_eq!(pending.get(name("a")), Known::Gone);
-        assert_eq!(pending.get(name("b")), Known::Value(b"1"));
-        assert_eq!(pending.get(Key::Xattr(7, b"b")), Known::Nothing);
+        delete(&mut pending, name("a"));
+        assert_eq!(known(&pending, name("a")), Known::Gone);
+        assert_eq!(known(&pending, name("b")), Known::Value(b"1"));
+        assert_eq!(known(&pending, Key::Xattr(7, b"b")), Known::Nothing);
         pending.end_commit();
-        assert_eq!(pending.get(name("b")), Known::Nothing);
-        assert_eq!((pending.get(name("a")), pending.waiting().changes), (Known::Gone, 1));
+        assert_eq!(known(&pending, name("b")), Known::Nothing);
+        assert_eq!((known(&pending, name("a")), pending.waiting().changes), (Known::Gone, 1));
     }
 
     #[test]
     fn what_could_not_be_committed_waits_beneath_what_came_since() {
-        let mut pending = Pending::default();
-        pending.current().put(name("a"), b"old".to_vec());
-        pending.current().put(name("b"), b"old".to_vec());
-        pending.current().delete(name("c"));
+        let mut pending = Pending::new(1 << 20);
+        put(&mut pending, name("a"), "old");
+        put(&mut pending, name("b"), "old");
+        delete(&mut pending, name("c"));
         pending.begin_commit();
-        pending.current().delete(name("a"));
+        delete(&mut pending, name("a"));
         pending.undo_commit();
         let changes = pending.begin_commit();
         assert_eq!(changes.size(), Size { changes: 3, bytes: 3 * (8 + 1) + 3 });
@@ -213,19 +290,42 @@ mod tests {
 
     #[test]
     fn changes_lie_over_the_catalogs_records_in_order() {
-        let mut pending = Pending::default();
-        pending.current().put(name("b"), b"1".to_vec());
-        pending.current().delete(name("d"));
+        let mut pending = Pending::new(1 << 20);
+        put(&mut pending, name("b"), "1");
+        delete(&mut pending, name("d"));
         pending.begin_commit();
-        pending.current().put(name("b"), b"2".to_vec());
-        pending.current().put(name("d"), b"2".to_vec());
-        pending.current().delete(name("c"));
-        pending.current().put(name("z"), b"2".to_vec());
-        pending.current().put(Key::Xattr(7, b"bb"), b"2".to_vec());
-        pending.current().put(Key::Name(8, b"bb"), b"2".to_vec());
+        put(&mut pending, name("b"), "2");
+        put(&mut pending, name("d"), "2");
+        delete(&mut pending, name("c"));
+        put(&mut pending, name("z"), "2");
+        put(&mut pending, Key::Xattr(7, b"bb"), "2");
+        put(&mut pending, Key::Name(8, b"bb"), "2");
         assert_eq!(laid(&pending, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
         assert_eq!(laid(&pending, "a".."e", &["a", "c"]), "a=old b=2 d=2");
         assert_eq!(laid(&pending, "c".."zz", &[]), "d=2 z=2");
         assert_eq!(laid(&pending, "e".."y", &["e"]), "e=old");
+    }
+
+    #[test]
+    fn what_the_catalog_said_is_known_until_it_changes_unless_a_commit_ended_meanwhile() {
+        let mut pending = Pending::new(1 << 20);
+        let learn = |pending: &mut Pending, generation, value: Option<&[u8]>| {
+            let (table, key) = (Table::Names, name("a").bytes());
+            pending.learn(generation, table, key, value.map(<[u8]>::to_vec));
+        };
+        learn(&mut pending, 0, None);
+        assert_eq!(known(&pending, name("a")), Known::Gone);
+        // What was read before a change, and arrives after it, is old.
+        put(&mut pending, name("a"), "new");
+        learn(&mut pending, 0, None);
+        assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
+        pending.begin_commit();
+        learn(&mut pending, 0, None);
+        pending.end_commit();
+        learn(&mut pending, 0, None);
+        assert_eq!(known(&pending, name("a")), Known::Nothing);
+        let generation = pending.generation();
+        learn(&mut pending, generation, Some(b"new"));
+        assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
     }
 }

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use uringfs_reactor::quiescence;
 
 use crate::allocator::Want;
+use crate::attempt::{Who, now};
 use crate::blocks::Run;
-use crate::catalog::{Catalog, Key, Reserve, Size};
+use crate::catalog::{Key, Reserve, Table};
 use crate::changes::Changes;
 use crate::committer::{Board, Failed};
 use crate::error::{Error, ErrorKind};
-use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_of, region_record};
+use crate::inode::{Inode, InodeNumber};
+use crate::records::{Answers, Orphan, Stop};
+use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, extent_of, region_of, region_record};
 use crate::superblock::MAX_CATALOG_RUNS;
 
-/// Records of a commit besides those of names, inodes and extents: the counter, and regions.
-const OTHER_RECORDS: Size = Size { changes: 8, bytes: 8 * 4200 };
 /// Blocks in a row that the catalog gets at the least, while there are so many: its runs are few.
 const LEAST_IN_A_ROW: u64 = 64;
 
@@ -24,21 +25,30 @@ struct Taken {
     changes: Arc<Changes>,
     /// Blocks that no file has any more.
     freed: Vec<Run>,
-    for_catalog: Vec<Run>,
 }
 
 impl Shared {
     /// Makes durable all that has changed, and what was written before what says where it is.
-    pub(crate) fn commit(&self, board: &Board) -> Result<(), Failed> {
-        let Taken { changes, freed, for_catalog } = self.take(board)?;
+    pub(crate) fn commit(self: &Arc<Self>, board: &Board) -> Result<(), Failed> {
+        self.bury()?;
+        self.load_for_freeing()?;
+        let for_catalog = self.allocate_for_catalog()?;
+        let Taken { changes, freed } = loop {
+            self.grow()?;
+            let taken = now(self.attempt(Who::Thread, |state, answers| state.take(answers, board)));
+            if let Some(taken) = taken? {
+                break taken;
+            }
+        };
         self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
-        self.extend_catalog(for_catalog)?;
+        self.extend_catalog(&for_catalog)?;
         let mut batch = changes.to_batch();
-        if !freed.is_empty() {
-            batch.reserve(Reserve::Use);
-        }
+        batch.reserve(Reserve::Use);
         let committed = self.catalog.commit(&batch);
+        let room = self.catalog.room()?;
         let state = &mut *self.state.lock();
+        state.room = room;
+        state.allocator.keep(0);
         match committed {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -56,75 +66,209 @@ impl Shared {
         Ok(())
     }
 
-    /// What this commit takes. Changes made from now on are in the next.
-    fn take(&self, board: &Board) -> Result<Taken, Error> {
-        let state = &mut *self.state.lock();
-        let commit = board.begin();
-        state.allocated = 0;
-        self.grow(state)?;
-        for (number, file) in std::mem::take(&mut state.dirty) {
-            if let Some(newer) = file.collect(state.pending.current(), commit) {
-                let mut records = state.records(&self.catalog);
-                let mut inode = records.inode(number)?;
-                newer.lay_over(&mut inode);
-                records.put_inode(number, &inode);
+    /// Destroys the orphans that nobody has open any more. One that is damaged stays what it is.
+    fn bury(self: &Arc<Self>) -> Result<(), Error> {
+        let closed = self.state.lock().take_closed_orphans();
+        for orphan in closed {
+            let destroyed = self.destroy(orphan);
+            self.tell_damage(&format!("inode {}, which has no name", orphan.0.0), destroyed)?;
+        }
+        Ok(())
+    }
+
+    /// Loads the regions of blocks that are to be freed. Where that cannot be they stay taken.
+    fn load_for_freeing(self: &Arc<Self>) -> Result<(), Error> {
+        let mut loaded = 0;
+        loop {
+            let all = now(self.attempt(Who::Thread, |state, _| {
+                let VolumeState { allocator, pending, freeing, .. } = state;
+                while let Some(run) = freeing.get(loaded) {
+                    allocator.load_for(*run, |region| region_of(pending, region))?;
+                    loaded += 1;
+                }
+                Ok(())
+            }));
+            if all.is_ok() {
+                return Ok(());
+            }
+            let run = self.state.lock().freeing.swap_remove(loaded);
+            self.tell_damage(&format!("blocks {run:?} cannot be freed"), all)?;
+        }
+    }
+
+    /// Damage of what is being freed is told, and costs no more than what is damaged.
+    fn tell_damage(&self, what: &str, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                self.state.lock().flaws.push(error.of(what).to_string());
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Takes an orphan's extents and all else that belongs to it: some records at a time, since as long
+    /// as there are any it is found again after a crash.
+    fn destroy(self: &Arc<Self>, Orphan(number): Orphan) -> Result<(), Error> {
+        for first in [Key::Extent(number.0, 0), Key::Xattr(number.0, b"")] {
+            let (table, mut next) = (first.table(), Some(first.bytes()));
+            while let Some(from) = next {
+                next = now(self.attempt(Who::Thread, |state, answers| {
+                    state.destroy_some(table, number, from.clone(), answers)
+                }))?;
             }
         }
-        // What was only open because it was dirty is not any more.
-        state.bury_closed(&self.catalog)?;
-        let for_catalog = state.allocate_for_catalog(&self.catalog)?;
-        for changed in state.allocator.take_changed() {
-            state.pending.current().put(Key::Region(changed.index), region_record(&changed));
-        }
-        let next = state.next_inode.to_be_bytes().to_vec();
-        state.pending.current().put(Key::State(NEXT_INODE), next);
-        let changes = state.pending.begin_commit();
-        Ok(Taken { changes, freed: std::mem::take(&mut state.freed), for_catalog })
+        let state = &mut *self.state.lock();
+        state.open.remove(&number);
+        let mut changes = Changes::default();
+        changes.delete(Key::Inode(number.0));
+        changes.delete(Key::Orphan(number.0));
+        state.pending.apply(changes);
+        Ok(())
+    }
+
+    /// Blocks that the catalog is going to need for what waits.
+    fn allocate_for_catalog(self: &Arc<Self>) -> Result<Vec<Run>, Error> {
+        let mut runs: Vec<Run> = Vec::new();
+        now(self.attempt(Who::Thread, |state, _| {
+            let wanted = self.catalog.wanted_blocks(state.pending.waiting() + state.to_collect());
+            let VolumeState { allocator, pending, superblock, .. } = state;
+            loop {
+                let left = wanted.saturating_sub(runs.iter().map(|run| run.length).sum());
+                if left == 0 || superblock.catalog.len() + runs.len() >= MAX_CATALOG_RUNS {
+                    return Ok(());
+                }
+                let goal = runs.last().map(|run| run.end());
+                let want = Want { blocks: left, least: left.min(LEAST_IN_A_ROW), goal, caller: 0 };
+                let load = |region| region_of(pending, region);
+                // Without them commits go on as long as the catalog has room.
+                match allocator.allocate_reserved(want, load)? {
+                    Some(run) => runs.push(run),
+                    None => return Ok(()),
+                }
+            }
+        }))?;
+        Ok(runs)
     }
 
     /// Makes the volume larger, if it is to be. The superblock says so first: after a power cut the
-    /// records of regions may speak of fewer blocks, and say of how many. Others wait, since nobody else
-    /// may write a superblock meanwhile.
-    fn grow(&self, state: &mut VolumeState) -> Result<(), Error> {
-        let Some(blocks) = state.grows_to.take() else { return Ok(()) };
-        let mut superblock = state.superblock.clone();
+    /// records of regions may speak of fewer blocks, and say of how many.
+    fn grow(self: &Arc<Self>) -> Result<(), Error> {
+        let (blocks, mut superblock) = {
+            let state = self.state.lock();
+            let Some(blocks) = state.grows_to else { return Ok(()) };
+            (blocks, state.superblock.clone())
+        };
         superblock.total_blocks = blocks;
         superblock.write(&self.blocks)?;
-        state.superblock = superblock;
-        let VolumeState { allocator, pending, .. } = state;
-        allocator.grow::<Error>(blocks, |region| region_of(&self.catalog, pending, region))?;
-        pending.current().put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
-        Ok(())
+        now(self.attempt(Who::Thread, |state, _| {
+            let VolumeState { allocator, pending, .. } = state;
+            allocator.grow(blocks, |region| region_of(pending, region))?;
+            let mut changes = Changes::default();
+            changes.put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
+            pending.apply(changes);
+            state.superblock = superblock.clone();
+            state.grows_to = state.grows_to.filter(|wanted| *wanted != blocks);
+            Ok(())
+        }))
     }
 
     /// Gives the catalog blocks. The superblock names them before the records of regions count them as
     /// taken: opening takes what the superblock names, whatever the regions say.
-    fn extend_catalog(&self, runs: Vec<Run>) -> Result<(), Error> {
+    fn extend_catalog(&self, runs: &[Run]) -> Result<(), Error> {
         if runs.is_empty() {
             return Ok(());
         }
         let mut superblock = self.state.lock().superblock.clone();
-        self.catalog.extend(&mut superblock, &runs)?;
+        self.catalog.extend(&mut superblock, runs)?;
         self.state.lock().superblock = superblock;
         Ok(())
     }
 }
 
 impl VolumeState {
-    /// Blocks that the catalog is going to need for what waits.
-    fn allocate_for_catalog(&mut self, catalog: &Catalog) -> Result<Vec<Run>, Error> {
-        let mut left = catalog.wanted_blocks(self.pending.waiting() + OTHER_RECORDS);
-        let mut runs = Vec::new();
-        let Self { allocator, pending, superblock, .. } = self;
-        while left > 0 && superblock.catalog.len() + runs.len() < MAX_CATALOG_RUNS {
-            let goal = runs.last().map(|run: &Run| run.end());
-            let want = Want { blocks: left, least: left.min(LEAST_IN_A_ROW), goal, caller: 0 };
-            let load = |region| region_of(catalog, pending, region);
-            // Without them commits go on as long as the catalog has room.
-            let Some(run) = allocator.allocate_reserved::<Error>(want, load)? else { break };
-            left -= run.length;
-            runs.push(run);
+    /// What this commit takes. Changes made from now on are in the next. Nothing, where the volume is to
+    /// become larger first.
+    fn take(&mut self, answers: &Answers, board: &Board) -> Result<Option<Taken>, Stop> {
+        if self.grows_to.is_some() {
+            return Ok(None);
         }
-        Ok(runs)
+        // First what may have to be asked for.
+        let records = self.records(answers);
+        let inodes: Vec<(InodeNumber, Inode)> = self
+            .dirty
+            .keys()
+            .map(|number| Ok((*number, records.inode(*number)?)))
+            .collect::<Result<_, Stop>>()?;
+        let Self { allocator, pending, freeing, freed, flaws, .. } = self;
+        for run in freeing.iter() {
+            allocator.load_for(*run, |region| region_of(pending, region))?;
+        }
+        for run in freeing.drain(..) {
+            match allocator.free(run, |region| region_of(pending, region)) {
+                Ok(()) => freed.push(run),
+                Err(Stop::Refused(error)) => {
+                    flaws.push(error.of(format!("blocks {run:?}")).to_string())
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        let commit = board.begin();
+        self.allocated = 0;
+        let mut changes = Changes::default();
+        for (number, inode) in inodes {
+            let file = self.dirty.remove(&number).expect("it was there a moment ago");
+            if let Some(newer) = file.collect(&mut changes, commit) {
+                let mut inode = inode;
+                newer.lay_over(&mut inode);
+                changes.put(Key::Inode(number.0), inode.to_record());
+            }
+        }
+        for changed in self.allocator.take_changed() {
+            changes.put(Key::Region(changed.index), region_record(&changed));
+        }
+        changes.put(Key::State(NEXT_INODE), self.next_inode.to_be_bytes().to_vec());
+        self.pending.apply(changes);
+        let (changes, freed) = (self.pending.begin_commit(), std::mem::take(&mut self.freed));
+        Ok(Some(Taken { changes, freed }))
+    }
+
+    /// Those that nobody has open any more; what was to be collected of them is.
+    fn take_closed_orphans(&mut self) -> Vec<Orphan> {
+        let mut changes = Changes::default();
+        for Orphan(number) in &self.orphans {
+            if self.dirty.get(number).is_some_and(|file| Arc::strong_count(file) == 1)
+                && let Some(file) = self.dirty.remove(number)
+            {
+                file.collect(&mut changes, 0);
+            }
+        }
+        self.pending.apply(changes);
+        let (open, closed) = self.orphans.drain(..).partition(|orphan| {
+            self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0)
+        });
+        self.orphans = open;
+        closed
+    }
+
+    /// Destroys some records of an orphan from a key on, and frees the blocks they name; answers where
+    /// more may follow.
+    fn destroy_some(
+        &mut self,
+        table: Table,
+        number: InodeNumber,
+        from: Vec<u8>,
+        answers: &Answers,
+    ) -> Result<Option<Vec<u8>>, Stop> {
+        let (records, next) = self.records(answers).batch(table, number, from)?;
+        let mut changes = Changes::default();
+        for record in records {
+            if table == Table::Extents {
+                self.freeing.push(extent_of(&record, self.superblock.total_blocks)?.run());
+            }
+            changes.set(table, record.0.into(), None);
+        }
+        self.pending.apply(changes);
+        Ok(next)
     }
 }

@@ -12,15 +12,14 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
 };
-use crate::changes::Pending;
+use crate::changes::{Changes, Pending};
 use crate::committer::{Board, Committer};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::lock::{Lock, Others};
-use crate::names::Orphan;
-use crate::shared::{
-    BLOCKS, NEXT_INODE, Shared, VolumeState, region_of, region_record, summary_of,
-};
+use crate::reader::Reader;
+use crate::records::Orphan;
+use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
 use crate::superblock::{self, RESERVED_BLOCKS, Superblock};
 use crate::volume::Volume;
 
@@ -31,6 +30,21 @@ pub struct FormatOptions {
     pub label: String,
     /// Blocks of 4096 bytes; all of the device, if none are given.
     pub blocks: Option<u64>,
+}
+
+/// Limits of an open volume.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Bytes of memory for what the device holds of names and inodes too: half of them for pages of the
+    /// catalog, half for single records. What is not there is read again.
+    pub cache_bytes: usize,
+}
+
+impl Default for VolumeOptions {
+    /// 32 MiB.
+    fn default() -> VolumeOptions {
+        VolumeOptions { cache_bytes: 32 << 20 }
+    }
 }
 
 /// Blocks kept for the catalog and for files to be removed when everything else is full: one in so
@@ -83,6 +97,14 @@ impl Volume {
     /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when it is open for writing, here or in another
     /// program, or at all if it is to be written; the device's.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
+        Volume::open_with(device, &VolumeOptions::default())
+    }
+
+    /// The same, with limits of one's own.
+    ///
+    /// # Errors
+    /// As [`Self::open_on`].
+    pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
         let blocks = Blocks::of(&device);
         let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
         let lock = Lock::take(&device, others)?;
@@ -92,8 +114,12 @@ impl Volume {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        let options = CatalogOptions { access, ..CatalogOptions::default() };
-        let catalog = Catalog::open(&blocks, &superblock.catalog, options)?;
+        let catalog_options = CatalogOptions {
+            access,
+            cache_bytes: options.cache_bytes / 2,
+            ..CatalogOptions::default()
+        };
+        let catalog = Catalog::open(&blocks, &superblock.catalog, catalog_options)?;
         if catalog.was_repaired() {
             flaws.push("the catalog had to be read as a whole".into());
         }
@@ -101,32 +127,39 @@ impl Volume {
         let known = known_blocks(&catalog, total)?;
         let summaries = summaries(&catalog, known, &mut flaws)?;
         let mut allocator = Allocator::open(known, reserve_of(total), summaries)?;
-        let load = |region| region_of(&catalog, &Pending::default(), region);
+        let load = |region| match catalog.get(Key::Region(region))? {
+            Some(record) => Ok(Some(summary_of(&record)?.1.to_vec())),
+            None => Ok(None),
+        };
         if let Err(error) = allocator.grow::<Error>(total, load) {
             flaws.push(error.to_string());
         }
         for run in &superblock.catalog {
             // After a crash between the two the regions do not know of them yet. A region that cannot
             // be read is not allocated from, either.
-            let taken = allocator
-                .take_free(*run, |region| region_of(&catalog, &Pending::default(), region));
+            let taken = allocator.take_free(*run, load);
             flaws.extend(taken.err().map(|error: Error| error.to_string()));
         }
         let next_inode = next_inode(&catalog, &mut flaws)?;
         let orphans = orphans(&catalog, &mut flaws)?;
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(options.cache_bytes / 2);
         if known < total {
-            pending.current().put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
+            let mut changes = Changes::default();
+            changes.put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
+            pending.apply(changes);
         }
         let state = VolumeState {
             pending,
             allocator,
+            room: catalog.room()?,
             next_inode,
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,
             allocated: 0,
             freed: Vec::new(),
+            freeing: Vec::new(),
+            flaws,
             retired: Vec::new(),
             superblock: superblock.clone(),
             grows_to: None,
@@ -137,10 +170,10 @@ impl Volume {
             catalog,
             state: Mutex::new(state),
             board: Arc::default(),
+            reader: Reader::default(),
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,
-            flaws,
             _lock: lock,
         });
         let committer = match access {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -165,6 +166,19 @@ impl Inode {
             parent: InodeNumber(0),
             target: Box::default(),
         }
+    }
+
+    /// A new symbolic link.
+    ///
+    /// # Errors
+    /// EINVAL for a target that is empty or has a byte 0 in it.
+    pub fn symlink(target: &[u8]) -> Result<Inode, Error> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::refused(Errno::INVAL, "a symbolic link has to lead somewhere"));
+        }
+        let mut inode = Inode::new(FileKind::Symlink, 0o777);
+        (inode.size, inode.target) = (target.len() as u64, target.into());
+        Ok(inode)
     }
 
     /// Bytes that it has on the device.

@@ -1,22 +1,20 @@
 //! Names: directories, what they hold, and what becomes of a file when its last name goes. Works on
-//! records in memory and in the catalog; knows nothing of paths, open files and blocks.
+//! records; knows nothing of paths, open files and blocks.
 //!
 //! Keys: an inode's is its number, a name's its directory's number and its bytes. Numbers are
 //! big-endian, so that a directory's names lie together and in order.
 
 use rustix::io::Errno;
 
-use crate::catalog::{Catalog, Key, Table};
-use crate::changes::{Known, Pending};
+use crate::catalog::{Key, Table};
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
+use crate::records::{Orphan, Records, Stop};
 
 /// Bytes of the longest name.
 pub const LONGEST_NAME: usize = 255;
 /// The most names a file has: ext4's, which programs expect to be refused at some point.
 const MOST_LINKS: u32 = 65_000;
-/// Records asked of the catalog at once.
-const BATCH: usize = 1024;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,116 +38,23 @@ pub enum Rename {
     Exchange,
 }
 
-/// What has lost its last name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "it is to be destroyed, now or when it is closed"]
-pub(crate) struct Orphan(pub(crate) InodeNumber);
-
-/// Some records of an inode.
-pub(crate) struct Scanned {
-    /// Keys and values.
-    pub(crate) records: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where more may follow, if not all have been told.
-    next: Option<Vec<u8>>,
-}
-
-/// The volume's records, as they are now.
-pub(crate) struct Records<'v> {
-    pub(crate) catalog: &'v Catalog,
-    pub(crate) pending: &'v mut Pending,
-}
-
 impl Records<'_> {
-    /// A record as it is now.
-    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Error> {
-        match self.pending.get(key) {
-            Known::Value(value) => Ok(Some(value.to_vec())),
-            Known::Gone => Ok(None),
-            Known::Nothing => self.catalog.get(key),
-        }
-    }
-
-    /// Records of an inode from a key on, in order.
-    pub(crate) fn scan(&self, inode: InodeNumber, from: Key<'_>) -> Result<Scanned, Error> {
-        self.scan_from(from.table(), inode, from.bytes())
-    }
-
-    /// Those that come behind `scanned`.
-    pub(crate) fn scan_on(
-        &self,
-        table: Table,
-        inode: InodeNumber,
-        scanned: &Scanned,
-    ) -> Result<Option<Scanned>, Error> {
-        let next = scanned.next.clone();
-        next.map(|from| self.scan_from(table, inode, from)).transpose()
-    }
-
-    fn scan_from(&self, table: Table, inode: InodeNumber, from: Vec<u8>) -> Result<Scanned, Error> {
-        let mut found = Vec::new();
-        let mut damaged = None;
-        for record in self.catalog.scan_each(table, from.clone(), Some(inode.0), BATCH)? {
-            match record.value {
-                Ok(value) => found.push((record.key, value)),
-                Err(error) if found.is_empty() => return Err(error.at(record.key)),
-                // Told when it is the first.
-                Err(_) => {
-                    damaged = Some(record.key);
-                    break;
-                }
-            }
-        }
-        // Changes behind the last are told with the records there.
-        let next = match found.last() {
-            _ if damaged.is_some() => damaged,
-            Some((last, _)) if found.len() == BATCH => Some([&last[..], &[0]].concat()),
-            _ => None,
-        };
-        let end = next.clone().unwrap_or_else(|| (inode.0 + 1).to_be_bytes().to_vec());
-        Ok(Scanned { records: self.pending.lay_over(table, &(from..end), found), next })
-    }
-
-    pub(crate) fn put(&mut self, key: Key<'_>, value: Vec<u8>) {
-        self.pending.current().put(key, value);
-    }
-
-    pub(crate) fn delete(&mut self, key: Key<'_>) {
-        self.pending.current().delete(key);
-    }
-
-    /// An inode.
-    ///
-    /// # Errors
-    /// ENOENT when there is none; what the catalog says.
-    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Error> {
-        match self.get(Key::Inode(number.0))? {
-            Some(record) => {
-                Inode::of_record(&record).map_err(|error| error.of(format!("inode {}", number.0)))
-            }
-            None => Err(Error::refused(Errno::NOENT, format!("there is no inode {}", number.0))),
-        }
-    }
-
-    pub(crate) fn put_inode(&mut self, number: InodeNumber, inode: &Inode) {
-        self.put(Key::Inode(number.0), inode.to_record());
-    }
-
     /// What a name names, if anything.
     pub(crate) fn find(
         &self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<Option<InodeNumber>, Error> {
+    ) -> Result<Option<InodeNumber>, Stop> {
         let record = self.get(Key::Name(directory.0, name))?;
-        record.map(|record| entry_of(&record).map(|(inode, _)| inode)).transpose()
+        Ok(record.map(|record| entry_of(&record).map(|(inode, _)| inode)).transpose()?)
     }
 
     /// The same.
     ///
     /// # Errors
     /// ENOENT when it names nothing.
-    pub(crate) fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, Error> {
-        self.find(directory, name)?.ok_or_else(|| absent(name))
+    pub(crate) fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, Stop> {
+        self.find(directory, name)?.ok_or_else(|| absent(name).into())
     }
 
     /// Names of a directory behind `after`, in order of their bytes: some, or none when there are
@@ -158,23 +63,21 @@ impl Records<'_> {
         &self,
         directory: InodeNumber,
         after: &[u8],
-    ) -> Result<Vec<DirectoryEntry>, Error> {
+    ) -> Result<Vec<DirectoryEntry>, Stop> {
         let mut from = Key::Name(directory.0, after).bytes();
         if !after.is_empty() {
             from.push(0);
         }
-        let mut scanned = self.scan_from(Table::Names, directory, from)?;
-        // All that the catalog has of a batch may be gone by now.
-        while scanned.records.is_empty()
-            && let Some(more) = self.scan_on(Table::Names, directory, &scanned)?
-        {
-            scanned = more;
+        let (records, next) = self.batch(Table::Names, directory, from)?;
+        if records.is_empty() && next.is_some() {
+            // All that the catalog has of these is going to go.
+            return Err(Stop::Uncommitted);
         }
         let entry = |(key, record): (Vec<u8>, Vec<u8>)| {
             let (inode, kind) = entry_of(&record)?;
             Ok(DirectoryEntry { name: key[8..].to_vec(), inode, kind })
         };
-        scanned.records.into_iter().map(entry).collect()
+        records.into_iter().map(entry).collect()
     }
 
     /// Makes a file of any kind and gives it its first name.
@@ -185,24 +88,27 @@ impl Records<'_> {
         &mut self,
         directory: InodeNumber,
         name: &[u8],
-        number: InodeNumber,
         mut inode: Inode,
-    ) -> Result<(), Error> {
+    ) -> Result<InodeNumber, Stop> {
         let mut parent = self.directory_for(directory, name)?;
         if self.find(directory, name)?.is_some() {
-            return Err(exists(name));
+            return Err(exists(name).into());
         }
         if inode.target.len() > LONGEST_TARGET {
-            return Err(Error::refused(Errno::NAMETOOLONG, "the target is longer than 4095 bytes"));
+            return Err(
+                Error::refused(Errno::NAMETOOLONG, "the target is longer than 4095 bytes").into()
+            );
         }
         if inode.kind == FileKind::Directory {
             inode.parent = directory;
             parent.links += 1;
         }
+        let number = InodeNumber(self.effects.next_inode);
+        self.effects.next_inode += 1;
         self.enter(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);
-        Ok(())
+        Ok(number)
     }
 
     /// Gives a file one more name.
@@ -214,20 +120,20 @@ impl Records<'_> {
         number: InodeNumber,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), Stop> {
         let mut parent = self.directory_for(directory, name)?;
         let mut inode = self.inode(number)?;
         if inode.kind == FileKind::Directory {
-            return Err(Error::refused(Errno::PERM, "a directory has one name only"));
+            return Err(Error::refused(Errno::PERM, "a directory has one name only").into());
         }
         if inode.links == 0 {
-            return Err(Error::refused(Errno::NOENT, "the file has lost its last name"));
+            return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
         }
         if inode.links >= MOST_LINKS {
-            return Err(Error::refused(Errno::MLINK, "the file has 65000 names"));
+            return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
         }
         if self.find(directory, name)?.is_some() {
-            return Err(exists(name));
+            return Err(exists(name).into());
         }
         inode.links += 1;
         inode.changed = Time::now();
@@ -241,20 +147,19 @@ impl Records<'_> {
     ///
     /// # Errors
     /// ENOENT, EISDIR.
-    pub(crate) fn unlink(
-        &mut self,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<Option<Orphan>, Error> {
+    pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Stop> {
         let mut parent = self.directory_for(directory, name)?;
         let number = self.lookup(directory, name)?;
         let inode = self.inode(number)?;
         if inode.kind == FileKind::Directory {
-            return Err(Error::refused(Errno::ISDIR, format!("{} is a directory", shown(name))));
+            return Err(
+                Error::refused(Errno::ISDIR, format!("{} is a directory", shown(name))).into()
+            );
         }
         self.leave(directory, &mut parent, name);
         self.put_inode(directory, &parent);
-        Ok(self.lose_name(number, inode))
+        self.lose_name(number, inode);
+        Ok(())
     }
 
     /// Removes a directory that holds nothing.
@@ -265,14 +170,15 @@ impl Records<'_> {
         &mut self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<Option<Orphan>, Error> {
+    ) -> Result<(), Stop> {
         let mut parent = self.directory_for(directory, name)?;
         let number = self.lookup(directory, name)?;
         let inode = self.empty_directory(number, name)?;
         self.leave(directory, &mut parent, name);
         parent.links -= 1;
         self.put_inode(directory, &parent);
-        Ok(self.lose_name(number, inode))
+        self.lose_name(number, inode);
+        Ok(())
     }
 
     /// Moves a name, and what it names.
@@ -285,7 +191,7 @@ impl Records<'_> {
         source: (InodeNumber, &[u8]),
         target: (InodeNumber, &[u8]),
         how: Rename,
-    ) -> Result<Option<Orphan>, Error> {
+    ) -> Result<(), Stop> {
         self.directory_for(source.0, source.1)?;
         self.directory_for(target.0, target.1)?;
         let moved = self.lookup(source.0, source.1)?;
@@ -294,11 +200,11 @@ impl Records<'_> {
         if moved_kind == FileKind::Directory {
             self.refuse_loop(moved, target.0)?;
         }
-        let orphan = match (there, how) {
-            (Some(_), Rename::NoReplace) => return Err(exists(target.1)),
-            (None, Rename::Exchange) => return Err(absent(target.1)),
+        match (there, how) {
+            (Some(_), Rename::NoReplace) => return Err(exists(target.1).into()),
+            (None, Rename::Exchange) => return Err(absent(target.1).into()),
             // Two names of one file: nothing is to be done, says POSIX.
-            (Some(there), _) if there == moved => return Ok(None),
+            (Some(there), _) if there == moved => return Ok(()),
             (Some(there), Rename::Exchange) => {
                 let there_kind = self.inode(there)?.kind;
                 if there_kind == FileKind::Directory {
@@ -308,7 +214,7 @@ impl Records<'_> {
                 self.change_name(target, there_kind, Some((moved, moved_kind)))?;
                 self.settle_in(there, source.0)?;
                 self.settle_in(moved, target.0)?;
-                return Ok(None);
+                return Ok(());
             }
             (Some(there), Rename::Replace) => {
                 let inode = match moved_kind {
@@ -317,70 +223,57 @@ impl Records<'_> {
                 };
                 if inode.kind == FileKind::Directory && moved_kind != FileKind::Directory {
                     let what = format!("{} is a directory", shown(target.1));
-                    return Err(Error::refused(Errno::ISDIR, what));
+                    return Err(Error::refused(Errno::ISDIR, what).into());
                 }
                 self.change_name(target, inode.kind, None)?;
-                self.lose_name(there, inode)
+                self.lose_name(there, inode);
             }
-            (None, _) => None,
-        };
+            (None, _) => {}
+        }
         self.change_name(source, moved_kind, None)?;
         let mut parent = self.inode(target.0)?;
         parent.links += u32::from(moved_kind == FileKind::Directory);
         self.enter(target.0, &mut parent, target.1, moved, moved_kind);
         self.put_inode(target.0, &parent);
-        self.settle_in(moved, target.0)?;
-        Ok(orphan)
-    }
-
-    /// Takes an inode that nothing names from the records, with all that belongs to it but its
-    /// extents, which the caller has taken.
-    pub(crate) fn destroy(&mut self, orphan: Orphan) -> Result<(), Error> {
-        let number = orphan.0;
-        let mut scanned = Some(self.scan(number, Key::Xattr(number.0, b""))?);
-        while let Some(batch) = scanned {
-            for (key, _) in &batch.records {
-                self.delete(Key::Xattr(number.0, &key[8..]));
-            }
-            scanned = self.scan_on(Table::Xattrs, number, &batch)?;
-        }
-        self.delete(Key::Inode(number.0));
-        self.delete(Key::Orphan(number.0));
-        Ok(())
+        self.settle_in(moved, target.0)
     }
 
     /// What a name stands in, if it can have this name.
-    fn directory_for(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Error> {
+    fn directory_for(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Stop> {
         check_name(name)?;
         let inode = self.inode(directory)?;
         if inode.kind != FileKind::Directory {
-            return Err(Error::refused(Errno::NOTDIR, "what it should be in is no directory"));
+            return Err(
+                Error::refused(Errno::NOTDIR, "what it should be in is no directory").into()
+            );
         }
         if inode.links == 0 {
-            return Err(Error::refused(Errno::NOENT, "the directory has been removed"));
+            return Err(Error::refused(Errno::NOENT, "the directory has been removed").into());
         }
         Ok(inode)
     }
 
-    fn empty_directory(&self, number: InodeNumber, name: &[u8]) -> Result<Inode, Error> {
+    fn empty_directory(&self, number: InodeNumber, name: &[u8]) -> Result<Inode, Stop> {
         let inode = self.inode(number)?;
         if inode.kind != FileKind::Directory {
             let what = format!("{} is no directory", shown(name));
-            return Err(Error::refused(Errno::NOTDIR, what));
+            return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         if !self.entries(number, b"")?.is_empty() {
             let what = format!("{} holds something; remove that first", shown(name));
-            return Err(Error::refused(Errno::NOTEMPTY, what));
+            return Err(Error::refused(Errno::NOTEMPTY, what).into());
         }
         Ok(inode)
     }
 
     /// EINVAL when `directory` is `moved` or lies in it.
-    fn refuse_loop(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Error> {
+    fn refuse_loop(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
         let mut at = directory;
         while at != InodeNumber::ROOT {
             if at == moved {
-                return Err(Error::refused(Errno::INVAL, "a directory cannot come into itself"));
+                return Err(
+                    Error::refused(Errno::INVAL, "a directory cannot come into itself").into()
+                );
             }
             at = self.inode(at)?.parent;
         }
@@ -393,7 +286,7 @@ impl Records<'_> {
         (directory, name): (InodeNumber, &[u8]),
         was: FileKind,
         becomes: Option<(InodeNumber, FileKind)>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Stop> {
         let mut parent = self.inode(directory)?;
         parent.links -= u32::from(was == FileKind::Directory);
         match becomes {
@@ -408,7 +301,7 @@ impl Records<'_> {
     }
 
     /// Notes where what was moved is now.
-    fn settle_in(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Error> {
+    fn settle_in(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
         let mut inode = self.inode(number)?;
         inode.changed = Time::now();
         if inode.kind == FileKind::Directory {
@@ -436,18 +329,17 @@ impl Records<'_> {
     }
 
     /// A name fewer. Without the last it is an orphan, and would be found as one after a crash.
-    fn lose_name(&mut self, number: InodeNumber, mut inode: Inode) -> Option<Orphan> {
+    fn lose_name(&mut self, number: InodeNumber, mut inode: Inode) {
         inode.links = match inode.kind {
             FileKind::Directory => 0,
             _ => inode.links.saturating_sub(1),
         };
         inode.changed = Time::now();
         self.put_inode(number, &inode);
-        if inode.links > 0 {
-            return None;
+        if inode.links == 0 {
+            self.put(Key::Orphan(number.0), Vec::new());
+            self.effects.orphans.push(Orphan(number));
         }
-        self.put(Key::Orphan(number.0), Vec::new());
-        Some(Orphan(number))
     }
 }
 

@@ -200,10 +200,6 @@ impl OpenFile {
         self.notes.set_id.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn took_rights(&self) {
-        self.notes.set_id.store(false, Ordering::Relaxed);
-    }
-
     /// The holes of a range, in blocks of the file.
     pub(crate) fn holes(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let snapshot = self.snapshot.load();

@@ -4,7 +4,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::inode::{FileKind, InodeNumber};
-use crate::names::{Records, shown};
+use crate::names::shown;
+use crate::records::{Records, Stop};
 
 /// Symbolic links that one path may lead through, as Linux.
 const MOST_LINKS: u32 = 40;
@@ -33,7 +34,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG; what the catalog says.
-    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Error> {
+    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Stop> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -46,7 +47,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Error> {
+    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Stop> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -64,11 +65,11 @@ impl Records<'_> {
         at: InodeNumber,
         name: &[u8],
         follow: Follow,
-    ) -> Result<InodeNumber, Error> {
+    ) -> Result<InodeNumber, Stop> {
         let directory = self.inode(at)?;
         if directory.kind != FileKind::Directory {
             let what = format!("what {} should be in is no directory", shown(name));
-            return Err(Error::refused(Errno::NOTDIR, what));
+            return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         match name {
             b"." => return Ok(at),

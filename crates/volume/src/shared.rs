@@ -5,26 +5,29 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
 use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
+use crate::attempt::Who;
 use crate::blocks::{Blocks, Run};
-use crate::catalog::{Access, Catalog, Key, Table};
-use crate::changes::{Known, Pending};
+use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Reserve, Size, Table};
+use crate::changes::Pending;
 use crate::committer::Board;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, ExtentRecord};
 use crate::extent_map::ExtentMap;
-use crate::inode::{Inode, InodeNumber};
+use crate::inode::InodeNumber;
 use crate::lock::Lock;
-use crate::names::{Orphan, Records, Scanned};
 use crate::open_file::OpenFile;
+use crate::reader::Reader;
+use crate::records::{Answers, Effects, Orphan, Records, Stop};
 use crate::superblock::Superblock;
 
 /// Records that may wait for a commit before one is asked for.
-pub(crate) const MOST_WAITING: usize = 8192;
+pub(crate) const MANY_WAITING: u64 = 1 << 16;
+/// Records that may wait: operations wait for a commit then.
+const MOST_WAITING: u64 = 2 * MANY_WAITING;
 /// The key of how many blocks the records of regions speak of.
 pub(crate) const BLOCKS: &[u8] = b"blocks";
 /// The key of the next inode's number.
@@ -37,10 +40,10 @@ pub(crate) struct Shared {
     pub(crate) catalog: Catalog,
     pub(crate) state: Mutex<VolumeState>,
     pub(crate) board: Arc<Board>,
+    pub(crate) reader: Reader,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,
-    pub(crate) flaws: Vec<String>,
     /// The last to go.
     pub(crate) _lock: Lock,
 }
@@ -50,130 +53,137 @@ pub(crate) struct VolumeState {
     pub(crate) pending: Pending,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
+    /// What the catalog has for the next commits.
+    pub(crate) room: CatalogRoom,
     /// Blocks that the volume is to have.
     pub(crate) grows_to: Option<u64>,
     pub(crate) next_inode: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
     /// Files whose extents or sizes are to be committed; they stay open until then.
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
-    /// Orphans that were open when they lost their last name.
+    /// What has lost its last name and is still there: open, or waiting for the next commit.
     pub(crate) orphans: Vec<Orphan>,
     /// Extents allocated since the last commit.
     pub(crate) allocated: usize,
     /// Blocks that no file has any more, once the changes that wait are committed.
     pub(crate) freed: Vec<Run>,
+    /// Those of them that the allocator has not heard of, since their regions may not be loaded.
+    pub(crate) freeing: Vec<Run>,
+    /// What was found damaged, a line each.
+    pub(crate) flaws: Vec<String>,
     /// Blocks that no file has in the catalog, and until when somebody may still be reading them.
     pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
 }
 
 impl Shared {
-    /// An inode, with what an open file knows better.
-    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Error> {
-        let state = &mut *self.state.lock();
-        let mut inode = state.records(&self.catalog).inode(number)?;
-        if let Some(open) = state.opened(number) {
-            open.newer().lay_over(&mut inode);
-        }
-        Ok(inode)
+    /// An operation on records, done as a whole or not at all.
+    pub(crate) async fn operate<T>(
+        self: &Arc<Self>,
+        who: Who,
+        mut how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
+    ) -> Result<T, Error> {
+        self.attempt(who, |state, answers| {
+            let mut records = state.records(answers);
+            let done = how(&mut records)?;
+            let effects = records.effects;
+            state.make_room_for(effects.changes.size(), effects.changes.reserve(), answers)?;
+            state.apply(effects);
+            if state.pending.waiting().changes > MANY_WAITING {
+                self.board.ask(self.board.next());
+            }
+            Ok(done)
+        })
+        .await
     }
 
-    pub(crate) fn open(&self, number: InodeNumber) -> Result<Arc<OpenFile>, Error> {
-        let state = &mut *self.state.lock();
-        if let Some(open) = state.opened(number) {
-            return Ok(open);
-        }
-        let total = state.superblock.total_blocks;
-        let records = state.records(&self.catalog);
-        let inode = records.inode(number)?;
-        let mut map = ExtentMap::new();
-        let mut scanned = Some(records.scan(number, Key::Extent(number.0, 0))?);
-        while let Some(batch) = scanned {
-            for extent in extents_of(&batch, total).map_err(|error| error.of(inode_name(number)))? {
-                map.push(extent)
-                    .map_err(|flaw| Error::damaged(format!("{}: {flaw}", inode_name(number))))?;
+    /// A file, with its map.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        who: Who,
+        number: InodeNumber,
+    ) -> Result<Arc<OpenFile>, Error> {
+        self.attempt(who, |state, answers| {
+            let records = state.records(answers);
+            if let Some(open) = records.opened(number) {
+                return Ok(open);
             }
-            scanned = records.scan_on(Table::Extents, number, &batch)?;
-        }
-        let open = Arc::new(OpenFile::new(number, map, &inode));
-        state.open.insert(number, Arc::downgrade(&open));
-        Ok(open)
+            let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
+            let inode = records.inode(number)?;
+            let mut map = ExtentMap::new();
+            for record in records.all(Table::Extents, number)? {
+                let extent = extent_of(&record, state.superblock.total_blocks).map_err(of_file)?;
+                map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
+            }
+            let open = Arc::new(OpenFile::new(number, map, &inode));
+            state.open.insert(number, Arc::downgrade(&open));
+            Ok(open)
+        })
+        .await
     }
 }
 
 impl VolumeState {
-    pub(crate) fn records<'v>(&'v mut self, catalog: &'v Catalog) -> Records<'v> {
-        Records { catalog, pending: &mut self.pending }
+    pub(crate) fn records<'v>(&'v self, answers: &'v Answers) -> Records<'v> {
+        Records::new(&self.pending, &self.open, answers, self.next_inode)
     }
 
-    /// A file that is open.
-    pub(crate) fn opened(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
-        self.open.get(&number).and_then(Weak::upgrade)
-    }
-
-    pub(crate) fn create_at(
-        &mut self,
-        catalog: &Catalog,
-        path: &[u8],
-        inode: Inode,
-    ) -> Result<InodeNumber, Error> {
-        let number = InodeNumber(self.next_inode);
-        let mut records = self.records(catalog);
-        let parent = records.parent(path)?;
-        if parent.name.is_empty() {
-            return Err(Error::refused(Errno::EXIST, "it is there already"));
+    /// Does what an operation has decided.
+    pub(crate) fn apply(&mut self, effects: Effects) {
+        self.pending.apply(effects.changes);
+        self.next_inode = effects.next_inode;
+        self.orphans.extend(effects.orphans);
+        if let Some((number, inode)) = effects.settled
+            && let Some(open) = self.open.get(&number).and_then(Weak::upgrade)
+        {
+            open.was_put(&inode);
         }
-        records.create(parent.directory, &parent.name, number, inode)?;
-        self.next_inode += 1;
-        Ok(number)
     }
 
-    /// Destroys what has lost its last name, when nobody has it open; else whoever closes it last.
-    pub(crate) fn bury(&mut self, shared: &Shared, orphan: Option<Orphan>) -> Result<(), Error> {
-        let Some(orphan) = orphan else { return Ok(()) };
-        if self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0) {
-            self.orphans.push(orphan);
+    /// Sees to it that the next commits have room for what waits and for this.
+    ///
+    /// # Errors
+    /// `NoSpace`, when what the catalog has and can get is too little.
+    pub(crate) fn make_room_for(
+        &mut self,
+        more: Size,
+        reserve: Reserve,
+        answers: &Answers,
+    ) -> Result<(), Stop> {
+        if more == Size::default() {
             return Ok(());
         }
-        self.destroy(&shared.catalog, orphan)
-    }
-
-    /// Takes an orphan's extents and all else that belongs to it.
-    fn destroy(&mut self, catalog: &Catalog, orphan: Orphan) -> Result<(), Error> {
-        let number = orphan.0;
-        let total = self.superblock.total_blocks;
-        let mut scanned = Some(self.records(catalog).scan(number, Key::Extent(number.0, 0))?);
-        while let Some(batch) = scanned {
-            for extent in extents_of(&batch, total)? {
-                self.free(catalog, extent.run())?;
-                self.records(catalog).delete(Key::Extent(number.0, extent.offset));
-            }
-            scanned = self.records(catalog).scan_on(Table::Extents, number, &batch)?;
+        let waiting = self.pending.size() + self.to_collect();
+        let missing = self.room.missing_for(waiting + more, reserve);
+        let has_room = missing <= self.allocator.space().free;
+        if has_room && self.pending.waiting().changes < MOST_WAITING {
+            self.allocator.keep(missing);
+            return Ok(());
         }
-        self.open.remove(&number);
-        self.records(catalog).destroy(orphan)
+        match answers.is_full || waiting == Size::default() {
+            // A commit makes room, or shows that there is none.
+            false => Err(Stop::Uncommitted),
+            true if has_room || reserve == Reserve::Use => Ok(()),
+            true => {
+                let what = "the catalog is full: remove files, or enlarge the volume";
+                Err(Error::new(ErrorKind::NoSpace, what).into())
+            }
+        }
     }
 
-    /// Destroys the orphans that nobody has open any more.
-    pub(crate) fn bury_closed(&mut self, catalog: &Catalog) -> Result<(), Error> {
-        let is_open =
-            |orphan: &Orphan| self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0);
-        let (open, closed): (Vec<_>, Vec<_>) = self.orphans.drain(..).partition(is_open);
-        self.orphans = open;
-        closed.into_iter().try_for_each(|orphan| self.destroy(catalog, orphan))
+    /// What is going to be collected of open files, about.
+    pub(crate) fn to_collect(&self) -> Size {
+        Size::of_files(self.dirty.len() as u64, self.allocated as u64)
     }
 }
 
-/// The extents that some records tell.
-fn extents_of(scanned: &Scanned, total_blocks: u64) -> Result<Vec<Extent>, Error> {
-    let parse = |(key, record): &(Vec<u8>, Vec<u8>)| {
-        let extent = ExtentRecord::parse(record, total_blocks)
-            .map_err(|flaw| Error::damaged(flaw.to_string()))?;
-        match key.get(8..) == Some(&extent.offset.to_be_bytes()) {
-            true => Ok(extent),
-            false => Err(Error::damaged("an extent is not where its key says")),
-        }
-    };
-    scanned.records.iter().map(parse).collect()
+/// The extent that a record tells.
+pub(crate) fn extent_of((key, record): &Record, total_blocks: u64) -> Result<Extent, Error> {
+    let extent = ExtentRecord::parse(record, total_blocks)
+        .map_err(|flaw| Error::damaged(flaw.to_string()))?;
+    match key.get(8..) == Some(&extent.offset.to_be_bytes()) {
+        true => Ok(extent),
+        false => Err(Error::damaged("an extent is not where its key says")),
+    }
 }
 
 impl From<InvalidRegion> for Error {
@@ -198,19 +208,8 @@ pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error>
 }
 
 /// A region's free blocks as the last commit that takes its changes has them.
-pub(crate) fn region_of(
-    catalog: &Catalog,
-    pending: &Pending,
-    region: u32,
-) -> Result<Option<Vec<u8>>, Error> {
-    let record = match pending.get(Key::Region(region)) {
-        Known::Value(record) => Some(record.to_vec()),
-        Known::Gone => None,
-        Known::Nothing => catalog.get(Key::Region(region))?,
-    };
-    record.map(|record| Ok(summary_of(&record)?.1.to_vec())).transpose()
-}
-
-fn inode_name(number: InodeNumber) -> String {
-    format!("inode {}", number.0)
+pub(crate) fn region_of(pending: &Pending, region: u32) -> Result<Option<Vec<u8>>, Stop> {
+    let key = Key::Region(region);
+    let record = pending.known(key.table(), key.bytes())?;
+    Ok(record.map(|record| summary_of(&record).map(|(_, free)| free.to_vec())).transpose()?)
 }

@@ -10,11 +10,12 @@ use uringfs_reactor::quiescence;
 
 use crate::allocator::Want;
 use crate::blocks::{BLOCK, Run};
-use crate::catalog::{Access, Catalog};
+use crate::catalog::{Access, Reserve, Size};
 use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, State};
 use crate::open_file::OpenFile;
-use crate::shared::{MOST_WAITING, Shared, VolumeState, region_of};
+use crate::records::{Answers, Stop};
+use crate::shared::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::volume::Volume;
 
 impl Shared {
@@ -23,7 +24,7 @@ impl Shared {
     /// # Errors
     /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
     pub(crate) fn allocate(
-        &self,
+        self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
     ) -> Result<Prepared, Errno> {
@@ -31,6 +32,23 @@ impl Shared {
             return Err(Errno::ROFS);
         }
         let state = &mut *self.state.lock();
+        match self.try_allocate(state, file, blocks) {
+            Ok(prepared) => Ok(prepared),
+            Err(Stop::Refused(error)) => Err(error.errno()),
+            Err(Stop::Uncommitted) => Ok(self.after_commit()),
+            Err(Stop::Unknown(wanted)) => {
+                let generation = state.pending.generation();
+                Ok(Prepared::AfterCommit(self.clone().told(wanted, generation)))
+            }
+        }
+    }
+
+    fn try_allocate(
+        &self,
+        state: &mut VolumeState,
+        file: &Arc<OpenFile>,
+        blocks: Range<u64>,
+    ) -> Result<Prepared, Stop> {
         let holes = file.holes(blocks);
         let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
         if state.available() < wanted {
@@ -39,57 +57,61 @@ impl Shared {
                 return self.room_to_come(state, wanted);
             }
         }
-        let made = state.take_blocks(&self.catalog, file, holes).map_err(|error| error.errno())?;
+        let records = Size::of_files(1, holes.len() as u64);
+        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
+        let made = state.take_blocks(file, holes)?;
         file.insert(&made);
         state.dirty.insert(file.number, file.clone());
         state.allocated += made.len();
-        if state.allocated > MOST_WAITING {
+        if state.allocated as u64 > MANY_WAITING {
             self.board.ask(self.board.next());
         }
         Ok(Prepared::Ready)
     }
 
     /// What has to end for blocks to come free, if any can.
-    fn room_to_come(&self, state: &VolumeState, wanted: u64) -> Result<Prepared, Errno> {
-        let pending = state.allocator.space().pending;
+    fn room_to_come(&self, state: &VolumeState, wanted: u64) -> Result<Prepared, Stop> {
+        let no_space = || Stop::from(Error::new(ErrorKind::NoSpace, "no block is free"));
+        let pending = state.pending_blocks();
         let has_closed_orphans = state.has_closed_orphans();
         if !has_closed_orphans && state.available() + pending < wanted {
-            return Err(Errno::NOSPC);
+            return Err(no_space());
         }
         if has_closed_orphans || pending > state.retired_blocks() {
-            let board = self.board.clone();
-            let next = board.next();
-            return Ok(Prepared::AfterCommit(board.wait_in_task(next)));
+            return Ok(self.after_commit());
         }
         match state.retired.last() {
             Some((epoch, _)) => Ok(Prepared::AfterQuiescence(*epoch)),
-            None => Err(Errno::NOSPC),
+            None => Err(no_space()),
         }
     }
 
+    fn after_commit(&self) -> Prepared {
+        let board = self.board.clone();
+        let next = board.next();
+        Prepared::AfterCommit(board.wait_in_task(next))
+    }
+
     /// Cuts a file off, or makes it longer.
-    pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) -> Result<(), Error> {
-        self.give_back(file, |file| file.set_size(bytes))
+    pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) {
+        self.give_back(file, |file| file.set_size(bytes));
     }
 
     /// Empties a file, whoever is writing.
-    pub(crate) fn empty(&self, file: &Arc<OpenFile>) -> Result<(), Error> {
-        self.give_back(file, OpenFile::empty)
+    pub(crate) fn empty(&self, file: &Arc<OpenFile>) {
+        self.give_back(file, OpenFile::empty);
     }
 
     /// Makes a range of blocks of a file a hole.
-    pub(crate) fn remove(&self, file: &Arc<OpenFile>, blocks: Range<u64>) -> Result<(), Error> {
-        self.give_back(file, |file| file.remove(blocks))
+    pub(crate) fn remove(&self, file: &Arc<OpenFile>, blocks: Range<u64>) {
+        self.give_back(file, |file| file.remove(blocks));
     }
 
-    fn give_back(
-        &self,
-        file: &Arc<OpenFile>,
-        take: impl FnOnce(&OpenFile) -> Vec<Run>,
-    ) -> Result<(), Error> {
+    /// The blocks are free once that is committed and nobody reads them any more.
+    fn give_back(&self, file: &Arc<OpenFile>, take: impl FnOnce(&OpenFile) -> Vec<Run>) {
         let state = &mut *self.state.lock();
         state.dirty.insert(file.number, file.clone());
-        take(file).into_iter().try_for_each(|run| state.free(&self.catalog, run))
+        state.freeing.extend(take(file));
     }
 }
 
@@ -103,12 +125,11 @@ impl VolumeState {
     /// Blocks for the holes of a file, of which there are enough.
     fn take_blocks(
         &mut self,
-        catalog: &Catalog,
         file: &OpenFile,
         holes: Vec<Range<u64>>,
-    ) -> Result<Vec<Extent>, Error> {
+    ) -> Result<Vec<Extent>, Stop> {
         let Self { allocator, pending, .. } = self;
-        let mut load = |region| region_of(catalog, pending, region);
+        let mut load = |region| region_of(pending, region);
         let mut made: Vec<Extent> = Vec::new();
         for hole in holes {
             let mut at = hole.start;
@@ -121,13 +142,13 @@ impl VolumeState {
                 let want = Want { blocks: hole.end - at, least: 1, goal, caller };
                 let Run { start, length } = match allocator.allocate(want, &mut load) {
                     Ok(run) => run.expect("single blocks are found where any are free"),
-                    Err(error) => {
+                    Err(stop) => {
                         for extent in &made {
                             // It was allocated a moment ago, and nobody has heard of it.
                             allocator.free(extent.run(), &mut load)?;
                             allocator.release(extent.run());
                         }
-                        return Err(error);
+                        return Err(stop);
                     }
                 };
                 made.push(Extent { offset: at, start, length, state: State::Unwritten });
@@ -135,14 +156,6 @@ impl VolumeState {
             }
         }
         Ok(made)
-    }
-
-    /// Has blocks be free once that is committed and nobody reads them any more.
-    pub(crate) fn free(&mut self, catalog: &Catalog, run: Run) -> Result<(), Error> {
-        let Self { allocator, pending, freed, .. } = self;
-        allocator.free(run, |region| region_of(catalog, pending, region))?;
-        freed.push(run);
-        Ok(())
     }
 
     /// Makes free what was freed, committed, and is read by nobody any more.
@@ -154,6 +167,12 @@ impl VolumeState {
         for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
             self.allocator.release(run);
         }
+    }
+
+    /// Blocks that files have given back and that are not free yet.
+    pub(crate) fn pending_blocks(&self) -> u64 {
+        let freeing: u64 = self.freeing.iter().map(|run| run.length).sum();
+        self.allocator.space().pending + freeing
     }
 
     /// Blocks that are free when what is in flight has ended.
@@ -174,7 +193,7 @@ impl Volume {
     /// Why a write found no room: how much is free but for what waits, and who holds it.
     pub fn shortage(&self) -> Error {
         let state = self.shared.state.lock();
-        let (retired, pending) = (state.retired_blocks(), state.allocator.space().pending);
+        let (retired, pending) = (state.retired_blocks(), state.pending_blocks());
         let mut text = String::from("the volume is full; remove something");
         if pending > retired {
             text +=

@@ -1,5 +1,5 @@
 //! [`Volume`]: a device that holds files under names. How it is made and opened stands in `format`, what
-//! its clones share in `shared`.
+//! its clones share in `shared`, what its operations do in `operations`.
 
 use std::sync::Arc;
 
@@ -7,22 +7,29 @@ use rustix::io::Errno;
 use uringfs_device::Device;
 use uringfs_file::{Commit, Durable, File, FileOptions, Map};
 
+use crate::attempt::{Who, now};
 use crate::catalog::Access;
 use crate::committer::Committer;
 use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
-use crate::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
 use crate::open_file::OpenFile;
+use crate::operations::{
+    entries, find_or_make, inode, link, make, remove, remove_directory, rename, set_attributes,
+    take_rights,
+};
 use crate::path::Follow;
-use crate::shared::{MOST_WAITING, Shared, VolumeState};
+use crate::records::{Records, Stop};
+use crate::shared::{MANY_WAITING, Shared};
+use crate::tasks::AsyncVolume;
 use crate::volume_map::VolumeMap;
 
 /// A device, or an ordinary file, that holds files under names. Clones are the same volume; it can
 /// be used from any thread.
 ///
-/// Names and attributes are read from memory or, where they are not there, from the device by the
-/// calling thread. What was changed is durable after [`Volume::sync`], or [`File::sync`] of the
+/// Names and attributes are read from memory or, where they are not there, from the device: the calling
+/// thread waits for that. Tasks use [`Self::in_tasks`]. What was changed is durable after [`Volume::sync`], or [`File::sync`] of the
 /// file, or when the last clone is dropped.
 #[derive(Clone)]
 pub struct Volume {
@@ -72,12 +79,14 @@ impl Volume {
         &self.shared.label
     }
 
-    /// What was found damaged so far though nothing is lost, and why it has stopped, if it has: a
+    /// What was found damaged so far though the volume goes on, and why it has stopped, if it has: a
     /// line each.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
-        let found = self.shared.flaws.iter().cloned().chain(self.shared.catalog.flaws());
-        found.chain(failure).collect()
+        let mut flaws = self.shared.state.lock().flaws.clone();
+        flaws.extend(self.shared.catalog.flaws());
+        flaws.extend(failure);
+        flaws
     }
 
     /// The device it lies on.
@@ -93,7 +102,7 @@ impl Volume {
             catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum(),
             blocks: space.total,
             free_blocks: space.free - space.reserved,
-            pending_blocks: space.pending,
+            pending_blocks: state.pending_blocks(),
         }
     }
 
@@ -102,54 +111,16 @@ impl Volume {
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and what else paths meet; what the catalog says.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
-        let number = match (self.inode(&path, Follow::Yes), options.create) {
-            (Ok(_), Some(_)) if options.exclusive => {
-                return Err(Error::refused(Errno::EXIST, "it is there already"));
-            }
-            (Err(error), Some(permissions)) if error.errno() == Errno::NOENT => {
-                let mut inode = Inode::new(FileKind::File, permissions);
-                if let Credentials::Of { user, group } = options.credentials {
-                    (inode.user, inode.group) = (user, group);
-                }
-                self.make(path, inode)?
-            }
-            (found, _) => found?.0,
-        };
-        let inode = self.shared.inode(number)?;
-        match inode.kind {
-            FileKind::File => {}
-            FileKind::Directory => {
-                return Err(Error::refused(Errno::ISDIR, "it is a directory"));
-            }
-            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes")),
-        }
-        let open = self.shared.open(number)?;
-        if options.truncate && !open.is_empty() {
-            if self.is_read_only() {
-                return Err(read_only());
-            }
-            self.shared.empty(&open)?;
-        }
-        let (device, lock) = (self.shared.device.clone(), open.lock.clone());
-        let map = VolumeMap {
-            file: open,
-            volume: self.clone(),
-            is_trusted: options.credentials == Credentials::Trusted,
-            access_time: options.access_time,
-        };
-        if options.truncate {
-            map.note_write().map_err(|errno| Error::io("emptying it", errno))?;
-        }
-        Ok(File::with_map(device, map, lock, options.file))
+        now(self.open_by(Who::Thread, path.as_ref(), options))
     }
 
     /// Makes a file of any kind, a directory or a symbolic link among them. Nothing has bytes yet.
     ///
     /// # Errors
-    /// EEXIST, ENOENT and what else paths meet; what the catalog says.
-    pub fn make(&self, path: impl AsRef<[u8]>, mut inode: Inode) -> Result<InodeNumber, Error> {
-        (inode.size, inode.blocks) = (inode.target.len() as u64, 0);
-        self.change(|state, shared| state.create_at(&shared.catalog, path.as_ref(), inode))
+    /// EEXIST, ENOENT and what else paths meet; ENOSPC where the catalog has no room for one more
+    /// name; what the catalog says.
+    pub fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
+        now(self.change(Who::Thread, make(path.as_ref(), &inode)))
     }
 
     /// Makes a directory.
@@ -165,25 +136,15 @@ impl Volume {
     /// # Errors
     /// As [`Self::make`]; EINVAL for an empty target.
     pub fn make_symlink(&self, target: &[u8], path: impl AsRef<[u8]>) -> Result<(), Error> {
-        if target.is_empty() || target.contains(&0) {
-            return Err(Error::refused(Errno::INVAL, "a symbolic link has to lead somewhere"));
-        }
-        let mut inode = Inode::new(FileKind::Symlink, 0o777);
-        (inode.size, inode.target) = (target.len() as u64, target.into());
-        self.make(path, inode).map(drop)
+        self.make(path, Inode::symlink(target)?).map(drop)
     }
 
     /// Gives a file one more name.
     ///
     /// # Errors
-    /// EEXIST, EPERM for a directory, and what else paths meet.
+    /// EEXIST, EPERM for a directory, and what else paths meet; ENOSPC as [`Self::make`].
     pub fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
-            let number = records.resolve(path.as_ref(), Follow::No)?;
-            let parent = records.parent(new.as_ref())?;
-            records.link(number, parent.directory, &parent.name)
-        })
+        now(self.change(Who::Thread, link(path.as_ref(), new.as_ref())))
     }
 
     /// Takes a file's name away, and the file with its last one; who has it open keeps it so long.
@@ -191,12 +152,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, EISDIR, and what else paths meet.
     pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
-            let parent = records.parent(path.as_ref())?;
-            let orphan = records.unlink(parent.directory, &parent.name)?;
-            state.bury(shared, orphan)
-        })
+        now(self.change(Who::Thread, remove(path.as_ref())))
     }
 
     /// Removes a directory that holds nothing.
@@ -204,12 +160,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, and what else paths meet.
     pub fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
-            let parent = records.parent(path.as_ref())?;
-            let orphan = records.remove_directory(parent.directory, &parent.name)?;
-            state.bury(shared, orphan)
-        })
+        now(self.change(Who::Thread, remove_directory(path.as_ref())))
     }
 
     /// Moves a name, and what it names.
@@ -222,17 +173,7 @@ impl Volume {
         new: impl AsRef<[u8]>,
         how: Rename,
     ) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
-            let source = records.parent(path.as_ref())?;
-            let target = records.parent(new.as_ref())?;
-            let orphan = records.rename(
-                (source.directory, &source.name),
-                (target.directory, &target.name),
-                how,
-            )?;
-            state.bury(shared, orphan)
-        })
+        now(self.change(Who::Thread, rename(path.as_ref(), new.as_ref(), how)))
     }
 
     /// What is known of a file.
@@ -244,15 +185,11 @@ impl Volume {
         path: impl AsRef<[u8]>,
         follow: Follow,
     ) -> Result<(InodeNumber, Inode), Error> {
-        let number = {
-            let mut state = self.shared.state.lock();
-            state.records(&self.shared.catalog).resolve(path.as_ref(), follow)?
-        };
-        Ok((number, self.shared.inode(number)?))
+        now(self.shared.operate(Who::Thread, inode(path.as_ref(), follow)))
     }
 
     /// Changes what is known of a file: permissions, owners, times. Kind, size, links and target
-    /// stay what they are.
+    /// stay what they are. `set` may be asked more than once.
     ///
     /// # Errors
     /// ENOENT and what else paths meet.
@@ -260,29 +197,9 @@ impl Volume {
         &self,
         path: impl AsRef<[u8]>,
         follow: Follow,
-        set: impl FnOnce(&mut Inode),
+        set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
-            let number = records.resolve(path.as_ref(), follow)?;
-            let mut was = records.inode(number)?;
-            let open = state.opened(number);
-            if let Some(open) = &open {
-                // What it tells was before this, and must not come after it.
-                open.newer().lay_over(&mut was);
-            }
-            let mut inode = was.clone();
-            inode.changed = Time::now();
-            set(&mut inode);
-            (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
-            (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
-            inode.permissions &= 0o7777;
-            state.records(&shared.catalog).put_inode(number, &inode);
-            if let Some(open) = open {
-                open.was_put(&inode);
-            }
-            Ok(())
-        })
+        now(self.change(Who::Thread, set_attributes(path.as_ref(), follow, set)))
     }
 
     /// Names in a directory behind `after`, in order of their bytes: some of them, or none when
@@ -296,13 +213,12 @@ impl Volume {
         path: impl AsRef<[u8]>,
         after: &[u8],
     ) -> Result<Vec<DirectoryEntry>, Error> {
-        let state = &mut *self.shared.state.lock();
-        let records = state.records(&self.shared.catalog);
-        let number = records.resolve(path.as_ref(), Follow::Yes)?;
-        if records.inode(number)?.kind != FileKind::Directory {
-            return Err(Error::refused(Errno::NOTDIR, "it is no directory"));
-        }
-        records.entries(number, after)
+        now(self.shared.operate(Who::Thread, entries(path.as_ref(), after)))
+    }
+
+    /// The same volume for tasks: its calls do not hold up their thread.
+    pub fn in_tasks(&self) -> AsyncVolume {
+        AsyncVolume { volume: self.clone() }
     }
 
     /// Makes everything that was changed and written durable.
@@ -314,14 +230,16 @@ impl Volume {
         if self.committer.is_none() {
             return Ok(());
         }
-        let failed = |errno| Error::io("making the volume's changes durable", errno);
-        self.shared.board.wait(self.shared.board.next()).map_err(failed)
+        self.shared.board.wait(self.shared.board.next()).map_err(not_durable)
     }
+}
 
-    /// Does something to names; asks for a commit when much waits.
-    pub(crate) fn change<T>(
+impl Volume {
+    /// An operation that changes something.
+    pub(crate) async fn change<T>(
         &self,
-        how: impl FnOnce(&mut VolumeState, &Shared) -> Result<T, Error>,
+        who: Who,
+        how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
     ) -> Result<T, Error> {
         if self.is_read_only() {
             return Err(read_only());
@@ -330,16 +248,52 @@ impl Volume {
             let what = "a commit has failed and the volume has stopped; open it anew";
             return Err(Error::new(ErrorKind::Io(Errno::IO), what));
         }
-        let state = &mut *self.shared.state.lock();
-        let done = how(state, &self.shared)?;
-        if state.pending.waiting().changes > MOST_WAITING as u64 {
-            self.shared.board.ask(self.shared.board.next());
-        }
-        Ok(done)
+        self.shared.operate(who, how).await
     }
-}
 
-impl Volume {
+    pub(crate) async fn open_by(
+        &self,
+        who: Who,
+        path: &[u8],
+        options: OpenOptions,
+    ) -> Result<File, Error> {
+        let (number, inode) = match options.create {
+            Some(permissions) => {
+                let mut new = Inode::new(FileKind::File, permissions);
+                if let Credentials::Of { user, group } = options.credentials {
+                    (new.user, new.group) = (user, group);
+                }
+                self.change(who, find_or_make(path, &new, options.exclusive)).await?
+            }
+            None => self.shared.operate(who, inode(path, Follow::Yes)).await?,
+        };
+        match inode.kind {
+            FileKind::File => {}
+            FileKind::Directory => {
+                return Err(Error::refused(Errno::ISDIR, "it is a directory"));
+            }
+            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes")),
+        }
+        let open = self.shared.open(who, number).await?;
+        if options.truncate && !open.is_empty() {
+            if self.is_read_only() {
+                return Err(read_only());
+            }
+            self.shared.empty(&open);
+        }
+        let (device, lock) = (self.shared.device.clone(), open.lock.clone());
+        let map = VolumeMap {
+            file: open,
+            volume: self.clone(),
+            is_trusted: options.credentials == Credentials::Trusted,
+            access_time: options.access_time,
+        };
+        if options.truncate {
+            map.note_write().map_err(|errno| Error::io("emptying it", errno))?;
+        }
+        Ok(File::with_map(device, map, lock, options.file))
+    }
+
     pub(crate) fn is_read_only(&self) -> bool {
         self.shared.access == Access::ReadOnly
     }
@@ -348,22 +302,14 @@ impl Volume {
     pub(crate) fn note_dirty(&self, file: &Arc<OpenFile>) {
         let state = &mut *self.shared.state.lock();
         state.dirty.insert(file.number, file.clone());
-        if state.dirty.len() > MOST_WAITING {
+        if state.dirty.len() as u64 > MANY_WAITING {
             self.shared.board.ask(self.shared.board.next());
         }
     }
 
     /// Has a file not run as its owner or group any more.
     pub(crate) fn take_rights(&self, file: &OpenFile) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let mut records = state.records(&shared.catalog);
-            let mut inode = records.inode(file.number)?;
-            inode.take_rights();
-            inode.changed = Time::now();
-            records.put_inode(file.number, &inode);
-            file.took_rights();
-            Ok(())
-        })
+        now(self.change(Who::Thread, take_rights(file.number)))
     }
 
     /// What makes durable what is not of a file; with everything, also names and attributes.
@@ -382,4 +328,9 @@ impl Volume {
 
 fn read_only() -> Error {
     Error::refused(Errno::ROFS, "the volume is open for reading only")
+}
+
+/// Why a sync failed.
+pub(crate) fn not_durable(errno: Errno) -> Error {
+    Error::io("making the volume's changes durable", errno)
 }

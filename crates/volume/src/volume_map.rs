@@ -98,12 +98,14 @@ impl Map for VolumeMap {
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
-        self.volume.shared.set_size(&self.file, size).map_err(|error| error.errno())
+        self.volume.shared.set_size(&self.file, size);
+        Ok(())
     }
 
     fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
         let blocks = range.start / BLOCK..range.end / BLOCK;
-        self.volume.shared.remove(&self.file, blocks).map_err(|error| error.errno())
+        self.volume.shared.remove(&self.file, blocks);
+        Ok(())
     }
 
     fn unwrite(&self, range: Range<u64>) -> Result<(), Errno> {

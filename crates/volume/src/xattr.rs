@@ -3,11 +3,13 @@
 
 use rustix::io::Errno;
 
+use crate::attempt::{Who, now};
 use crate::catalog::{Key, Table};
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::names::{Records, shown};
+use crate::names::shown;
 use crate::path::Follow;
+use crate::records::{Records, Stop};
 use crate::volume::Volume;
 
 /// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).
@@ -42,12 +44,12 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        let state = &mut *self.shared.state.lock();
-        let records = state.records(&self.shared.catalog);
-        let number = records.resolve(path.as_ref(), follow)?;
-        let name = check_name(name.as_ref())?;
-        let value = records.get(Key::Xattr(number.0, name))?;
-        value.ok_or_else(|| absent(name))
+        now(self.shared.operate(Who::Thread, |records| {
+            let number = records.resolve(path.as_ref(), follow)?;
+            let name = check_name(name.as_ref())?;
+            let value = records.get(Key::Xattr(number.0, name))?;
+            value.ok_or_else(|| absent(name))
+        }))
     }
 
     /// The names of a file's extended attributes, in order of their bytes.
@@ -55,10 +57,10 @@ impl Volume {
     /// # Errors
     /// What paths meet.
     pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
-        let state = &mut *self.shared.state.lock();
-        let records = state.records(&self.shared.catalog);
-        let number = records.resolve(path.as_ref(), follow)?;
-        records.xattr_names(number)
+        now(self.shared.operate(Who::Thread, |records| {
+            let number = records.resolve(path.as_ref(), follow)?;
+            records.xattr_names(number)
+        }))
     }
 
     /// Sets an extended attribute.
@@ -76,20 +78,19 @@ impl Volume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
+        now(self.change(Who::Thread, |records| {
             let number = records.resolve(path.as_ref(), follow)?;
             let name = check_name(name.as_ref())?;
             let inode = records.inode(number)?;
             check_place(name, &inode)?;
             if value.len() > LARGEST_VALUE {
                 let what = format!("a value of {} bytes: 65536 are the most", value.len());
-                return Err(Error::refused(Errno::TOOBIG, what));
+                return Err(Error::refused(Errno::TOOBIG, what).into());
             }
             match (records.get(Key::Xattr(number.0, name))?, how) {
                 (Some(_), SetXattr::Create) => {
                     let what = format!("the attribute {} is there already", shown(name));
-                    return Err(Error::refused(Errno::EXIST, what));
+                    return Err(Error::refused(Errno::EXIST, what).into());
                 }
                 (None, SetXattr::Replace) => return Err(absent(name)),
                 (Some(_), _) => {}
@@ -98,14 +99,14 @@ impl Volume {
                     let listed: usize = names.iter().map(|name| name.len() + 1).sum();
                     if listed + name.len() + 1 > LONGEST_LIST {
                         let what = "the names of its attributes would be longer than 65536 bytes";
-                        return Err(Error::refused(Errno::NOSPC, what));
+                        return Err(Error::refused(Errno::NOSPC, what).into());
                     }
                 }
             }
             records.put(Key::Xattr(number.0, name), value.to_vec());
             records.touch(number, inode);
             Ok(())
-        })
+        }))
     }
 
     /// Removes an extended attribute.
@@ -118,8 +119,7 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        self.change(|state, shared| {
-            let records = &mut state.records(&shared.catalog);
+        now(self.change(Who::Thread, |records| {
             let number = records.resolve(path.as_ref(), follow)?;
             let name = check_name(name.as_ref())?;
             let inode = records.inode(number)?;
@@ -130,19 +130,14 @@ impl Volume {
             records.delete(Key::Xattr(number.0, name));
             records.touch(number, inode);
             Ok(())
-        })
+        }))
     }
 }
 
 impl Records<'_> {
-    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Error> {
-        let mut names = Vec::new();
-        let mut scanned = Some(self.scan(number, Key::Xattr(number.0, b""))?);
-        while let Some(batch) = scanned {
-            names.extend(batch.records.iter().map(|(key, _)| key[8..].to_vec()));
-            scanned = self.scan_on(Table::Xattrs, number, &batch)?;
-        }
-        Ok(names)
+    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Stop> {
+        let all = self.all(Table::Xattrs, number)?;
+        Ok(all.into_iter().map(|(key, _)| key[8..].to_vec()).collect())
     }
 
     /// Notes that something about a file has changed.
@@ -196,6 +191,6 @@ fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
     }
 }
 
-fn absent(name: &[u8]) -> Error {
-    Error::refused(Errno::NODATA, format!("there is no attribute {}", shown(name)))
+fn absent(name: &[u8]) -> Stop {
+    Error::refused(Errno::NODATA, format!("there is no attribute {}", shown(name))).into()
 }

@@ -308,10 +308,11 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
     for file in 0..COUNT {
         volume.make(name(file), Inode::new(FileKind::File, 0o600)).unwrap();
     }
-    volume.sync().unwrap();
+    // After the large commit some small ones.
+    (0..4).for_each(|_| volume.sync().unwrap());
     let (mut none, mut grown) = (0, 0);
     let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 7 });
-    for image in images.step_by((340 / volume_of(20)).max(1)) {
+    for image in images.step_by((150 / volume_of(20)).max(1)) {
         let place = format!("cut {} {:?}", image.cut, image.crash);
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();

@@ -6,9 +6,7 @@ use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Access, Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{
-    Error, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, Time, Volume,
-};
+use uringfs_volume::{Error, FileKind, Follow, FormatOptions, OpenOptions, Rename, Time, Volume};
 
 const SIZE: u64 = 64 << 20;
 
@@ -338,27 +336,6 @@ fn times_are_those_that_were_set_last() {
     assert!(modified() > Time(77));
     volume.sync().unwrap();
     assert!(modified() > Time(77));
-}
-
-#[test]
-fn a_commit_far_larger_than_the_catalog_gets_the_room_it_needs() {
-    let device = Device::new(Memory::new(256 << 20).unwrap()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    let machine = Machine::with(device);
-    let volume = machine.volume();
-    for directory in 0..10 {
-        volume.make_directory(format!("/d{directory}"), 0o755).unwrap();
-    }
-    // The catalog begins with 4 MiB; these are 20.
-    for file in 0..100_000 {
-        let path = format!("/d{}/a file with a name of some length, number {file}", file % 10);
-        volume.make(path, Inode::new(FileKind::File, 0o644)).unwrap();
-    }
-    volume.sync().unwrap();
-    drop(volume);
-    let volume = machine.volume();
-    assert_eq!(names(&volume, "/d7").len(), 10_000);
-    assert_eq!(volume.flaws(), Vec::<String>::new());
 }
 
 #[test]

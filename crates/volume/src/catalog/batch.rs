@@ -1,14 +1,11 @@
 //! Changes to the catalog that happen together, and how redb is made to do them.
 
-use std::ops::Add;
+use redb::{Database, WriteTransaction};
 
-use redb::{Database, TableDefinition, WriteTransaction};
-
-use super::grown;
 use super::record::{Key, Table, seal};
+use super::room::{Size, leaves_room};
 use super::store::Store;
 use super::trouble::Trouble;
-use crate::blocks::BLOCK;
 use crate::error::{Error, ErrorKind};
 
 /// Puts and deletes, in their order. Plain data.
@@ -29,45 +26,6 @@ pub(crate) enum Reserve {
     /// What a commit itself needs: this batch frees something.
     Use,
 }
-
-/// How much is to be committed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
-    /// Records that are put or deleted.
-    pub(crate) changes: u64,
-    /// Bytes of their keys and values.
-    pub(crate) bytes: u64,
-}
-
-impl Add for Size {
-    type Output = Size;
-
-    fn add(self, other: Size) -> Size {
-        Size { changes: self.changes + other.changes, bytes: self.bytes + other.bytes }
-    }
-}
-
-impl Size {
-    /// Pages that committing it takes at the most, from a storage of so many. A page that changes is
-    /// copied, once, with those above it. New records fill pages by a half at least.
-    pub(super) fn most_pages(self, pages: u64) -> u64 {
-        let copied = (self.changes * TREE_DEPTH).min(pages);
-        let new = (2 * (self.bytes + self.changes * RECORD_OVERHEAD)).div_ceil(BLOCK);
-        copied + new + pages / MAPPED_BY_A_PAGE + self.pages_of_commit() + 3 * COMMIT_PAGES
-    }
-
-    /// Pages that the commit itself takes, when all changes are made, besides the map of free pages.
-    fn pages_of_commit(self) -> u64 {
-        COMMIT_PAGES + self.changes / CHANGES_A_PAGE
-    }
-}
-
-/// Pages from the root of a table to a record: four hold some millions.
-const TREE_DEPTH: u64 = 4;
-/// Bytes of a record in its page beside key and value: sum, offsets, its share of the branches.
-const RECORD_OVERHEAD: u64 = 24;
-/// Pages of the storage that one page of the map of free pages tells of: four bits each.
-const MAPPED_BY_A_PAGE: u64 = 2 * BLOCK;
 
 #[derive(Clone, Debug)]
 struct Change {
@@ -132,7 +90,8 @@ impl Batch {
 pub(super) fn apply(database: &Database, store: &Store, batch: &Batch) -> Result<(), Trouble> {
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
-    let fits = change(&transaction, store, batch)? && leaves_room(&transaction, store, batch)?;
+    let fits = change(&transaction, store, batch)?
+        && leaves_room(&transaction, store, batch.size(), batch.reserve)?;
     if fits {
         return Ok(transaction.commit()?);
     }
@@ -160,42 +119,5 @@ fn change(transaction: &WriteTransaction, store: &Store, batch: &Batch) -> Resul
             }
         }
     }
-    Ok(!store.is_short())
-}
-
-/// Pages that committing a small batch takes at most, besides the map of free pages.
-const COMMIT_PAGES: u64 = 24;
-/// Changes for which committing takes one page more: it lists what they freed, 400 pages to one.
-const CHANGES_A_PAGE: u64 = 64;
-const FILLER: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("filler");
-
-/// Whether the transaction can commit without growing past the blocks, which redb would not
-/// survive. Nobody says how many pages are free, so it is tried: pages are taken and given back.
-fn leaves_room(
-    transaction: &WriteTransaction,
-    store: &Store,
-    batch: &Batch,
-) -> Result<bool, Trouble> {
-    if grown(store.length()) <= store.capacity() {
-        return Ok(true);
-    }
-    let needed = batch.size().pages_of_commit();
-    let pages = match batch.reserve {
-        Reserve::Keep => needed + 3 * COMMIT_PAGES,
-        Reserve::Use => needed,
-    };
-    {
-        let mut filler = transaction.open_table(FILLER)?;
-        // The map of free pages: four bits a page, in a row.
-        let map = vec![0; (store.length() / 4096 / 2) as usize];
-        filler.insert(0, map.as_slice())?;
-        for page in 1..=pages {
-            filler.insert(page, [0; 4000].as_slice())?;
-            if store.is_short() {
-                return Ok(false);
-            }
-        }
-    }
-    transaction.delete_table(FILLER)?;
     Ok(!store.is_short())
 }

@@ -20,6 +20,7 @@ mod damage;
 mod head;
 mod inspect;
 mod record;
+mod room;
 mod rows;
 mod scan;
 mod store;
@@ -41,10 +42,11 @@ use damage::BadPage;
 use store::{Backend, Store};
 use trouble::{Fenced, Trouble, contained};
 
-pub(crate) use batch::{Batch, Reserve, Size};
+pub(crate) use batch::{Batch, Reserve};
 pub(crate) use damage::PageFlaw;
 pub(crate) use record::{Key, Table};
-pub(crate) use scan::{Found, MAX_RECORDS};
+pub(crate) use room::{CatalogRoom, Size};
+pub(crate) use scan::{Found, MAX_RECORDS, Record};
 pub(crate) use store::{Access, LostPages};
 
 /// Bytes of catalog pages kept in memory unless told otherwise.
@@ -193,7 +195,7 @@ impl Catalog {
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
             let length = open.store.length();
-            let needed = length + coming.most_pages(length / BLOCK) * BLOCK;
+            let needed = length + coming.most_pages(length / BLOCK, Reserve::Keep) * BLOCK;
             let mut grown_to = grown(length);
             while grown_to < needed {
                 grown_to = grown(grown_to);
@@ -237,11 +239,18 @@ impl Catalog {
     /// # Errors
     /// `Damaged` naming the page or record; the device's.
     pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Error> {
-        let (table, bytes) = (key.table(), key.bytes());
+        self.record(key.table(), &key.bytes())
+    }
+
+    /// The same, by the key's bytes.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) fn record(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.read(|transaction| {
             let stored = transaction.open_table(table.definition())?;
-            let Some(guard) = stored.get(bytes.as_slice())? else { return Ok(None) };
-            record::open(table, &bytes, guard.value())
+            let Some(guard) = stored.get(key)? else { return Ok(None) };
+            record::open(table, key, guard.value())
                 .map(|value| Some(value.to_vec()))
                 .map_err(Trouble::Mine)
         })
@@ -277,6 +286,18 @@ impl Catalog {
             Err(Trouble::Late) => Ok(()),
             done => done.map_err(Trouble::into_error),
         }
+    }
+
+    /// What there is for the next commits. Not while one is under way.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) fn room(&self) -> Result<CatalogRoom, Error> {
+        if self.options.access == Access::ReadOnly {
+            return Ok(CatalogRoom::default());
+        }
+        self.attempt(|open| room::room_of(open.redb.database(), &open.store))
+            .map_err(Trouble::into_error)
     }
 
     /// Lets redb use every block there is, where doubling would need more: it takes the length

@@ -10,7 +10,6 @@ use crate::error::Error;
 pub(crate) const MAX_RECORDS: usize = 4096;
 
 /// A record's key and value.
-#[cfg(test)]
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// A record, or what is wrong with it.
@@ -25,7 +24,6 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`Catalog::get`], for any record it meets.
-    #[cfg(test)]
     pub(crate) fn scan(
         &self,
         table: Table,

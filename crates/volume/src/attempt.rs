@@ -1,0 +1,158 @@
+//! How an operation comes to its end: tried under the volume's lock, on what memory knows; where that is
+//! not enough the catalog is asked, or a commit waited for, without the lock, and it is tried anew.
+//!
+//! Nothing waits with the lock held. A thread waits in place. A task's thread goes on meanwhile: the
+//! catalog is asked by the thread of [`Reader`].
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+use uringfs_file::Commit;
+
+use crate::catalog::{MAX_RECORDS, Record};
+use crate::error::{Error, ErrorKind};
+use crate::records::{Answers, BATCH, Stop, Wanted};
+use crate::shared::{Shared, VolumeState};
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// A thread that may.
+    Thread,
+    /// A task of a thread that has others.
+    Task,
+}
+
+/// What the catalog says.
+enum Answer {
+    Record(Option<Vec<u8>>),
+    /// And where more may follow.
+    Batch(Vec<Record>, Option<Vec<u8>>),
+}
+
+impl Shared {
+    /// Tries until it is done or refused.
+    pub(crate) async fn attempt<T>(
+        self: &Arc<Self>,
+        who: Who,
+        mut once: impl FnMut(&mut VolumeState, &Answers) -> Result<T, Stop>,
+    ) -> Result<T, Error> {
+        let mut answers = Answers::default();
+        loop {
+            let stop = {
+                let state = &mut *self.state.lock();
+                if answers.generation != state.pending.generation() {
+                    answers.generation = state.pending.generation();
+                    answers.batches.clear();
+                }
+                match once(state, &answers) {
+                    Ok(done) => return Ok(done),
+                    Err(stop) => stop,
+                }
+            };
+            match stop {
+                Stop::Refused(error) => return Err(error),
+                Stop::Unknown(wanted) => self.learn(who, wanted, &mut answers).await?,
+                Stop::Uncommitted => match self.next_commit(who).await {
+                    Err(Errno::NOSPC) if !answers.is_full => answers.is_full = true,
+                    committed => committed.map_err(not_committed)?,
+                },
+            }
+        }
+    }
+
+    /// The same for one record that a file's map wants, in a generation.
+    pub(crate) fn told(self: Arc<Self>, wanted: Wanted, generation: u64) -> Commit {
+        Box::pin(async move {
+            let mut answers = Answers { generation, ..Answers::default() };
+            let learned = self.learn(Who::Task, wanted, &mut answers).await;
+            learned.map_err(|error| error.errno())
+        })
+    }
+
+    /// Asks the catalog, and puts its answer where the next try finds it.
+    async fn learn(
+        self: &Arc<Self>,
+        who: Who,
+        wanted: Wanted,
+        answers: &mut Answers,
+    ) -> Result<(), Error> {
+        let answer = match who {
+            Who::Thread => self.ask(&wanted),
+            Who::Task => {
+                let (shared, asked) = (self.clone(), wanted.clone());
+                self.reader.run(move || shared.ask(&asked))?.await
+            }
+        };
+        match (answer?, wanted) {
+            (Answer::Record(value), Wanted::Record { table, key }) => {
+                self.state.lock().pending.learn(answers.generation, table, key, value);
+            }
+            (Answer::Batch(records, next), wanted) => answers.batches.push((wanted, records, next)),
+            (Answer::Record(_), _) => unreachable!("one record was asked for"),
+        }
+        Ok(())
+    }
+
+    /// Reads the device, and waits for it.
+    fn ask(&self, wanted: &Wanted) -> Result<Answer, Error> {
+        Ok(match wanted {
+            Wanted::Record { table, key } => Answer::Record(self.catalog.record(*table, key)?),
+            Wanted::Batch { table, inode, from } => {
+                let found = self.catalog.scan_each(*table, from.clone(), Some(inode.0), BATCH)?;
+                let is_full = found.len() == BATCH;
+                let mut records: Vec<Record> = Vec::new();
+                for record in found {
+                    match record.value {
+                        Ok(value) => records.push((record.key, value)),
+                        Err(error) if records.is_empty() => return Err(error.at(record.key)),
+                        // Told when it is the first.
+                        Err(_) => return Ok(Answer::Batch(records, Some(record.key))),
+                    }
+                }
+                let last = records.last().filter(|_| is_full);
+                let next = last.map(|(last, _)| [&last[..], &[0]].concat());
+                Answer::Batch(records, next)
+            }
+            Wanted::All { table, inode } => {
+                let mut all: Vec<Record> = Vec::new();
+                let mut from = inode.0.to_be_bytes().to_vec();
+                loop {
+                    let some = self.catalog.scan(*table, from, Some(inode.0), MAX_RECORDS)?;
+                    let is_last = some.len() < MAX_RECORDS;
+                    all.extend(some);
+                    match all.last() {
+                        Some((last, _)) if !is_last => from = [&last[..], &[0]].concat(),
+                        _ => break Answer::Batch(all, None),
+                    }
+                }
+            }
+        })
+    }
+
+    async fn next_commit(&self, who: Who) -> Result<(), Errno> {
+        let number = self.board.next();
+        match who {
+            Who::Thread => self.board.wait(number),
+            Who::Task => self.board.clone().wait_in_task(number).await,
+        }
+    }
+}
+
+/// What a commit's end says of why it was waited for.
+fn not_committed(errno: Errno) -> Error {
+    match errno {
+        Errno::NOSPC => Error::new(ErrorKind::NoSpace, "the catalog is full: remove files first"),
+        errno => Error::io("making room for more changes", errno),
+    }
+}
+
+/// The outcome of something that waits in place.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => unreachable!("a thread waits in place"),
+    }
+}

@@ -1,0 +1,131 @@
+//! What can be done to names, each as an operation on records: see `records` for how it comes to its end.
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::names::{DirectoryEntry, Rename};
+use crate::path::Follow;
+use crate::records::{Records, Stop};
+
+type Outcome<T> = Result<T, Stop>;
+
+pub(crate) fn inode(
+    path: &[u8],
+    follow: Follow,
+) -> impl FnMut(&mut Records<'_>) -> Outcome<(InodeNumber, Inode)> {
+    move |records| {
+        let number = records.resolve(path, follow)?;
+        Ok((number, records.inode_now(number)?))
+    }
+}
+
+pub(crate) fn make(
+    path: &[u8],
+    new: &Inode,
+) -> impl FnMut(&mut Records<'_>) -> Outcome<InodeNumber> {
+    move |records| {
+        let parent = records.parent(path)?;
+        if parent.name.is_empty() {
+            return Err(Error::refused(Errno::EXIST, "it is there already").into());
+        }
+        let mut new = new.clone();
+        (new.size, new.blocks) = (new.target.len() as u64, 0);
+        records.create(parent.directory, &parent.name, new)
+    }
+}
+
+/// What a path leads to, made if it leads to nothing.
+pub(crate) fn find_or_make(
+    path: &[u8],
+    new: &Inode,
+    exclusive: bool,
+) -> impl FnMut(&mut Records<'_>) -> Outcome<(InodeNumber, Inode)> {
+    move |records| match inode(path, Follow::Yes)(records) {
+        Ok(_) if exclusive => Err(Error::refused(Errno::EXIST, "it is there already").into()),
+        Err(Stop::Refused(error)) if error.errno() == Errno::NOENT => {
+            let number = make(path, new)(records)?;
+            Ok((number, records.inode(number)?))
+        }
+        found => found,
+    }
+}
+
+pub(crate) fn link(path: &[u8], new: &[u8]) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+    move |records| {
+        let number = records.resolve(path, Follow::No)?;
+        let parent = records.parent(new)?;
+        records.link(number, parent.directory, &parent.name)
+    }
+}
+
+pub(crate) fn remove(path: &[u8]) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+    move |records| {
+        let parent = records.parent(path)?;
+        records.unlink(parent.directory, &parent.name)
+    }
+}
+
+pub(crate) fn remove_directory(path: &[u8]) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+    move |records| {
+        let parent = records.parent(path)?;
+        records.remove_directory(parent.directory, &parent.name)
+    }
+}
+
+pub(crate) fn rename(
+    path: &[u8],
+    new: &[u8],
+    how: Rename,
+) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+    move |records| {
+        let source = records.parent(path)?;
+        let target = records.parent(new)?;
+        let (source, target) =
+            ((source.directory, &source.name[..]), (target.directory, &target.name[..]));
+        records.rename(source, target, how)
+    }
+}
+
+pub(crate) fn set_attributes(
+    path: &[u8],
+    follow: Follow,
+    set: impl Fn(&mut Inode),
+) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+    move |records| {
+        let number = records.resolve(path, follow)?;
+        let was = records.inode_now(number)?;
+        let mut inode = was.clone();
+        inode.changed = Time::now();
+        set(&mut inode);
+        (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
+        (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
+        inode.permissions &= 0o7777;
+        records.put_inode_now(number, inode);
+        Ok(())
+    }
+}
+
+/// Has a file not run as its owner or group any more.
+pub(crate) fn take_rights(number: InodeNumber) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+    move |records| {
+        let mut inode = records.inode_now(number)?;
+        inode.take_rights();
+        inode.changed = Time::now();
+        records.put_inode_now(number, inode);
+        Ok(())
+    }
+}
+
+pub(crate) fn entries(
+    path: &[u8],
+    after: &[u8],
+) -> impl FnMut(&mut Records<'_>) -> Outcome<Vec<DirectoryEntry>> {
+    move |records| {
+        let number = records.resolve(path, Follow::Yes)?;
+        if records.inode(number)?.kind != FileKind::Directory {
+            return Err(Error::refused(Errno::NOTDIR, "it is no directory").into());
+        }
+        records.entries(number, after)
+    }
+}

@@ -1,0 +1,97 @@
+//! [`AsyncVolume`]: a volume's names for tasks, whose thread has others to go on with.
+
+use uringfs_file::File;
+
+use crate::attempt::Who;
+use crate::error::Error;
+use crate::inode::{Inode, InodeNumber};
+use crate::names::{DirectoryEntry, Rename};
+use crate::operations;
+use crate::path::Follow;
+use crate::volume::{OpenOptions, Volume};
+
+/// A [`Volume`] whose calls are awaited, on a reactor or any other executor. Where a name is not in
+/// memory the device is read by a thread of the volume, and what waits for a commit does not hold up
+/// its thread. A future that is dropped has done its work or nothing of it.
+///
+/// Each call is that of [`Volume`] with the same name, with its errors.
+#[derive(Clone)]
+pub struct AsyncVolume {
+    pub(crate) volume: Volume,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
+impl AsyncVolume {
+    /// See [`Volume::open`].
+    pub async fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
+        self.volume.open_by(Who::Task, path.as_ref(), options).await
+    }
+
+    /// See [`Volume::make`].
+    pub async fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
+        self.volume.change(Who::Task, operations::make(path.as_ref(), &inode)).await
+    }
+
+    /// See [`Volume::link`].
+    pub async fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.volume.change(Who::Task, operations::link(path.as_ref(), new.as_ref())).await
+    }
+
+    /// See [`Volume::remove`].
+    pub async fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.volume.change(Who::Task, operations::remove(path.as_ref())).await
+    }
+
+    /// See [`Volume::remove_directory`].
+    pub async fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.volume.change(Who::Task, operations::remove_directory(path.as_ref())).await
+    }
+
+    /// See [`Volume::rename`].
+    pub async fn rename(
+        &self,
+        path: impl AsRef<[u8]>,
+        new: impl AsRef<[u8]>,
+        how: Rename,
+    ) -> Result<(), Error> {
+        self.volume.change(Who::Task, operations::rename(path.as_ref(), new.as_ref(), how)).await
+    }
+
+    /// See [`Volume::inode`].
+    pub async fn inode(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+    ) -> Result<(InodeNumber, Inode), Error> {
+        self.volume.shared.operate(Who::Task, operations::inode(path.as_ref(), follow)).await
+    }
+
+    /// See [`Volume::set_attributes`].
+    pub async fn set_attributes(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        set: impl Fn(&mut Inode),
+    ) -> Result<(), Error> {
+        let how = operations::set_attributes(path.as_ref(), follow, set);
+        self.volume.change(Who::Task, how).await
+    }
+
+    /// See [`Volume::entries`].
+    pub async fn entries(
+        &self,
+        path: impl AsRef<[u8]>,
+        after: &[u8],
+    ) -> Result<Vec<DirectoryEntry>, Error> {
+        self.volume.shared.operate(Who::Task, operations::entries(path.as_ref(), after)).await
+    }
+
+    /// See [`Volume::sync`].
+    pub async fn sync(&self) -> Result<(), Error> {
+        if self.volume.committer.is_none() {
+            return Ok(());
+        }
+        let board = &self.volume.shared.board;
+        board.clone().wait_in_task(board.next()).await.map_err(crate::volume::not_durable)
+    }
+}

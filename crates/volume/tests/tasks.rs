@@ -1,0 +1,139 @@
+//! Names from tasks: whatever the device does, their thread goes on, and so does everyone who asks for
+//! what is in memory.
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Poll;
+use std::thread::ThreadId;
+
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::{Backend, Device, Errno, Geometry, Op, Reach, Request};
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{
+    AsyncVolume, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, Volume, VolumeOptions,
+};
+
+/// Memory whose reads wait at a gate, and which knows whose requests it has served.
+struct Gated {
+    memory: Memory,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_shut: bool,
+    served: Vec<ThreadId>,
+}
+
+impl Gate {
+    fn set(&self, is_shut: bool) {
+        self.state.lock().unwrap().is_shut = is_shut;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self, op: Op) {
+        let mut state = self.state.lock().unwrap();
+        state.served.push(std::thread::current().id());
+        while op == Op::Read && state.is_shut {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    fn has_served_this_thread(&self) -> bool {
+        self.state.lock().unwrap().served.contains(&std::thread::current().id())
+    }
+}
+
+impl Backend for Gated {
+    fn geometry(&self) -> &Geometry {
+        self.memory.geometry()
+    }
+
+    fn description(&self) -> String {
+        self.memory.description()
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        self.memory.reach()
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        self.gate.pass(request.op);
+        self.memory.perform(request)
+    }
+}
+
+/// A volume with names in it of which none are in memory, and little memory for them.
+fn cold() -> (AsyncVolume, Arc<Gate>) {
+    let gate = Arc::new(Gate::default());
+    let memory = Memory::new(64 << 20).unwrap();
+    let device = Device::new(Gated { memory, gate: gate.clone() }).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device.clone()).unwrap();
+    volume.make_directory("/d", 0o755).unwrap();
+    for number in 0..3000 {
+        volume.make(format!("/d/{number}"), Inode::new(FileKind::File, 0o644)).unwrap();
+    }
+    drop(volume);
+    let options = VolumeOptions { cache_bytes: 20_000 };
+    // Opened by another thread, so that nothing was served to this one.
+    let open = || Volume::open_with(device, &options).unwrap();
+    let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
+    gate.state.lock().unwrap().served.clear();
+    (volume.in_tasks(), gate)
+}
+
+async fn is_pending<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending())).await
+}
+
+#[test]
+fn no_call_reads_or_writes_the_device_in_the_thread_of_its_task() {
+    let (volume, gate) = cold();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let file = || Inode::new(FileKind::File, 0o644);
+    reactor.block_on(async {
+        volume.inode("/d/7", Follow::No).await.unwrap();
+        volume.open("/d/8", OpenOptions::default()).await.unwrap();
+        volume.make("/d/new", file()).await.unwrap();
+        assert_eq!(volume.make("/d/9", file()).await.unwrap_err().errno(), Errno::EXIST);
+        volume.link("/d/10", "/linked").await.unwrap();
+        volume.rename("/d/11", "/d/12", Rename::Replace).await.unwrap();
+        volume.remove("/d/13").await.unwrap();
+        volume.set_attributes("/d/14", Follow::No, |inode| inode.user = 7).await.unwrap();
+        assert_eq!(volume.remove_directory("/d").await.unwrap_err().errno(), Errno::NOTEMPTY);
+        volume.sync().await.unwrap();
+        let (mut names, mut after) = (0, Vec::new());
+        loop {
+            let entries = volume.entries("/d", &after).await.unwrap();
+            let Some(last) = entries.last() else { break };
+            after.clone_from(&last.name);
+            names += entries.len();
+        }
+        assert_eq!(names, 3000 + 1 - 2);
+        assert_eq!(volume.inode("/d/14", Follow::No).await.unwrap().1.user, 7);
+    });
+    assert!(!gate.has_served_this_thread());
+}
+
+#[test]
+fn while_a_look_up_waits_for_the_device_what_is_in_memory_is_answered() {
+    let (volume, gate) = cold();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    reactor.block_on(async {
+        volume.inode("/", Follow::No).await.unwrap();
+        gate.set(true);
+        let mut look_up = pin!(volume.inode("/d/2999", Follow::No));
+        assert!(is_pending(look_up.as_mut()).await);
+        volume.inode("/", Follow::No).await.unwrap();
+        assert!(is_pending(look_up.as_mut()).await);
+        gate.set(false);
+        look_up.await.unwrap();
+    });
+}
