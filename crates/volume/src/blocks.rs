@@ -79,6 +79,23 @@ impl Blocks {
         self.perform(Op::Flush, 0, Payload::Length(0), Durability::Volatile).map(drop)
     }
 
+    /// Gives up what blocks hold; they may hold anything after.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP, and what else the device has.
+    pub(crate) fn discard(&self, run: Run) -> Result<(), Errno> {
+        let limits = self.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;
+        let most = (limits.max_bytes / BLOCK).max(1);
+        let mut start = run.start;
+        while start < run.end() {
+            let length = most.min(run.end() - start);
+            let payload = Payload::Length(length * BLOCK);
+            self.perform(Op::Discard, start * BLOCK, payload, Durability::Volatile)?;
+            start += length;
+        }
+        Ok(())
+    }
+
     /// Does a request to its end, and answers its memory and the bytes done.
     fn perform(
         &self,

@@ -46,23 +46,25 @@ impl Shared {
         batch.reserve(Reserve::Use);
         let committed = self.catalog.commit(&batch);
         let room = self.catalog.room()?;
-        let state = &mut *self.state.lock();
-        state.room = room;
-        state.allocator.keep(0);
-        match committed {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                state.pending.undo_commit();
-                state.freed.extend(freed);
-                return Err(Failed::Refused(error.errno()));
+        {
+            let state = &mut *self.state.lock();
+            state.room = room;
+            state.allocator.keep(0);
+            match committed {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    state.pending.undo_commit();
+                    state.freed.extend(freed);
+                    return Err(Failed::Refused(error.errno()));
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
+            // Its many records are freed with `changes`, after the lock.
+            state.pending.end_commit();
+            let epoch = quiescence(self.device.index()).retire();
+            state.retired.push((epoch, freed));
         }
-        // Its many records are freed with `changes`, after the lock.
-        state.pending.end_commit();
-        let epoch = quiescence(self.device.index()).retire();
-        state.retired.push((epoch, freed));
-        state.release_quiet(&self.device);
+        self.release();
         Ok(())
     }
 

@@ -32,18 +32,22 @@ pub struct FormatOptions {
     pub blocks: Option<u64>,
 }
 
-/// Limits of an open volume.
+/// How a volume is opened.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
     /// Bytes of memory for what the device holds of names and inodes too: half of them for pages of the
     /// catalog, half for single records. What is not there is read again.
     pub cache_bytes: usize,
+    /// Tells the device of blocks that have become free, as a file system mounted with `discard` does:
+    /// when that is committed and nobody reads them any more. Of a volume in a file the host's file
+    /// system takes them, and has to allocate them again for what comes next.
+    pub discard: bool,
 }
 
 impl Default for VolumeOptions {
-    /// 32 MiB.
+    /// 32 MiB; nothing is discarded.
     fn default() -> VolumeOptions {
-        VolumeOptions { cache_bytes: 32 << 20 }
+        VolumeOptions { cache_bytes: 32 << 20, discard: false }
     }
 }
 
@@ -100,7 +104,7 @@ impl Volume {
         Volume::open_with(device, &VolumeOptions::default())
     }
 
-    /// The same, with limits of one's own.
+    /// The same, with options.
     ///
     /// # Errors
     /// As [`Self::open_on`].
@@ -159,6 +163,7 @@ impl Volume {
             allocated: 0,
             freed: Vec::new(),
             freeing: Vec::new(),
+            discards: options.discard && device.geometry().discard.is_some(),
             flaws,
             retired: Vec::new(),
             superblock: superblock.clone(),

@@ -69,6 +69,8 @@ pub(crate) struct VolumeState {
     pub(crate) freed: Vec<Run>,
     /// Those of them that the allocator has not heard of, since their regions may not be loaded.
     pub(crate) freeing: Vec<Run>,
+    /// Whether the device is told of blocks that become free.
+    pub(crate) discards: bool,
     /// What was found damaged, a line each.
     pub(crate) flaws: Vec<String>,
     /// Blocks that no file has in the catalog, and until when somebody may still be reading them.

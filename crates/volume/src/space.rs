@@ -107,6 +107,35 @@ impl Shared {
         self.give_back(file, |file| file.remove(blocks));
     }
 
+    /// Makes free what was freed, is committed, and is read by nobody any more. Where the device is to
+    /// hear of it that comes first, without the lock.
+    pub(crate) fn release(&self) {
+        let quiet = {
+            let state = &mut *self.state.lock();
+            if !state.discards {
+                return state.release_quiet(&self.device);
+            }
+            state.take_quiet(&self.device)
+        };
+        let discarded = self.discard(&quiet);
+        let state = &mut *self.state.lock();
+        if let Err(errno) = discarded {
+            state.discards = false;
+            state.flaws.push(format!("freed blocks are not discarded any more: {errno}"));
+        }
+        quiet.into_iter().for_each(|run| state.allocator.release(run));
+    }
+
+    fn discard(&self, runs: &[Run]) -> Result<(), Errno> {
+        let mut runs = runs.to_vec();
+        runs.sort_unstable_by_key(|run| run.start);
+        for row in runs.chunk_by(|one, next| one.end() == next.start) {
+            let (start, end) = (row[0].start, row[row.len() - 1].end());
+            self.blocks.discard(Run { start, length: end - start })?;
+        }
+        Ok(())
+    }
+
     /// The blocks are free once that is committed and nobody reads them any more.
     fn give_back(&self, file: &Arc<OpenFile>, take: impl FnOnce(&OpenFile) -> Vec<Run>) {
         let state = &mut *self.state.lock();
@@ -158,15 +187,21 @@ impl VolumeState {
         Ok(made)
     }
 
-    /// Makes free what was freed, committed, and is read by nobody any more.
-    pub(crate) fn release_quiet(&mut self, device: &Device) {
+    /// Makes free what was freed, committed, and is read by nobody any more; the device does not hear
+    /// of what is wanted again at once.
+    fn release_quiet(&mut self, device: &Device) {
+        for run in self.take_quiet(device) {
+            self.allocator.release(run);
+        }
+    }
+
+    /// What was freed, committed, and is read by nobody any more.
+    fn take_quiet(&mut self, device: &Device) -> Vec<Run> {
         let domain = quiescence(device.index());
         let (quiet, busy): (Vec<_>, Vec<_>) =
             self.retired.drain(..).partition(|(epoch, _)| domain.passed(*epoch));
         self.retired = busy;
-        for run in quiet.into_iter().flat_map(|(_, runs)| runs) {
-            self.allocator.release(run);
-        }
+        quiet.into_iter().flat_map(|(_, runs)| runs).collect()
     }
 
     /// Blocks that files have given back and that are not free yet.

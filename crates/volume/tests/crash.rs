@@ -11,6 +11,7 @@ use uringfs_file::{Ask, File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
     CheckOptions, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
+    VolumeOptions,
 };
 
 const SIZE: u64 = 16 << 20;
@@ -196,7 +197,7 @@ struct History {
     operations: Vec<Operation>,
 }
 
-fn run(operations: &[Operation], promises: Promises, reactor: &Reactor) -> History {
+fn run(operations: &[Operation], promises: Promises, discard: bool, reactor: &Reactor) -> History {
     let sim = Sim::new(SimOptions::new(SIZE).promises(promises));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -212,7 +213,8 @@ fn run(operations: &[Operation], promises: Promises, reactor: &Reactor) -> Histo
         volume.sync().unwrap();
     }
     sim.restart_record();
-    let volume = Volume::open_on(device).unwrap();
+    let options = VolumeOptions { discard, ..VolumeOptions::default() };
+    let volume = Volume::open_with(device, &options).unwrap();
     let mut states = vec![(0, tree(&volume, reactor))];
     for operation in operations {
         perform(&volume, reactor, *operation);
@@ -275,7 +277,7 @@ fn an_operation_is_there_in_full_or_not_at_all() {
     let mut images = 0;
     for operation in ALPHABET {
         let operations = [Operation::Write, operation];
-        let history = run(&operations, Promises::Kept, &reactor);
+        let history = run(&operations, Promises::Kept, true, &reactor);
         let plan = CrashPlan { exhaustive_up_to: 1, samples: 1, seed: 1 };
         images += check(&history, plan, &reactor).unwrap_or_else(|e| panic!("{operations:?} {e}"));
     }
@@ -289,7 +291,7 @@ fn every_pair_of_operations_is_there_up_to_some_point_after_the_last_sync() {
     let every = (ALPHABET.len().pow(2) / volume_of(28)).max(1);
     for (index, [one, other]) in pairs.enumerate().filter(|(index, _)| index % every == 0) {
         let operations = [Operation::Write, Operation::WriteOther, one, other];
-        let history = run(&operations, Promises::Kept, &reactor);
+        let history = run(&operations, Promises::Kept, index / every % 2 == 1, &reactor);
         let plan = CrashPlan { exhaustive_up_to: 0, samples: 1, seed: index as u64 };
         check(&history, plan, &reactor).unwrap_or_else(|e| panic!("{operations:?} {e}"));
     }
@@ -349,7 +351,7 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
 fn a_device_that_drops_flushes_is_found_out() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let operations = [Operation::Write, Operation::WriteOther, Operation::Rename];
-    let history = run(&operations, Promises::Broken, &reactor);
+    let history = run(&operations, Promises::Broken, false, &reactor);
     let plan = CrashPlan { exhaustive_up_to: 0, samples: 4, seed: 1 };
     assert!(check(&history, plan, &reactor).is_err());
 }

@@ -81,7 +81,7 @@ fn cold() -> (AsyncVolume, Arc<Gate>) {
         volume.make(format!("/d/{number}"), Inode::new(FileKind::File, 0o644)).unwrap();
     }
     drop(volume);
-    let options = VolumeOptions { cache_bytes: 20_000 };
+    let options = VolumeOptions { cache_bytes: 20_000, ..VolumeOptions::default() };
     // Opened by another thread, so that nothing was served to this one.
     let open = || Volume::open_with(device, &options).unwrap();
     let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
