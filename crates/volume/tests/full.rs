@@ -136,10 +136,18 @@ fn a_power_cut_of_a_full_volume_leaves_one_that_can_be_filled_again() {
     volume.sync().unwrap();
     drop(volume);
     let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 1, seed: 1 });
+    let mut found_so_often = [0; 2];
     for (index, image) in images.enumerate() {
         let volume = Volume::open_on(Device::new(image.sim).unwrap()).unwrap();
         for (path, byte) in [("/a", 1), ("/b", 2)] {
-            let Ok(file) = volume.open(path, OpenOptions::default()) else { continue };
+            let file = match volume.open(path, OpenOptions::default()) {
+                Ok(file) => file,
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::NOENT, "{path}, image {index}: {error}");
+                    continue;
+                }
+            };
+            found_so_often[usize::from(byte) - 1] += 1;
             let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(SIZE as usize), 0));
             let is_whole = path == "/b" || read == Ok(first as usize);
             let found = &bytes[..read.unwrap()];
@@ -151,4 +159,5 @@ fn a_power_cut_of_a_full_volume_leaves_one_that_can_be_filled_again() {
             assert!(fill(&reactor, &create(&volume, "/c"), 3) >= first, "image {index}");
         }
     }
+    assert!(found_so_often.iter().all(|times| *times > 0), "{found_so_often:?}");
 }
