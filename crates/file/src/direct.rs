@@ -11,7 +11,7 @@ use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::entry::{Entry, enter};
 use crate::file::{File, Shared};
-use crate::map::{Durable, Preparation};
+use crate::map::{Commit, Durable};
 use crate::transfer::transfer;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
@@ -109,12 +109,9 @@ pub(crate) async fn write(
         _ => Durability::Volatile,
     };
     let range = offset..offset + length;
-    let mut is_to_be_committed = false;
     let (payload, result) = match enter(&mut operation, shared, range.clone()).await {
         Err(error) => (payload, Err(error)),
         Ok(entry) => {
-            is_to_be_committed =
-                durability == Durability::Durable && entry.preparation != Preparation::InPlace;
             let is_whole_blocks = (offset | length) & (entry.block - 1) == 0;
             let (payload, result) =
                 if length == whole && is_whole_blocks && is_aligned(shared, &payload, offset) {
@@ -139,9 +136,15 @@ pub(crate) async fn write(
         }
     };
     let result = match result {
-        Ok(written) if durability != fua || is_to_be_committed => {
-            operation.count(Counter::DeferredFlush);
-            make_durable(&mut operation, shared, Durable::Data).await.map(|()| written)
+        Ok(written) if durability == Durability::Durable => {
+            // What lies in place now may have been put there by a write that is not committed.
+            match (shared.map.commit(Durable::Data), fua) {
+                (None, Durability::Durable) => Ok(written),
+                (commit, _) => {
+                    operation.count(Counter::DeferredFlush);
+                    make_durable(&mut operation, shared, commit).await.map(|()| written)
+                }
+            }
         }
         result => result,
     };
@@ -218,7 +221,8 @@ pub(crate) async fn merge_zeros(
 
 /// Makes every write that has completed durable.
 pub(crate) async fn flush(mut operation: Operation, file: File, what: Durable) {
-    let result = make_durable(&mut operation, &file.shared, what).await;
+    let shared = &*file.shared;
+    let result = make_durable(&mut operation, shared, shared.map.commit(what)).await;
     operation.end(Payload::Length(0), result.map(|()| 0));
 }
 
@@ -226,11 +230,19 @@ pub(crate) async fn flush(mut operation: Operation, file: File, what: Durable) {
 async fn make_durable(
     operation: &mut Operation,
     shared: &Shared,
-    what: Durable,
+    commit: Option<Commit>,
 ) -> Result<(), Errno> {
-    match shared.map.commit(what) {
+    match commit {
         Some(commit) => operation.wait_uncounted(commit).await?,
-        None => request_flush(operation, shared).await.map(drop),
+        None => match request_flush(operation, shared).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                if error != Errno::CANCELED {
+                    shared.map.flush_failed();
+                }
+                Err(error)
+            }
+        },
     }
 }
 

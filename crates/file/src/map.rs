@@ -140,6 +140,10 @@ pub trait Map: Send + Sync + 'static {
         None
     }
 
+    /// Hears that a flush failed: the device may have lost what was written, whoever wrote it, and no
+    /// later flush says so again.
+    fn flush_failed(&self) {}
+
     /// [`Self::written`] for a read that nothing but its one request belongs to; none when
     /// [`Self::note_read`] has something to do.
     fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
@@ -264,6 +268,13 @@ impl AnyMap {
     /// See [`Map::commit`].
     pub(crate) fn commit(&self, what: Durable) -> Option<Commit> {
         self.other().and_then(|map| map.commit(what))
+    }
+
+    /// See [`Map::flush_failed`].
+    pub(crate) fn flush_failed(&self) {
+        if let Some(map) = self.other() {
+            map.flush_failed();
+        }
     }
 
     /// See [`Map::simple_read`].

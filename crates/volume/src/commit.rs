@@ -197,11 +197,21 @@ impl VolumeState {
         }
         // First what may have to be asked for.
         let records = self.records(answers);
-        let inodes: Vec<(InodeNumber, Inode)> = self
-            .dirty
-            .keys()
-            .map(|number| Ok((*number, records.inode(*number)?)))
-            .collect::<Result<_, Stop>>()?;
+        let mut inodes: Vec<(InodeNumber, Inode)> = Vec::new();
+        let mut lost: Vec<(InodeNumber, Error)> = Vec::new();
+        for number in self.dirty.keys() {
+            match records.inode(*number) {
+                Ok(inode) => inodes.push((*number, inode)),
+                // That one file is lost, and no other.
+                Err(Stop::Refused(error)) => lost.push((*number, error)),
+                Err(stop) => return Err(stop),
+            }
+        }
+        for (number, error) in lost {
+            self.dirty.remove(&number);
+            self.flaws
+                .push(error.of(format!("changes of inode {} are lost", number.0)).to_string());
+        }
         let Self { allocator, pending, freeing, freed, flaws, .. } = self;
         for run in freeing.iter() {
             allocator.load_for(*run, |region| region_of(pending, region))?;
@@ -263,13 +273,15 @@ impl VolumeState {
         answers: &Answers,
     ) -> Result<Option<Vec<u8>>, Stop> {
         let (records, next) = self.records(answers).batch(table, number, from)?;
-        let mut changes = Changes::default();
+        let (mut changes, mut runs) = (Changes::default(), Vec::new());
         for record in records {
             if table == Table::Extents {
-                self.freeing.push(extent_of(&record, self.superblock.total_blocks)?.run());
+                runs.push(extent_of(&record, self.superblock.total_blocks)?.run());
             }
             changes.set(table, record.0.into(), None);
         }
+        // All of them or none: a run that is freed while its record stays would be freed twice.
+        self.freeing.extend(runs);
         self.pending.apply(changes);
         Ok(next)
     }

@@ -64,10 +64,22 @@ impl Board {
         self.state.lock().failed
     }
 
+    /// Ends the volume: what was written may be lost, and no later commit can say that it is not.
+    pub(crate) fn fail(&self) {
+        let mut state = self.state.lock();
+        state.failed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        self.changed.notify_all();
+        drop(state);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
     /// The commit to wait for, so that what `number` was to hold is durable; none if it is.
     pub(crate) fn pending(&self, number: CommitNumber) -> Option<CommitNumber> {
         let state = self.state.lock();
         match state.refused {
+            // To hear of it, whatever it holds.
+            _ if state.failed => Some(CommitNumber::MAX),
             _ if state.ended >= number => None,
             Some((refused, _)) if refused >= number => Some(state.begun + 1),
             _ => Some(number),
@@ -130,7 +142,9 @@ impl Board {
             let outcome = commit(self);
             state = self.state.lock();
             match outcome {
-                Ok(()) => state.ended = state.begun,
+                // Unless a flush of somebody else's failed meanwhile.
+                Ok(()) if !state.failed => state.ended = state.begun,
+                Ok(()) => {}
                 Err(Failed::Refused(errno)) => state.refused = Some((state.begun, errno)),
                 Err(Failed::Stopped) => state.failed = true,
             }
@@ -184,8 +198,23 @@ impl Committer {
     ) -> std::io::Result<Committer> {
         let its = board.clone();
         let builder = std::thread::Builder::new().name("uringfs-commit".into());
-        let thread = builder.spawn(move || its.serve(commit))?;
+        let thread = builder.spawn(move || {
+            // A panic is the end of it, too; nobody is to wait for what does not come.
+            let _end = End(&its);
+            its.serve(commit);
+        })?;
         Ok(Committer { board, thread: Some(thread) })
+    }
+}
+
+/// Tells who waits when the thread that commits has ended by a panic.
+struct End<'b>(&'b Board);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail();
+        }
     }
 }
 

@@ -89,7 +89,14 @@ struct Edit {
 
 impl OpenFile {
     /// As the catalog has it.
-    pub(crate) fn new(number: InodeNumber, extents: ExtentMap, inode: &Inode) -> OpenFile {
+    ///
+    /// `taken_by` is the last commit that can have taken changes of it, when it was open before.
+    pub(crate) fn new(
+        number: InodeNumber,
+        extents: ExtentMap,
+        inode: &Inode,
+        taken_by: CommitNumber,
+    ) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == State::Written);
         let large = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
         let mut edit = Edit {
@@ -100,7 +107,7 @@ impl OpenFile {
             accessed: None,
             large: [large; 2],
             window: Window::default(),
-            taken_by: 0,
+            taken_by,
         };
         let snapshot = Snapshot { extents, size: inode.size };
         edit.window = edit.large_window(&snapshot);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
@@ -111,12 +112,16 @@ impl Shared {
             }
             let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
             let inode = records.inode(number)?;
+            if inode.links == 0 {
+                // Its last name went a moment ago, and with it goes the file.
+                return Err(Error::refused(Errno::NOENT, "it has just been removed").into());
+            }
             let mut map = ExtentMap::new();
             for record in records.all(Table::Extents, number)? {
                 let extent = extent_of(&record, state.superblock.total_blocks).map_err(of_file)?;
                 map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
             }
-            let open = Arc::new(OpenFile::new(number, map, &inode));
+            let open = Arc::new(OpenFile::new(number, map, &inode, self.board.next() - 1));
             state.open.insert(number, Arc::downgrade(&open));
             Ok(open)
         })

@@ -51,14 +51,15 @@ impl Shared {
     ) -> Result<Prepared, Stop> {
         let holes = file.holes(blocks);
         let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
+        // First, since it keeps blocks for the catalog.
+        let records = Size::of_files(1, holes.len() as u64);
+        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
         if state.available() < wanted {
             state.release_quiet(&self.device);
             if state.available() < wanted {
                 return self.room_to_come(state, wanted);
             }
         }
-        let records = Size::of_files(1, holes.len() as u64);
-        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
         let made = state.take_blocks(file, holes)?;
         file.insert(&made);
         state.dirty.insert(file.number, file.clone());

@@ -314,14 +314,21 @@ impl Volume {
 
     /// What makes durable what is not of a file; with everything, also names and attributes.
     pub(crate) fn commit_of(&self, file: &OpenFile, what: Durable) -> Option<Commit> {
-        let board = &self.shared.board;
-        let next = board.next();
-        let mut number = file.durable_with(next, what);
-        if what == Durable::Everything {
-            let waits = self.shared.state.lock().pending.waiting().changes > 0;
-            number = number.max(if waits { next } else { next - 1 });
+        if self.is_read_only() {
+            return None;
         }
-        let number = board.pending(number)?;
+        let board = &self.shared.board;
+        let (next, number) = {
+            // Commits begin under this lock, so that what is found here is in the next or in one before.
+            let state = self.shared.state.lock();
+            let next = board.next();
+            let of_file = file.durable_with(next, what);
+            let has_changes = state.pending.waiting().changes > 0;
+            let of_all = if has_changes { next } else { next - 1 };
+            (next, if what == Durable::Everything { of_file.max(of_all) } else { of_file })
+        };
+        // One that has begun may have sent its last flush before what was written since.
+        let number = board.pending(number)?.max(next);
         Some(board.clone().wait_in_task(number))
     }
 }

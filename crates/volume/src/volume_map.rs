@@ -131,6 +131,10 @@ impl Map for VolumeMap {
         self.volume.commit_of(&self.file, what)
     }
 
+    fn flush_failed(&self) {
+        self.volume.shared.board.fail();
+    }
+
     #[inline]
     fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
         if self.is_access_due() { None } else { self.written(offset, length) }

@@ -1,0 +1,202 @@
+//! What a sync of one file promises while others commit: what is acknowledged is on the device at that
+//! moment. Each acknowledgement is followed by a power cut that loses all that a flush has not saved.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::File;
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{FormatOptions, OpenOptions, Rename, Volume};
+
+const BLOCK: usize = 4096;
+
+fn made(size: u64) -> (Sim, Volume) {
+    made_on(Sim::new(SimOptions::new(size)))
+}
+
+fn made_on(sim: Sim) -> (Sim, Volume) {
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    (sim, Volume::open_on(device).unwrap())
+}
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
+}
+
+fn write(reactor: &Reactor, file: &File, byte: u8, offset: u64) {
+    let (_, written) = reactor.block_on(file.write(Buffer::copy_of(&[byte; BLOCK]), offset));
+    assert_eq!(written, Ok(BLOCK));
+}
+
+/// The volume after a power cut now.
+fn after_a_cut(sim: &Sim) -> Volume {
+    Volume::open_on(Device::new(sim.crash_image(Crash::LoseAll)).unwrap()).unwrap()
+}
+
+/// The bytes of a file's first block.
+fn first_byte(reactor: &Reactor, volume: &Volume, path: &str) -> Result<u8, Errno> {
+    let file = volume.open(path, OpenOptions::default()).map_err(|error| error.errno())?;
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0));
+    assert_eq!(read, Ok(BLOCK), "{path}");
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+    Ok(bytes[0])
+}
+
+/// Has a thread commit something new all the time while `what` runs.
+fn while_others_commit(volume: &Volume, what: impl FnOnce()) {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (reactor, log) = (reactor(), create(volume, "/f"));
+            let mut block = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                // Behind the first block, and the oldest again and again, so that the volume is not full.
+                block = block % 64 + 1;
+                reactor.block_on(log.punch_hole(block * BLOCK as u64, BLOCK as u64)).unwrap();
+                write(&reactor, &log, 0xff, block * BLOCK as u64);
+                reactor.block_on(log.datasync()).unwrap();
+            }
+        });
+        struct Done<'d>(&'d AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _done = Done(&is_done);
+        what();
+    });
+}
+
+#[test]
+fn an_overwrite_is_durable_when_its_datasync_has_answered() {
+    let (sim, volume) = made(16 << 20);
+    let (reactor, reading) = (reactor(), self::reactor());
+    let file = create(&volume, "/f");
+    write(&reactor, &file, 1, 0);
+    volume.sync().unwrap();
+    while_others_commit(&volume, || {
+        for round in 0..600u32 {
+            let byte = (round % 250) as u8 + 1;
+            write(&reactor, &file, byte, 0);
+            reactor.block_on(file.datasync()).unwrap();
+            let found = first_byte(&reading, &after_a_cut(&sim), "/f");
+            assert_eq!(found, Ok(byte), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_rename_is_durable_when_a_sync_of_the_file_has_answered() {
+    let (sim, volume) = made(16 << 20);
+    let (reactor, reading) = (reactor(), self::reactor());
+    while_others_commit(&volume, || {
+        for round in 0..400u32 {
+            let byte = (round % 250) as u8 + 1;
+            let file = create(&volume, "/new");
+            write(&reactor, &file, byte, 0);
+            reactor.block_on(file.sync()).unwrap();
+            volume.rename("/new", "/named", Rename::Replace).unwrap();
+            reactor.block_on(file.sync()).unwrap();
+            let found = first_byte(&reading, &after_a_cut(&sim), "/named");
+            assert_eq!(found, Ok(byte), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_write_of_somebody_who_closed_is_durable_with_the_datasync_of_who_opened_again() {
+    let (sim, volume) = made(16 << 20);
+    let (reactor, reading) = (reactor(), self::reactor());
+    while_others_commit(&volume, || {
+        for round in 0..400u32 {
+            let byte = (round % 250) as u8 + 1;
+            let path = format!("/{}", round % 8);
+            if volume.open(&path, OpenOptions::default()).is_ok() {
+                volume.remove(&path).unwrap();
+            }
+            write(&reactor, &create(&volume, &path), byte, 0);
+            let again = volume.open(&path, OpenOptions::default()).unwrap();
+            reactor.block_on(again.datasync()).unwrap();
+            let found = first_byte(&reading, &after_a_cut(&sim), &path);
+            assert_eq!(found, Ok(byte), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn a_durable_write_over_one_that_was_not_committed_is_durable() {
+    for cache in [Cache::Volatile, Cache::None] {
+        let (sim, volume) = made_on(Sim::new(SimOptions::new(16 << 20).cache(cache)));
+        let reactor = reactor();
+        let file = create(&volume, "/f");
+        write(&reactor, &file, 1, 0);
+        let durable = file.write_durably(Buffer::copy_of(&[2; BLOCK]), 0);
+        assert_eq!(reactor.block_on(durable).1, Ok(BLOCK));
+        let found = first_byte(&reactor, &after_a_cut(&sim), "/f");
+        assert_eq!(found, Ok(2), "{cache:?}");
+    }
+}
+
+#[test]
+fn a_flush_that_failed_ends_the_volume_for_everyone() {
+    let (sim, volume) = made(16 << 20);
+    let reactor = reactor();
+    let (one, other) = (create(&volume, "/one"), create(&volume, "/other"));
+    for file in [&one, &other] {
+        write(&reactor, file, 1, 0);
+    }
+    volume.sync().unwrap();
+    for file in [&one, &other] {
+        write(&reactor, file, 2, 0);
+    }
+    sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
+    assert_eq!(reactor.block_on(one.datasync()), Err(Errno::IO));
+    // The other's bytes may have gone with the same cache.
+    assert_eq!(reactor.block_on(other.datasync()), Err(Errno::IO));
+    assert!(volume.sync().is_err());
+    assert!(volume.make_directory("/d", 0o700).is_err());
+}
+
+#[test]
+fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
+    let (_, volume) = made(16 << 20);
+    let is_done = AtomicBool::new(false);
+    create(&volume, "/f");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let reactor = reactor();
+            for round in 0..400u32 {
+                let file = create(&volume, "/new");
+                write(&reactor, &file, (round % 250) as u8 + 1, 0);
+                drop(file);
+                volume.rename("/new", "/f", Rename::Replace).unwrap();
+                volume.sync().unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        let reactor = reactor();
+        while !is_done.load(Ordering::Relaxed) {
+            let file = match volume.open("/f", OpenOptions::default()) {
+                Ok(file) => file,
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::NOENT, "{error}");
+                    continue;
+                }
+            };
+            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0));
+            let bytes = &bytes[..read.unwrap()];
+            assert!(bytes.iter().all(|byte| *byte == bytes[0] && *byte != 0));
+        }
+    });
+    volume.sync().unwrap();
+    assert_eq!(volume.flaws(), Vec::<String>::new());
+}
