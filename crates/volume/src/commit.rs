@@ -132,6 +132,7 @@ impl Shared {
     /// Blocks that the catalog is going to need for what waits.
     fn allocate_for_catalog(self: &Arc<Self>) -> Result<Vec<Run>, Error> {
         let mut runs: Vec<Run> = Vec::new();
+        let mut in_a_row = LEAST_IN_A_ROW;
         now(self.attempt(Who::Thread, |state, _| {
             let wanted = self.catalog.wanted_blocks(state.pending.waiting() + state.to_collect());
             let VolumeState { allocator, pending, superblock, .. } = state;
@@ -141,11 +142,12 @@ impl Shared {
                     return Ok(());
                 }
                 let goal = runs.last().map(|run| run.end());
-                let want = Want { blocks: left, least: left.min(LEAST_IN_A_ROW), goal, caller: 0 };
+                let want = Want { blocks: left, least: left.min(in_a_row), goal, caller: 0 };
                 let load = |region| region_of(pending, region);
-                // Without them commits go on as long as the catalog has room.
                 match allocator.allocate_reserved(want, load)? {
                     Some(run) => runs.push(run),
+                    None if in_a_row > 1 => in_a_row /= 2,
+                    // Without them commits go on as long as the catalog has room.
                     None => return Ok(()),
                 }
             }

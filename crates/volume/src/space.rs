@@ -52,7 +52,9 @@ impl Shared {
         let holes = file.holes(blocks);
         let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
         // First, since it keeps blocks for the catalog.
-        let records = Size::of_files(1, holes.len() as u64);
+        // What is only written for the first time is cut out of an unwritten extent.
+        let extents = holes.len().max(1);
+        let records = Size::of_files(1, extents as u64);
         state.make_room_for(records, Reserve::Keep, &Answers::default())?;
         if state.available() < wanted {
             state.release_quiet(&self.device);
@@ -63,7 +65,7 @@ impl Shared {
         let made = state.take_blocks(file, holes)?;
         file.insert(&made);
         state.dirty.insert(file.number, file.clone());
-        state.allocated += made.len();
+        state.allocated += made.len().max(extents);
         if state.allocated as u64 > MANY_WAITING {
             self.board.ask(self.board.next());
         }
@@ -141,7 +143,10 @@ impl Shared {
     fn give_back(&self, file: &Arc<OpenFile>, take: impl FnOnce(&OpenFile) -> Vec<Run>) {
         let state = &mut *self.state.lock();
         state.dirty.insert(file.number, file.clone());
-        state.freeing.extend(take(file));
+        let runs = take(file);
+        // With what is left on both sides.
+        state.allocated += runs.len() + 1;
+        state.freeing.extend(runs);
     }
 }
 

@@ -4,6 +4,7 @@
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Device, Errno};
+use uringfs_file::Size;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Volume};
 
@@ -92,4 +93,45 @@ fn a_full_catalog_refuses_names_and_removing_goes_on() {
     assert_eq!(count(&volume, "/"), made + 1);
     assert_eq!(volume.inode("/bytes", Follow::No).unwrap().1.kind, FileKind::File);
     assert_eq!(volume.flaws(), Vec::<String>::new());
+}
+
+#[test]
+fn a_commit_has_room_for_what_was_written_into_blocks_allocated_ahead() {
+    const SIZE: u64 = 1 << 30;
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let volume = Volume::open_on(formatted(SIZE)).unwrap();
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let file = volume.open("/f", create).unwrap();
+    assert_eq!(reactor.block_on(file.allocate(0, SIZE / 2, Size::Extend)), Ok(()));
+    volume.sync().unwrap();
+    // Every other block: each write makes two extents more.
+    let mut buffer = Buffer::copy_of(&[7; 4096]);
+    for block in (0..SIZE / 2 / 4096).step_by(2) {
+        let (back, written) = reactor.block_on(file.write(buffer, block * 4096));
+        assert_eq!(written, Ok(4096));
+        buffer = back;
+    }
+    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+}
+
+#[test]
+fn the_catalog_grows_by_what_there_is_where_free_blocks_are_scattered() {
+    const SIZE: u64 = 24 << 20;
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let volume = Volume::open_on(formatted(SIZE)).unwrap();
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let file = volume.open("/f", create).unwrap();
+    let blocks = volume.statistics().free_blocks;
+    assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, Size::Extend)), Ok(()));
+    volume.sync().unwrap();
+    // Runs of sixteen free blocks, and no longer one.
+    for block in (0..blocks).step_by(32) {
+        assert_eq!(reactor.block_on(file.punch_hole(block * 4096, 16 * 4096)), Ok(()));
+    }
+    let before = volume.statistics().catalog_blocks;
+    for name in 0..12_000 {
+        make(&volume, &format!("/{name:0100}")).unwrap();
+    }
+    volume.sync().unwrap();
+    assert!(volume.statistics().catalog_blocks > before);
 }
