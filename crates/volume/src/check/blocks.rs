@@ -13,7 +13,7 @@ use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
 use crate::error::{Error, ErrorKind};
 use crate::extent::Extent;
-use crate::inode::FileKind;
+use crate::inode::{FileKind, Inode};
 use crate::shared::{region_record, summary_of};
 use crate::superblock::RESERVED_BLOCKS;
 
@@ -135,6 +135,8 @@ impl Round<'_> {
         let is_first = used.window.start == 0;
         let mut inodes = InOrder::of(self.catalog);
         let (mut file, mut end, mut done) = (None, 0, 0);
+        // Of that file the inode, and the blocks that are its.
+        let (mut inode, mut has) = (None, 0);
         for found in All::of(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             done += 1;
@@ -142,8 +144,12 @@ impl Round<'_> {
                 (self.progress)(CheckStep::Blocks, done);
             }
             if file != Some(number) {
-                (file, end) = (Some(number), 0);
-                let kind = inodes.inode(number)?.map(|inode| inode.kind);
+                if is_first {
+                    self.compare_blocks(inode.take(), has)?;
+                }
+                (file, end, has) = (Some(number), 0, 0);
+                inode = self.go_to(&mut inodes, number, is_first)?;
+                let kind = inode.as_ref().map(|(_, inode)| inode.kind);
                 if is_first && kind.is_none() && !self.findings.changes_inode(number) {
                     self.revive(number, About::Inode(number))?;
                 }
@@ -164,6 +170,7 @@ impl Round<'_> {
                 Some(flaw) if is_first => self.drop_extent(number, &extent, flaw),
                 Some(_) => {}
                 None => {
+                    has += extent.length;
                     let twice = used.mark(extent.run());
                     let shared = |run| Suspect { run, wrong: Wrong::Shared };
                     suspects.extend(twice.into_iter().map(shared));
@@ -172,7 +179,53 @@ impl Round<'_> {
                 }
             }
         }
+        if is_first {
+            self.compare_blocks(inode, has)?;
+            self.go_to(&mut inodes, u64::MAX, true)?;
+        }
         (self.progress)(CheckStep::Blocks, done);
+        Ok(())
+    }
+
+    /// The inode of a number; those before it have no extents.
+    fn go_to(
+        &mut self,
+        inodes: &mut InOrder<'_>,
+        number: u64,
+        is_first: bool,
+    ) -> Result<Option<(u64, Inode)>, Error> {
+        while let Some(found) = inodes.next_up_to(number)? {
+            if found.0 == number {
+                return Ok(Some(found));
+            }
+            if is_first {
+                self.compare_blocks(Some(found), 0)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compares the blocks that a file says it has with those of its extents: where there are fewer, it
+    /// has lost some.
+    fn compare_blocks(&mut self, inode: Option<(u64, Inode)>, has: u64) -> Result<(), Error> {
+        let Some((number, mut inode)) = inode else { return Ok(()) };
+        if inode.kind != FileKind::File || inode.blocks == has {
+            return Ok(());
+        }
+        // What is being destroyed loses its extents a part at a time.
+        if self.get_sound(Key::Orphan(number))?.is_some() {
+            return Ok(());
+        }
+        let (what, cure) = match inode.blocks.checked_sub(has) {
+            Some(lost) => {
+                let bytes = lost.saturating_mul(BLOCK);
+                (format!("{bytes} bytes that it had on the device are lost"), "they read as zeros")
+            }
+            None => (format!("it says it has {} blocks, and has {has}", inode.blocks), "set"),
+        };
+        inode.blocks = has;
+        let changes = vec![put(Key::Inode(number), inode.to_record())];
+        self.findings.fixable(About::Inode(number), what, cure, changes);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use super::findings::put;
 use super::{About, CheckStep, Round};
 use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, ExtentRecord};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{check_name, entry_of};
@@ -52,7 +52,7 @@ impl Iterator for All<'_> {
     }
 }
 
-/// Inodes, asked for in order.
+/// Inodes in order.
 pub(super) struct InOrder<'c> {
     inodes: std::iter::Peekable<All<'c>>,
 }
@@ -65,16 +65,35 @@ impl<'c> InOrder<'c> {
     /// The inode of a number that is not below the last one asked for.
     pub(super) fn inode(&mut self, number: u64) -> Result<Option<Inode>, Error> {
         loop {
-            let found = match self.inodes.peek() {
-                Some(Ok(found)) => inode_of(found),
-                Some(Err(_)) => None,
-                None => return Ok(None),
-            };
-            match found {
-                Some((other, inode)) if other == number => return Ok(Some(inode)),
-                Some((other, _)) if other > number => return Ok(None),
-                _ => drop(self.inodes.next().transpose()?),
+            match self.front()? {
+                Some((other, _)) if other < number => drop(self.inodes.next()),
+                found => return Ok(found.filter(|(other, _)| *other == number).map(|(_, it)| it)),
             }
+        }
+    }
+
+    /// Takes the next one, if its number is not above this.
+    pub(super) fn next_up_to(&mut self, number: u64) -> Result<Option<(u64, Inode)>, Error> {
+        let found = self.front()?.filter(|(other, _)| *other <= number);
+        if found.is_some() {
+            self.inodes.next();
+        }
+        Ok(found)
+    }
+
+    /// The next one, which stays.
+    fn front(&mut self) -> Result<Option<(u64, Inode)>, Error> {
+        loop {
+            match self.inodes.peek() {
+                Some(Ok(found)) => {
+                    if let Some(found) = inode_of(found) {
+                        return Ok(Some(found));
+                    }
+                }
+                Some(Err(_)) => {}
+                None => return Ok(None),
+            }
+            self.inodes.next().transpose()?;
         }
     }
 }
@@ -164,6 +183,14 @@ impl Round<'_> {
             Table::Xattrs => (key.len() <= 8).then(odd_key),
             Table::Orphans => (key.len() != 8).then(odd_key),
             Table::Regions | Table::State => None,
+        }
+    }
+
+    /// The value of a record, unless it is damaged: then it has been told of.
+    pub(super) fn get_sound(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Error> {
+        match self.catalog.get(key) {
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(None),
+            got => got,
         }
     }
 

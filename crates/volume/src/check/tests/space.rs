@@ -12,8 +12,30 @@ fn leaked_blocks_are_free_again() {
     let free = patient.open().statistics().free_blocks;
     let two = patient.number("/a/two");
     patient.plant(|_, batch| batch.delete(Key::Extent(two, 40)));
-    patient.is_cured_of("2 blocks of region 0");
+    let lines = patient.is_cured_of("2 blocks of region 0");
+    let lost = format!("/a/two (inode {two}): 8192 bytes that it had on the device are lost");
+    assert!(lines.contains(&lost), "{lines}");
     assert_eq!(patient.open().statistics().free_blocks, free + 2);
+}
+
+#[test]
+fn files_that_lost_blocks_are_named() {
+    let patient = Patient::new();
+    let [one, two, five] = ["/one", "/a/two", "/d/five"].map(|path| patient.number(path));
+    patient.plant(|catalog, batch| {
+        // The first file and the last have none left.
+        for file in [one, five] {
+            batch.delete(Key::Extent(file, 0));
+        }
+        let mut inode = inode_of(catalog, two);
+        inode.blocks = 1;
+        batch.put(Key::Inode(two), &inode.to_record());
+    });
+    let lines = patient.is_cured_of(&format!("(inode {one}): 12288 bytes that it had"));
+    assert!(lines.contains(&format!("(inode {five}): 12288 bytes that it had")), "{lines}");
+    let said = format!("(inode {two}): it says it has 1 blocks, and has 5; set");
+    assert!(lines.contains(&said), "{lines}");
+    assert_eq!(patient.open().inode("/a/two", Follow::No).unwrap().1.blocks, 5);
 }
 
 #[test]
