@@ -63,7 +63,10 @@ impl Round<'_> {
             self.findings.left(about, what);
             return Ok(());
         }
-        let (parent, mut changes) = self.lost_and_found()?;
+        let Some((parent, mut changes)) = self.lost_and_found()? else {
+            self.findings.left(about, what);
+            return Ok(());
+        };
         let mut inode = self.inode(number)?;
         if inode.kind == FileKind::Directory {
             (inode.links, inode.parent) = (2 + counted.directories, parent);
@@ -84,25 +87,30 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The directory, and what making it takes.
-    fn lost_and_found(&self) -> Result<(InodeNumber, Vec<Change>), Error> {
+    /// The directory, and what making it takes; none as long as it cannot be made. Where a record is
+    /// damaged that it takes, this round repairs that one, and refuses to change it twice.
+    fn lost_and_found(&self) -> Result<Option<(InodeNumber, Vec<Change>)>, Error> {
         if let Some(number) = self.lost_and_found {
-            return Ok((number, Vec::new()));
+            return Ok(Some((number, Vec::new())));
         }
-        let there = self.catalog.get(Key::Name(ROOT, LOST_AND_FOUND))?;
+        let there = self.get_sound(Key::Name(ROOT, LOST_AND_FOUND))?;
         if let Some((number, FileKind::Directory)) = there.and_then(|record| entry_of(&record).ok())
         {
-            return Ok((number, Vec::new()));
+            return Ok(Some((number, Vec::new())));
         }
-        let next = self.catalog.get(Key::State(NEXT_INODE))?;
+        let root = self.get_sound(Key::Inode(ROOT))?;
+        let root = root.and_then(|record| Inode::of_record(&record).ok());
+        let next = self.get_sound(Key::State(NEXT_INODE))?;
         let next = next.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?)));
         let number = next.unwrap_or(ROOT + 1);
+        let (Some(mut root), Some(next)) = (root, number.checked_add(1)) else {
+            return Ok(None);
+        };
+        root.links += 1;
         let mut inode = Inode::new(FileKind::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
-        let mut root = self.inode(ROOT)?;
-        root.links += 1;
         let changes = vec![
-            put(Key::State(NEXT_INODE), (number + 1).to_be_bytes().to_vec()),
+            put(Key::State(NEXT_INODE), next.to_be_bytes().to_vec()),
             put(Key::Inode(number), inode.to_record()),
             put(Key::Inode(ROOT), root.to_record()),
             put(
@@ -110,7 +118,7 @@ impl Round<'_> {
                 name_record(InodeNumber(number), FileKind::Directory),
             ),
         ];
-        Ok((InodeNumber(number), changes))
+        Ok(Some((InodeNumber(number), changes)))
     }
 
     /// Makes a file again whose inode is lost, of what its extents tell.

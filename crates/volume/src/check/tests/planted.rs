@@ -269,6 +269,44 @@ fn damaged_records_are_dropped_with_the_file_named() {
 }
 
 #[test]
+fn what_is_lost_is_found_again_where_lost_and_found_needs_repair_too() {
+    let patient = Patient::new();
+    let [root, a, b, d, four] =
+        ["/", "/a", "/a/b", "/d", "/a/b/c/four"].map(|path| patient.number(path));
+    let lose_name = |directory, name: &[u8]| {
+        patient.plant(|_, batch| batch.delete(Key::Name(directory, name)));
+    };
+    // The root, which is to hold it, and the number that it is to get.
+    lose_name(d, b"five");
+    spoil(&patient, Key::Inode(root));
+    patient.is_cured_of("(inode 1): its inode cannot be read");
+    patient.plant(|catalog, batch| {
+        let found = catalog.get(Key::Name(root, b"lost+found")).unwrap().unwrap();
+        let (number, _) = crate::names::entry_of(&found).unwrap();
+        batch.delete(Key::Name(root, b"lost+found"));
+        batch.delete(Key::Inode(number.0));
+    });
+    patient.check(REPAIR);
+    lose_name(a, b"two");
+    spoil(&patient, Key::State(crate::shared::NEXT_INODE));
+    patient.is_cured_of("the number of the next inode is not above");
+    // Its own name.
+    lose_name(b, b"three");
+    spoil(&patient, Key::Name(root, b"lost+found"));
+    patient.is_cured_of("/lost+found: its name cannot be read");
+    assert_eq!(patient.number("/a/b/c/four"), four);
+    // No number is left for it.
+    patient.plant(|catalog, batch| {
+        let found = catalog.get(Key::Name(root, b"lost+found")).unwrap().unwrap();
+        let (number, _) = crate::names::entry_of(&found).unwrap();
+        batch.delete(Key::Name(root, b"lost+found"));
+        batch.delete(Key::Inode(number.0));
+        batch.put(Key::State(crate::shared::NEXT_INODE), &u64::MAX.to_be_bytes());
+    });
+    assert!(!patient.check(REPAIR).is_repaired());
+}
+
+#[test]
 fn records_that_say_nothing_are_dropped() {
     let patient = Patient::new();
     let a = patient.number("/a");
