@@ -20,7 +20,7 @@ use crate::lock::{Lock, Others};
 use crate::reader::Reader;
 use crate::records::Orphan;
 use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
-use crate::superblock::{self, RESERVED_BLOCKS, Superblock};
+use crate::superblock::{self, Flaw, RESERVED_BLOCKS, Superblock};
 use crate::volume::Volume;
 
 /// How a volume is made.
@@ -112,8 +112,10 @@ impl Volume {
         let blocks = Blocks::of(&device);
         let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
         let lock = Lock::take(&device, others)?;
-        let superblock::Found { superblock, bad_slots } = Superblock::read(&blocks)?;
-        let mut flaws: Vec<String> = bad_slots.iter().map(ToString::to_string).collect();
+        let superblock::Found { mut superblock, bad_slots } = Superblock::read(&blocks)?;
+        // A power cut between the two is no damage.
+        let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
+        let mut flaws: Vec<String> = damaged.map(ToString::to_string).collect();
         let access = match device.geometry().read_only || superblock.is_read_only() {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
@@ -124,6 +126,9 @@ impl Volume {
             ..CatalogOptions::default()
         };
         let catalog = Catalog::open(&blocks, &superblock.catalog, catalog_options)?;
+        if access == Access::ReadWrite && !bad_slots.is_empty() {
+            superblock.write(&blocks)?;
+        }
         if catalog.was_repaired() {
             flaws.push("the catalog had to be read as a whole".into());
         }

@@ -4,6 +4,7 @@
 //! What [`Superblock::read`] answers can be trusted: every field was checked against the others
 //! and against the device.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::mem::size_of;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -70,11 +71,11 @@ pub(crate) struct Superblock {
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
-    /// The slots that cannot be used; writing the superblock makes them good again.
+    /// The slots that are not to be used; writing the superblock makes them good again.
     pub(crate) bad_slots: Vec<BadSlot>,
 }
 
-/// A slot that cannot be used.
+/// A slot that is not to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadSlot {
     pub(crate) block: u64,
@@ -89,6 +90,8 @@ pub(crate) enum Flaw {
     Checksum,
     /// The sum is right, what it covers is not.
     Field(&'static str),
+    /// It is good, and was written before the other: what came after it is not in it.
+    Older,
 }
 
 impl fmt::Display for Flaw {
@@ -98,6 +101,7 @@ impl fmt::Display for Flaw {
             Flaw::NoMagic => write!(out, "no superblock"),
             Flaw::Checksum => write!(out, "wrong checksum"),
             Flaw::Field(which) => write!(out, "wrong {which}"),
+            Flaw::Older => write!(out, "older than the other"),
         }
     }
 }
@@ -195,10 +199,16 @@ impl Superblock {
         let mut bad_slots = Vec::new();
         for (slot, &block) in SLOTS.iter().enumerate() {
             match read_slot(blocks, slot)? {
-                Ok(found) if best.as_ref().is_none_or(|b| b.generation < found.generation) => {
-                    best = Some(found);
-                }
-                Ok(_) => {}
+                Ok(found) => match best.as_ref().map(|best| best.generation.cmp(&found.generation))
+                {
+                    None => best = Some(found),
+                    Some(Ordering::Equal) => {}
+                    Some(Ordering::Greater) => bad_slots.push(BadSlot { block, flaw: Flaw::Older }),
+                    Some(Ordering::Less) => {
+                        bad_slots.push(BadSlot { block: SLOTS[0], flaw: Flaw::Older });
+                        best = Some(found);
+                    }
+                },
                 Err(flaw) => bad_slots.push(BadSlot { block, flaw }),
             }
         }
@@ -482,7 +492,7 @@ mod tests {
                     let mut bytes = old.to_slot().as_bytes().to_vec();
                     let range = if keep_head { 0..cut * 512 } else { cut * 512..BLOCK as usize };
                     bytes[range.clone()].copy_from_slice(&written[range]);
-                    let whole = bytes == written || bytes == old.to_slot().as_bytes();
+                    let whole = bytes == written;
                     let blocks = blocks_of(&sim);
                     blocks.write(torn, Buffer::copy_of(&bytes)).unwrap();
                     let found = Superblock::read(&blocks).unwrap();
@@ -491,6 +501,23 @@ mod tests {
                     blocks.write(torn, Buffer::copy_of(&written)).unwrap();
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_good_slot_that_is_older_is_told_of() {
+        let (sim, old) = volume();
+        let blocks = blocks_of(&sim);
+        let mut new = old.clone();
+        new.write(&blocks).unwrap();
+        for slot in SLOTS {
+            blocks.write(slot, Buffer::copy_of(old.to_slot().as_bytes())).unwrap();
+            let mut found = Superblock::read(&blocks).unwrap();
+            assert_eq!(found.bad_slots, [BadSlot { block: slot, flaw: Flaw::Older }]);
+            assert_eq!(found.superblock.generation, new.generation);
+            found.superblock.write(&blocks).unwrap();
+            assert!(Superblock::read(&blocks).unwrap().bad_slots.is_empty());
+            new = found.superblock;
         }
     }
 

@@ -151,10 +151,12 @@ pub(crate) fn check_within(
     for slot in &bad_slots {
         findings.mended(slot.to_string());
     }
+    progress(CheckStep::Pages, 0);
+    // A superblock is trusted with both slots only once the catalog was found where it says.
+    drop(open(&blocks, &superblock.catalog)?);
     if options.repair && !bad_slots.is_empty() {
         superblock.write(&blocks)?;
     }
-    progress(CheckStep::Pages, 0);
     check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
         let catalog = open(&blocks, &superblock.catalog)?;

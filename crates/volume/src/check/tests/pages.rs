@@ -17,6 +17,37 @@ fn a_bad_superblock_is_written_again() {
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }
 
+#[test]
+fn an_older_superblock_is_written_again_by_a_check_and_by_opening() {
+    let patient = Patient::new();
+    let blocks = Blocks::of(&patient.device);
+    let old = SLOTS.map(|slot| blocks.read(slot, BLOCK as usize).unwrap());
+    patient.superblock().write(&blocks).unwrap();
+    for (slot, old) in SLOTS.into_iter().zip(old) {
+        let put_back = || blocks.write(slot, Buffer::copy_of(&old)).unwrap();
+        put_back();
+        let line = format!("superblock in block {slot}: older than the other");
+        patient.is_cured_of(&line);
+        put_back();
+        assert_eq!(patient.open().flaws(), Vec::<String>::new());
+        patient.assert_sound();
+    }
+}
+
+#[test]
+fn a_superblock_without_its_catalog_is_not_written_over_the_other() {
+    let patient = Patient::new();
+    let blocks = Blocks::of(&patient.device);
+    let mut superblock = patient.superblock();
+    superblock.catalog[0].length = 4;
+    superblock.write(&blocks).unwrap();
+    patient.sim.rot(SLOTS[0] * BLOCK + 300, 2);
+    let before = patient.sim.record().len();
+    let error = Volume::check(&patient.device, REPAIR, &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert_eq!(patient.sim.record().len(), before, "nothing was written");
+}
+
 /// Blocks that the catalog's last commit reaches, as two flipped bits in each tell.
 fn pages_in_use(patient: &Patient) -> Vec<u64> {
     let runs = patient.superblock().catalog;
