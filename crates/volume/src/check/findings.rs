@@ -86,7 +86,10 @@ pub(super) struct Findings {
     named: Vec<Finding>,
     /// Of this round, without a repair.
     left: Vec<(About, String)>,
-    unlisted: u64,
+    /// Repaired in this round or before, and not listed.
+    unlisted_repaired: u64,
+    /// Of this round, without a repair and not listed.
+    unlisted_left: u64,
     fixes: Fixes,
     fixed_bytes: usize,
 }
@@ -98,7 +101,8 @@ impl Findings {
             repaired: Vec::new(),
             named: Vec::new(),
             left: Vec::new(),
-            unlisted: 0,
+            unlisted_repaired: 0,
+            unlisted_left: 0,
             fixes: Fixes::new(),
             fixed_bytes: 0,
         }
@@ -123,7 +127,7 @@ impl Findings {
     pub(super) fn left(&mut self, about: About, what: impl Into<String>) {
         match self.left.len() < MAX_LISTED {
             true => self.left.push((about, what.into())),
-            false => self.unlisted += 1,
+            false => self.unlisted_left += 1,
         }
     }
 
@@ -151,7 +155,7 @@ impl Findings {
         }
         match self.repaired.len() + self.named.len() < MAX_LISTED {
             true => self.repaired.push((about, format!("{}; {cure}", what.into()))),
-            false => self.unlisted += 1,
+            false => self.unlisted_repaired += 1,
         }
         true
     }
@@ -165,6 +169,7 @@ impl Findings {
     pub(super) fn take_fixes(&mut self) -> Fixes {
         if !self.fixes.is_empty() {
             self.left.clear();
+            self.unlisted_left = 0;
         }
         self.fixed_bytes = 0;
         std::mem::take(&mut self.fixes)
@@ -195,7 +200,12 @@ impl Findings {
     }
 
     pub(super) fn into_report(self, report: CheckReport) -> CheckReport {
-        CheckReport { findings: self.named, unlisted: self.unlisted, ..report }
+        CheckReport {
+            findings: self.named,
+            unlisted: self.unlisted_repaired + self.unlisted_left,
+            unlisted_left: self.unlisted_left,
+            ..report
+        }
     }
 }
 

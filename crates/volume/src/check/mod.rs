@@ -68,6 +68,8 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// Findings that are not listed, since there are too many.
     pub unlisted: u64,
+    /// Of these, those that are not repaired.
+    pub unlisted_left: u64,
     /// Files of all kinds but directories.
     pub files: u64,
     /// Directories.
@@ -86,7 +88,7 @@ impl CheckReport {
 
     /// Nothing is wrong now.
     pub fn is_repaired(&self) -> bool {
-        self.unlisted == 0 && self.findings.iter().all(|finding| finding.is_repaired)
+        self.unlisted_left == 0 && self.findings.iter().all(|finding| finding.is_repaired)
     }
 }
 

@@ -97,7 +97,8 @@ fn verdict(report: &CheckReport) -> String {
         );
     }
     let found = report.findings.len() as u64 + report.unlisted;
-    let repaired = report.findings.iter().filter(|finding| finding.is_repaired).count();
+    let listed = report.findings.iter().filter(|finding| finding.is_repaired).count();
+    let repaired = listed as u64 + report.unlisted - report.unlisted_left;
     match (report.is_repaired(), repaired) {
         (true, _) => format!("{found} found, all repaired"),
         (false, 0) => format!("{found} found; --repair mends what can be mended"),

@@ -162,6 +162,22 @@ fn an_orphan_after_a_crash_is_no_damage() {
 }
 
 #[test]
+fn more_than_are_listed_are_repaired() {
+    let patient = Patient::new();
+    patient.plant(|_, batch| {
+        (5000..15_001).for_each(|number| batch.put(Key::Orphan(number), b""));
+    });
+    let check = |options| Volume::check(&patient.device, options, &mut |_, _| {}).unwrap();
+    let found = check(CHECK);
+    let all = found.findings.len() as u64 + found.unlisted;
+    assert!(all > 10_000 && found.unlisted > 0 && !found.is_repaired(), "{all}");
+    let repaired = check(REPAIR);
+    assert_eq!(repaired.findings.len() as u64 + repaired.unlisted, all);
+    assert!(repaired.is_repaired() && !repaired.is_sound());
+    assert!(check(CHECK).is_sound());
+}
+
+#[test]
 fn attributes_of_nobody_are_removed() {
     let patient = Patient::new();
     patient.plant(|_, batch| batch.put(Key::Xattr(888, b"user.x"), b"value"));
