@@ -1,6 +1,9 @@
 //! A catalog in which pages are lost is replaced: what can still be read goes into a new one, in blocks
 //! that are free, and then the superblock names those. Until then the old one holds.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::Bounds;
 use super::blocks::{Used, mark_files, windows};
 use super::findings::BATCH;
@@ -57,22 +60,13 @@ pub(super) fn rebuild(
 fn find_room(old: &Catalog, total: u64, bounds: Bounds) -> Result<Vec<Run>, Error> {
     let old_runs = old.runs();
     let needed = old_runs.iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
-    let (mut runs, mut found): (Vec<Run>, u64) = (Vec::new(), 0);
+    let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
     for window in windows(total, bounds.blocks) {
         let mut used = Used::by_metadata(window, &old_runs);
         mark_files(&mut used, old, total)?;
         for run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
-            if run.length < SHORTEST {
-                continue;
-            }
-            let length = run.length.min(needed - found);
-            runs.push(Run { length, ..run });
-            found += length;
-            if found == needed {
-                return Ok(runs);
-            }
-            if runs.len() == MOST_RUNS {
-                break;
+            if run.length >= SHORTEST && room.add(run) {
+                return Ok(room.into_runs());
             }
         }
     }
@@ -83,7 +77,45 @@ fn find_room(old: &Catalog, total: u64, bounds: Bounds) -> Result<Vec<Run>, Erro
     Err(Error::new(ErrorKind::NoSpace, what))
 }
 
-/// Free blocks of a region in a row, the longest first.
+/// The longest runs of those that were found.
+struct Room {
+    /// Blocks.
+    needed: u64,
+    /// Blocks of the runs.
+    found: u64,
+    /// Length and start, the shortest first; no more than [`MOST_RUNS`].
+    runs: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Room {
+    /// Whether that is enough.
+    fn add(&mut self, run: Run) -> bool {
+        self.found += run.length;
+        self.runs.push(Reverse((run.length, run.start)));
+        if self.runs.len() > MOST_RUNS
+            && let Some(Reverse((shortest, _))) = self.runs.pop()
+        {
+            self.found -= shortest;
+        }
+        self.found >= self.needed
+    }
+
+    /// As much of them as is needed, the longest first.
+    fn into_runs(self) -> Vec<Run> {
+        let mut left = self.needed;
+        let mut runs = Vec::new();
+        for Reverse((length, start)) in self.runs.into_sorted_vec() {
+            let length = length.min(left);
+            left -= length;
+            if length > 0 {
+                runs.push(Run { start, length });
+            }
+        }
+        runs
+    }
+}
+
+/// Free blocks of a region in a row.
 fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for block in
@@ -95,7 +127,6 @@ fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
             _ => runs.push(Run { start: block, length: 1 }),
         }
     }
-    runs.sort_by_key(|run| std::cmp::Reverse(run.length));
     runs
 }
 
@@ -113,4 +144,25 @@ fn copy(old: &Catalog, new: &Catalog, table: Table) -> Result<(), Error> {
         }
     }
     new.commit(&batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_runs_are_taken_wherever_they_lie() {
+        let mut room = Room { needed: 5000, found: 0, runs: BinaryHeap::new() };
+        for index in 0..1000 {
+            assert!(!room.add(Run { start: 1000 * index, length: 64 + index % 7 }));
+            assert!(room.runs.len() <= MOST_RUNS);
+        }
+        assert!(!room.add(Run { start: 2_000_000, length: 400 }));
+        assert!(room.add(Run { start: 3_000_000, length: 4000 }));
+        let runs = room.into_runs();
+        assert_eq!(runs[0], Run { start: 3_000_000, length: 4000 });
+        assert_eq!(runs[1], Run { start: 2_000_000, length: 400 });
+        assert_eq!(runs.iter().map(|run| run.length).sum::<u64>(), 5000);
+        assert!(runs.iter().all(|run| run.length > 0));
+    }
 }
