@@ -17,7 +17,7 @@ use crate::inode::{FileKind, Inode};
 use crate::shared::{region_record, summary_of};
 use crate::superblock::RESERVED_BLOCKS;
 
-/// Runs whose owners are looked for, at most; the others are counted.
+/// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.
 const MAX_SUSPECTS: usize = 1000;
 
 /// Blocks of a window that are in use, a bit each.
@@ -173,8 +173,9 @@ impl Round<'_> {
                     has += extent.length;
                     let twice = used.mark(extent.run());
                     let shared = |run| Suspect { run, wrong: Wrong::Shared };
-                    suspects.extend(twice.into_iter().map(shared));
-                    suspects.truncate(MAX_SUSPECTS);
+                    let room = MAX_SUSPECTS - suspects.len();
+                    self.findings.left_unlisted(twice.len().saturating_sub(room));
+                    suspects.extend(twice.into_iter().take(room).map(shared));
                     self.report.used_blocks += if is_first { extent.length } else { 0 };
                 }
             }
@@ -268,8 +269,11 @@ impl Round<'_> {
         if let Some((block, blocks)) = in_use {
             let run = Run { start: at(block), length: 1 };
             let wrong = Wrong::CountsAsFree { region: index, blocks, record: right };
-            if suspects.len() < MAX_SUSPECTS {
-                suspects.push(Suspect { run, wrong });
+            let suspect = Suspect { run, wrong };
+            match suspects.len() < MAX_SUSPECTS {
+                true => suspects.push(suspect),
+                // Whose they are is not looked for; that they are free is repaired all the same.
+                false => self.accuse(About::Volume, &suspect),
             }
         } else if let Some((block, blocks)) = leaked {
             let what = format!(

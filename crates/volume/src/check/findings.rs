@@ -131,6 +131,11 @@ impl Findings {
         }
     }
 
+    /// So many more that nobody knows how to repair.
+    pub(super) fn left_unlisted(&mut self, count: usize) {
+        self.unlisted_left += count as u64;
+    }
+
     /// Something that is right when these records are so; `cure` says what that does. In a round each
     /// record is changed once: what else is to be done to it is found again in the next. Whether
     /// these are.

@@ -111,6 +111,28 @@ fn a_block_of_two_files_is_told_for_both_and_left() {
 }
 
 #[test]
+fn blocks_that_count_as_free_are_taken_however_many_are_shared() {
+    let patient = Patient::new();
+    let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
+    patient.plant(|_, batch| {
+        for index in 0..1001 {
+            let (offset, start) = (100 + index, 9000 + 2 * index);
+            let shared = Extent { offset, start, length: 1, state: State::Written };
+            for file in [five, four] {
+                batch.put(Key::Extent(file, offset), &extent_record(shared));
+            }
+        }
+        batch.delete(Key::Region(0));
+    });
+    let count = |options| {
+        let report = patient.check(options);
+        assert_eq!((report.is_repaired(), report.unlisted), (false, 1), "{}", text(&report));
+        text(&report).matches("count as free in region 0").count()
+    };
+    assert_eq!([count(CHECK), count(REPAIR), count(CHECK)], [1, 1, 0]);
+}
+
+#[test]
 fn extents_where_none_can_be_are_dropped() {
     let patient = Patient::new();
     let [five, a] = ["/d/five", "/a"].map(|path| patient.number(path));
