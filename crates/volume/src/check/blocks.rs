@@ -136,7 +136,7 @@ impl Round<'_> {
         let mut inodes = InOrder::of(self.catalog);
         let (mut file, mut end, mut done) = (None, 0, 0);
         // Of that file the inode, and the blocks that are its.
-        let (mut inode, mut has) = (None, 0);
+        let (mut inode, mut has, mut holds_bytes) = (None, 0, true);
         for found in All::of(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             done += 1;
@@ -153,12 +153,12 @@ impl Round<'_> {
                 if is_first && kind.is_none() && !self.findings.changes_inode(number) {
                     self.revive(number, About::Inode(number))?;
                 }
-                if is_first && kind.is_some_and(|kind| kind != FileKind::File) {
-                    self.drop_extent(number, &extent, "it has blocks, and holds no bytes");
-                }
+                holds_bytes = kind.is_none_or(|kind| kind == FileKind::File);
             }
             let overlaps = |run: Run| run.start < extent.run().end() && extent.start < run.end();
-            let flaw = if extent.offset < end {
+            let flaw = if !holds_bytes {
+                Some("it has blocks, and holds no bytes")
+            } else if extent.offset < end {
                 Some("it has two blocks for the same bytes")
             } else if metadata(catalog_runs).any(overlaps) {
                 Some("it has blocks of the catalog")

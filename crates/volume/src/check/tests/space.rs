@@ -157,6 +157,21 @@ fn extents_where_none_can_be_are_dropped() {
 }
 
 #[test]
+fn all_extents_of_what_is_no_file_are_dropped_at_once() {
+    let patient = Patient::new();
+    let a = patient.number("/a");
+    patient.plant(|_, batch| {
+        for offset in 0..101 {
+            let extent =
+                Extent { offset, start: 9000 + 2 * offset, length: 1, state: State::Written };
+            batch.put(Key::Extent(a, offset), &extent_record(extent));
+        }
+    });
+    let lines = patient.is_cured_of("it has blocks, and holds no bytes");
+    assert_eq!(lines.matches("holds no bytes").count(), 101, "{lines}");
+}
+
+#[test]
 fn blocks_of_a_file_that_is_gone_make_it_again() {
     let patient = Patient::new();
     let (d, five) = (patient.number("/d"), patient.number("/d/five"));
