@@ -176,8 +176,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// A name stands in a directory that is not there: it is made again, to hold what it held.
+    /// A name stands in a directory that is not there: it is made again, to hold what it held. The root
+    /// is by whoever judges it.
     fn miss_directory(&mut self, number: u64) {
+        if number == ROOT {
+            return;
+        }
         let mut inode = Inode::new(FileKind::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
         let changes = vec![put(Key::Inode(number), inode.to_record())];

@@ -279,6 +279,7 @@ fn damaged_records_are_dropped_with_the_file_named() {
     spoil(&patient, Key::Inode(root));
     patient.is_cured_of("(inode 1): its inode cannot be read");
     assert!(patient.is_whole(&patient.open(), "/a/b/three", "/a/b/three"));
+    assert_eq!(patient.open().inode("/", Follow::No).unwrap().1.permissions, 0o755);
     spoil(&patient, Key::Name(root, b"a"));
     patient.is_cured_of("/a: its name cannot be read");
     assert!(patient.is_whole(&patient.open(), &format!("/lost+found/#{a}/two"), "/a/two"));
