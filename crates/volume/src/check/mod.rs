@@ -241,7 +241,7 @@ fn check_pages(
         return Ok(());
     }
     if is_lost || whole.is_some() {
-        return rebuild::rebuild(blocks, superblock, &catalog, bounds);
+        return rebuild::rebuild(blocks, superblock, &catalog, bounds, findings);
     }
     if !damaged.is_empty() || !catalog.flaws().is_empty() {
         drop(catalog);

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 
 use super::Bounds;
 use super::blocks::{Used, mark_files, windows};
-use super::findings::BATCH;
-use super::records::All;
+use super::findings::{BATCH, Findings};
+use super::records::{All, tell_unreadable};
 use crate::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
 use crate::blocks::{Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
@@ -29,13 +29,14 @@ pub(super) fn rebuild(
     superblock: &mut Superblock,
     old: &Catalog,
     bounds: Bounds,
+    findings: &mut Findings,
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
     let runs = find_room(old, total, bounds)?;
     let new = Catalog::create(blocks, &runs, CatalogOptions::default())?;
     // Free space is counted anew; the old catalog's blocks are free then.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
-        copy(old, &new, table)?;
+        copy(old, &new, table, findings)?;
     }
     for window in windows(total, bounds.blocks) {
         let mut used = Used::by_metadata(window, &runs);
@@ -130,12 +131,18 @@ fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
     runs
 }
 
-fn copy(old: &Catalog, new: &Catalog, table: Table) -> Result<(), Error> {
+fn copy(old: &Catalog, new: &Catalog, table: Table, findings: &mut Findings) -> Result<(), Error> {
     let (mut batch, mut bytes) = (Batch::default(), 0);
     for found in All::of(old, table) {
         let found = found?;
-        // What cannot be read stays behind.
-        let Ok(value) = found.value else { continue };
+        let value = match found.value {
+            Ok(value) => value,
+            // What cannot be read stays behind.
+            Err(error) => {
+                tell_unreadable(findings, table, &found.key, &error.to_string(), Vec::new());
+                continue;
+            }
+        };
         bytes += found.key.len() + value.len();
         batch.change(table, &found.key, Some(&value));
         if bytes > BATCH {

@@ -1,7 +1,7 @@
 //! Every record by itself: its checksum, its key, and whether it says something. What is damaged is
 //! named by the file it belongs to.
 
-use super::findings::put;
+use super::findings::{Change, Findings, put};
 use super::{About, CheckStep, Round};
 use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
 use crate::error::{Error, ErrorKind};
@@ -196,24 +196,8 @@ impl Round<'_> {
 
     /// Has a record go that says nothing.
     fn drop_record(&mut self, table: Table, key: &[u8], flaw: &str) {
-        let (about, what, cure) = match (table, number_of(key)) {
-            (Table::Inodes, Some(inode)) => (About::Inode(inode), "its inode", "dropped"),
-            (Table::Names, Some(directory)) => (
-                About::Name(directory, key[8..].to_vec()),
-                "its name",
-                "dropped: what it named is found under another name, or in /lost+found",
-            ),
-            (Table::Extents, Some(inode)) => {
-                (About::Inode(inode), "some of its blocks", "dropped: it has a hole there")
-            }
-            (Table::Xattrs, Some(inode)) => {
-                (About::Inode(inode), "one of its attributes", "dropped")
-            }
-            (Table::Orphans, Some(inode)) => (About::Inode(inode), "that it is unused", "dropped"),
-            _ => (About::Volume, "a record", "dropped"),
-        };
         let changes = vec![((table, key.to_vec()), None)];
-        self.findings.fixable(about, format!("{what} cannot be read: {flaw}"), cure, changes);
+        tell_unreadable(&mut self.findings, table, key, flaw, changes);
     }
 
     /// New inodes have to get numbers that none has.
@@ -236,6 +220,31 @@ impl Round<'_> {
         }
         Ok(())
     }
+}
+
+/// Names what loses a record; the changes are those that have it go.
+pub(super) fn tell_unreadable(
+    findings: &mut Findings,
+    table: Table,
+    key: &[u8],
+    flaw: &str,
+    changes: Vec<Change>,
+) {
+    let (about, what, cure) = match (table, number_of(key)) {
+        (Table::Inodes, Some(inode)) => (About::Inode(inode), "its inode", "dropped"),
+        (Table::Names, Some(directory)) => (
+            About::Name(directory, key[8..].to_vec()),
+            "its name",
+            "dropped: what it named is found under another name, or in /lost+found",
+        ),
+        (Table::Extents, Some(inode)) => {
+            (About::Inode(inode), "some of its blocks", "dropped: it has a hole there")
+        }
+        (Table::Xattrs, Some(inode)) => (About::Inode(inode), "one of its attributes", "dropped"),
+        (Table::Orphans, Some(inode)) => (About::Inode(inode), "that it is unused", "dropped"),
+        _ => (About::Volume, "a record", "dropped"),
+    };
+    findings.fixable(about, format!("{what} cannot be read: {flaw}"), cure, changes);
 }
 
 /// The highest inode that a record speaks of.

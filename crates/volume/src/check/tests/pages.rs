@@ -48,6 +48,21 @@ fn a_superblock_without_its_catalog_is_not_written_over_the_other() {
     assert_eq!(patient.sim.record().len(), before, "nothing was written");
 }
 
+#[test]
+fn damaged_records_that_a_new_catalog_does_not_get_are_named() {
+    let patient = Patient::new();
+    let two = patient.number("/a/two");
+    super::planted::spoil(&patient, Key::Inode(two));
+    let (blocks, mut superblock) = (Blocks::of(&patient.device), patient.superblock());
+    let mut findings = Findings::new(true);
+    let old = open(&blocks, &superblock.catalog).unwrap();
+    rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, &mut findings).unwrap();
+    let new = open(&blocks, &superblock.catalog).unwrap();
+    findings.name(&new, &paths::Parents::new()).unwrap();
+    let lines = text(&findings.into_report(CheckReport::default()));
+    assert!(lines.contains(&format!("inode {two}): its inode cannot be read")), "{lines}");
+}
+
 /// Blocks that the catalog's last commit reaches, as two flipped bits in each tell.
 fn pages_in_use(patient: &Patient) -> Vec<u64> {
     let runs = patient.superblock().catalog;

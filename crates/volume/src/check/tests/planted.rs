@@ -203,7 +203,7 @@ fn the_next_inode_is_behind_the_last() {
 }
 
 /// Puts a record where its checksum does not fit.
-fn spoil(patient: &Patient, key: Key<'_>) {
+pub(super) fn spoil(patient: &Patient, key: Key<'_>) {
     patient.plant(|catalog, batch| {
         let value = catalog.get(key).unwrap().unwrap();
         batch.put_with_wrong_sum(key, &value);
