@@ -47,6 +47,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let mut get = Get {
         volume: &volume,
         place: &places[0],
+        destination: &arguments.destination,
         flight: Flight::new()?,
         transfer: Transfer::begin()?,
         reading: HashMap::new(),
@@ -82,6 +83,8 @@ fn targets(places: &[Place], destination: &Path) -> Result<Vec<PathBuf>, Error> 
 struct Get<'v> {
     volume: &'v Volume,
     place: &'v Place,
+    /// As the user wrote it.
+    destination: &'v Path,
     flight: Flight<Piece>,
     transfer: Transfer,
     reading: HashMap<u64, Reading>,
@@ -194,12 +197,12 @@ impl Get<'_> {
     }
 
     fn directory(&mut self, target: &Path, attributes: Attributes) -> Result<(), Error> {
-        let is_there = match self.directories.is_empty() {
-            true => target.is_dir(),
-            // Not through a link that has just been got from the volume.
-            false => target.symlink_metadata().is_ok_and(|found| found.is_dir()),
+        // Any other link may have come out of the volume, and lead anywhere.
+        let found = match target == self.destination {
+            true => target.metadata(),
+            false => target.symlink_metadata(),
         };
-        if !is_there {
+        if !found.is_ok_and(|found| found.is_dir()) {
             let made = DirBuilder::new().mode(0o700).create(target);
             made.map_err(|error| cannot_make(target, error))?;
         }

@@ -120,3 +120,31 @@ fn a_file_does_not_replace_a_directory() {
     refused(folder, ["put", "a", "v:/d"], "v:/d/a: ");
     assert_eq!(done(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n\n/d/a:\n");
 }
+
+#[test]
+fn nothing_is_written_through_a_link_that_came_out_of_the_volume() {
+    let folder = volume();
+    let folder = folder.path();
+    let elsewhere = folder.join("elsewhere");
+    for name in ["elsewhere", "out", "again"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    std::fs::write(folder.join("a"), "of a").unwrap();
+    done(folder, ["mkdir", "-p", "v:/1", "v:/2/a"]);
+    done(folder, ["ln", "-s", elsewhere.to_str().unwrap(), "v:/1/a"]);
+    done(folder, ["put", "a", "v:/2/a"]);
+    let fails = |arguments: [&str; 3]| {
+        let output = run(folder, arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("/a: cannot be made"), "{told}");
+        assert_eq!(elsewhere.read_dir().unwrap().count(), 0);
+    };
+    fails(["get", "v:/*/a", "out"]);
+    // Nor when an earlier command made the link.
+    done(folder, ["get", "v:/1/a", "again"]);
+    fails(["get", "v:/2/a", "again"]);
+    // The destination is the user's own word.
+    done(folder, ["get", "v:/2/a", "again/a"]);
+    assert_eq!(std::fs::read(elsewhere.join("a/a")).unwrap(), b"of a");
+}
