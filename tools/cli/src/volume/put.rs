@@ -8,7 +8,7 @@ use super::{Place, STAGING, Xattr, close, is_directory, join, open, remove_stagi
 use crate::output::print;
 use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{File as HostFile, Metadata};
 use std::io::{self, Read};
@@ -59,6 +59,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         writing: HashMap::new(),
         next: 0,
         known: HashMap::new(),
+        awaited: HashSet::new(),
         links: Vec::new(),
         directories: Vec::new(),
         failures: Failures::default(),
@@ -150,6 +151,8 @@ struct Put<'v> {
     next: u64,
     /// What files of several names are called here.
     known: HashMap<(u64, u64), Vec<u8>>,
+    /// Which of these names do not stand for their file yet. Those that failed stay here.
+    awaited: HashSet<Vec<u8>>,
     /// Their further names, made when all files are there.
     links: Vec<(Vec<u8>, Vec<u8>)>,
     /// Get their attributes last: names made in them change their times.
@@ -212,6 +215,12 @@ impl Put<'_> {
     }
 
     fn link(&mut self, first: &[u8], name: &[u8]) -> Result<(), Error> {
+        if self.awaited.contains(first) {
+            // What was there before may be there still: another file.
+            let [name, first] = [name, first].map(|path| self.place.at(path.to_vec()));
+            let what = format!("{name}: is another name of {first}, which could not be put");
+            return Err(Error::input(what));
+        }
         let staged = self.staged();
         self.said(name, self.volume.link(first, &staged))?;
         self.said(name, self.volume.rename(&staged, name, Rename::Replace))?;
@@ -258,7 +267,7 @@ impl Put<'_> {
                 let staged = self.staged();
                 self.said(&target, self.volume.make(&staged, inode))?;
                 self.set_xattrs(source, &staged, &target)?;
-                self.said(&target, self.volume.rename(&staged, &target, Rename::Replace))?;
+                self.name(&staged, &target)?;
                 self.transfer.done.others += 1;
                 Ok(())
             }
@@ -291,7 +300,10 @@ impl Put<'_> {
         if found.nlink() < 2 {
             return false;
         }
-        let first = self.known.entry((found.dev(), found.ino())).or_insert_with(|| target.to_vec());
+        let first = self.known.entry((found.dev(), found.ino())).or_insert_with(|| {
+            self.awaited.insert(target.to_vec());
+            target.to_vec()
+        });
         let is_further = first != target;
         if is_further {
             self.links.push((first.clone(), target.to_vec()));
@@ -447,8 +459,15 @@ impl Put<'_> {
             // Writing has changed its times.
             self.said(&target, self.set_attributes(&staged, &inode))?;
         }
-        self.said(&target, self.volume.rename(&staged, &target, Rename::Replace))?;
+        self.name(&staged, &target)?;
         self.transfer.arrived(file.size());
+        Ok(())
+    }
+
+    /// What is whole gets its name.
+    fn name(&mut self, staged: &[u8], target: &[u8]) -> Result<(), Error> {
+        self.said(target, self.volume.rename(staged, target, Rename::Replace))?;
+        self.awaited.remove(target);
         Ok(())
     }
 

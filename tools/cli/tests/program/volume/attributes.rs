@@ -189,3 +189,21 @@ fn what_a_killed_put_left_goes_with_the_next_change() {
     assert_eq!(done(folder, ["ls", "v:/"]), "d\n");
     assert_eq!(done(folder, ["du", "-s", "v:/"]), "0\t/\n");
 }
+
+#[test]
+fn what_could_not_be_put_gets_no_further_names() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "old", "as it was");
+    done(folder, ["mkdir", "v:/tree"]);
+    done(folder, ["put", "old", "v:/tree/a"]);
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    write(folder, "tree/a", vec![1; 40 << 20]);
+    std::fs::hard_link(folder.join("tree/a"), folder.join("tree/b")).unwrap();
+    let output = run(folder, ["put", "tree", "v:/"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 2), "{told}");
+    assert!(told.contains("v:/tree/b: is another name of v:/tree/a, which"), "{told}");
+    assert_eq!(done(folder, ["ls", "v:/tree"]), "a\n");
+    assert_eq!(done(folder, ["cat", "v:/tree/a"]), "as it was");
+}
