@@ -2,12 +2,16 @@
 //! that is there as it is written means itself.
 
 use super::{Entries, Place, join};
-use uringfs::{Follow, Volume};
+use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
 /// The places that one with wildcards stands for, in order; itself, if it has none.
 pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
-    let is_there = |path: &[u8]| volume.inode(path, Follow::No).is_ok();
+    let is_there = |path: &[u8]| match volume.inode(path, Follow::No) {
+        Ok(_) => true,
+        // What is damaged is there: who is given the place is told so.
+        Err(error) => !leads_nowhere(&error),
+    };
     if !is_pattern(&place.path) || is_there(&place.path) {
         return Ok(vec![place.clone()]);
     }
@@ -17,12 +21,17 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
         for directory in &found {
             if !is_pattern(name) {
                 next.push(join(directory, name));
-            } else if super::is_directory(volume, directory) {
-                for entry in Entries::of(volume, directory) {
-                    let entry = entry.map_err(|error| place.said(error))?;
-                    if matches(name, &entry.name) {
-                        next.push(join(directory, &entry.name));
-                    }
+                continue;
+            }
+            match volume.inode(directory, Follow::Yes) {
+                Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
+                Err(error) if leads_nowhere(&error) => continue,
+                found => found.map_err(|error| place.at(directory.clone()).said(error))?,
+            };
+            for entry in Entries::of(volume, directory) {
+                let entry = entry.map_err(|error| place.said(error))?;
+                if matches(name, &entry.name) {
+                    next.push(join(directory, &entry.name));
                 }
             }
         }
@@ -42,6 +51,11 @@ pub fn expand_all(volume: &Volume, places: &[Place]) -> Result<Vec<Place>, Error
         all.extend(expand(volume, place)?);
     }
     Ok(all)
+}
+
+/// Whether it says that nothing is there, and not that it cannot be read.
+fn leads_nowhere(error: &VolumeError) -> bool {
+    matches!(error.kind(), VolumeErrorKind::Refused(_))
 }
 
 fn is_pattern(text: &[u8]) -> bool {

@@ -105,6 +105,34 @@ fn wildcards_stand_for_the_names_that_fit() {
 }
 
 #[test]
+fn what_is_damaged_is_not_left_out_of_what_wildcards_stand_for() {
+    let folder = volume();
+    let folder = folder.path();
+    // So many that names and inodes lie in pages of their own.
+    for at in 0..300 {
+        let directory = folder.join(format!("tree/d{}", at % 2));
+        std::fs::create_dir_all(&directory).unwrap();
+        let target = format!("{at:03}").repeat(30);
+        std::os::unix::fs::symlink(target, directory.join(format!("{at:03}"))).unwrap();
+    }
+    done(folder, ["put", "tree", "v:/"]);
+    let mut image = std::fs::read(folder.join("v")).unwrap();
+    let target = "150".repeat(30);
+    let at = |image: &[u8]| image.windows(90).position(|found| found == target.as_bytes());
+    while let Some(at) = at(&image) {
+        image[at..at + 90].fill(b'?');
+    }
+    write(folder, "v", image);
+    std::fs::create_dir(folder.join("out")).unwrap();
+    for pattern in ["v:/tree/d0/1*", "v:/tree/d0/150/*"] {
+        let output = run(folder, ["get", pattern, "out"]);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
+        assert!(told.starts_with("uringfs: v:/tree/d0/1"), "{told}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_one_line_with_the_path() {
     let folder = volume();
     let folder = folder.path();
