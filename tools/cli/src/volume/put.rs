@@ -251,7 +251,7 @@ impl Put<'_> {
         match inode.kind {
             FileKind::Directory => {
                 self.directory(&target, inode)?;
-                self.set_xattrs(source, &target, &target)?;
+                self.set_xattrs(source, &target, Follow::Yes, &target)?;
                 let names = source.read_dir().and_then(|names| {
                     names.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()
                 });
@@ -266,7 +266,7 @@ impl Put<'_> {
             _ => {
                 let staged = self.staged();
                 self.said(&target, self.volume.make(&staged, inode))?;
-                self.set_xattrs(source, &staged, &target)?;
+                self.set_xattrs(source, &staged, Follow::No, &target)?;
                 self.name(&staged, &target)?;
                 self.transfer.done.others += 1;
                 Ok(())
@@ -275,9 +275,15 @@ impl Put<'_> {
     }
 
     /// Those that volumes have; what else the machine's file systems have is left out.
-    fn set_xattrs(&self, source: &Path, path: &[u8], target: &[u8]) -> Result<(), Error> {
+    fn set_xattrs(
+        &self,
+        source: &Path,
+        path: &[u8],
+        follow: Follow,
+        target: &[u8],
+    ) -> Result<(), Error> {
         for (name, value) in xattrs(source).map_err(|error| cannot_read(source, error))? {
-            match self.volume.set_xattr(path, Follow::No, name, &value, SetXattr::Either) {
+            match self.volume.set_xattr(path, follow, name, &value, SetXattr::Either) {
                 Err(error) if error.errno() == Errno::OPNOTSUPP => {}
                 set => self.said(target, set)?,
             }
@@ -327,7 +333,7 @@ impl Put<'_> {
         writing.size = if ends_in_hole { found.len() } else { 0 };
         let (staged, target) = (writing.staged.clone(), writing.target.clone());
         let copied = self
-            .set_xattrs(source, &staged, &target)
+            .set_xattrs(source, &staged, Follow::No, &target)
             .and_then(|()| self.copy(id, &host, &ranges, unreadable));
         let ended = self.end(id, copied.is_ok());
         copied.and(ended)
@@ -471,8 +477,9 @@ impl Put<'_> {
         Ok(())
     }
 
+    /// Of a file or a directory, which may be there as a link to one.
     fn set_attributes(&self, path: &[u8], inode: &Inode) -> Result<(), VolumeError> {
-        self.volume.set_attributes(path, Follow::No, |its| {
+        self.volume.set_attributes(path, Follow::Yes, |its| {
             its.permissions = inode.permissions;
             (its.user, its.group) = (inode.user, inode.group);
             (its.accessed, its.modified) = (inode.accessed, inode.modified);

@@ -6,7 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 fn stat(folder: &Path, place: &str) -> serde_json::Value {
@@ -206,4 +207,25 @@ fn what_could_not_be_put_gets_no_further_names() {
     assert!(told.contains("v:/tree/b: is another name of v:/tree/a, which"), "{told}");
     assert_eq!(done(folder, ["ls", "v:/tree"]), "a\n");
     assert_eq!(done(folder, ["cat", "v:/tree/a"]), "as it was");
+}
+
+#[test]
+fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    write(folder, "tree/a", "of a");
+    let tree = folder.join("tree");
+    let set = lsetxattr(&tree, "user.uringfs-test", b"its value", XattrFlags::empty());
+    std::fs::set_permissions(&tree, Permissions::from_mode(0o751)).unwrap();
+    done(folder, ["mkdir", "v:/real"]);
+    done(folder, ["ln", "-s", "real", "v:/tree"]);
+    done(folder, ["put", "tree", "v:/"]);
+    assert_eq!(done(folder, ["cat", "v:/real/a"]), "of a");
+    assert_eq!(stat(folder, "v:/real")["mode"], "0751");
+    if set.is_ok() {
+        // The machine's file system has them.
+        let value = done(folder, ["xattr", "get", "user.uringfs-test", "v:/real"]);
+        assert_eq!(value.trim_end(), "its value");
+    }
 }
