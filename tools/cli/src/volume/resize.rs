@@ -3,6 +3,8 @@
 
 use super::{open, said, words};
 use crate::output::print;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
 use std::io;
@@ -42,25 +44,40 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     // Nobody has it open: known before the file becomes larger.
     drop(open(&arguments.target, Access::ReadWrite)?);
-    let failed =
-        |error: io::Error| Error::run(format!("{shown}: cannot be made larger")).because(error);
-    let file = HostFile::options().write(true).open(path).map_err(failed)?;
-    let status = file.metadata().map_err(failed)?;
-    if status.is_file() && status.len() < size {
-        let stop = stop_on_interrupt()?;
-        if let Err(error) = lengthen(&file, status.len(), size, &stop) {
-            // As it was: the volume does not know of it yet.
-            file.set_len(status.len()).map_err(failed)?;
-            return Err(match stop.load(Ordering::Relaxed) {
-                true => Error::interrupted(),
-                false => failed(error),
-            });
-        }
+    if path.is_file() {
+        make_longer(path, size)?;
     }
     let volume = open(&arguments.target, Access::ReadWrite)?;
     volume.resize(size).map_err(|error| said(&shown, error))?;
     print(&format!("{shown}: a volume of {}\n", words::size(size)))?;
     Ok(0)
+}
+
+/// Makes a file at least as long, or leaves it as it was. Meanwhile nobody opens the volume in it.
+fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
+    let shown = path.display();
+    let failed =
+        |error: io::Error| Error::run(format!("{shown}: cannot be made larger")).because(error);
+    let stop = stop_on_interrupt()?;
+    let file = HostFile::options().write(true).open(path).map_err(failed)?;
+    // The lock of who writes to the volume; it ends with `file`.
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            let what = "another program has the volume open; close it there first";
+            return Err(Error::input(format!("{shown}: {what}")));
+        }
+        locked => locked.map_err(|errno| failed(errno.into()))?,
+    }
+    let length = file.metadata().map_err(failed)?.len();
+    if let Err(error) = lengthen(&file, length, size, &stop) {
+        // The volume does not know of it yet.
+        file.set_len(length).map_err(failed)?;
+        return Err(match stop.load(Ordering::Relaxed) {
+            true => Error::interrupted(),
+            false => failed(error),
+        });
+    }
+    Ok(())
 }
 
 /// Writes zeros behind a file's end.

@@ -1,6 +1,8 @@
 //! `resize` makes a volume larger, and the file it is in; or changes nothing.
 
-use super::{done, refused, volume, write};
+use super::{command, done, refused, volume, write};
+use crate::running::{Running, wait_until};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 
@@ -32,4 +34,23 @@ fn what_cannot_be_changes_nothing() {
     refused(folder, ["resize", "text", "16M"], "see uringfs mkfs");
     refused(folder, ["resize", "none", "16M"], "none does not exist");
     assert!(std::fs::read(folder.join("v")).unwrap() == before);
+}
+
+#[test]
+fn while_the_file_becomes_larger_others_are_refused() {
+    let folder = volume();
+    let folder = folder.path();
+    let file = folder.join("v");
+    let length = || std::fs::metadata(&file).unwrap().len();
+    let resize = Running::start(&mut command(folder, ["resize", "v", "8G"]));
+    wait_until("a longer file", || length() > 32 << 20);
+    // Not before the others have been here.
+    resize.signal(Signal::SIGSTOP);
+    refused(folder, ["resize", "v", "40M"], "another program has the volume open");
+    refused(folder, ["mkdir", "v:/d"], "another program has the volume open");
+    resize.signal(Signal::SIGINT);
+    resize.signal(Signal::SIGCONT);
+    assert_eq!(resize.end().status.code(), Some(130));
+    assert_eq!(length(), 32 << 20);
+    assert!(done(folder, ["check", "v"]).contains("sound"));
 }
