@@ -1,6 +1,7 @@
 //! `uringfs mkfs`: an empty volume on a block device or in a file, which is made if it is not
 //! there. What holds something, or is in use, is left alone.
 
+use super::resize::lengthen;
 use super::{said, words};
 use crate::output::print;
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use uringfs::{
     Access, Device, File, FileOptions, FormatOptions, Reactor, ReactorOptions, Volume, create_image,
@@ -70,42 +72,51 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     };
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
-    let mut text = String::new();
-    let is_made = found == Found::Nothing;
-    if is_made {
+    let (text, made) = if found == Found::Nothing {
         let size = arguments.size.ok_or_else(|| {
             Error::input(format!("{shown} does not exist; give --size, as in 4G, to make it"))
         })?;
-        text += &make_image(path, size)?;
+        let stop = stop_on_interrupt()?;
+        create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
+        in_new_file(path, size, &options, &stop).inspect_err(|_| {
+            // It is no volume, and nobody else's.
+            let _ = std::fs::remove_file(path);
+        })?
     } else {
         check(path, &found, arguments.force)?;
-    }
-    let made = format(path, &options);
-    if made.is_err() && is_made {
-        // It is no volume, and nobody else's.
-        let _ = std::fs::remove_file(path);
-    }
-    text += &format!("{shown}: a volume of {}\n", words::size(made?));
-    print(&text)?;
+        (String::new(), format(path, &options)?)
+    };
+    print(&format!("{text}{shown}: a volume of {}\n", words::size(made)))?;
     Ok(0)
 }
 
-/// Makes a file of zeros: its blocks are reserved, and later writes change none of its file
-/// system's metadata. Answers in words what that took.
-fn make_image(path: &Path, size: u64) -> Result<String, Error> {
-    let stop = stop_on_interrupt()?;
+/// Makes a volume in an empty file, which it fills with zeros: the file's blocks are reserved, and later
+/// writes change none of its file system's metadata. Answers in words what that took, and the
+/// volume's size in bytes.
+fn in_new_file(
+    path: &Path,
+    size: u64,
+    options: &FormatOptions,
+    stop: &AtomicBool,
+) -> Result<(String, u64), Error> {
+    let shown = path.display();
+    let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
+        true => Error::interrupted(),
+        false => Error::input(format!("{shown}: cannot be made")).because(error),
+    };
+    let file = HostFile::options().write(true).open(path).map_err(failed)?;
+    // Of holes at first: what cannot be a volume is known before zeros are written for minutes.
+    file.set_len(size).map_err(failed)?;
+    format(path, options)?;
+    file.set_len(0).map_err(failed)?;
     let began = Instant::now();
-    create_image(path, size).map_err(|error| Error::input(error.to_string()))?;
-    if stop.load(std::sync::atomic::Ordering::Relaxed) {
-        let _ = std::fs::remove_file(path);
-        return Err(Error::interrupted());
-    }
-    Ok(format!(
-        "{}: wrote {} of zeros in {:.1} s, so that its blocks are reserved\n",
-        path.display(),
+    lengthen(&file, 0, size, stop).map_err(failed)?;
+    let text = format!(
+        "{shown}: wrote {} of zeros in {:.1} s, so that its blocks are reserved\n",
         words::size(size),
         began.elapsed().as_secs_f64(),
-    ))
+    );
+    Ok((text, format(path, options)?))
 }
 
 /// Refuses what holds something.

@@ -3,7 +3,7 @@
 
 use super::{open, said, words};
 use crate::output::print;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
@@ -80,17 +80,27 @@ fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes zeros behind a file's end.
-fn lengthen(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
+/// Writes zeros behind a file's end. An error also when it is told to stop.
+pub fn lengthen(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
+    if from < to {
+        // Finds out about a full disk before anything is written; not every file system can.
+        match fallocate(file, FallocateFlags::empty(), from, to - from) {
+            Err(Errno::OPNOTSUPP) => {}
+            reserved => reserved?,
+        }
+    }
+    let go_on = || match stop.load(Ordering::Relaxed) {
+        true => Err(io::Error::from(io::ErrorKind::Interrupted)),
+        false => Ok(()),
+    };
     let zeros = vec![0; 1 << 20];
     let mut at = from;
     while at < to {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+        go_on()?;
         let length = (to - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..length as usize], at)?;
         at += length;
     }
-    file.sync_all()
+    file.sync_all()?;
+    go_on()
 }

@@ -1,7 +1,8 @@
 //! `mkfs` destroys nothing that it was not told to; `info` and `df` tell of what it made.
 
-use super::{done, refused, volume, write};
-use crate::running::tool;
+use super::{command, done, refused, volume, write};
+use crate::running::{Running, tool, wait_until};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::File;
 
@@ -60,8 +61,32 @@ fn what_cannot_be_a_volume_leaves_no_file() {
     refused(folder, ["mkfs", "v", "--size", "1M"], "v: a volume of 1048576 bytes: at least");
     refused(folder, ["mkfs", "v", "--size", "9000001"], "no multiple of 4096");
     refused(folder, ["mkfs", "v", "--size", "16M", "--label", &"x".repeat(65)], "label");
+    // Known before it is filled, for which there is no room.
+    refused(folder, ["mkfs", "v", "--size", "4T", "--label", &"x".repeat(65)], "label");
     refused(folder, ["mkfs", "no/v", "--size", "16M"], "does not exist");
     assert_eq!(folder.read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn the_first_ctrl_c_ends_it_and_leaves_no_file() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let mkfs = Running::start(&mut command(folder.path(), ["mkfs", "v", "--size", "8G"]));
+        let process = format!("/proc/{}", mkfs.id());
+        let written = || -> u64 {
+            let io = std::fs::read_to_string(format!("{process}/io")).unwrap();
+            io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap().parse().unwrap()
+        };
+        wait_until("8 MiB of its zeros", || written() >= 8 << 20);
+        mkfs.signal(signal);
+        wait_until("its end", || {
+            let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
+            status.contains("State:\tZ")
+        });
+        assert!(written() < 8 << 30, "it has written everything");
+        assert_eq!(mkfs.end().status.code(), Some(130));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
 }
 
 #[test]
