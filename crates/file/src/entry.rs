@@ -12,8 +12,10 @@ use crate::file::Shared;
 use crate::lock::{Exclusion, RangeGuard};
 use crate::map::{Generation, Place, Preparation, Prepared};
 
-/// How long a write waits for room that may become free, in all.
+/// How long a write waits, in all, for others to end what they read of blocks that are to be free.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Commits that it waits for at most: each makes room, which others may take.
+const MOST_COMMITS: u32 = 1000;
 
 /// What a write has while it moves its bytes.
 pub(crate) struct Entry {
@@ -155,21 +157,32 @@ pub(crate) async fn prepare(
     }
 }
 
-/// The wait of one operation for room.
+/// The waits of one operation for room.
 #[derive(Default)]
 struct Patience {
+    /// Until when it waits for those who read what is to be free.
     until: Option<Instant>,
+    commits: u32,
 }
 
 impl Patience {
     async fn wait(&mut self, operation: &mut Operation, what: Prepared) -> Result<(), Errno> {
-        let now = operation.now();
-        let until = *self.until.get_or_insert(now + PATIENCE);
         match what {
-            _ if now >= until => Err(Errno::NOSPC),
             Prepared::Ready => Ok(()),
-            Prepared::AfterCommit(commit) => operation.wait_uncounted(commit).await?,
+            // As long as it takes: a slow commit is no lack of room.
+            Prepared::AfterCommit(commit) => {
+                self.commits += 1;
+                if self.commits > MOST_COMMITS {
+                    return Err(Errno::NOSPC);
+                }
+                operation.wait_uncounted(commit).await?
+            }
             Prepared::AfterQuiescence(epoch) => {
+                let now = operation.now();
+                let until = *self.until.get_or_insert(now + PATIENCE);
+                if now >= until {
+                    return Err(Errno::NOSPC);
+                }
                 operation.wait_for_quiescence_until(epoch, Some(until)).await.map(drop)
             }
         }
