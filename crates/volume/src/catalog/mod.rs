@@ -27,13 +27,13 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod view;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use redb::{ReadTransaction, ReadableDatabase};
 
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
@@ -41,6 +41,7 @@ use crate::superblock::Superblock;
 use damage::BadPage;
 use store::{Backend, Store};
 use trouble::{Fenced, Trouble, contained};
+use view::View;
 
 pub(crate) use batch::{Batch, Reserve};
 pub(crate) use damage::PageFlaw;
@@ -247,9 +248,8 @@ impl Catalog {
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn record(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.read(|transaction| {
-            let stored = transaction.open_table(table.definition())?;
-            let Some(guard) = stored.get(key)? else { return Ok(None) };
+        self.read(|view| {
+            let Some(guard) = view.table(table)?.get(key)? else { return Ok(None) };
             record::open(table, key, guard.value())
                 .map(|value| Some(value.to_vec()))
                 .map_err(Trouble::Mine)
@@ -278,6 +278,7 @@ impl Catalog {
         let done = self.attempt(|open| {
             let heads = open.store.heads();
             let done = batch::apply(open.redb.database(), &open.store, batch);
+            open.redb.pass_view();
             // Its second head is durable: it happened, whatever came after.
             let happened = open.store.heads() >= heads + 2;
             done.map_err(|trouble| if happened { Trouble::Late } else { trouble })
@@ -329,8 +330,8 @@ impl Catalog {
     }
 
     /// Reads within one state of the catalog.
-    fn read<T>(&self, ask: impl Fn(&ReadTransaction) -> Result<T, Trouble>) -> Result<T, Error> {
-        self.attempt(|open| ask(&open.redb.database().begin_read()?)).map_err(Trouble::into_error)
+    fn read<T>(&self, ask: impl Fn(&View) -> Result<T, Trouble>) -> Result<T, Error> {
+        self.attempt(|open| ask(&*open.redb.view()?)).map_err(Trouble::into_error)
     }
 
     /// Does something with redb, and after it went wrong leaves a catalog that works, or one that

@@ -47,8 +47,8 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
         let prefix = inode.map(u64::to_be_bytes);
-        self.read(|transaction| {
-            let records = match transaction.open_table(table.definition()) {
+        self.read(|view| {
+            let records = match view.table(table) {
                 // What leads to the table is lost, and so are its records.
                 Err(redb::TableError::TableDoesNotExist(_)) if self.is_salvaging() => {
                     return Ok(Vec::new());
@@ -74,9 +74,6 @@ impl Catalog {
     /// # Errors
     /// As [`Self::scan_each`].
     pub(crate) fn last_key(&self, table: Table) -> Result<Option<Vec<u8>>, Error> {
-        self.read(|transaction| {
-            let records = transaction.open_table(table.definition())?;
-            Ok(records.last()?.map(|(key, _)| key.value().to_vec()))
-        })
+        self.read(|view| Ok(view.table(table)?.last()?.map(|(key, _)| key.value().to_vec())))
     }
 }

@@ -2,9 +2,11 @@
 //! there do not pass.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use redb::Database;
 
+use super::view::{Newest, View};
 use crate::error::{Error, ErrorKind};
 
 /// What went wrong.
@@ -76,28 +78,44 @@ pub(super) fn contained<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<
     })
 }
 
-/// A database whose end stays inside, too: after a panic its locks may be poisoned.
-pub(super) struct Fenced(Option<Database>);
+/// A database and the newest view of it, whose end stays inside, too: after a panic its locks may be
+/// poisoned.
+pub(super) struct Fenced {
+    database: Option<Database>,
+    newest: Newest,
+}
 
 impl Fenced {
     pub(super) fn of(database: Database) -> Fenced {
-        Fenced(Some(database))
+        Fenced { database: Some(database), newest: Newest::default() }
     }
 
     pub(super) fn database(&self) -> &Database {
-        self.0.as_ref().expect("it is taken only to be dropped")
+        self.database.as_ref().expect("it is taken only to be dropped")
     }
 
     pub(super) fn database_mut(&mut self) -> &mut Database {
-        self.0.as_mut().expect("it is taken only to be dropped")
+        self.pass_view();
+        self.database.as_mut().expect("it is taken only to be dropped")
+    }
+
+    /// What the last commit left.
+    pub(super) fn view(&self) -> Result<Arc<View>, Trouble> {
+        self.newest.get(self.database())
+    }
+
+    /// To be called after each commit.
+    pub(super) fn pass_view(&self) {
+        self.newest.pass();
     }
 }
 
 impl Drop for Fenced {
     fn drop(&mut self) {
-        let database = self.0.take();
+        let database = self.database.take();
         // What goes wrong in there shows in the store.
         let _ = contained(|| {
+            self.newest.pass();
             drop(database);
             Ok(())
         });
