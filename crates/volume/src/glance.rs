@@ -71,7 +71,8 @@ impl Glance {
 }
 
 impl Window {
-    fn shift(&self) -> u64 {
+    /// From offsets to addresses, modulo 2^64.
+    pub(crate) fn shift(&self) -> u64 {
         self.address.wrapping_sub(self.start)
     }
 }

@@ -18,6 +18,7 @@ mod format;
 mod glance;
 mod inode;
 mod lock;
+mod lookaside;
 mod names;
 mod open_file;
 mod operations;

@@ -18,6 +18,7 @@ use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::{ExtentMap, Found};
 use crate::glance::{Glance, Window};
 use crate::inode::{Inode, InodeNumber, Time};
+use crate::lookaside::Lookaside;
 
 /// What readers see of a file: never changed, only replaced.
 pub(crate) struct Snapshot {
@@ -34,6 +35,8 @@ pub(crate) struct OpenFile {
     snapshot: ArcSwap<Snapshot>,
     /// The largest written extent of the snapshot that is known of.
     glance: Glance,
+    /// Of the others, those that were read before.
+    lookaside: Lookaside,
     notes: Notes,
     /// How often it was emptied with writers at work.
     emptied: AtomicU64,
@@ -83,6 +86,8 @@ struct Edit {
     large: [u64; 2],
     /// What the glance shows.
     window: Window,
+    /// Something that was written is not any more.
+    is_less: bool,
     /// The last commit that took changes of it.
     taken_by: CommitNumber,
 }
@@ -107,6 +112,7 @@ impl OpenFile {
             accessed: None,
             large: [large; 2],
             window: Window::default(),
+            is_less: false,
             taken_by,
         };
         let snapshot = Snapshot { extents, size: inode.size };
@@ -122,6 +128,7 @@ impl OpenFile {
             lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
             glance,
+            lookaside: Lookaside::new(),
             notes,
             emptied: AtomicU64::new(0),
             edit: Mutex::new(edit),
@@ -132,10 +139,33 @@ impl OpenFile {
         self.snapshot.load()
     }
 
-    /// The address of a range, where that is known at a glance.
+    /// The address of a range that is written, inside the size, and lies together.
     #[inline]
-    pub(crate) fn address_at_a_glance(&self, offset: u64, end: u64) -> Option<u64> {
-        self.glance.address(offset, end)
+    pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
+        self.glance
+            .address(offset, end)
+            .or_else(|| self.lookaside.address(offset, end))
+            .or_else(|| self.looked_up(offset, end))
+    }
+
+    /// The same by all extents. Notes it for the next, if nobody is changing the file.
+    fn looked_up(&self, offset: u64, end: u64) -> Option<u64> {
+        let snapshot = self.snapshot.load();
+        let window = snapshot.window(offset / BLOCK).filter(|window| end <= window.end)?;
+        if snapshot.extents.len() > 1 && self.lookaside.has_room(offset) {
+            self.note_window(offset);
+        }
+        Some(window.address + (offset - window.start))
+    }
+
+    #[cold]
+    fn note_window(&self, offset: u64) {
+        let Some(_edit) = self.edit.try_lock() else { return };
+        // It may be another than a moment ago, but not with the lock held.
+        let snapshot = self.snapshot.load();
+        if let Some(window) = snapshot.window(offset / BLOCK) {
+            self.lookaside.note(offset, window, snapshot.extents.len(), snapshot.size);
+        }
     }
 
     /// Whether it has neither bytes nor blocks.
@@ -289,6 +319,7 @@ impl OpenFile {
             self.touch(edit);
             edit.inode = true;
             if map.unwrite(blocks.clone()) > 0 {
+                edit.is_less = true;
                 edit.note(blocks);
             }
         });
@@ -315,9 +346,13 @@ impl OpenFile {
         let now = self.snapshot.load_full();
         let (mut extents, mut size) = (now.extents.clone(), now.size);
         let done = how(&mut extents, &mut size, edit);
+        let is_less = std::mem::take(&mut edit.is_less) || size < now.size;
         let snapshot = Snapshot { extents, size };
         let window = edit.large_window(&snapshot);
         self.snapshot.store(Arc::new(snapshot));
+        if is_less {
+            self.lookaside.forget();
+        }
         if std::mem::replace(&mut edit.window, window) != window {
             self.glance.show(window);
         }
@@ -365,6 +400,7 @@ impl Edit {
 
     /// Notes that extents are gone, and answers their blocks.
     fn take(&mut self, extents: Vec<Extent>) -> Vec<Run> {
+        self.is_less |= !extents.is_empty();
         extents.iter().for_each(|extent| self.note(extent.range()));
         extents.iter().map(Extent::run).collect()
     }
@@ -380,20 +416,87 @@ impl Edit {
         self.changed.splice(first..behind, [blocks]);
     }
 
-    /// The largest written extent that is known of, as far as it lies inside the size.
+    /// The largest written extent that is known of.
     fn large_window(&mut self, snapshot: &Snapshot) -> Window {
-        let written = self.large.iter().filter_map(|block| match snapshot.extents.find(*block) {
-            Found::Extent(extent) if extent.state == State::Written => Some(extent),
-            _ => None,
-        });
-        let Some(extent) = written.max_by_key(|extent| extent.length) else {
+        let written = self.large.iter().filter_map(|block| snapshot.window(*block));
+        let Some(window) = written.max_by_key(|window| window.end - window.start) else {
             return Window::default();
         };
-        self.large[0] = extent.offset;
-        Window {
-            start: extent.offset * BLOCK,
-            end: snapshot.size.min(extent.end() * BLOCK),
-            address: extent.start * BLOCK,
+        self.large[0] = window.start / BLOCK;
+        window
+    }
+}
+
+impl Snapshot {
+    /// The written extent that holds `block`, as far as it lies inside the size.
+    fn window(&self, block: u64) -> Option<Window> {
+        match self.extents.find(block) {
+            Found::Extent(extent)
+                if extent.state == State::Written && extent.offset * BLOCK < self.size =>
+            {
+                Some(Window {
+                    start: extent.offset * BLOCK,
+                    end: self.size.min(extent.end() * BLOCK),
+                    address: extent.start * BLOCK,
+                })
+            }
+            _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::FileKind;
+
+    const BLOCKS: u64 = 64;
+
+    /// Each extent lies where no other ever did, so that an address tells which it was.
+    #[test]
+    fn whatever_is_done_to_a_file_an_address_is_that_of_its_map() {
+        let inode = Inode::new(FileKind::File, 0o644);
+        let file = OpenFile::new(InodeNumber(7), ExtentMap::new(), &inode, 0);
+        let (mut random, mut next, mut found) = (1_u64, 1 << 20, 0);
+        let mut below = |most: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % most
+        };
+        for _ in 0..20_000 {
+            let start = below(BLOCKS);
+            let blocks = start..start + 1 + below(6);
+            let bytes = blocks.start * BLOCK..blocks.end * BLOCK;
+            match below(10) {
+                0 => _ = file.remove(blocks),
+                1 => file.unwrite(blocks),
+                2 => _ = file.set_size(below(BLOCKS * BLOCK)),
+                _ => {
+                    for hole in file.holes(blocks) {
+                        let length = hole.end - hole.start;
+                        let (offset, state) = (hole.start, State::Unwritten);
+                        file.insert(&[Extent { offset, start: next, length, state }]);
+                        next += length;
+                    }
+                    file.wrote(bytes, file.generation());
+                }
+            }
+            for _ in 0..8 {
+                let offset = below(BLOCKS * BLOCK);
+                let end = offset + 1 + below(BLOCK);
+                let snapshot = file.snapshot();
+                let expected = match snapshot.extents.find(offset / BLOCK) {
+                    Found::Extent(extent)
+                        if extent.state == State::Written
+                            && end <= snapshot.size.min(extent.end() * BLOCK) =>
+                    {
+                        Some(offset + extent.start * BLOCK - extent.offset * BLOCK)
+                    }
+                    _ => None,
+                };
+                assert_eq!(file.address(offset, end), expected);
+                found += u64::from(file.lookaside.address(offset, end).is_some());
+            }
+        }
+        assert!(found > 1000, "{found} of them were found beside the map");
     }
 }

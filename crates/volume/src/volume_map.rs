@@ -60,21 +60,7 @@ impl Map for VolumeMap {
     #[inline]
     fn written(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        if let Some(address) = self.file.address_at_a_glance(offset, end) {
-            return Some(address);
-        }
-        let snapshot = self.file.snapshot();
-        let (block, into) = (offset / BLOCK, offset % BLOCK);
-        match snapshot.extents.find(block) {
-            Found::Extent(extent)
-                if extent.state == State::Written
-                    && end <= snapshot.size
-                    && end <= extent.end() * BLOCK =>
-            {
-                Some((extent.start + (block - extent.offset)) * BLOCK + into)
-            }
-            _ => None,
-        }
+        self.file.address(offset, end)
     }
 
     fn size(&self) -> u64 {

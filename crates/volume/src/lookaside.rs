@@ -1,0 +1,193 @@
+//! [`Lookaside`]: where the bytes of a file in many pieces lie, for reads that jump about in it. As a
+//! processor's translation lookaside buffer for pages: a table in which the offset alone says where to
+//! look, of what the map of all extents has answered before.
+//!
+//! An entry is one line of memory less than a search of the map, a search touches ten. Readers that find
+//! an entry write nothing; what comes first stays, so that those who miss hardly ever write either.
+
+use std::sync::OnceLock;
+
+use crossbeam_utils::CachePadded;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::blocks::BLOCK;
+use crate::glance::Window;
+
+/// Entries for each extent, since not all are equally long; and the most there are, 64 KiB.
+const ENTRIES_AN_EXTENT: u64 = 2;
+const MOST_ENTRIES: u64 = 2048;
+
+/// What the map of a file's extents has answered.
+pub(crate) struct Lookaside(CachePadded<Inner>);
+
+struct Inner {
+    /// Counts how often something written ceased to lie where it lay. Entries of before say nothing.
+    epoch: AtomicU64,
+    /// Made when there is something to note.
+    table: OnceLock<Table>,
+}
+
+struct Table {
+    /// An entry is of so many bytes of the file, as a power of two.
+    granule: u32,
+    entries: Box<[Entry]>,
+}
+
+/// A window, where `epoch` is today's.
+#[repr(align(32))]
+struct Entry {
+    epoch: AtomicU64,
+    start: AtomicU64,
+    end: AtomicU64,
+    /// From offsets to addresses, modulo 2^64.
+    shift: AtomicU64,
+}
+
+impl Lookaside {
+    pub(crate) fn new() -> Lookaside {
+        let inner = Inner { epoch: AtomicU64::new(1), table: OnceLock::new() };
+        Lookaside(CachePadded::new(inner))
+    }
+
+    /// Where the bytes from `offset` up to `end` lie, if that is noted.
+    #[inline]
+    pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
+        let epoch = self.0.epoch.load(Ordering::Acquire);
+        let entry = self.0.table.get()?.entry(offset);
+        let is_of_today = entry.epoch.load(Ordering::Acquire) == epoch;
+        let is_inside = entry.start.load(Ordering::Relaxed) <= offset
+            && end <= entry.end.load(Ordering::Relaxed);
+        let address = offset.wrapping_add(entry.shift.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let is_still = self.0.epoch.load(Ordering::Relaxed) == epoch;
+        (is_of_today && is_inside && is_still).then_some(address)
+    }
+
+    /// Whether there is room to note what is at `offset`.
+    pub(crate) fn has_room(&self, offset: u64) -> bool {
+        let epoch = self.0.epoch.load(Ordering::Relaxed);
+        let table = self.0.table.get();
+        table.is_none_or(|table| table.entry(offset).epoch.load(Ordering::Relaxed) != epoch)
+    }
+
+    /// Notes the window that `offset` is in, of a file of so many extents and bytes. One at a time may, and
+    /// not beside [`Self::forget`]: whoever holds the file's lock for changes.
+    pub(crate) fn note(&self, offset: u64, window: Window, extents: u64, size: u64) {
+        let table = self.0.table.get_or_init(|| Table::new(extents, size));
+        if !self.has_room(offset) {
+            return;
+        }
+        let entry = table.entry(offset);
+        // Who reads what is written now sees the epoch that has made the entry old.
+        fence(Ordering::Release);
+        entry.start.store(window.start, Ordering::Relaxed);
+        entry.end.store(window.end, Ordering::Relaxed);
+        entry.shift.store(window.shift(), Ordering::Relaxed);
+        entry.epoch.store(self.0.epoch.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Something that was written does not lie where it lay any more.
+    pub(crate) fn forget(&self) {
+        let epoch = self.0.epoch.load(Ordering::Relaxed);
+        self.0.epoch.store(epoch + 1, Ordering::Release);
+    }
+}
+
+impl Table {
+    fn new(extents: u64, size: u64) -> Table {
+        let entries = extents.saturating_mul(ENTRIES_AN_EXTENT).min(MOST_ENTRIES);
+        let entries = entries.next_power_of_two();
+        let granule = (size / entries).max(BLOCK).next_power_of_two().ilog2();
+        let empty = || Entry {
+            epoch: AtomicU64::new(0),
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            shift: AtomicU64::new(0),
+        };
+        Table { granule, entries: (0..entries).map(|_| empty()).collect() }
+    }
+
+    #[inline]
+    fn entry(&self, offset: u64) -> &Entry {
+        let index = (offset >> self.granule) as usize;
+        &self.entries[index & (self.entries.len() - 1)]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A piece of a mebibyte, the last of them first.
+    fn piece(number: u64) -> Window {
+        Window { start: number * MIB, end: (number + 1) * MIB, address: (1000 - number) * MIB }
+    }
+
+    #[test]
+    fn what_was_noted_is_found_until_it_is_forgotten() {
+        let lookaside = Lookaside::new();
+        assert_eq!(lookaside.address(0, 1), None);
+        for number in 0..8 {
+            assert!(lookaside.has_room(number * MIB));
+            lookaside.note(number * MIB, piece(number), 8, 8 * MIB);
+        }
+        for number in 0..8 {
+            let start = number * MIB;
+            assert_eq!(lookaside.address(start, start + MIB / 2), Some((1000 - number) * MIB));
+            assert_eq!(lookaside.address(start + 1, start + MIB + 1), None, "it ends in the next");
+        }
+        lookaside.forget();
+        assert_eq!(lookaside.address(0, 1), None);
+        lookaside.note(0, piece(0), 8, 8 * MIB);
+        assert_eq!(lookaside.address(0, 1), Some(1000 * MIB));
+        assert_eq!(lookaside.address(MIB, MIB + 1), None);
+    }
+
+    #[test]
+    fn of_two_with_one_place_the_first_stays() {
+        let lookaside = Lookaside::new();
+        lookaside.note(0, piece(0), 2, 4 * MIB);
+        let far = 64 * MIB;
+        assert!(!lookaside.has_room(far));
+        lookaside.note(far, Window { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
+        assert_eq!(lookaside.address(0, 1), Some(1000 * MIB));
+        assert_eq!(lookaside.address(far, far + 1), None);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    /// Whoever mixed the words of two windows would find a third address; whoever trusted an entry of
+    /// before would find what is gone.
+    #[test]
+    fn loom_nobody_finds_what_is_gone_or_never_was() {
+        loom::model(|| {
+            let lookaside = loom::sync::Arc::new(Lookaside::new());
+            let old = Window { start: 0, end: 8192, address: 100 };
+            lookaside.note(4096, old, 1, 8192);
+            let gone = loom::sync::Arc::new(AtomicU64::new(0));
+            let (theirs, told) = (lookaside.clone(), gone.clone());
+            let writer = loom::thread::spawn(move || {
+                theirs.forget();
+                told.store(1, Ordering::Release);
+                theirs.note(4096, Window { start: 4096, end: 16384, address: 5096 }, 1, 8192);
+            });
+            let is_gone = gone.load(Ordering::Acquire) == 1;
+            match lookaside.address(4096, 4097) {
+                None => {}
+                Some(4196) => assert!(!is_gone),
+                Some(address) => assert_eq!(address, 5096),
+            }
+            writer.join().unwrap();
+            assert_eq!(lookaside.address(4096, 4097), Some(5096));
+        });
+    }
+}
