@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use uringfs_file::Commit;
 
 use crate::error::Error;
+use crate::sync::{Condvar, Mutex};
 
 /// Numbers commits, from 1.
 pub(crate) type CommitNumber = u64;
@@ -129,6 +129,7 @@ impl Board {
 
     /// Runs `commit` whenever one is wanted, until the volume is closed; then once more.
     fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Failed>) {
+        let _end = End(self);
         let mut state = self.state.lock();
         loop {
             while state.wanted <= state.begun && !state.closing {
@@ -198,40 +199,39 @@ impl Committer {
     ) -> std::io::Result<Committer> {
         let its = board.clone();
         let builder = std::thread::Builder::new().name("uringfs-commit".into());
-        let thread = builder.spawn(move || {
-            // A panic is the end of it, too; nobody is to wait for what does not come.
-            let _end = End(&its);
-            its.serve(commit);
-        })?;
+        let thread = builder.spawn(move || its.serve(commit))?;
         Ok(Committer { board, thread: Some(thread) })
     }
 }
 
-/// Tells who waits when the thread that commits has ended by a panic.
+/// No commit comes any more, be it that the volume was closed or that one panicked: nobody is to wait.
 struct End<'b>(&'b Board);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail();
-        }
+        self.0.fail();
     }
 }
 
 impl Drop for Committer {
     fn drop(&mut self) {
         self.board.close();
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.take();
+        // That thread itself drops it, where whom it wakes held the last of the volume; it ends after
+        // one more commit.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
             // A panic there has been said already; nothing of it was acknowledged.
             let _ = thread.join();
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::task::{Context, Wake};
 
     #[test]
     fn many_who_wait_share_commits_and_each_has_its_change_in_one() {
@@ -292,4 +292,49 @@ mod tests {
         assert_eq!((board.pending(first), board.wait(first)), (None, Ok(())));
         drop(committer);
     }
+
+    #[test]
+    fn a_commit_that_panics_is_an_error_of_everyone_who_waits() {
+        let board = Arc::new(Board::default());
+        let committer = Committer::start(board.clone(), |_| panic!("as a test does"));
+        assert_eq!(board.wait(board.next()), Err(Errno::IO));
+        assert_eq!(board.wait(board.next()), Err(Errno::IO));
+        drop(committer);
+    }
+
+    /// Whom it wakes holds the last of a volume.
+    struct Holder {
+        committer: Mutex<Option<Committer>>,
+        dropped: Mutex<Option<Sender<()>>>,
+    }
+
+    impl Wake for Holder {
+        fn wake(self: Arc<Self>) {
+            drop(self.committer.lock().take());
+            self.dropped.lock().take();
+        }
+    }
+
+    #[test]
+    fn dropped_by_its_own_thread_it_commits_once_more_and_ends() {
+        let board = Arc::new(Board::default());
+        let (tell, commits) = channel();
+        let committer = Committer::start(board.clone(), move |board| {
+            tell.send(board.begin()).unwrap();
+            Ok(())
+        });
+        let (dropped, was_dropped): (_, Receiver<()>) = channel();
+        let holder = Arc::new(Holder {
+            committer: Mutex::new(Some(committer.unwrap())),
+            dropped: Mutex::new(Some(dropped)),
+        });
+        let waker = holder.into();
+        let mut commit = board.clone().wait_in_task(board.next());
+        assert!(commit.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(was_dropped.recv().is_err());
+        assert_eq!(commits.iter().collect::<Vec<_>>(), [1, 2]);
+    }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

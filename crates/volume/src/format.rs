@@ -21,7 +21,7 @@ use crate::reader::Reader;
 use crate::records::Orphan;
 use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
 use crate::superblock::{self, Flaw, RESERVED_BLOCKS, Superblock};
-use crate::volume::Volume;
+use crate::volume::{Threads, Volume};
 
 /// How a volume is made.
 #[derive(Clone, Debug, Default)]
@@ -195,10 +195,11 @@ impl Volume {
                 let started = started.map_err(|error| {
                     Error::io("starting the thread that commits", Errno::AGAIN).because(error)
                 })?;
-                Some(Arc::new(started))
+                Some(started)
             }
         };
-        Ok(Volume { shared, committer })
+        let threads = Arc::new(Threads::new(shared.clone(), committer));
+        Ok(Volume { shared, _threads: threads })
     }
 }
 

@@ -29,6 +29,7 @@ mod resize;
 mod shared;
 mod space;
 mod superblock;
+mod sync;
 mod tasks;
 mod volume;
 mod volume_map;

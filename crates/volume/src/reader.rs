@@ -2,9 +2,11 @@
 //! not. Each waits for one answer, so that no more is queued than tasks there are.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -13,8 +15,7 @@ use crate::error::Error;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with a queue. It begins with the first job, and ends when this is dropped and no job is
-/// left.
+/// A thread with a queue. It begins with the first job.
 #[derive(Default)]
 pub(crate) struct Reader {
     queue: Arc<Queue>,
@@ -29,50 +30,59 @@ struct Queue {
 #[derive(Default)]
 struct QueueState {
     jobs: VecDeque<Job>,
-    has_thread: bool,
+    thread: Option<JoinHandle<()>>,
     is_closed: bool,
 }
 
 impl Reader {
-    /// Has the thread do something; the future answers what came of it.
+    /// Has the thread do something; the future answers what came of it, EIO where that was a panic.
     ///
     /// # Errors
     /// EAGAIN when there can be no thread.
     pub(crate) fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce() -> T + Send + 'static,
+        job: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<Reply<T>, Error> {
         let slot = Arc::new(Mutex::new(Slot { outcome: None, waker: None }));
-        let its = slot.clone();
+        let duty = Duty { slot: slot.clone() };
         let job = move || {
             let outcome = job();
-            let waker = {
-                let mut slot = its.lock();
-                slot.outcome = Some(outcome);
-                slot.waker.take()
-            };
-            waker.into_iter().for_each(Waker::wake);
+            duty.slot.lock().outcome = Some(outcome);
         };
         let mut state = self.queue.state.lock();
-        if !state.has_thread {
+        if state.thread.is_none() && !state.is_closed {
             let queue = self.queue.clone();
             let builder = std::thread::Builder::new().name("uringfs-catalog".into());
-            builder.spawn(move || queue.serve()).map_err(|error| {
+            let thread = builder.spawn(move || queue.serve()).map_err(|error| {
                 Error::io("starting the thread that reads the catalog", Errno::AGAIN).because(error)
             })?;
-            state.has_thread = true;
+            state.thread = Some(thread);
         }
         state.jobs.push_back(Box::new(job));
         self.queue.changed.notify_one();
         Ok(Reply { slot })
     }
+
+    /// Forgets what has not begun, and waits for what has. Afterwards nobody reads the device.
+    pub(crate) fn stop(&self) {
+        let (thread, jobs) = {
+            let mut state = self.queue.state.lock();
+            state.is_closed = true;
+            (state.thread.take(), std::mem::take(&mut state.jobs))
+        };
+        self.queue.changed.notify_one();
+        drop(jobs);
+        // Its own job may have dropped the last that led here.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
+            // Panics end in there.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Drop for Reader {
-    /// Does not wait for the thread: the last job may be what drops this.
     fn drop(&mut self) {
-        self.queue.state.lock().is_closed = true;
-        self.queue.changed.notify_one();
+        self.stop();
     }
 }
 
@@ -89,7 +99,8 @@ impl Queue {
                     }
                 }
             };
-            job();
+            // Whoever waits for this one hears of it; it is no reason to leave the others waiting.
+            let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 }
@@ -100,14 +111,14 @@ pub(crate) struct Reply<T> {
 }
 
 struct Slot<T> {
-    outcome: Option<T>,
+    outcome: Option<Result<T, Error>>,
     waker: Option<Waker>,
 }
 
 impl<T> Future for Reply<T> {
-    type Output = T;
+    type Output = Result<T, Error>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut slot = self.slot.lock();
         match slot.outcome.take() {
             Some(outcome) => Poll::Ready(outcome),
@@ -119,23 +130,97 @@ impl<T> Future for Reply<T> {
     }
 }
 
+/// To answer: dropped without, as by a panic, it says so.
+struct Duty<T> {
+    slot: Arc<Mutex<Slot<T>>>,
+}
+
+impl<T> Drop for Duty<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut slot = self.slot.lock();
+            slot.outcome.get_or_insert_with(|| Err(Error::io("asking the catalog", Errno::IO)));
+            slot.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::Wake;
 
     #[test]
     fn what_was_asked_is_answered_though_the_reader_is_dropped_by_its_own_job() {
         let reader = Arc::new(Reader::default());
         let (told, heard) = channel();
         let its = reader.clone();
-        drop(
-            reader.run(move || {
-                drop((its, told.send(std::thread::current().name().map(str::to_owned))))
-            }),
-        );
+        drop(reader.run(move || {
+            let sent = told.send(std::thread::current().name().map(str::to_owned));
+            drop((its, sent));
+            Ok(())
+        }));
         drop(reader);
         assert_eq!(heard.recv().unwrap().as_deref(), Some("uringfs-catalog"));
         assert!(heard.recv().is_err());
+    }
+
+    struct Told(Sender<()>);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.send(()).unwrap();
+        }
+    }
+
+    /// Waits in place for a reply, whoever answers it.
+    fn outcome<T>(mut reply: Reply<T>) -> Result<T, Error> {
+        let (told, heard) = channel();
+        let waker = Arc::new(Told(told)).into();
+        loop {
+            match Pin::new(&mut reply).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => heard.recv().unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_that_panics_is_an_error_of_whoever_asked_and_the_next_goes_on() {
+        let reader = Reader::default();
+        let panics = reader.run(|| -> Result<(), Error> { panic!("as a test does") }).unwrap();
+        let next = reader.run(|| Ok(7)).unwrap();
+        assert_eq!(outcome(panics).unwrap_err().errno(), Errno::IO);
+        assert_eq!(outcome(next).unwrap(), 7);
+    }
+
+    #[test]
+    fn stopped_it_has_ended_what_was_under_way_and_forgets_the_rest() {
+        let reader = Reader::default();
+        let ((begun, has_begun), (go, going)) = (channel(), channel::<()>());
+        let held = Arc::new(());
+        let (one, other) = (held.clone(), held.clone());
+        let first = reader.run(move || {
+            begun.send(()).unwrap();
+            let _ = going.recv();
+            drop(one);
+            Ok(())
+        });
+        let second = reader.run(move || {
+            drop(other);
+            Ok(())
+        });
+        has_begun.recv().unwrap();
+        std::thread::scope(|scope| {
+            let stopping = scope.spawn(|| reader.stop());
+            // The second has been forgotten before the first has ended.
+            assert_eq!(outcome(second.unwrap()).unwrap_err().errno(), Errno::IO);
+            go.send(()).unwrap();
+            stopping.join().unwrap();
+        });
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(outcome(first.unwrap()).is_ok());
     }
 }

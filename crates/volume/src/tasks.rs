@@ -88,7 +88,7 @@ impl AsyncVolume {
 
     /// See [`Volume::sync`].
     pub async fn sync(&self) -> Result<(), Error> {
-        if self.volume.committer.is_none() {
+        if self.volume.is_read_only() {
             return Ok(());
         }
         let board = &self.volume.shared.board;

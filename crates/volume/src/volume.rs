@@ -34,8 +34,28 @@ use crate::volume_map::VolumeMap;
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) _threads: Arc<Threads>,
+}
+
+/// Those of a volume. They end with its last clone: what has changed is committed then, and nobody reads
+/// the device any more.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
     /// None where the volume is only read.
-    pub(crate) committer: Option<Arc<Committer>>,
+    committer: Option<Committer>,
+}
+
+impl Threads {
+    pub(crate) fn new(shared: Arc<Shared>, committer: Option<Committer>) -> Threads {
+        Threads { shared, committer }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        drop(self.committer.take());
+        self.shared.reader.stop();
+    }
 }
 
 /// How a file is opened.
@@ -227,7 +247,7 @@ impl Volume {
     /// ENOSPC when the catalog has no room for it: remove something, then try again. EIO when the
     /// device or the catalog failed, now or before.
     pub fn sync(&self) -> Result<(), Error> {
-        if self.committer.is_none() {
+        if self.is_read_only() {
             return Ok(());
         }
         self.shared.board.wait(self.shared.board.next()).map_err(not_durable)

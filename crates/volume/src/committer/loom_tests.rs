@@ -1,0 +1,147 @@
+//! Every order in which those who sync and the thread that commits can meet, as loom finds them: nobody is
+//! told too early, and nobody is left waiting.
+
+use super::*;
+use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use loom::thread;
+use std::task::{Context, Wake};
+
+/// What is changed, and what of it a commit has made durable.
+#[derive(Default)]
+struct Device {
+    board: Arc<Board>,
+    changes: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl Device {
+    /// As a volume's commit does, unless `outcome` says otherwise of it.
+    fn commit(&self, outcome: Result<(), Failed>) -> Result<(), Failed> {
+        self.board.begin();
+        let taken = self.changes.load(SeqCst);
+        outcome?;
+        self.durable.store(taken, SeqCst);
+        Ok(())
+    }
+
+    /// Changes something and waits until that is durable.
+    fn change_and_sync(&self, wait: fn(&Arc<Board>) -> Result<(), Errno>) -> Result<(), Errno> {
+        let mine = self.changes.fetch_add(1, SeqCst) + 1;
+        let synced = wait(&self.board);
+        assert!(synced.is_err() || self.durable.load(SeqCst) >= mine, "it was not durable");
+        synced
+    }
+}
+
+fn in_thread(board: &Arc<Board>) -> Result<(), Errno> {
+    board.wait(board.next())
+}
+
+fn in_task(board: &Arc<Board>) -> Result<(), Errno> {
+    let mut commit = board.clone().wait_in_task(board.next());
+    let woken = Arc::new(Woken::default());
+    let waker = woken.clone().into();
+    loop {
+        match commit.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => woken.wait(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Woken {
+    is: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Woken {
+    fn wait(&self) {
+        let mut is = self.is.lock();
+        while !std::mem::take(&mut *is) {
+            self.changed.wait(&mut is);
+        }
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.is.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Tries out what happens on a device of which the first commit ends as told; then it is closed.
+fn model(first: Result<(), Failed>, what: fn(&Arc<Device>)) {
+    loom::model(move || {
+        let device = Arc::new(Device::default());
+        let its = device.clone();
+        let mut outcome = Some(first);
+        let commits = move || its.board.serve(|_| its.commit(outcome.take().unwrap_or(Ok(()))));
+        let committer = thread::spawn(commits);
+        what(&device);
+        device.board.close();
+        committer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_who_is_told_has_its_change_in_a_commit_that_began_later_and_has_ended() {
+    model(Ok(()), |device| {
+        let its = device.clone();
+        let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Ok(())));
+        assert_eq!(device.change_and_sync(in_thread), Ok(()));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_failure_reaches_everyone() {
+    model(Err(Failed::Stopped), |device| {
+        let its = device.clone();
+        let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Err(Errno::IO)));
+        assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_flush_of_somebody_else_that_fails_ends_every_wait() {
+    model(Ok(()), |device| {
+        let its = device.clone();
+        let failing = thread::spawn(move || its.board.fail());
+        let synced = device.change_and_sync(in_task);
+        assert!(synced.is_ok() || device.board.has_failed());
+        failing.join().unwrap();
+        assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
+    });
+}
+
+#[test]
+fn loom_who_is_refused_is_told_and_the_next_commit_has_its_change() {
+    model(Err(Failed::Refused(Errno::NOSPC)), |device| {
+        let its = device.clone();
+        let other = thread::spawn(move || its.change_and_sync(in_task));
+        if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
+            assert_eq!(device.change_and_sync(in_thread), Ok(()));
+        }
+        // In the same commit, or in the next.
+        let other = other.join().unwrap();
+        assert!(other.is_ok() || other == Err(Errno::NOSPC));
+    });
+}
+
+#[test]
+fn loom_closed_beside_one_who_waits_and_one_who_gave_up_nobody_waits_for_ever() {
+    model(Ok(()), |device| {
+        let its = device.clone();
+        let waiting = thread::spawn(move || its.change_and_sync(in_task));
+        let mut given_up = device.board.clone().wait_in_task(device.board.next());
+        let waker = Arc::new(Woken::default()).into();
+        let _ = given_up.as_mut().poll(&mut Context::from_waker(&waker));
+        drop(given_up);
+        device.board.close();
+        let waited = waiting.join().unwrap();
+        assert!(waited.is_ok() || waited == Err(Errno::IO));
+    });
+}
