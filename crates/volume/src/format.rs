@@ -267,8 +267,9 @@ fn number_of(value: Vec<u8>) -> Result<u64, Error> {
 fn orphans(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
     let mut orphans: Vec<Orphan> = Vec::new();
     for found in all_of(catalog, Table::Orphans)? {
-        match (<[u8; 8]>::try_from(found.key.as_slice()), found.value) {
-            (Ok(key), Ok(_)) => orphans.push(Orphan(InodeNumber(u64::from_be_bytes(key)))),
+        let key = <[u8; 8]>::try_from(found.key.as_slice()).map(u64::from_be_bytes);
+        match (key.ok().and_then(InodeNumber::of), found.value) {
+            (Some(number), Ok(_)) => orphans.push(Orphan(number)),
             _ => flaws.push("a record of an unused inode is damaged".into()),
         }
     }

@@ -18,6 +18,12 @@ pub struct InodeNumber(pub u64);
 impl InodeNumber {
     /// The directory at the top.
     pub const ROOT: InodeNumber = InodeNumber(1);
+
+    /// A number as it was read. None for those that nothing has: 0, and the largest, behind whose
+    /// records there would be no key.
+    pub(crate) fn of(number: u64) -> Option<InodeNumber> {
+        (1..u64::MAX).contains(&number).then_some(InodeNumber(number))
+    }
 }
 
 /// What kind of file it is.

@@ -7,7 +7,7 @@
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 use crate::records::{Orphan, Records, Stop};
 
@@ -103,7 +103,10 @@ impl Records<'_> {
             inode.parent = directory;
             parent.links += 1;
         }
-        let number = InodeNumber(self.effects.next_inode);
+        let Some(number) = InodeNumber::of(self.effects.next_inode) else {
+            let what = "every number that a file can have was given: check the volume";
+            return Err(Error::new(ErrorKind::NoSpace, what).into());
+        };
         self.effects.next_inode += 1;
         self.enter(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
@@ -268,12 +271,21 @@ impl Records<'_> {
 
     /// EINVAL when `directory` is `moved` or lies in it.
     fn refuse_loop(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
-        let mut at = directory;
+        let (mut at, mut marked, mut steps) = (directory, None, 0u64);
         while at != InodeNumber::ROOT {
             if at == moved {
                 return Err(
                     Error::refused(Errno::INVAL, "a directory cannot come into itself").into()
                 );
+            }
+            // Where parents lie in a circle one that was marked comes again: Brent's algorithm.
+            if marked == Some(at) {
+                let what = format!("directory {} lies in itself: check the volume", at.0);
+                return Err(Error::damaged(what).into());
+            }
+            steps += 1;
+            if steps.is_power_of_two() {
+                marked = Some(at);
             }
             at = self.inode(at)?.parent;
         }
@@ -365,7 +377,7 @@ pub(crate) fn name_record(number: InodeNumber, kind: FileKind) -> Vec<u8> {
 pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
     let parsed = record.split_first_chunk::<8>().and_then(|(number, bits)| {
         let bits = u16::from_be_bytes(bits.try_into().ok()?);
-        Some((InodeNumber(u64::from_be_bytes(*number)), FileKind::of_mode(bits, 0)?))
+        Some((InodeNumber::of(u64::from_be_bytes(*number))?, FileKind::of_mode(bits, 0)?))
     });
     parsed.ok_or_else(|| Error::damaged("a name's record cannot be read"))
 }
@@ -381,4 +393,42 @@ fn exists(name: &[u8]) -> Error {
 /// A name as people can read it.
 pub(crate) fn shown(name: &[u8]) -> String {
     format!("'{}'", name.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::changes::{Changes, Pending};
+    use crate::error::ErrorKind;
+    use crate::records::Answers;
+
+    #[test]
+    fn directories_that_lie_in_each_other_are_damage_and_not_a_walk_without_end() {
+        let (mut pending, mut changes) = (Pending::new(0), Changes::default());
+        // The second lies in the third, that in the fourth, and that in the third again.
+        for (number, parent) in [(2, 3), (3, 4), (4, 3)] {
+            let mut inode = Inode::new(FileKind::Directory, 0o755);
+            inode.parent = InodeNumber(parent);
+            changes.put(Key::Inode(number), inode.to_record());
+        }
+        pending.apply(changes);
+        let (open, answers) = (HashMap::new(), Answers::default());
+        let records = Records::new(&pending, &open, &answers, 10);
+        match records.refuse_loop(InodeNumber(9), InodeNumber(2)) {
+            Err(Stop::Refused(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_name_of_what_cannot_be_is_damage() {
+        for (number, is_possible) in
+            [(0, false), (1, true), (u64::MAX - 1, true), (u64::MAX, false)]
+        {
+            let found = entry_of(&name_record(InodeNumber(number), FileKind::File));
+            assert_eq!(found.is_ok(), is_possible, "{number}");
+        }
+    }
 }
