@@ -4,6 +4,7 @@
 //! Nothing waits with the lock held. A thread waits in place. A task's thread goes on meanwhile: the
 //! catalog is asked by the thread of [`Reader`].
 
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -11,9 +12,11 @@ use std::task::{Context, Poll, Waker};
 use rustix::io::Errno;
 use uringfs_file::Commit;
 
-use crate::catalog::{MAX_RECORDS, Record};
+use crate::catalog::{MAX_RECORDS, Record, Table};
+use crate::changes::{Changes, Watch};
 use crate::error::{Error, ErrorKind};
-use crate::records::{Answers, BATCH, Stop, Wanted};
+use crate::inode::InodeNumber;
+use crate::records::{Answered, Answers, BATCH, Stop, Wanted};
 use crate::shared::{Shared, VolumeState};
 
 /// Who waits.
@@ -43,10 +46,6 @@ impl Shared {
         loop {
             let stop = {
                 let state = &mut *self.state.lock();
-                if answers.generation != state.pending.generation() {
-                    answers.generation = state.pending.generation();
-                    answers.batches.clear();
-                }
                 match once(state, &answers) {
                     Ok(done) => return Ok(done),
                     Err(stop) => stop,
@@ -63,11 +62,10 @@ impl Shared {
         }
     }
 
-    /// The same for one record that a file's map wants, in a generation.
-    pub(crate) fn told(self: Arc<Self>, wanted: Wanted, generation: u64) -> Commit {
+    /// Asks for one record that a file's map wants.
+    pub(crate) fn told(self: Arc<Self>, wanted: Wanted) -> Commit {
         Box::pin(async move {
-            let mut answers = Answers { generation, ..Answers::default() };
-            let learned = self.learn(Who::Task, wanted, &mut answers).await;
+            let learned = self.learn(Who::Task, wanted, &mut Answers::default()).await;
             learned.map_err(|error| error.errno())
         })
     }
@@ -79,42 +77,42 @@ impl Shared {
         wanted: Wanted,
         answers: &mut Answers,
     ) -> Result<(), Error> {
+        let (table, keys) = wanted.keys();
+        let watch = self.state.lock().pending.watch(table, keys);
         let answer = match who {
-            Who::Thread => self.ask(&wanted),
+            Who::Thread => self.ask(&wanted, &watch),
             Who::Task => {
-                let (shared, asked) = (self.clone(), wanted.clone());
-                self.reader.run(move || shared.ask(&asked))?.await
+                let (shared, wanted, watch) = (self.clone(), wanted.clone(), watch.clone());
+                self.reader.run(move || shared.ask(&wanted, &watch))?.await
             }
         };
-        match (answer?, wanted) {
-            (Answer::Record(value), Wanted::Record { table, key }) => {
-                self.state.lock().pending.learn(answers.generation, table, key, value);
+        match answer? {
+            Answer::Record(value) => self.state.lock().pending.learn(&watch, value),
+            Answer::Batch(records, next) => {
+                answers.batches.push(Answered { wanted, records, next, watch });
             }
-            (Answer::Batch(records, next), wanted) => answers.batches.push((wanted, records, next)),
-            (Answer::Record(_), _) => unreachable!("one record was asked for"),
         }
         Ok(())
     }
 
     /// Reads the device, and waits for it.
-    fn ask(&self, wanted: &Wanted) -> Result<Answer, Error> {
+    fn ask(&self, wanted: &Wanted, watch: &Watch) -> Result<Answer, Error> {
         Ok(match wanted {
             Wanted::Record { table, key } => Answer::Record(self.catalog.record(*table, key)?),
             Wanted::Batch { table, inode, from } => {
-                let found = self.catalog.scan_each(*table, from.clone(), Some(inode.0), BATCH)?;
-                let is_full = found.len() == BATCH;
-                let mut records: Vec<Record> = Vec::new();
-                for record in found {
-                    match record.value {
-                        Ok(value) => records.push((record.key, value)),
-                        Err(error) if records.is_empty() => return Err(error.at(record.key)),
-                        // Told when it is the first.
-                        Err(_) => return Ok(Answer::Batch(records, Some(record.key))),
+                let mut from = from.clone();
+                loop {
+                    let (records, next) = self.ask_some(*table, *inode, from.clone())?;
+                    match next {
+                        // All of these are going to go: nobody wants to hear of them.
+                        Some(next)
+                            if self.are_gone(watch, &(from.clone()..next.clone()), &records) =>
+                        {
+                            from = next;
+                        }
+                        next => break Answer::Batch(records, next),
                     }
                 }
-                let last = records.last().filter(|_| is_full);
-                let next = last.map(|(last, _)| [&last[..], &[0]].concat());
-                Answer::Batch(records, next)
             }
             Wanted::All { table, inode } => {
                 let mut all: Vec<Record> = Vec::new();
@@ -130,6 +128,34 @@ impl Shared {
                 }
             }
         })
+    }
+
+    /// [`BATCH`] records of an inode, and where more may follow.
+    fn ask_some(
+        &self,
+        table: Table,
+        inode: InodeNumber,
+        from: Vec<u8>,
+    ) -> Result<(Vec<Record>, Option<Vec<u8>>), Error> {
+        let found = self.catalog.scan_each(table, from, Some(inode.0), BATCH)?;
+        let is_full = found.len() == BATCH;
+        let mut records: Vec<Record> = Vec::new();
+        for record in found {
+            match record.value {
+                Ok(value) => records.push((record.key, value)),
+                Err(error) if records.is_empty() => return Err(error.at(record.key)),
+                // Told when it is the first.
+                Err(_) => return Ok((records, Some(record.key))),
+            }
+        }
+        let last = records.last().filter(|_| is_full);
+        let next = last.map(|(last, _)| [&last[..], &[0]].concat());
+        Ok((records, next))
+    }
+
+    fn are_gone(&self, watch: &Watch, keys: &Range<Vec<u8>>, records: &[Record]) -> bool {
+        let pending = &self.state.lock().pending;
+        pending.lay_over(&Changes::default(), watch, keys, records).is_empty()
     }
 
     async fn next_commit(&self, who: Who) -> Result<(), Errno> {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
 use crate::clean::Clean;
@@ -98,7 +100,17 @@ pub(crate) struct Pending {
     current: Changes,
     committing: Option<Arc<Changes>>,
     clean: Clean,
-    generation: u64,
+    /// Those that somebody still holds, and some that nobody does.
+    watches: Vec<Weak<Watch>>,
+}
+
+/// What has been committed of some records since the catalog was asked for them: whatever it says, this
+/// laid over it is how they are now. So nobody has to ask again because others commit meanwhile.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    table: Table,
+    keys: Range<Vec<u8>>,
+    since: Mutex<Changes>,
 }
 
 /// What is known here of a record.
@@ -119,7 +131,7 @@ impl Pending {
             current: Changes::default(),
             committing: None,
             clean: Clean::new(clean_bytes),
-            generation: 0,
+            watches: Vec::new(),
         }
     }
 
@@ -143,10 +155,16 @@ impl Pending {
         self.committing.as_ref().map_or(Size::default(), |changes| changes.size()) + self.waiting()
     }
 
-    /// Counts the commits that have ended: what the catalog was asked for before, and did not share
-    /// with [`Self::learn`], may be old.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
+    /// Follows what is committed of these records, for whoever is going to ask the catalog for them.
+    pub(crate) fn watch(&mut self, table: Table, keys: Range<Vec<u8>>) -> Arc<Watch> {
+        if self.watches.len() == self.watches.capacity() {
+            self.watches.retain(|watch| watch.strong_count() > 0);
+            // Room for as many more, so that each pays for looking through a few.
+            self.watches.reserve(self.watches.len() + 1);
+        }
+        let watch = Arc::new(Watch { table, keys, since: Mutex::default() });
+        self.watches.push(Arc::downgrade(&watch));
+        watch
     }
 
     /// What is known of a record.
@@ -159,16 +177,13 @@ impl Pending {
         }
     }
 
-    /// Takes note of a record that the catalog was asked for in a generation, if that is still so.
-    pub(crate) fn learn(
-        &mut self,
-        generation: u64,
-        table: Table,
-        key: Vec<u8>,
-        value: Option<Vec<u8>>,
-    ) {
-        if generation == self.generation && self.changed(table, &key).is_none() {
-            self.clean.insert(table, key.into(), value.map(Into::into));
+    /// Takes note of what the catalog has said of the one record that is watched.
+    pub(crate) fn learn(&mut self, watch: &Watch, value: Option<Vec<u8>>) {
+        let (table, key) = (watch.table, &watch.keys.start[..]);
+        if self.changed(table, key).is_none() {
+            let newer = watch.since.lock().get(table, key).cloned();
+            let value = newer.unwrap_or_else(|| value.map(Into::into));
+            self.clean.insert(table, key.into(), value);
         }
     }
 
@@ -177,21 +192,25 @@ impl Pending {
         self.current.get(table, key).or_else(older)
     }
 
-    /// Lays what has changed, `own` uppermost, over `records`, which are all that the catalog has of
-    /// these `keys`, in order.
+    /// Lays what has changed, `own` uppermost, over `records`, which are all that the catalog had of
+    /// these `keys`, in order, at some moment since they are watched.
     pub(crate) fn lay_over(
         &self,
         own: &Changes,
-        table: Table,
+        watch: &Watch,
         keys: &Range<Vec<u8>>,
         records: &[Record],
     ) -> Vec<Record> {
-        let layers = || self.committing.as_deref().into_iter().chain([&self.current, own]);
-        if layers().all(|changes| changes.range(table, keys).next().is_none()) {
+        let since = watch.since.lock();
+        let layers = || {
+            let committing = self.committing.as_deref();
+            [&*since].into_iter().chain(committing).chain([&self.current, own])
+        };
+        if layers().all(|changes| changes.range(watch.table, keys).next().is_none()) {
             return records.to_vec();
         }
         let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = records.iter().cloned().collect();
-        for (key, value) in layers().flat_map(|changes| changes.range(table, keys)) {
+        for (key, value) in layers().flat_map(|changes| changes.range(watch.table, keys)) {
             match value {
                 Some(value) => drop(merged.insert(key.to_vec(), value.to_vec())),
                 None => drop(merged.remove(key)),
@@ -210,8 +229,14 @@ impl Pending {
 
     /// The catalog has it.
     pub(crate) fn end_commit(&mut self) {
-        self.committing = None;
-        self.generation += 1;
+        let Some(committed) = self.committing.take() else { return };
+        self.watches.retain(|watch| match watch.upgrade() {
+            Some(watch) => {
+                watch.note(&committed);
+                true
+            }
+            None => false,
+        });
     }
 
     /// The catalog has nothing of it: it waits for the next commit.
@@ -222,16 +247,30 @@ impl Pending {
     }
 }
 
+impl Watch {
+    fn note(&self, committed: &Changes) {
+        let mut since = self.since.lock();
+        for (key, value) in committed.range(self.table, &self.keys) {
+            since.set(self.table, key.into(), value.clone());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// What is told of the names of directory 7 between two, of which the catalog has some.
-    fn laid(pending: &Pending, between: Range<&str>, catalog: &[&str]) -> String {
-        let records = catalog.iter().map(|key| (name(key).bytes(), b"old".to_vec()));
+    fn laid(pending: &mut Pending, between: Range<&str>, catalog: &[&str]) -> String {
         let keys = name(between.start).bytes()..name(between.end).bytes();
+        let watch = pending.watch(Table::Names, keys);
+        laid_since(pending, &watch, catalog)
+    }
+
+    fn laid_since(pending: &Pending, watch: &Watch, catalog: &[&str]) -> String {
+        let records = catalog.iter().map(|key| (name(key).bytes(), b"old".to_vec()));
         let records: Vec<Record> = records.collect();
-        let laid = pending.lay_over(&Changes::default(), Table::Names, &keys, &records);
+        let laid = pending.lay_over(&Changes::default(), watch, &watch.keys, &records);
         let words = laid.iter().map(|(key, value)| {
             format!("{}={}", String::from_utf8_lossy(&key[8..]), String::from_utf8_lossy(value))
         });
@@ -285,7 +324,7 @@ mod tests {
         pending.undo_commit();
         let changes = pending.begin_commit();
         assert_eq!(changes.size(), Size { changes: 3, bytes: 3 * (8 + 1) + 3 });
-        assert_eq!(laid(&pending, "a".."d", &["a", "c"]), "b=old");
+        assert_eq!(laid(&mut pending, "a".."d", &["a", "c"]), "b=old");
     }
 
     #[test]
@@ -300,32 +339,71 @@ mod tests {
         put(&mut pending, name("z"), "2");
         put(&mut pending, Key::Xattr(7, b"bb"), "2");
         put(&mut pending, Key::Name(8, b"bb"), "2");
-        assert_eq!(laid(&pending, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
-        assert_eq!(laid(&pending, "a".."e", &["a", "c"]), "a=old b=2 d=2");
-        assert_eq!(laid(&pending, "c".."zz", &[]), "d=2 z=2");
-        assert_eq!(laid(&pending, "e".."y", &["e"]), "e=old");
+        assert_eq!(laid(&mut pending, "a".."zz", &["a", "c", "e"]), "a=old b=2 d=2 e=old z=2");
+        assert_eq!(laid(&mut pending, "a".."e", &["a", "c"]), "a=old b=2 d=2");
+        assert_eq!(laid(&mut pending, "c".."zz", &[]), "d=2 z=2");
+        assert_eq!(laid(&mut pending, "e".."y", &["e"]), "e=old");
     }
 
     #[test]
-    fn what_the_catalog_said_is_known_until_it_changes_unless_a_commit_ended_meanwhile() {
+    fn what_the_catalog_said_is_told_as_it_is_now_whatever_was_committed_meanwhile() {
         let mut pending = Pending::new(1 << 20);
-        let learn = |pending: &mut Pending, generation, value: Option<&[u8]>| {
-            let (table, key) = (Table::Names, name("a").bytes());
-            pending.learn(generation, table, key, value.map(<[u8]>::to_vec));
+        let watch = pending.watch(Table::Names, name("a").bytes()..name("z").bytes());
+        for (key, value) in [("a", "1"), ("b", "1"), ("z", "1")] {
+            put(&mut pending, name(key), value);
+        }
+        pending.begin_commit();
+        delete(&mut pending, name("b"));
+        pending.end_commit();
+        pending.begin_commit();
+        put(&mut pending, name("c"), "2");
+        pending.end_commit();
+        // Whether it was read before the two commits, between them or after them.
+        for catalog in [&["b", "c", "d"][..], &["a", "b", "c", "d"], &["a", "d"]] {
+            assert_eq!(
+                laid_since(&pending, &watch, catalog).replace("a=old", "a=1"),
+                "a=1 c=2 d=old"
+            );
+        }
+        assert_eq!(laid(&mut pending, "a".."z", &["a"]), "a=old c=2");
+    }
+
+    #[test]
+    fn one_record_that_the_catalog_told_is_known_as_it_is_now() {
+        let mut pending = Pending::new(1 << 20);
+        let watched = |pending: &mut Pending| {
+            let key = name("a").bytes();
+            pending.watch(Table::Names, key.clone()..[&key[..], &[0]].concat())
         };
-        learn(&mut pending, 0, None);
+        let old = watched(&mut pending);
+        pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Gone);
         // What was read before a change, and arrives after it, is old.
         put(&mut pending, name("a"), "new");
-        learn(&mut pending, 0, None);
+        pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
         pending.begin_commit();
-        learn(&mut pending, 0, None);
+        pending.learn(&old, None);
         pending.end_commit();
-        learn(&mut pending, 0, None);
         assert_eq!(known(&pending, name("a")), Known::Nothing);
-        let generation = pending.generation();
-        learn(&mut pending, generation, Some(b"new"));
+        pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
+        let new = watched(&mut pending);
+        pending.learn(&new, Some(b"newer".to_vec()));
+        assert_eq!(known(&pending, name("a")), Known::Value(b"newer"));
+    }
+
+    #[test]
+    fn what_nobody_watches_any_more_is_forgotten() {
+        let mut pending = Pending::new(1 << 20);
+        let watch = |pending: &mut Pending| pending.watch(Table::Names, vec![0]..vec![1]);
+        let held: Vec<_> = (0..10).map(|_| watch(&mut pending)).collect();
+        for _ in 0..1000 {
+            watch(&mut pending);
+        }
+        assert!(pending.watches.len() < 50, "{}", pending.watches.len());
+        pending.begin_commit();
+        pending.end_commit();
+        assert_eq!(pending.watches.len(), held.len());
     }
 }

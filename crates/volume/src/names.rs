@@ -68,11 +68,13 @@ impl Records<'_> {
         if !after.is_empty() {
             from.push(0);
         }
-        let (records, next) = self.batch(Table::Names, directory, from)?;
-        if records.is_empty() && next.is_some() {
-            // All that the catalog has of these is going to go.
-            return Err(Stop::Uncommitted);
-        }
+        let records = loop {
+            match self.batch(Table::Names, directory, from)? {
+                // All that the catalog had of these has gone since.
+                (records, Some(next)) if records.is_empty() => from = next,
+                (records, _) => break records,
+            }
+        };
         let entry = |(key, record): (Vec<u8>, Vec<u8>)| {
             let (inode, kind) = entry_of(&record)?;
             Ok(DirectoryEntry { name: key[8..].to_vec(), inode, kind })

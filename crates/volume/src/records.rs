@@ -3,13 +3,14 @@
 //! it begins anew when the catalog has been asked. Nothing here waits.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 
 use crate::allocator::InvalidRegion;
 use crate::catalog::{Key, Record, Table};
-use crate::changes::{Changes, Known, Pending};
+use crate::changes::{Changes, Known, Pending, Watch};
 use crate::error::Error;
 use crate::inode::{Inode, InodeNumber};
 use crate::open_file::OpenFile;
@@ -51,15 +52,33 @@ pub(crate) enum Wanted {
     All { table: Table, inode: InodeNumber },
 }
 
+impl Wanted {
+    /// Where it stands.
+    pub(crate) fn keys(&self) -> (Table, Range<Vec<u8>>) {
+        match self {
+            Wanted::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
+            Wanted::Batch { table, inode, from } => (*table, from.clone()..behind(*inode)),
+            Wanted::All { table, inode } => (*table, inode.0.to_be_bytes().into()..behind(*inode)),
+        }
+    }
+}
+
 /// What the catalog has answered to this operation, besides single records, which all share.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// [`Pending::generation`] when it did.
-    pub(crate) generation: u64,
-    /// Each with where more may follow.
-    pub(crate) batches: Vec<(Wanted, Vec<Record>, Option<Vec<u8>>)>,
+    pub(crate) batches: Vec<Answered>,
     /// A commit was waited for, and found no room.
     pub(crate) is_full: bool,
+}
+
+/// Records that were asked for. Those missing here have been committed since, or are going to go.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) wanted: Wanted,
+    pub(crate) records: Vec<Record>,
+    /// Where more may follow.
+    pub(crate) next: Option<Vec<u8>>,
+    pub(crate) watch: Arc<Watch>,
 }
 
 /// What has lost its last name.
@@ -120,25 +139,25 @@ impl<'v> Records<'v> {
         inode: InodeNumber,
         from: Vec<u8>,
     ) -> Result<(Vec<Record>, Option<Vec<u8>>), Stop> {
-        let (found, next) = self.answer(Wanted::Batch { table, inode, from: from.clone() })?;
-        let next = next.cloned();
+        let found = self.answer(Wanted::Batch { table, inode, from: from.clone() })?;
         // Changes behind the last are told with the records there.
-        let end = next.clone().unwrap_or_else(|| behind(inode));
-        Ok((self.pending.lay_over(&self.effects.changes, table, &(from..end), found), next))
+        let end = found.next.clone().unwrap_or_else(|| behind(inode));
+        Ok((self.as_now(found, from..end), found.next.clone()))
     }
 
     /// All of an inode's records in a table, in order.
     pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Stop> {
-        let (found, _) = self.answer(Wanted::All { table, inode })?;
-        let keys = inode.0.to_be_bytes().to_vec()..behind(inode);
-        Ok(self.pending.lay_over(&self.effects.changes, table, &keys, found))
+        let found = self.answer(Wanted::All { table, inode })?;
+        Ok(self.as_now(found, inode.0.to_be_bytes().to_vec()..behind(inode)))
     }
 
-    fn answer(&self, wanted: Wanted) -> Result<(&'v [Record], Option<&'v Vec<u8>>), Stop> {
-        match self.answers.batches.iter().find(|(asked, ..)| *asked == wanted) {
-            Some((_, records, next)) => Ok((records, next.as_ref())),
-            None => Err(Stop::Unknown(wanted)),
-        }
+    fn as_now(&self, found: &Answered, keys: Range<Vec<u8>>) -> Vec<Record> {
+        self.pending.lay_over(&self.effects.changes, &found.watch, &keys, &found.records)
+    }
+
+    fn answer(&self, wanted: Wanted) -> Result<&'v Answered, Stop> {
+        let mut batches = self.answers.batches.iter();
+        batches.find(|answered| answered.wanted == wanted).ok_or(Stop::Unknown(wanted))
     }
 
     /// An inode as it stands in its record.

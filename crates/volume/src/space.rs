@@ -36,10 +36,7 @@ impl Shared {
             Ok(prepared) => Ok(prepared),
             Err(Stop::Refused(error)) => Err(error.errno()),
             Err(Stop::Uncommitted) => Ok(self.after_commit()),
-            Err(Stop::Unknown(wanted)) => {
-                let generation = state.pending.generation();
-                Ok(Prepared::AfterCommit(self.clone().told(wanted, generation)))
-            }
+            Err(Stop::Unknown(wanted)) => Ok(Prepared::AfterCommit(self.clone().told(wanted))),
         }
     }
 

@@ -422,3 +422,22 @@ fn is_locked(path: &std::path::Path) -> bool {
         Err(std::fs::TryLockError::Error(error)) => panic!("{error}"),
     }
 }
+
+#[test]
+fn a_directory_whose_many_names_have_gone_is_removed_without_a_commit() {
+    let (machine, sim) = Machine::simulated();
+    let volume = machine.volume();
+    volume.make_directory("/d", 0o700).unwrap();
+    let paths: Vec<_> = (0..3000).map(|number| format!("/d/{number}")).collect();
+    for path in &paths {
+        volume.open(path, create()).unwrap();
+    }
+    volume.sync().unwrap();
+    sim.restart_record();
+    for path in &paths {
+        volume.remove(path).unwrap();
+    }
+    assert_eq!(volume.entries("/d", b"").unwrap(), []);
+    volume.remove_directory("/d").unwrap();
+    assert!(sim.record().is_empty());
+}

@@ -2,8 +2,9 @@
 //! what is in memory.
 
 use std::pin::{Pin, pin};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake};
 use std::thread::ThreadId;
 
 use uringfs_device::backend::memory::Memory;
@@ -71,6 +72,11 @@ impl Backend for Gated {
 
 /// A volume with names in it of which none are in memory, and little memory for them.
 fn cold() -> (AsyncVolume, Arc<Gate>) {
+    let (volume, _, gate) = cold_on_device();
+    (volume, gate)
+}
+
+fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let memory = Memory::new(64 << 20).unwrap();
     let device = Device::new(Gated { memory, gate: gate.clone() }).unwrap();
@@ -83,10 +89,34 @@ fn cold() -> (AsyncVolume, Arc<Gate>) {
     drop(volume);
     let options = VolumeOptions { cache_bytes: 20_000, ..VolumeOptions::default() };
     // Opened by another thread, so that nothing was served to this one.
-    let open = || Volume::open_with(device, &options).unwrap();
+    let open = || Volume::open_with(device.clone(), &options).unwrap();
     let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
     gate.state.lock().unwrap().served.clear();
-    (volume.in_tasks(), gate)
+    (volume.in_tasks(), device, gate)
+}
+
+struct Told(Sender<()>);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        // After the last poll nobody listens.
+        let _ = self.0.send(());
+    }
+}
+
+/// Whenever the future could go on, something else is done first.
+fn overtaken<T>(future: impl Future<Output = T>, mut first: impl FnMut(usize)) -> T {
+    let (told, heard) = channel();
+    let waker = Arc::new(Told(told)).into();
+    let mut future = pin!(future);
+    for round in 0..200 {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => heard.recv().unwrap(),
+        }
+        first(round);
+    }
+    panic!("it does not come to an end");
 }
 
 async fn is_pending<T>(mut future: Pin<&mut impl Future<Output = T>>) -> bool {
@@ -135,5 +165,51 @@ fn while_a_look_up_waits_for_the_device_what_is_in_memory_is_answered() {
         assert!(is_pending(look_up.as_mut()).await);
         gate.set(false);
         look_up.await.unwrap();
+    });
+}
+
+#[test]
+fn what_asks_the_device_comes_to_its_end_though_a_commit_ends_before_each_answer() {
+    let (volume, _) = cold();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let file = || Inode::new(FileKind::File, 0o644);
+    // Each is before the names that are there.
+    let made = std::cell::Cell::new(0);
+    let commit = |_: usize| {
+        reactor.block_on(async {
+            volume.make(format!("/d/!{:03}", made.get()), file()).await.unwrap();
+            volume.sync().await.unwrap();
+        });
+        made.set(made.get() + 1);
+    };
+    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::default()), commit).unwrap().size(), 0);
+    overtaken(volume.rename("/d/78", "/d/79", Rename::Replace), commit).unwrap();
+    let refused = overtaken(volume.remove_directory("/d"), commit).unwrap_err();
+    assert_eq!(refused.errno(), Errno::NOTEMPTY);
+    let entries = overtaken(volume.entries("/d", b""), commit).unwrap();
+    let found = entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned());
+    let expected: Vec<_> = (0..made.get()).map(|number| format!("!{number:03}")).collect();
+    assert_eq!(found.take(made.get()).collect::<Vec<_>>(), expected);
+    assert!(entries.len() > made.get());
+}
+
+#[test]
+fn a_volume_that_was_dropped_is_free_for_the_next_whatever_was_asked_of_it() {
+    let (volume, device, gate) = cold_on_device();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    gate.set(true);
+    reactor.block_on(async {
+        let mut look_ups = ["/d/1", "/d/2"].map(|path| Box::pin(volume.inode(path, Follow::No)));
+        for look_up in &mut look_ups {
+            assert!(is_pending(look_up.as_mut()).await);
+        }
+    });
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            drop(volume);
+            Volume::open_on(device).map(drop)
+        });
+        gate.set(false);
+        next.join().unwrap().unwrap();
     });
 }
