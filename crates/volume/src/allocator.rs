@@ -29,8 +29,6 @@ const HOMES: usize = 64;
 pub struct Allocator {
     blocks: u64,
     reserve: u64,
-    /// Kept beyond the reserve, for now.
-    kept: u64,
     free: u64,
     pending: u64,
     /// What can be allocated in each region.
@@ -113,7 +111,6 @@ impl Allocator {
         Ok(Allocator {
             blocks,
             reserve,
-            kept: 0,
             free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
             pending: 0,
             longest: Longest::new(summaries.iter().map(|summary| summary.longest)),
@@ -154,12 +151,6 @@ impl Allocator {
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
         self.allocate_of(self.free, want, load)
-    }
-
-    /// Keeps so many blocks for metadata, until another number is told, if they are more than the
-    /// reserve.
-    pub fn keep(&mut self, blocks: u64) {
-        self.kept = blocks;
     }
 
     /// Takes just these blocks, from the reserve if need be.
@@ -287,7 +278,7 @@ impl Allocator {
 
     /// How much there is.
     pub fn space(&self) -> Space {
-        let reserved = self.reserve.max(self.kept).min(self.free);
+        let reserved = self.reserve.min(self.free);
         Space { total: self.blocks, free: self.free, pending: self.pending, reserved }
     }
 

@@ -14,10 +14,13 @@ use uringfs_file::Commit;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
 use crate::changes::{Changes, Watch};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::inode::InodeNumber;
 use crate::records::{Answered, Answers, BATCH, Stop, Wanted};
 use crate::shared::{Shared, VolumeState};
+
+/// Commits that an operation waits for at the most, so that it has an answer though others go on.
+const MOST_COMMITS: u32 = 3;
 
 /// Who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,7 @@ impl Shared {
         mut once: impl FnMut(&mut VolumeState, &Answers) -> Result<T, Stop>,
     ) -> Result<T, Error> {
         let mut answers = Answers::default();
+        let mut commits = 0;
         loop {
             let stop = {
                 let state = &mut *self.state.lock();
@@ -54,10 +58,15 @@ impl Shared {
             match stop {
                 Stop::Refused(error) => return Err(error),
                 Stop::Unknown(wanted) => self.learn(who, wanted, &mut answers).await?,
-                Stop::Uncommitted => match self.next_commit(who).await {
-                    Err(Errno::NOSPC) if !answers.is_full => answers.is_full = true,
-                    committed => committed.map_err(not_committed)?,
-                },
+                Stop::Uncommitted => {
+                    commits += 1;
+                    answers.has_waited = match self.next_commit(who).await {
+                        Ok(()) => commits == MOST_COMMITS,
+                        // Not even for what was changed before.
+                        Err(Errno::NOSPC) => true,
+                        Err(errno) => return Err(Error::io("making room for more changes", errno)),
+                    };
+                }
             }
         }
     }
@@ -164,14 +173,6 @@ impl Shared {
             Who::Thread => self.board.wait(number),
             Who::Task => self.board.clone().wait_in_task(number).await,
         }
-    }
-}
-
-/// What a commit's end says of why it was waited for.
-fn not_committed(errno: Errno) -> Error {
-    match errno {
-        Errno::NOSPC => Error::new(ErrorKind::NoSpace, "the catalog is full: remove files first"),
-        errno => Error::io("making room for more changes", errno),
     }
 }
 

@@ -5,36 +5,43 @@ use std::sync::Arc;
 
 use uringfs_reactor::quiescence;
 
-use crate::allocator::Want;
 use crate::attempt::{Who, now};
 use crate::blocks::Run;
-use crate::catalog::{Key, Reserve, Table};
+use crate::catalog::{Key, Reserve, Size, Table};
 use crate::changes::Changes;
 use crate::committer::{Board, Failed};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{Inode, InodeNumber};
+use crate::ordered::Order;
 use crate::records::{Answers, Orphan, Stop};
-use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, extent_of, region_of, region_record};
-use crate::superblock::MAX_CATALOG_RUNS;
+use crate::shared::{
+    BLOCKS, MANY_WAITING, NEXT_INODE, Shared, VolumeState, extent_of, region_of, region_record,
+};
 
-/// Blocks in a row that the catalog gets at the least, while there are so many: its runs are few.
-const LEAST_IN_A_ROW: u64 = 64;
+/// Of what has lost its last name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Buried {
+    All,
+    /// The next commit goes on.
+    Some,
+}
 
 /// What one commit takes.
 struct Taken {
     changes: Arc<Changes>,
     /// Blocks that no file has any more.
     freed: Vec<Run>,
+    for_catalog: Vec<Run>,
 }
 
 impl Shared {
     /// Makes durable all that has changed, and what was written before what says where it is.
     pub(crate) fn commit(self: &Arc<Self>, board: &Board) -> Result<(), Failed> {
-        self.bury()?;
+        let buried = self.bury()?;
         self.load_for_freeing()?;
-        let for_catalog = self.allocate_for_catalog()?;
-        let Taken { changes, freed } = loop {
+        let Taken { changes, freed, for_catalog } = loop {
             self.grow()?;
+            self.order()?;
             let taken = now(self.attempt(Who::Thread, |state, answers| state.take(answers, board)));
             if let Some(taken) = taken? {
                 break taken;
@@ -49,7 +56,7 @@ impl Shared {
         {
             let state = &mut *self.state.lock();
             state.room = room;
-            state.allocator.keep(0);
+            state.ordered.end_commit();
             match committed {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
@@ -65,17 +72,29 @@ impl Shared {
             state.retired.push((epoch, freed));
         }
         self.release();
+        if buried == Buried::Some {
+            board.ask(board.next());
+        }
         Ok(())
     }
 
-    /// Destroys the orphans that nobody has open any more. One that is damaged stays what it is.
-    fn bury(self: &Arc<Self>) -> Result<(), Error> {
-        let closed = self.state.lock().take_closed_orphans();
-        for orphan in closed {
-            let destroyed = self.destroy(orphan);
-            self.tell_damage(&format!("inode {}, which has no name", orphan.0.0), destroyed)?;
+    /// Destroys the orphans that nobody has open any more, as many as one commit has room for. One that
+    /// is damaged stays what it is.
+    fn bury(self: &Arc<Self>) -> Result<Buried, Error> {
+        let (mut closed, before) = {
+            let state = &mut *self.state.lock();
+            (state.take_closed_orphans(), state.pending.waiting().changes)
+        };
+        while let Some(orphan) = closed.pop() {
+            let destroyed = self.destroy(orphan, before);
+            let what = format!("inode {}, which has no name", orphan.0.0);
+            if self.tell_damage(&what, destroyed)? == Some(Buried::Some) {
+                closed.push(orphan);
+                self.state.lock().orphans.extend(closed);
+                return Ok(Buried::Some);
+            }
         }
-        Ok(())
+        Ok(Buried::All)
     }
 
     /// Loads the regions of blocks that are to be freed. Where that cannot be they stay taken.
@@ -99,22 +118,26 @@ impl Shared {
     }
 
     /// Damage of what is being freed is told, and costs no more than what is damaged.
-    fn tell_damage(&self, what: &str, result: Result<(), Error>) -> Result<(), Error> {
+    fn tell_damage<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match result {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 self.state.lock().flaws.push(error.of(what).to_string());
-                Ok(())
+                Ok(None)
             }
-            result => result,
+            result => result.map(Some),
         }
     }
 
-    /// Takes an orphan's extents and all else that belongs to it: some records at a time, since as long
-    /// as there are any it is found again after a crash.
-    fn destroy(self: &Arc<Self>, Orphan(number): Orphan) -> Result<(), Error> {
+    /// Takes an orphan's extents and all else that belongs to it: some records at a time and, where they
+    /// are many, in several commits, since as long as there are any it is found again after a crash.
+    /// `before` is how much waited before anything was destroyed.
+    fn destroy(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Buried, Error> {
         for first in [Key::Extent(number.0, 0), Key::Xattr(number.0, b"")] {
             let (table, mut next) = (first.table(), Some(first.bytes()));
             while let Some(from) = next {
+                if !self.can_destroy_more(before)? {
+                    return Ok(Buried::Some);
+                }
                 next = now(self.attempt(Who::Thread, |state, answers| {
                     state.destroy_some(table, number, from.clone(), answers)
                 }))?;
@@ -126,33 +149,26 @@ impl Shared {
         changes.delete(Key::Inode(number.0));
         changes.delete(Key::Orphan(number.0));
         state.pending.apply(changes);
-        Ok(())
+        Ok(Buried::All)
     }
 
-    /// Blocks that the catalog is going to need for what waits.
-    fn allocate_for_catalog(self: &Arc<Self>) -> Result<Vec<Run>, Error> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut in_a_row = LEAST_IN_A_ROW;
+    /// Whether the commit that is about to begin takes more of what is destroyed. Something it does, or
+    /// there would be no end.
+    fn can_destroy_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
+        now(self.attempt(Who::Thread, |state, _| {
+            let waiting = state.pending.waiting().changes;
+            let has_room = state.has_room_for(Size::default(), Reserve::Use)?;
+            Ok(waiting <= before || waiting < MANY_WAITING && has_room)
+        }))
+    }
+
+    /// Orders what the catalog is going to need for what waits. Without, commits go on as long as it has
+    /// room.
+    fn order(self: &Arc<Self>) -> Result<(), Error> {
         now(self.attempt(Who::Thread, |state, _| {
             let wanted = self.catalog.wanted_blocks(state.pending.waiting() + state.to_collect());
-            let VolumeState { allocator, pending, superblock, .. } = state;
-            loop {
-                let left = wanted.saturating_sub(runs.iter().map(|run| run.length).sum());
-                if left == 0 || superblock.catalog.len() + runs.len() >= MAX_CATALOG_RUNS {
-                    return Ok(());
-                }
-                let goal = runs.last().map(|run| run.end());
-                let want = Want { blocks: left, least: left.min(in_a_row), goal, caller: 0 };
-                let load = |region| region_of(pending, region);
-                match allocator.allocate_reserved(want, load)? {
-                    Some(run) => runs.push(run),
-                    None if in_a_row > 1 => in_a_row /= 2,
-                    // Without them commits go on as long as the catalog has room.
-                    None => return Ok(()),
-                }
-            }
-        }))?;
-        Ok(runs)
+            state.order_for_catalog(wanted, Order::Some).map(drop)
+        }))
     }
 
     /// Makes the volume larger, if it is to be. The superblock says so first: after a power cut the
@@ -243,8 +259,10 @@ impl VolumeState {
         }
         changes.put(Key::State(NEXT_INODE), self.next_inode.to_be_bytes().to_vec());
         self.pending.apply(changes);
+        // Together with the records of the regions, which count them as taken.
+        let for_catalog = self.ordered.begin_commit();
         let (changes, freed) = (self.pending.begin_commit(), std::mem::take(&mut self.freed));
-        Ok(Some(Taken { changes, freed }))
+        Ok(Some(Taken { changes, freed, for_catalog }))
     }
 
     /// Those that nobody has open any more; what was to be collected of them is.
@@ -286,5 +304,54 @@ impl VolumeState {
         self.freeing.extend(runs);
         self.pending.apply(changes);
         Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uringfs_buffer::Buffer;
+    use uringfs_device::Device;
+    use uringfs_device::backend::memory::Memory;
+    use uringfs_file::Size as Length;
+    use uringfs_reactor::{Reactor, ReactorOptions};
+
+    use super::*;
+    use crate::blocks::BLOCK;
+    use crate::format::FormatOptions;
+    use crate::records::BATCH;
+    use crate::volume::{OpenOptions, Volume};
+
+    #[test]
+    fn an_orphan_of_many_extents_is_destroyed_by_several_commits() {
+        let device = Device::new(Memory::new(1 << 30).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let open = || Volume::open_on(device.clone()).unwrap();
+        let blocks_of = |volume: &Volume| {
+            let statistics = volume.statistics();
+            statistics.free_blocks + statistics.catalog_blocks
+        };
+        let volume = open();
+        let before = blocks_of(&volume);
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let file = volume.open("/f", create).unwrap();
+        let extents = MANY_WAITING + 10 * BATCH as u64;
+        reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
+        // What is written and what is not yet lie by turns.
+        let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
+        for block in (0..extents).step_by(2) {
+            let (back, written) = reactor.block_on(file.write(buffer, block * BLOCK));
+            assert_eq!(written, Ok(BLOCK as usize));
+            buffer = back;
+        }
+        volume.sync().unwrap();
+        drop(file);
+        volume.remove("/f").unwrap();
+        assert_eq!(volume.shared.bury().unwrap(), Buried::Some);
+        let waiting = volume.shared.state.lock().pending.waiting().changes;
+        assert!(waiting <= MANY_WAITING + 2 * BATCH as u64, "{waiting}");
+        drop(volume);
+        let volume = open();
+        assert_eq!((blocks_of(&volume), volume.flaws()), (before, Vec::new()));
     }
 }

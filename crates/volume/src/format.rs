@@ -17,6 +17,7 @@ use crate::committer::{Board, Committer};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::lock::{Lock, Others};
+use crate::ordered::Ordered;
 use crate::reader::Reader;
 use crate::records::Orphan;
 use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
@@ -161,6 +162,7 @@ impl Volume {
             pending,
             allocator,
             room: catalog.room()?,
+            ordered: Ordered::default(),
             next_inode,
             open: HashMap::new(),
             dirty: HashMap::new(),

@@ -22,6 +22,7 @@ mod lookaside;
 mod names;
 mod open_file;
 mod operations;
+mod ordered;
 mod path;
 mod reader;
 mod records;

@@ -67,8 +67,8 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) batches: Vec<Answered>,
-    /// A commit was waited for, and found no room.
-    pub(crate) is_full: bool,
+    /// As many commits were waited for as can be: it is decided now.
+    pub(crate) has_waited: bool,
 }
 
 /// Records that were asked for. Those missing here have been committed since, or are going to go.

@@ -12,15 +12,16 @@ use uringfs_reactor::Epoch;
 use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
 use crate::attempt::Who;
 use crate::blocks::{Blocks, Run};
-use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Reserve, Size, Table};
+use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size, Table};
 use crate::changes::Pending;
 use crate::committer::Board;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::extent::{Extent, ExtentRecord};
 use crate::extent_map::ExtentMap;
 use crate::inode::InodeNumber;
 use crate::lock::Lock;
 use crate::open_file::OpenFile;
+use crate::ordered::Ordered;
 use crate::reader::Reader;
 use crate::records::{Answers, Effects, Orphan, Records, Stop};
 use crate::superblock::Superblock;
@@ -28,7 +29,7 @@ use crate::superblock::Superblock;
 /// Records that may wait for a commit before one is asked for.
 pub(crate) const MANY_WAITING: u64 = 1 << 16;
 /// Records that may wait: operations wait for a commit then.
-const MOST_WAITING: u64 = 2 * MANY_WAITING;
+pub(crate) const MOST_WAITING: u64 = 2 * MANY_WAITING;
 /// The key of how many blocks the records of regions speak of.
 pub(crate) const BLOCKS: &[u8] = b"blocks";
 /// The key of the next inode's number.
@@ -56,6 +57,8 @@ pub(crate) struct VolumeState {
     pub(crate) superblock: Superblock,
     /// What the catalog has for the next commits.
     pub(crate) room: CatalogRoom,
+    /// What it is going to have besides.
+    pub(crate) ordered: Ordered,
     /// Blocks that the volume is to have.
     pub(crate) grows_to: Option<u64>,
     pub(crate) next_inode: u64,
@@ -143,37 +146,6 @@ impl VolumeState {
             && let Some(open) = self.open.get(&number).and_then(Weak::upgrade)
         {
             open.was_put(&inode);
-        }
-    }
-
-    /// Sees to it that the next commits have room for what waits and for this.
-    ///
-    /// # Errors
-    /// `NoSpace`, when what the catalog has and can get is too little.
-    pub(crate) fn make_room_for(
-        &mut self,
-        more: Size,
-        reserve: Reserve,
-        answers: &Answers,
-    ) -> Result<(), Stop> {
-        if more == Size::default() {
-            return Ok(());
-        }
-        let waiting = self.pending.size() + self.to_collect();
-        let missing = self.room.missing_for(waiting + more, reserve);
-        let has_room = missing <= self.allocator.space().free;
-        if has_room && self.pending.waiting().changes < MOST_WAITING {
-            self.allocator.keep(missing);
-            return Ok(());
-        }
-        match answers.is_full || waiting == Size::default() {
-            // A commit makes room, or shows that there is none.
-            false => Err(Stop::Uncommitted),
-            true if has_room || reserve == Reserve::Use => Ok(()),
-            true => {
-                let what = "the catalog is full: remove files, or enlarge the volume";
-                Err(Error::new(ErrorKind::NoSpace, what).into())
-            }
         }
     }
 

@@ -119,7 +119,8 @@ impl Volume {
         let state = self.shared.state.lock();
         let space = state.allocator.space();
         Statistics {
-            catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum(),
+            catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum::<u64>()
+                + state.ordered.blocks(),
             blocks: space.total,
             free_blocks: space.free - space.reserved,
             pending_blocks: state.pending_blocks(),

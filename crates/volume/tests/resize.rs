@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_file::Size;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{CheckOptions, ErrorKind, FormatOptions, OpenOptions, Volume};
 
@@ -66,6 +67,26 @@ fn a_volume_that_was_full_takes_more() {
     let volume = Volume::open_on(device).unwrap();
     assert_eq!(volume.statistics().blocks, NEW / BLOCK);
     assert!(holds(&volume, &reactor, "/large", 7, 200 << 20));
+}
+
+#[test]
+fn a_catalog_that_was_full_has_room_as_soon_as_the_volume_is_larger() {
+    let (_, device) = small_volume();
+    let reactor = reactor();
+    let volume = Volume::open_on(device).unwrap();
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let file = volume.open("/full", create).unwrap();
+    let free = volume.statistics().free_blocks;
+    assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, Size::Extend)), Ok(()));
+    let make = |number: u64| volume.make_directory(format!("/{number:0200}"), 0o700);
+    let refused = (0..).find_map(|number| make(number).err().map(|error| (number, error)));
+    let (number, error) = refused.unwrap();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    let before = volume.statistics().catalog_blocks;
+    volume.resize(NEW).unwrap();
+    assert!(volume.statistics().catalog_blocks > before);
+    make(number).unwrap();
+    volume.sync().unwrap();
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! The catalog's own room: it grows with what is committed, and where it cannot grow names are refused
 //! before they are made, while removing goes on.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Poll, Wake};
+
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Device, Errno};
-use uringfs_file::Size;
+use uringfs_file::{File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{FileKind, Follow, FormatOptions, Inode, OpenOptions, Volume};
 
@@ -17,6 +22,11 @@ fn formatted(bytes: u64) -> Device {
 fn make(volume: &Volume, path: &str) -> Result<(), Errno> {
     let made = volume.make(path, Inode::new(FileKind::File, 0o644));
     made.map(drop).map_err(|error| error.errno())
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
 }
 
 fn count(volume: &Volume, path: &str) -> usize {
@@ -48,32 +58,41 @@ fn a_commit_far_larger_than_the_catalog_gets_the_room_it_needs() {
     assert_eq!(volume.flaws(), Vec::<String>::new());
 }
 
-#[test]
-fn a_full_catalog_refuses_names_and_removing_goes_on() {
-    let device = formatted(9 << 20);
-    let volume = Volume::open_on(device.clone()).unwrap();
-    // Bytes take what the catalog could have.
-    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
-    let file = volume.open("/bytes", create).unwrap();
+/// Bytes take what the catalog could have.
+fn fill_with_bytes(volume: &Volume, reactor: &Reactor) -> File {
+    let file = create(volume, "/bytes");
     let full = (0..).find_map(|part| {
         let write = file.write(Buffer::copy_of(&[7; 4096]), part * 4096);
         reactor.block_on(write).1.err()
     });
     assert_eq!(full, Some(Errno::NOSPC));
-    drop(file);
     volume.sync().unwrap();
-    let path = |number: usize| format!("/{number:0200}");
-    let fill = |from: usize| {
-        let refused = (from..).find(|number| match make(&volume, &path(*number)) {
-            Ok(()) => false,
-            Err(errno) => {
-                assert_eq!(errno, Errno::NOSPC);
-                true
-            }
-        });
-        refused.unwrap()
-    };
+    file
+}
+
+fn path(number: usize) -> String {
+    format!("/{number:0200}")
+}
+
+/// Makes names until one is refused, and answers which.
+fn fill_with_names(volume: &Volume, from: usize) -> usize {
+    let refused = (from..).find(|number| match make(volume, &path(*number)) {
+        Ok(()) => false,
+        Err(errno) => {
+            assert_eq!(errno, Errno::NOSPC);
+            true
+        }
+    });
+    refused.unwrap()
+}
+
+#[test]
+fn a_full_catalog_refuses_names_and_removing_goes_on() {
+    let device = formatted(9 << 20);
+    let volume = Volume::open_on(device.clone()).unwrap();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    drop(fill_with_bytes(&volume, &reactor));
+    let fill = |from| fill_with_names(&volume, from);
     let mut made = fill(0);
     assert!(made > 1000, "{made}");
     for _ in 0..3 {
@@ -100,8 +119,7 @@ fn a_commit_has_room_for_what_was_written_into_blocks_allocated_ahead() {
     const SIZE: u64 = 1 << 30;
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(formatted(SIZE)).unwrap();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    let file = volume.open("/f", create).unwrap();
+    let file = create(&volume, "/f");
     assert_eq!(reactor.block_on(file.allocate(0, SIZE / 2, Size::Extend)), Ok(()));
     volume.sync().unwrap();
     // Every other block: each write makes two extents more.
@@ -119,8 +137,7 @@ fn the_catalog_grows_by_what_there_is_where_free_blocks_are_scattered() {
     const SIZE: u64 = 24 << 20;
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let volume = Volume::open_on(formatted(SIZE)).unwrap();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    let file = volume.open("/f", create).unwrap();
+    let file = create(&volume, "/f");
     let blocks = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, Size::Extend)), Ok(()));
     volume.sync().unwrap();
@@ -134,4 +151,70 @@ fn the_catalog_grows_by_what_there_is_where_free_blocks_are_scattered() {
     }
     volume.sync().unwrap();
     assert!(volume.statistics().catalog_blocks > before);
+}
+
+#[test]
+fn names_that_were_made_can_be_committed_though_the_catalog_can_have_few_of_the_free_blocks() {
+    let device = formatted(24 << 20);
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let volume = Volume::open_on(device.clone()).unwrap();
+    let file = create(&volume, "/f");
+    let blocks = volume.statistics().free_blocks;
+    assert_eq!(reactor.block_on(file.allocate(0, blocks * 4096, Size::Extend)), Ok(()));
+    // Every other block is free, and the catalog can have a few hundred runs.
+    for block in (0..blocks).step_by(2) {
+        assert_eq!(reactor.block_on(file.punch_hole(block * 4096, 4096)), Ok(()));
+    }
+    volume.sync().unwrap();
+    let free = volume.statistics().free_blocks;
+    assert!(free > blocks / 4, "{free} of {blocks}");
+    let made = fill_with_names(&volume, 0);
+    assert!(made > 1000, "{made}");
+    volume.sync().unwrap();
+    for number in made / 2..made {
+        volume.remove(path(number)).unwrap();
+    }
+    volume.sync().unwrap();
+    // What takes all blocks that are left is removed, too.
+    drop(file);
+    volume.remove("/f").unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    let volume = Volume::open_on(device).unwrap();
+    assert_eq!(count(&volume, "/"), made / 2);
+    assert!(volume.statistics().free_blocks > free);
+    assert_eq!(volume.flaws(), Vec::<String>::new());
+}
+
+struct Told(Sender<()>);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        // After the last poll nobody listens.
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_name_is_refused_though_others_change_something_after_each_commit() {
+    let volume = Volume::open_on(formatted(9 << 20)).unwrap();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let file = fill_with_bytes(&volume, &reactor);
+    let next = fill_with_names(&volume, 0);
+    let tasks = volume.in_tasks();
+    let mut making = pin!(tasks.make(path(next), Inode::new(FileKind::File, 0o644)));
+    let (told, heard) = channel();
+    let waker = Arc::new(Told(told)).into();
+    let made = (1..20).find_map(|round| {
+        reactor.block_on(file.set_size(file.size() - round)).unwrap();
+        match making.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(made) => Some(made),
+            Poll::Pending => {
+                heard.recv().unwrap();
+                None
+            }
+        }
+    });
+    let refused = made.expect("it comes to its end").unwrap_err();
+    assert_eq!(refused.errno(), Errno::NOSPC);
 }

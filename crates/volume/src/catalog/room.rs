@@ -7,6 +7,7 @@ use redb::{Database, TableDefinition, WriteTransaction};
 
 use super::batch::Reserve;
 use super::grown;
+use super::rows::GROUP;
 use super::store::Store;
 use super::trouble::Trouble;
 use crate::blocks::BLOCK;
@@ -88,7 +89,10 @@ pub(crate) struct CatalogRoom {
 impl CatalogRoom {
     /// Blocks that the catalog has to get before so much can be committed.
     pub(crate) fn missing_for(self, coming: Size, reserve: Reserve) -> u64 {
-        coming.most_pages(self.pages, reserve).saturating_sub(self.free)
+        match coming.most_pages(self.pages, reserve).saturating_sub(self.free) {
+            0 => 0,
+            pages => pages + pages.div_ceil(GROUP) + 1,
+        }
     }
 }
 
