@@ -30,6 +30,8 @@ pub(crate) enum PageFlaw {
     Bit { byte: usize, bit: u32 },
     /// One bit of its checksum.
     SumBit,
+    /// Its checksum here; redb's own says that the page is good.
+    Sum,
     /// More than can be put right.
     Lost(String),
 }
@@ -45,6 +47,10 @@ impl fmt::Display for BadPage {
             PageFlaw::SumBit => write!(
                 out,
                 "catalog block {sums_block}: a bit in the checksum of block {block} has flipped"
+            ),
+            PageFlaw::Sum => write!(
+                out,
+                "catalog block {sums_block}: the checksum of block {block} is lost, which is good"
             ),
             PageFlaw::Lost(why) => write!(out, "catalog block {block} is lost: {why}"),
         }

@@ -1,71 +1,90 @@
 //! What checking a volume asks of its catalog: whether every page is as it was written, which are not,
 //! and to write down what was put right.
 
+use std::sync::Arc;
+
+use super::backend::Backend;
 use super::damage::BadPage;
-use super::store::LostPages;
-use super::trouble::contained;
+use super::store::{Access, LostPages, Store};
+use super::trouble::{Fenced, Opened, Trouble, contained};
 use super::{Catalog, State};
-use crate::blocks::Run;
+use crate::blocks::{Blocks, Run};
 use crate::error::Error;
+
+/// What verifying every page said; see also [`Catalog::damaged_pages`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verified {
+    /// They are good, or were put right.
+    Good,
+    /// They are good as redb's own checksums say, though some of those kept beside them are lost.
+    WithoutSums,
+    /// They are not, for this reason.
+    Damaged(String),
+}
 
 impl Catalog {
     /// Reads every page that the last commit reaches, redb's own among them, and verifies it against
-    /// redb's checksums, too. What is wrong with the whole, if anything; see also
-    /// [`Self::damaged_pages`].
-    ///
-    /// # Errors
-    /// What opening it anew says, which is needed after something was wrong.
-    pub(crate) fn verify(&self) -> Result<Option<String>, Error> {
-        let (found, opened) = {
-            let mut state = self.state.write();
-            state.usable()?;
-            let opened = state.opened;
-            let open = state.open.as_mut().expect("it is usable");
-            let database = open.redb.database_mut();
-            (contained(|| Ok(database.check_integrity()?)), opened)
-        };
-        match found {
-            Ok(true) => Ok(None),
-            Ok(false) => Ok(Some("its map of pages in use is wrong".into())),
-            Err(trouble) => {
-                self.reopen(opened)?;
-                Ok(Some(trouble.into_error().to_string()))
-            }
+    /// redb's checksums, too.
+    pub(crate) fn verify(&self) -> Verified {
+        match self.verify_with(LostPages::Refuse) {
+            Ok(true) => Verified::Good,
+            Ok(false) => Verified::Damaged("its map of pages in use is wrong".into()),
+            Err(error) => match self.verify_with(LostPages::AsTheyAre) {
+                Ok(_) => Verified::WithoutSums,
+                Err(_) => Verified::Damaged(error.to_string()),
+            },
         }
+    }
+
+    /// Whether redb's map of pages in use is right, too. What redb would repair is not written.
+    fn verify_with(&self, lost: LostPages) -> Result<bool, Error> {
+        let store = Store::open(self.blocks.clone(), &self.runs(), Access::ReadOnly, lost)?;
+        let store = Arc::new(store);
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(self.options.cache_bytes);
+        // Then opening trusts no page before all are verified.
+        builder.set_check_integrity_on_open(lost == LostPages::AsTheyAre);
+        let opened = contained(|| Ok(builder.create_with_backend(Backend(store.clone()))?))
+            .map(|database| Fenced::of(Opened::ToWrite(database)));
+        let verified = opened.and_then(|mut redb| match lost {
+            LostPages::AsTheyAre => Ok(true),
+            _ => contained(|| Ok(redb.writer_mut().check_integrity()?)),
+        });
+        // Of pages taken as they are it is known only now that they are good.
+        if lost != LostPages::AsTheyAre || verified.is_ok() {
+            self.state.write().keep_damaged(&store);
+        }
+        verified.map_err(Trouble::into_error)
     }
 
     /// The pages that were found damaged so far.
     pub(crate) fn damaged_pages(&self) -> Vec<BadPage> {
         let mut state = self.state.write();
-        state.keep_damaged();
+        if let Some(store) = state.open.as_ref().map(|open| open.store.clone()) {
+            state.keep_damaged(&store);
+        }
         state.damaged.values().cloned().collect()
     }
 
-    /// Writes down what was put right in these pages.
+    /// Writes down what was put right in these pages of a catalog that nobody has open, and makes sums
+    /// again that were lost. For pages that were verified.
     ///
     /// # Errors
-    /// What reading a page says; the device's.
-    pub(crate) fn rewrite(&self, pages: &[u64]) -> Result<(), Error> {
-        let state = self.state.write();
-        state.usable()?.store.rewrite(pages)
+    /// `Damaged` when the head is not one; the device's.
+    pub(crate) fn rewrite(blocks: &Blocks, runs: &[Run], pages: &[u64]) -> Result<(), Error> {
+        let (access, lost) = (Access::ReadWrite, LostPages::AsTheyAre);
+        Store::open(blocks.clone(), runs, access, lost)?.rewrite(pages)
     }
 
     /// Where it lies, in its order.
     pub(crate) fn runs(&self) -> Vec<Run> {
         self.state.read().runs.clone()
     }
-
-    /// Whether pages that cannot be read hold nothing.
-    pub(super) fn is_salvaging(&self) -> bool {
-        self.options.lost == LostPages::Empty
-    }
 }
 
 impl State {
-    /// Takes over what the store knows of damaged pages, which is not kept when it is opened anew.
-    pub(super) fn keep_damaged(&mut self) {
-        if let Some(open) = &self.open {
-            self.damaged.extend(open.store.damaged().into_iter().map(|bad| (bad.page, bad)));
-        }
+    /// Takes over what a store knows of damaged pages, which is not kept when it is opened anew.
+    pub(super) fn keep_damaged(&mut self, store: &Store) {
+        self.damaged.extend(store.damaged().into_iter().map(|bad| (bad.page, bad)));
     }
 }

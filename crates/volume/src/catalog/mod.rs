@@ -15,6 +15,7 @@
 //! answers nothing more after an error, it is opened anew, from the same state. After a write or
 //! flush that failed, or a panic, the catalog stops: each call says why.
 
+mod backend;
 mod batch;
 mod damage;
 mod head;
@@ -34,17 +35,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
+use redb::ConcurrencyMode;
 
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
+use backend::{Backend, Reader};
 use damage::BadPage;
-use store::{Backend, Store};
-use trouble::{Fenced, Trouble, contained};
+use store::Store;
+use trouble::{Fenced, Opened, Trouble, contained};
 use view::View;
 
 pub(crate) use batch::{Batch, Reserve};
 pub(crate) use damage::PageFlaw;
+pub(crate) use inspect::Verified;
 pub(crate) use record::{Key, Table};
 pub(crate) use room::{CatalogRoom, Size};
 pub(crate) use scan::{Found, MAX_RECORDS, Record};
@@ -160,16 +164,30 @@ impl Catalog {
 
     fn open_redb(&self, store: Store) -> Result<Open, Error> {
         let store = Arc::new(store);
-        let repaired = self.repaired.clone();
         let opened = contained(|| {
-            redb::Builder::new()
-                .set_cache_size(self.options.cache_bytes)
-                .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
-                .create_with_backend(Backend(store.clone()))
-                .map_err(Trouble::from)
+            Ok(match self.options.access {
+                Access::ReadWrite => {
+                    let backend = Backend(store.clone());
+                    Opened::ToWrite(self.builder().create_with_backend(backend)?)
+                }
+                Access::ReadOnly => {
+                    let mut builder = self.builder();
+                    builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
+                    let backend = Reader(store.clone());
+                    Opened::ToRead(builder.open_read_only_with_backend(backend)?)
+                }
+            })
         });
         let redb = Fenced::of(opened.map_err(Trouble::into_error)?);
         Ok(Open { redb, store })
+    }
+
+    fn builder(&self) -> redb::Builder {
+        let repaired = self.repaired.clone();
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(self.options.cache_bytes);
+        builder.set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed));
+        builder
     }
 
     /// Whether opening it meant reading all of it.
@@ -277,7 +295,7 @@ impl Catalog {
     fn try_commit(&self, batch: &Batch) -> Result<(), Error> {
         let done = self.attempt(|open| {
             let heads = open.store.heads();
-            let done = batch::apply(open.redb.database(), &open.store, batch);
+            let done = batch::apply(open.redb.writer(), &open.store, batch);
             open.redb.pass_view();
             // Its second head is durable: it happened, whatever came after.
             let happened = open.store.heads() >= heads + 2;
@@ -297,7 +315,7 @@ impl Catalog {
         if self.options.access == Access::ReadOnly {
             return Ok(CatalogRoom::default());
         }
-        self.attempt(|open| room::room_of(open.redb.database(), &open.store))
+        self.attempt(|open| room::room_of(open.redb.writer(), &open.store))
             .map_err(Trouble::into_error)
     }
 
@@ -370,8 +388,8 @@ impl Catalog {
         if state.opened != opened {
             return Ok(());
         }
-        state.keep_damaged();
         let Some(open) = state.open.take() else { return Ok(()) };
+        state.keep_damaged(&open.store);
         let broken = open.store.failed();
         // Its shutdown writes nothing: redb has latched the error.
         drop(open.redb);

@@ -48,13 +48,7 @@ impl Catalog {
     ) -> Result<Vec<Found>, Error> {
         let prefix = inode.map(u64::to_be_bytes);
         self.read(|view| {
-            let records = match view.table(table) {
-                // What leads to the table is lost, and so are its records.
-                Err(redb::TableError::TableDoesNotExist(_)) if self.is_salvaging() => {
-                    return Ok(Vec::new());
-                }
-                opened => opened?,
-            };
+            let records = view.table(table)?;
             let mut found = Vec::new();
             for record in records.range(from.as_slice()..)?.take(limit.min(MAX_RECORDS)) {
                 let (key, stored) = record?;

@@ -2,8 +2,8 @@
 //!
 //! `write` only queues. `sync_data` sends all that is queued, what lies in a row as one write, then
 //! flushes once. `read` sees what is queued, and verifies every other page: where one bit of it is not
-//! what was written that is put right, and told; a page with more damage is an error that names it,
-//! never wrong bytes.
+//! what was written that is put right, and told; a page with more damage, or without a checksum, is an
+//! error that names it, never wrong bytes.
 //!
 //! # Where things lie
 //! The runs of the catalog, in the superblock's order, are one row of blocks. It is cut into groups
@@ -35,12 +35,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io;
-use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, checksum};
 use parking_lot::Mutex;
-use redb::StorageBackend;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
@@ -61,7 +58,7 @@ const MAX_WRITE: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadWrite,
-    /// What redb writes while it opens stays in the queue, and is never sent.
+    /// Nothing is sent: what redb writes while it verifies stays in the queue.
     ReadOnly,
 }
 
@@ -72,6 +69,9 @@ pub(crate) enum LostPages {
     Refuse,
     /// They hold nothing: for finding out what is left, and never for writing.
     Empty,
+    /// They are what lies there: for those of which redb's own checksums say that they are good, so that
+    /// only the ones here are lost.
+    AsTheyAre,
 }
 
 /// Damaged pages that are remembered, at most.
@@ -83,11 +83,11 @@ const LEAF: u8 = 1;
 pub(crate) struct Store {
     blocks: Blocks,
     access: Access,
-    lost: LostPages,
     state: Mutex<State>,
 }
 
 struct State {
+    lost: LostPages,
     rows: Rows,
     /// Bytes, as redb set them; may exceed the blocks until the transaction that did it is undone.
     length: u64,
@@ -110,7 +110,7 @@ struct Sums {
     queued: bool,
 }
 
-/// An entry of a page never written, which reads as zeros.
+/// An entry of a page never written.
 pub(super) const UNWRITTEN: u32 = 0;
 
 /// A page's entry: its CRC32C, inverted if one flipped bit could turn that into [`UNWRITTEN`].
@@ -166,6 +166,7 @@ impl Store {
 
     fn of(blocks: Blocks, access: Access, lost: LostPages) -> Store {
         let state = State {
+            lost,
             rows: Rows::default(),
             length: 0,
             head: Head::default(),
@@ -176,7 +177,7 @@ impl Store {
             damaged: BTreeMap::new(),
             failed: None,
         };
-        Store { blocks, access, lost, state: Mutex::new(state) }
+        Store { blocks, access, state: Mutex::new(state) }
     }
 
     /// Makes blocks fit to be added: their checksums say that no page was written. Durable when
@@ -212,8 +213,8 @@ impl Store {
         self.state.lock().damaged.values().cloned().collect()
     }
 
-    /// Writes down what was put right in these pages; durable when it returns. A power cut meanwhile
-    /// leaves sectors as they were or right.
+    /// Writes down what was put right in these pages, and the head; durable when it returns. A power cut
+    /// meanwhile leaves sectors as they were or right.
     ///
     /// # Errors
     /// What reading a page says; the device's.
@@ -228,6 +229,7 @@ impl Store {
             state.queue.insert(*page, bytes.into_boxed_slice());
             state.send(&self.blocks)?;
         }
+        self.state.lock().head_queued = true;
         self.sync()
     }
 
@@ -313,37 +315,39 @@ impl Store {
                 }
                 PageFlaw::SumBit
             }
+            None if state.lost == LostPages::AsTheyAre => PageFlaw::Sum,
             None => {
                 let block = state.rows.block_of(page).unwrap_or_default();
-                return Err(Error::damaged(format!(
-                    "catalog page {page} (block {block}) has a wrong checksum"
-                )));
+                let what = if entry == UNWRITTEN { "no checksum" } else { "a wrong checksum" };
+                let context = format!("catalog page {page} (block {block}) has {what}");
+                return Err(Error::damaged(context));
             }
         };
         state.note(page, flaw);
         Ok(())
     }
 
-    /// Fills in what stands for pages that are lost: one without records.
-    fn salvage(&self, first: u64, out: &mut [u8], error: &Error) {
+    /// Fills in what stands for pages that are lost, if something does: one without records.
+    fn salvage(&self, first: u64, out: &mut [u8], error: Error) -> Result<(), Error> {
+        if self.state.lock().lost != LostPages::Empty || first == 0 {
+            return Err(error);
+        }
+        // What a device failed to read once may be there.
+        if matches!(error.kind(), ErrorKind::Io(_)) && self.read_pages(first, out).is_ok() {
+            return Ok(());
+        }
         self.state.lock().note(first, PageFlaw::Lost(error.to_string()));
         out.fill(0);
         out[0] = LEAF;
+        Ok(())
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         self.check_range(offset, out.len())?;
         let first = offset / BLOCK;
         let inside = (offset % BLOCK) as usize;
         if inside == 0 && out.len().is_multiple_of(PAGE) {
-            let read = self.read_pages(first, out);
-            return match read {
-                Err(error) if self.lost == LostPages::Empty && first > 0 => {
-                    self.salvage(first, out, &error);
-                    Ok(())
-                }
-                read => read,
-            };
+            return self.read_pages(first, out).or_else(|error| self.salvage(first, out, error));
         }
         let mut pages = vec![0; (inside + out.len()).next_multiple_of(PAGE)];
         self.read_pages(first, &mut pages)?;
@@ -351,7 +355,7 @@ impl Store {
         Ok(())
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.check_range(offset, data.len())?;
         let (mut offset, mut data) = (offset, data);
         while !data.is_empty() {
@@ -386,7 +390,7 @@ impl Store {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Error> {
+    pub(super) fn sync(&self) -> Result<(), Error> {
         if self.access != Access::ReadWrite {
             return Ok(());
         }
@@ -408,7 +412,7 @@ impl Store {
         }
     }
 
-    fn set_length(&self, length: u64) -> Result<(), Error> {
+    pub(super) fn set_length(&self, length: u64) -> Result<(), Error> {
         if !length.is_multiple_of(BLOCK) {
             return Err(Error::new(ErrorKind::Input, format!("a catalog of {length} bytes")));
         }
@@ -416,7 +420,7 @@ impl Store {
         state.check()?;
         let pages = length / BLOCK;
         state.queue.split_off(&pages);
-        // What is cut off reads as zeros when it comes back.
+        // What is cut off was never written when it comes back.
         let end = state.length.div_ceil(BLOCK).min(state.rows.pages());
         for page in pages.max(1)..end {
             let (group, index) = (page / GROUP, (page % GROUP) as usize);
@@ -476,10 +480,8 @@ impl State {
         } else if page >= self.rows.pages() {
             out.fill(0);
         } else {
-            match self.sums(blocks, page / GROUP)?.entries[(page % GROUP) as usize] {
-                UNWRITTEN => out.fill(0),
-                entry => return Ok(Some(entry)),
-            }
+            // Nobody reads what was never written: where the entry says so, it is lost.
+            return Ok(Some(self.sums(blocks, page / GROUP)?.entries[(page % GROUP) as usize]));
         }
         Ok(None)
     }
@@ -488,11 +490,17 @@ impl State {
     fn sums(&mut self, blocks: &Blocks, group: u64) -> Result<&mut Sums, Error> {
         if !self.sums.contains_key(&group) {
             let block = self.rows.sums_block(group).ok_or_else(|| no_blocks(group * GROUP))?;
-            let bytes = blocks.read(block, PAGE).map_err(|errno| {
-                Error::io(format!("reading catalog checksums, block {block}"), errno)
-            })?;
-            let (words, _) = bytes.as_chunks::<4>();
-            let entries = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            let entries = match blocks.read(block, PAGE) {
+                Ok(bytes) => {
+                    let (words, _) = bytes.as_chunks::<4>();
+                    words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+                }
+                Err(_) if self.lost == LostPages::AsTheyAre => [UNWRITTEN; GROUP as usize].into(),
+                Err(errno) => {
+                    let context = format!("reading catalog checksums, block {block}");
+                    return Err(Error::io(context, errno));
+                }
+            };
             self.sums.insert(group, Sums { entries, queued: false });
         }
         Ok(self.sums.get_mut(&group).expect("it was read"))
@@ -553,31 +561,5 @@ impl fmt::Debug for Store {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock();
         write!(out, "catalog store, {} of {} bytes", state.length, state.rows.pages() * BLOCK)
-    }
-}
-
-/// What redb holds of a store.
-#[derive(Debug)]
-pub(crate) struct Backend(pub(crate) Arc<Store>);
-
-impl StorageBackend for Backend {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.length())
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out).map_err(io::Error::other)
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_length(length).map_err(io::Error::other)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync().map_err(io::Error::other)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data).map_err(io::Error::other)
     }
 }

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use redb::Database;
+use redb::{Database, ReadOnlyDatabase, ReadableDatabase};
 
 use super::view::{Newest, View};
 use crate::error::{Error, ErrorKind};
@@ -49,6 +49,10 @@ impl From<redb::Error> for Trouble {
                 Ok(ours) => ours,
                 Err(theirs) => Error::damaged("the catalog is damaged").because(theirs),
             }),
+            // They are all made with the catalog.
+            Redb::TableDoesNotExist(_) => Trouble::Mine(Error::damaged(
+                "what leads to the catalog's records is lost; bring the volume back from a copy",
+            )),
             Redb::ValueTooLarge(bytes) => {
                 Trouble::Mine(Error::new(ErrorKind::Input, format!("a record of {bytes} bytes")))
             }
@@ -78,45 +82,61 @@ pub(super) fn contained<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<
     })
 }
 
-/// A database and the newest view of it, whose end stays inside, too: after a panic its locks may be
-/// poisoned.
+/// redb as it was opened, and the newest view of it; its end stays inside, too: after a panic its locks
+/// may be poisoned.
 pub(super) struct Fenced {
-    database: Option<Database>,
+    opened: Option<Opened>,
     newest: Newest,
 }
 
+pub(super) enum Opened {
+    ToWrite(Database),
+    ToRead(ReadOnlyDatabase),
+}
+
 impl Fenced {
-    pub(super) fn of(database: Database) -> Fenced {
-        Fenced { database: Some(database), newest: Newest::default() }
-    }
-
-    pub(super) fn database(&self) -> &Database {
-        self.database.as_ref().expect("it is taken only to be dropped")
-    }
-
-    pub(super) fn database_mut(&mut self) -> &mut Database {
-        self.pass_view();
-        self.database.as_mut().expect("it is taken only to be dropped")
+    pub(super) fn of(opened: Opened) -> Fenced {
+        Fenced { opened: Some(opened), newest: Newest::default() }
     }
 
     /// What the last commit left.
     pub(super) fn view(&self) -> Result<Arc<View>, Trouble> {
-        self.newest.get(self.database())
+        self.newest.get(|| match self.opened.as_ref().expect("it is taken only to be dropped") {
+            Opened::ToWrite(database) => database.begin_read(),
+            Opened::ToRead(database) => database.begin_read(),
+        })
     }
 
     /// To be called after each commit.
     pub(super) fn pass_view(&self) {
         self.newest.pass();
     }
+
+    /// What was opened to write.
+    pub(super) fn writer(&self) -> &Database {
+        match &self.opened {
+            Some(Opened::ToWrite(database)) => database,
+            _ => unreachable!("who only reads is sent away before"),
+        }
+    }
+
+    /// The same, with nobody beside.
+    pub(super) fn writer_mut(&mut self) -> &mut Database {
+        self.pass_view();
+        match &mut self.opened {
+            Some(Opened::ToWrite(database)) => database,
+            _ => unreachable!("who only reads is sent away before"),
+        }
+    }
 }
 
 impl Drop for Fenced {
     fn drop(&mut self) {
-        let database = self.database.take();
+        let opened = self.opened.take();
         // What goes wrong in there shows in the store.
         let _ = contained(|| {
             self.newest.pass();
-            drop(database);
+            drop(opened);
             Ok(())
         });
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableError};
+use redb::{ReadOnlyTable, ReadTransaction, TableError, TransactionError};
 
 use super::record::Table;
 use super::trouble::Trouble;
@@ -34,12 +34,15 @@ impl View {
 pub(super) struct Newest(Mutex<Option<Arc<View>>>);
 
 impl Newest {
-    pub(super) fn get(&self, database: &Database) -> Result<Arc<View>, Trouble> {
+    pub(super) fn get(
+        &self,
+        begin: impl FnOnce() -> Result<ReadTransaction, TransactionError>,
+    ) -> Result<Arc<View>, Trouble> {
         let mut newest = self.0.lock();
         if let Some(view) = &*newest {
             return Ok(view.clone());
         }
-        let transaction = database.begin_read()?;
+        let transaction = begin()?;
         let view = Arc::new(View { transaction, tables: Default::default() });
         *newest = Some(view.clone());
         Ok(view)

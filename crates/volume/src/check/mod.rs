@@ -26,7 +26,9 @@ mod tree;
 use uringfs_device::Device;
 
 use crate::blocks::{Blocks, Run};
-use crate::catalog::{Access, Batch, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve};
+use crate::catalog::{
+    Access, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table, Verified,
+};
 use crate::error::{Error, ErrorKind};
 use crate::format::known_blocks;
 use crate::inode::InodeNumber;
@@ -36,6 +38,7 @@ use crate::superblock::{Found, Superblock};
 use crate::volume::Volume;
 pub use findings::Finding;
 use findings::{About, Findings};
+use records::All;
 
 /// What a check does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,13 +158,13 @@ pub(crate) fn check_within(
     }
     progress(CheckStep::Pages, 0);
     // A superblock is trusted with both slots only once the catalog was found where it says.
-    drop(open(&blocks, &superblock.catalog)?);
+    drop(open(&blocks, &superblock.catalog, LostPages::Empty)?);
     if options.repair && !bad_slots.is_empty() {
         superblock.write(&blocks)?;
     }
-    check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
+    let lost = check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
-        let catalog = open(&blocks, &superblock.catalog)?;
+        let catalog = open(&blocks, &superblock.catalog, lost)?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
         let mut round = Round {
@@ -190,8 +193,7 @@ pub(crate) fn check_within(
         drop(catalog);
         commit(&blocks, &superblock.catalog, fixes)?;
     }
-    let what = "there is no end of what is to be repaired; this is an error of uringfs";
-    Err(Error::damaged(what))
+    Err(endless())
 }
 
 /// A check of all that the catalog says.
@@ -210,9 +212,8 @@ struct Round<'r> {
     progress: Progress<'r>,
 }
 
-/// What is left of the catalog.
-fn open(blocks: &Blocks, runs: &[Run]) -> Result<Catalog, Error> {
-    let (access, lost) = (Access::ReadOnly, LostPages::Empty);
+fn open(blocks: &Blocks, runs: &[Run], lost: LostPages) -> Result<Catalog, Error> {
+    let access = Access::ReadOnly;
     Catalog::open(blocks, runs, CatalogOptions { access, lost, ..CatalogOptions::default() })
 }
 
@@ -220,39 +221,61 @@ fn open_to_write(blocks: &Blocks, runs: &[Run]) -> Result<Catalog, Error> {
     Catalog::open(blocks, runs, CatalogOptions::default())
 }
 
-/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
+/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog. Answers what is to
+/// become of those that cannot be read from now on: where none is lost, one that fails to be read must
+/// not look as if it were.
 fn check_pages(
     blocks: &Blocks,
     superblock: &mut Superblock,
     bounds: Bounds,
     findings: &mut Findings,
-) -> Result<(), Error> {
-    let catalog = open(blocks, &superblock.catalog)?;
-    let whole = catalog.verify()?;
-    let damaged = catalog.damaged_pages();
-    for line in catalog.flaws() {
-        findings.mended(line);
+) -> Result<LostPages, Error> {
+    for _ in 0..MAX_ROUNDS {
+        let catalog = open(blocks, &superblock.catalog, LostPages::Empty)?;
+        let verified = catalog.verify();
+        let found = match verified {
+            Verified::Damaged(_) => read_everything(&catalog),
+            _ => Ok(()),
+        };
+        let (damaged, lines) = (catalog.damaged_pages(), catalog.flaws());
+        found.map_err(|error| error.because(lines.join("; ")))?;
+        let is_sound = lines.is_empty();
+        lines.into_iter().for_each(|line| findings.mended(line));
+        let repairs = findings.repairs();
+        match verified {
+            Verified::Good if is_sound || !repairs => return Ok(LostPages::Refuse),
+            Verified::WithoutSums if !repairs => return Ok(LostPages::AsTheyAre),
+            Verified::Good | Verified::WithoutSums => {
+                drop(catalog);
+                let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
+                // What was too much to be remembered is found in the next round.
+                Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
+            }
+            Verified::Damaged(what) => {
+                if !damaged.iter().any(|page| matches!(page.flaw, PageFlaw::Lost(_))) {
+                    findings.mended(format!("the catalog: {what}"));
+                }
+                if !repairs {
+                    return Ok(LostPages::Empty);
+                }
+                rebuild::rebuild(blocks, superblock, &catalog, bounds, findings)?;
+                return Ok(LostPages::Refuse);
+            }
+        }
     }
-    let is_lost = damaged.iter().any(|page| matches!(page.flaw, PageFlaw::Lost(_)));
-    if let (Some(what), false) = (&whole, is_lost) {
-        findings.mended(format!("the catalog: {what}"));
-    }
-    if !findings.repairs() {
-        return Ok(());
-    }
-    if is_lost || whole.is_some() {
-        return rebuild::rebuild(blocks, superblock, &catalog, bounds, findings);
-    }
-    if !damaged.is_empty() || !catalog.flaws().is_empty() {
-        drop(catalog);
-        let catalog = open_to_write(blocks, &superblock.catalog)?;
-        let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
-        catalog.rewrite(&pages)?;
-        // Its head is written, too.
-        catalog.commit(&Batch::default())?;
-        catalog.close()?;
-    }
-    Ok(())
+    Err(endless())
+}
+
+/// Goes through all records, so that all pages are known that are lost.
+fn read_everything(catalog: &Catalog) -> Result<(), Error> {
+    Table::ALL.into_iter().flat_map(|table| All::of(catalog, table)).try_for_each(|found| {
+        found?;
+        Ok(())
+    })
+}
+
+fn endless() -> Error {
+    Error::damaged("there is no end of what is to be repaired; this is an error of uringfs")
 }
 
 /// Makes repairs durable.

@@ -12,7 +12,7 @@ use uringfs_reactor::{Reactor, ReactorOptions};
 
 use super::*;
 use crate::blocks::BLOCK;
-use crate::catalog::{Key, Table};
+use crate::catalog::{Batch, Key, Table};
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::format::FormatOptions;
 use crate::inode::{FileKind, Inode, InodeNumber};

@@ -55,9 +55,9 @@ fn damaged_records_that_a_new_catalog_does_not_get_are_named() {
     super::planted::spoil(&patient, Key::Inode(two));
     let (blocks, mut superblock) = (Blocks::of(&patient.device), patient.superblock());
     let mut findings = Findings::new(true);
-    let old = open(&blocks, &superblock.catalog).unwrap();
+    let old = open(&blocks, &superblock.catalog, LostPages::Empty).unwrap();
     rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, &mut findings).unwrap();
-    let new = open(&blocks, &superblock.catalog).unwrap();
+    let new = open(&blocks, &superblock.catalog, LostPages::Refuse).unwrap();
     findings.name(&new, &paths::Parents::new()).unwrap();
     let lines = text(&findings.into_report(CheckReport::default()));
     assert!(lines.contains(&format!("inode {two}): its inode cannot be read")), "{lines}");
@@ -83,7 +83,7 @@ fn a_flipped_bit_is_put_right_and_a_lost_page_costs_what_is_in_it() {
     let patient = Patient::new();
     let used = pages_in_use(&patient);
     assert!(used.len() > 8, "{used:?}");
-    let (mut rebuilt, mut refused) = (0, 0);
+    let mut refused = 0;
     for block in used {
         let of = |bits: &[(u64, u32)]| {
             let sim = patient.sim.crash_image(uringfs_device::backend::sim::Crash::KeepAll);
@@ -101,13 +101,53 @@ fn a_flipped_bit_is_put_right_and_a_lost_page_costs_what_is_in_it() {
                 assert!(report.is_repaired() && !report.is_sound(), "{}", text(&report));
                 assert!(text(&report).contains(&format!("block {block}")), "{}", text(&report));
                 many.assert_sound();
-                rebuilt += 1;
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Damaged, "block {block}: {error}");
+                assert!(error.to_string().contains(&format!("block {block}")), "{error}");
                 refused += 1;
             }
         }
     }
-    assert!(rebuilt > refused, "{rebuilt} rebuilt, {refused} refused");
+    // What leads to all tables is one page; and the head, in two sectors that both were spoilt.
+    assert!(refused <= 2, "{refused} refused");
+}
+
+#[test]
+fn checksums_that_are_lost_are_made_again_and_cost_nothing() {
+    let files = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
+    for byte in [0, 0x5a] {
+        let patient = Patient::new();
+        let (blocks, sums) = (Blocks::of(&patient.device), patient.superblock().catalog[0].start);
+        let mut bytes = blocks.read(sums, BLOCK as usize).unwrap();
+        bytes[..512].fill(byte);
+        blocks.write(sums, bytes).unwrap();
+        let told = patient.is_cured_of(&format!("catalog block {sums}: the checksum of block"));
+        assert!(told.lines().all(|line| line.contains("the checksum of block")), "{told}");
+        let volume = patient.open();
+        assert!(files.iter().all(|path| patient.is_whole(&volume, path, path)));
+    }
+}
+
+#[test]
+fn a_read_that_fails_once_costs_nothing() {
+    let mut failed = 0;
+    for nth in 1..60 {
+        let patient = Patient::new();
+        patient.sim.fail_nth(uringfs_device::Op::Read, nth, rustix::io::Errno::IO);
+        match Volume::check(&patient.device, REPAIR, &mut |_, _| {}) {
+            Ok(report) => assert!(report.is_repaired(), "read {nth}: {}", text(&report)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Io(rustix::io::Errno::IO), "{error}");
+                failed += 1;
+            }
+        }
+        patient.sim.clear_faults();
+        patient.assert_sound();
+        let volume = patient.open();
+        for path in ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"] {
+            assert!(patient.is_whole(&volume, path, path), "read {nth}: {path}");
+        }
+    }
+    assert!(failed > 0);
 }

@@ -1,0 +1,94 @@
+//! What redb holds of a store: all of it to write; to read, nothing but the pages that lead to records.
+
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use redb::{BackendError, StorageBackend};
+
+use super::store::Store;
+
+/// A store that redb writes.
+#[derive(Debug)]
+pub(super) struct Backend(pub(super) Arc<Store>);
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.length())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out).map_err(io::Error::other)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_length(length).map_err(io::Error::other)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync().map_err(io::Error::other)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data).map_err(io::Error::other)
+    }
+}
+
+/// A store that redb only reads, as it does beside a writer: then it asks for none of its own pages,
+/// such as the map of free ones, and damage in those keeps nobody from the records. There is no writer:
+/// the volume's lock sees to that, so that every lock here is free.
+#[derive(Debug)]
+pub(super) struct Reader(pub(super) Arc<Store>);
+
+/// Where redb's header has its flags, and the one that is set while somebody writes, and stays so after a
+/// power cut. The commit that the header names is whole all the same, since commits are of two phases.
+const FLAGS: usize = 9;
+const RECOVERY_REQUIRED: u8 = 2;
+
+impl StorageBackend for Reader {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.length())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out).map_err(io::Error::other)?;
+        if offset == 0
+            && let Some(flags) = out.get_mut(FLAGS)
+        {
+            *flags &= !RECOVERY_REQUIRED;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, _length: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn write(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        _start: Bound<u64>,
+        _end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        Ok(true)
+    }
+
+    fn lock_shared_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn unlock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn query_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+}
