@@ -211,13 +211,27 @@ fn reserve_of(blocks: u64) -> u64 {
 
 /// Blocks that the records of regions speak of: fewer than the volume has, when the power was cut while
 /// it grew.
+///
+/// # Errors
+/// `Damaged` when they are more: the superblock is one of before the volume grew.
 pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
+    match recorded_blocks(catalog)? {
+        Some(known) if known > total => Err(Error::damaged(format!(
+            "the superblock says {total} blocks, the catalog {known}: it is of before the volume grew; \
+             uringfs check --repair makes it right"
+        ))),
+        known => Ok(known.unwrap_or(total)),
+    }
+}
+
+/// What the catalog says of how many blocks there are, if that can be read.
+pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
     let known = match catalog.get(Key::State(BLOCKS)) {
         Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
         Err(error) if error.kind() == ErrorKind::Damaged => None,
         Err(error) => return Err(error),
     };
-    Ok(known.filter(|known| (1..total).contains(known)).unwrap_or(total))
+    Ok(known.filter(|known| *known > 0))
 }
 
 /// What is known of each region. Of one whose record is damaged no block is used.

@@ -30,7 +30,7 @@ use crate::catalog::{
     Access, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table, Verified,
 };
 use crate::error::{Error, ErrorKind};
-use crate::format::known_blocks;
+use crate::format::{known_blocks, recorded_blocks};
 use crate::inode::InodeNumber;
 use crate::lock::{Lock, Others};
 use crate::shared::BLOCKS;
@@ -158,8 +158,10 @@ pub(crate) fn check_within(
     }
     progress(CheckStep::Pages, 0);
     // A superblock is trusted with both slots only once the catalog was found where it says.
-    drop(open(&blocks, &superblock.catalog, LostPages::Empty)?);
-    if options.repair && !bad_slots.is_empty() {
+    let catalog = open(&blocks, &superblock.catalog, LostPages::Empty)?;
+    let is_small = check_size(&blocks, &catalog, &mut superblock, &mut findings)?;
+    drop(catalog);
+    if options.repair && (is_small || !bad_slots.is_empty()) {
         superblock.write(&blocks)?;
     }
     let lost = check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
@@ -219,6 +221,28 @@ fn open(blocks: &Blocks, runs: &[Run], lost: LostPages) -> Result<Catalog, Error
 
 fn open_to_write(blocks: &Blocks, runs: &[Run]) -> Result<Catalog, Error> {
     Catalog::open(blocks, runs, CatalogOptions::default())
+}
+
+/// Whether the superblock says fewer blocks than the catalog: then it is of before the volume grew. It is
+/// to be written again so.
+fn check_size(
+    blocks: &Blocks,
+    catalog: &Catalog,
+    superblock: &mut Superblock,
+    findings: &mut Findings,
+) -> Result<bool, Error> {
+    let total = superblock.total_blocks;
+    let Some(known) = recorded_blocks(catalog)?.filter(|known| *known > total) else {
+        return Ok(false);
+    };
+    if known > blocks.count() {
+        let there = blocks.count();
+        let what = format!("the volume has {known} blocks, the device {there}: it was cut short");
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    findings.mended(format!("superblock: it says {total} blocks, the volume has {known}"));
+    superblock.total_blocks = known;
+    Ok(true)
 }
 
 /// Verifies the catalog's pages; mends them, or puts what is left into a new catalog. Answers what is to

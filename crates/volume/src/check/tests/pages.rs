@@ -151,3 +151,17 @@ fn a_read_that_fails_once_costs_nothing() {
     }
     assert!(failed > 0);
 }
+
+#[test]
+fn a_superblock_of_before_the_volume_grew_is_no_reason_to_drop_files() {
+    let patient = Patient::new();
+    let mut superblock = patient.superblock();
+    let total = superblock.total_blocks;
+    superblock.total_blocks -= 1000;
+    superblock.write(&Blocks::of(&patient.device)).unwrap();
+    let error = Volume::open_on(patient.device.clone()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(error.to_string().contains("--repair"), "{error}");
+    patient.is_cured_of(&format!("says {} blocks, the volume has {total}", total - 1000));
+    assert_eq!(patient.superblock().total_blocks, total);
+}
