@@ -1,18 +1,21 @@
-//! One flipped bit in a sector of metadata: every file stays as it was, the volume or its check says
-//! which block it is in, and a repair leaves a volume that is sound.
+//! Damage in a sector of metadata. One flipped bit: every file stays as it was, the volume or its check says
+//! which block it is in, and a repair leaves a volume that is sound. All of it, as zeros or as anything: what
+//! can be read is right, the rest is an error, the check says which block it is in, and a repair leaves a
+//! volume that is sound, with all files whose records did not lie there.
 //!
 //! Of all sectors so many are tried as `PROPTEST_CASES` says, drawn from a seed that a failure prints; with
 //! 1024 or more, all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
-use uringfs_file::File;
+use uringfs_file::{File, FileOptions};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    CheckOptions, CheckReport, FileKind, Follow, FormatOptions, OpenOptions, Volume,
+    CheckOptions, CheckReport, Error, ErrorKind, FileKind, Follow, FormatOptions, Inode,
+    OpenOptions, SetXattr, Volume,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -22,14 +25,25 @@ const SECTOR: u64 = 512;
 const SLOTS: [u64; 2] = [0, 16];
 
 /// Every path, and what is there.
-type Tree = BTreeMap<Vec<u8>, (FileKind, u32, Vec<u8>)>;
+type Tree = BTreeMap<Vec<u8>, Node>;
+
+/// What is at a path.
+#[derive(Debug, PartialEq, Eq)]
+struct Node {
+    kind: FileKind,
+    links: u32,
+    /// Of a symbolic link its target.
+    bytes: Vec<u8>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
 
 fn write(reactor: &Reactor, file: &File, byte: usize, offset: u64, length: usize) {
     let bytes = Buffer::copy_of(&vec![byte as u8; length]);
     assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
 }
 
-/// Many files, links, extents, and a file that was removed while it was open: as a kill leaves it.
+/// Many files, links, extents, attributes, and a file that was removed while it was open: as a kill leaves
+/// it.
 fn population(reactor: &Reactor) -> Sim {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
@@ -48,6 +62,22 @@ fn population(reactor: &Reactor) -> Sim {
             }
         }
     }
+    let other = |path: &str, kind| volume.make(path, Inode::new(kind, 0o600)).unwrap();
+    other("/pipe", FileKind::Fifo);
+    other("/socket", FileKind::Socket);
+    other("/block", FileKind::BlockDevice(7 << 8 | 3));
+    other("/character", FileKind::CharacterDevice(1 << 8 | 9));
+    for n in 0..8 {
+        let target = [b'a' + n; 4000];
+        volume.make_symlink(&target, format!("/to somewhere far {n}")).unwrap();
+        let path = format!("/{}/a file of some length {n}", n % 6);
+        let set = |name: &str, value: &[u8]| {
+            volume.set_xattr(&path, Follow::No, name, value, SetXattr::Create).unwrap();
+        };
+        set("user.short", &[n]);
+        set("user.long", &[n; 3000]);
+        set("system.posix_acl_access", &[n; 44]);
+    }
     let pieces = volume.open("/pieces", create).unwrap();
     for n in 0..300 {
         write(reactor, &pieces, n, (n as u64 * 7919 % 1000) * 2 * BLOCK, 3000);
@@ -59,37 +89,65 @@ fn population(reactor: &Reactor) -> Sim {
     sim.crash_image(Crash::KeepAll)
 }
 
+/// All that is there.
 fn tree(volume: &Volume, reactor: &Reactor) -> Tree {
+    readable(volume, reactor, |path, error| panic!("{}: {error}", path.escape_ascii()))
+}
+
+/// All that can be read; `failed` hears of the rest.
+fn readable(volume: &Volume, reactor: &Reactor, mut failed: impl FnMut(&[u8], Error)) -> Tree {
     let mut tree = Tree::new();
     let mut left = vec![Vec::new()];
     while let Some(directory) = left.pop() {
         let mut after = Vec::new();
         loop {
             let path = if directory.is_empty() { b"/".to_vec() } else { directory.clone() };
-            let entries = volume.entries(&path, &after).unwrap();
+            let entries = match volume.entries(&path, &after) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    let next = error.damaged_name().map(<[u8]>::to_vec);
+                    failed(&path, error);
+                    let Some(next) = next else { break };
+                    after = next;
+                    continue;
+                }
+            };
             let Some(last) = entries.last() else { break };
             after = last.name.clone();
             for entry in entries {
                 let path = [&directory[..], b"/", &entry.name].concat();
-                let (_, inode) = volume.inode(&path, Follow::No).unwrap();
-                let bytes = match inode.kind {
-                    FileKind::File => {
-                        let file = volume.open(&path, OpenOptions::default()).unwrap();
-                        let buffer = Buffer::zeroed(file.size() as usize);
-                        let (bytes, read) = reactor.block_on(file.read(buffer, 0));
-                        assert_eq!(read, Ok(bytes.len()));
-                        bytes.to_vec()
-                    }
-                    _ => inode.target.to_vec(),
-                };
-                if inode.kind == FileKind::Directory {
+                if entry.kind == FileKind::Directory {
                     left.push(path.clone());
                 }
-                tree.insert(path, (inode.kind, inode.links, bytes));
+                match node(volume, reactor, &path) {
+                    Ok(node) => drop(tree.insert(path, node)),
+                    Err(error) => failed(&path, error),
+                }
             }
         }
     }
     tree
+}
+
+fn node(volume: &Volume, reactor: &Reactor, path: &[u8]) -> Result<Node, Error> {
+    let (_, inode) = volume.inode(path, Follow::No)?;
+    let bytes = match inode.kind {
+        FileKind::File => {
+            let file = volume.open(path, OpenOptions::default())?;
+            let buffer = Buffer::zeroed(file.size() as usize);
+            let (bytes, read) = reactor.block_on(file.read(buffer, 0));
+            assert_eq!(read, Ok(bytes.len()));
+            bytes.to_vec()
+        }
+        _ => inode.target.to_vec(),
+    };
+    let names = volume.xattrs(path, Follow::No)?.into_iter();
+    let xattrs = names.map(|name| {
+        let value = volume.xattr(path, Follow::No, &name)?;
+        Ok((name, value))
+    });
+    let xattrs = xattrs.collect::<Result<_, Error>>()?;
+    Ok(Node { kind: inode.kind, links: inode.links, bytes, xattrs })
 }
 
 /// The sectors in which there is anything: of the superblock's slots, and of the catalog.
@@ -121,28 +179,64 @@ fn mixed(seed: u64) -> u64 {
     mixed ^ (mixed >> 27)
 }
 
+/// The sectors that are tried.
+fn drawn(sim: &Sim, seed: u64) -> Vec<u64> {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases: u64 = cases.unwrap_or(256);
+    let sectors = sectors(sim);
+    assert!(sectors.len() > 200, "{}", sectors.len());
+    let every = if cases >= 1024 { 1 } else { sectors.len() as u64 / (cases / 4).max(1) + 1 };
+    let drawn = (0..).zip(sectors).filter(|(index, _)| mixed(seed + index).is_multiple_of(every));
+    drawn.map(|(_, sector)| sector).collect()
+}
+
+fn try_check(device: &Device, repair: bool) -> Result<CheckReport, Error> {
+    Volume::check(device, CheckOptions { repair, deep: false }, &mut |_, _| {})
+}
+
 fn check(device: &Device, repair: bool) -> CheckReport {
-    Volume::check(device, CheckOptions { repair, deep: false }, &mut |_, _| {}).unwrap()
+    try_check(device, repair).unwrap()
+}
+
+/// Makes a sector anything else.
+fn spoil(device: &Device, reactor: &Reactor, sector: u64, spoilt: Spoilt) {
+    let (mut bytes, read) = reactor.block_on(async {
+        let whole = File::over(device.clone(), FileOptions::default());
+        whole.read(Buffer::zeroed(SECTOR as usize), sector).await
+    });
+    assert_eq!(read, Ok(bytes.len()));
+    match spoilt {
+        Spoilt::Zeros => bytes.fill(0),
+        Spoilt::Garbage => {
+            for (at, byte) in (0..).zip(bytes.iter_mut()) {
+                *byte ^= mixed(sector + at) as u8 | 1;
+            }
+        }
+    }
+    let (_, written) = reactor.block_on(async {
+        let whole = File::over(device.clone(), FileOptions::default());
+        whole.write(bytes, sector).await
+    });
+    assert_eq!(written, Ok(SECTOR as usize));
+}
+
+/// How a sector may be lost.
+#[derive(Clone, Copy, Debug)]
+enum Spoilt {
+    Zeros,
+    Garbage,
 }
 
 #[test]
 fn a_flipped_bit_in_any_sector_of_metadata_costs_nothing_and_is_named() {
     let seed: u64 = 31;
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let cases: u64 = cases.unwrap_or(256);
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let sim = population(&reactor);
     let image = || sim.crash_image(Crash::KeepAll);
     let right = tree(&Volume::open_on(Device::new(image()).unwrap()).unwrap(), &reactor);
-    assert_eq!(right.len(), 6 * (1 + 60 + 6 + 6) + 1);
-    let sectors = sectors(&sim);
-    assert!(sectors.len() > 200, "{}", sectors.len());
-    let every = if cases >= 1024 { 1 } else { sectors.len() as u64 / (cases / 4).max(1) + 1 };
+    assert_eq!(right.len(), 6 * (1 + 60 + 6 + 6) + 4 + 8 + 1);
     let (mut tried, mut named) = (0, 0);
-    for (index, sector) in (0..).zip(&sectors) {
-        if !mixed(seed + index).is_multiple_of(every) {
-            continue;
-        }
+    for sector in drawn(&sim, seed) {
         let (byte, bit) = (mixed(seed ^ sector) % SECTOR, (mixed(seed ^ sector) >> 60) as u32 % 8);
         let (address, place) = (sector + byte, format!("seed {seed}, byte {}", sector + byte));
         let flipped = image();
@@ -165,4 +259,60 @@ fn a_flipped_bit_in_any_sector_of_metadata_costs_nothing_and_is_named() {
         tried += 1;
     }
     assert!(tried > 0 && named > tried / 8, "{named} of {tried} named, seed {seed}");
+}
+
+#[test]
+fn a_lost_sector_of_metadata_costs_no_more_than_what_was_in_it_and_is_named() {
+    let seed: u64 = 37;
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let sim = population(&reactor);
+    let image = || sim.crash_image(Crash::KeepAll);
+    let right = tree(&Volume::open_on(Device::new(image()).unwrap()).unwrap(), &reactor);
+    let (mut tried, mut named, mut whole, mut unrepaired) = (0, 0, 0, BTreeSet::new());
+    for sector in drawn(&sim, seed) {
+        for spoilt in [Spoilt::Zeros, Spoilt::Garbage] {
+            let place = format!("seed {seed}, {spoilt:?} at byte {sector}");
+            let device = Device::new(image()).unwrap();
+            spoil(&device, &reactor, sector, spoilt);
+            let damaged = |_: &[u8], error: Error| {
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{place}: {error}");
+                // Whoever does not need what was there is not troubled.
+                assert!(!error.to_string().contains("stopped"), "{place}: {error}");
+            };
+            match Volume::open_on(device.clone()) {
+                Ok(volume) => {
+                    for (path, node) in readable(&volume, &reactor, damaged) {
+                        assert_eq!(Some(&node), right.get(&path), "{place}: {path:?}");
+                    }
+                }
+                Err(error) => damaged(b"", error),
+            }
+            let block = format!("block {}", sector / BLOCK);
+            tried += 1;
+            let said = match try_check(&device, false) {
+                Ok(report) => report.findings.iter().map(|line| format!("{line}\n")).collect(),
+                Err(error) => error.to_string(),
+            };
+            named += usize::from(said.contains(&block));
+            match try_check(&device, true) {
+                Ok(report) => {
+                    assert!(said.is_empty() || said.contains(&block), "{place}: {said}");
+                    assert!(report.is_repaired(), "{place}: {:?}", report.findings);
+                    assert!(check(&device, false).is_sound(), "{place}");
+                    let volume = Volume::open_on(device.clone()).unwrap();
+                    let left = tree(&volume, &reactor);
+                    whole +=
+                        right.iter().filter(|(path, node)| left.get(*path) == Some(*node)).count();
+                }
+                // What leads to all else is there once.
+                Err(error) => {
+                    assert!(error.to_string().contains(&block), "{place}: {error}");
+                    unrepaired.insert(sector / BLOCK);
+                }
+            }
+        }
+    }
+    assert!(named > tried / 8, "{named} of {tried} named, seed {seed}");
+    assert!(whole > tried * right.len() * 3 / 4, "{whole} of {tried}, seed {seed}");
+    assert!(unrepaired.len() <= 1, "{unrepaired:?}, seed {seed}");
 }
