@@ -4,8 +4,6 @@
 //! A sequence lock of atomics. Readers write nothing; one that meets a change under way, or looks for
 //! bytes that are elsewhere, asks the map of all extents.
 
-use crossbeam_utils::CachePadded;
-
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
@@ -23,9 +21,7 @@ pub(crate) struct Window {
 }
 
 /// A window that many look through while one at a time changes it.
-pub(crate) struct Glance(CachePadded<Words>);
-
-struct Words {
+pub(crate) struct Glance {
     /// Odd while the others are being changed.
     sequence: AtomicU64,
     start: AtomicU64,
@@ -36,37 +32,35 @@ struct Words {
 
 impl Glance {
     pub(crate) fn new(window: Window) -> Glance {
-        Glance(CachePadded::new(Words {
+        Glance {
             sequence: AtomicU64::new(0),
             start: AtomicU64::new(window.start),
             end: AtomicU64::new(window.end),
             shift: AtomicU64::new(window.shift()),
-        }))
+        }
     }
 
     /// Where the bytes from `offset` up to `end` lie, if they are in the window.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        let words = &*self.0;
-        let before = words.sequence.load(Ordering::Acquire);
-        let is_inside = words.start.load(Ordering::Relaxed) <= offset
-            && end <= words.end.load(Ordering::Relaxed);
-        let address = offset.wrapping_add(words.shift.load(Ordering::Relaxed));
+        let before = self.sequence.load(Ordering::Acquire);
+        let is_inside =
+            self.start.load(Ordering::Relaxed) <= offset && end <= self.end.load(Ordering::Relaxed);
+        let address = offset.wrapping_add(self.shift.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        let is_whole = before.is_multiple_of(2) && words.sequence.load(Ordering::Relaxed) == before;
+        let is_whole = before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before;
         (is_inside && is_whole).then_some(address)
     }
 
     /// Shows another window. One at a time may: whoever holds the file's lock for changes.
     pub(crate) fn show(&self, window: Window) {
-        let words = &*self.0;
-        let sequence = words.sequence.load(Ordering::Relaxed);
-        words.sequence.store(sequence + 1, Ordering::Relaxed);
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        words.start.store(window.start, Ordering::Relaxed);
-        words.end.store(window.end, Ordering::Relaxed);
-        words.shift.store(window.shift(), Ordering::Relaxed);
-        words.sequence.store(sequence + 2, Ordering::Release);
+        self.start.store(window.start, Ordering::Relaxed);
+        self.end.store(window.end, Ordering::Relaxed);
+        self.shift.store(window.shift(), Ordering::Relaxed);
+        self.sequence.store(sequence + 2, Ordering::Release);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use uringfs_file::{Durable, Generation, WriteLock};
 use zerocopy::IntoBytes;
@@ -33,14 +34,19 @@ pub(crate) struct OpenFile {
     /// Of all who write to it, however often it was opened.
     pub(crate) lock: Arc<WriteLock>,
     snapshot: ArcSwap<Snapshot>,
-    /// The largest written extent of the snapshot that is known of.
-    glance: Glance,
-    /// Of the others, those that were read before.
+    front: CachePadded<Front>,
+    /// Of its other extents, those that were read before.
     lookaside: Lookaside,
-    notes: Notes,
     /// How often it was emptied with writers at work.
     emptied: AtomicU64,
     edit: Mutex<Edit>,
+}
+
+/// What every read and write looks at, apart from what changes more often than this.
+struct Front {
+    /// The largest written extent of the snapshot that is known of.
+    glance: Glance,
+    notes: Notes,
 }
 
 /// What the next read or write has to note besides: looked at by each, written when it changes.
@@ -54,6 +60,7 @@ struct Notes {
 }
 
 /// What of an inode is newer than its record.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Newer {
     size: u64,
     blocks: u64,
@@ -127,9 +134,8 @@ impl OpenFile {
             number,
             lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
-            glance,
+            front: CachePadded::new(Front { glance, notes }),
             lookaside: Lookaside::new(),
-            notes,
             emptied: AtomicU64::new(0),
             edit: Mutex::new(edit),
         }
@@ -142,7 +148,8 @@ impl OpenFile {
     /// The address of a range that is written, inside the size, and lies together.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        self.glance
+        self.front
+            .glance
             .address(offset, end)
             .or_else(|| self.lookaside.address(offset, end))
             .or_else(|| self.looked_up(offset, end))
@@ -188,25 +195,33 @@ impl OpenFile {
         self.edit.lock().newer(&self.snapshot.load())
     }
 
-    /// Notes that an inode with all that was newer has been changed and put: nothing is newer now.
-    pub(crate) fn was_put(&self, inode: &Inode) {
+    /// Notes that an inode has been changed and put, with all that was newer. Times that reads and writes
+    /// have moved since stay newer.
+    pub(crate) fn was_put(&self, inode: &Inode, with: &Newer) {
+        let notes = &self.front.notes;
         let edit = &mut *self.edit.lock();
-        (edit.modified, edit.accessed) = (None, None);
-        self.notes.modified.store(0, Ordering::Relaxed);
-        self.notes.unread.store(inode.is_access_due(Time::now()), Ordering::Relaxed);
-        self.notes.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
+        if edit.modified == with.modified {
+            edit.modified = None;
+            notes.modified.store(0, Ordering::Relaxed);
+        }
+        if edit.accessed == with.accessed {
+            edit.accessed = None;
+        }
+        let is_unread = edit.modified.is_some() || inode.is_access_due(Time::now());
+        notes.unread.store(is_unread, Ordering::Relaxed);
+        notes.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
     /// Whether a read now moves the time of access.
     #[inline]
     pub(crate) fn is_access_due(&self) -> bool {
-        self.notes.unread.load(Ordering::Relaxed)
+        self.front.notes.unread.load(Ordering::Relaxed)
     }
 
     /// Moves the time of access; false when another read has.
     pub(crate) fn note_access(&self) -> bool {
         let edit = &mut *self.edit.lock();
-        let is_due = self.notes.unread.swap(false, Ordering::Relaxed);
+        let is_due = self.front.notes.unread.swap(false, Ordering::Relaxed);
         if is_due {
             edit.accessed = Some(Time::now());
         }
@@ -216,7 +231,7 @@ impl OpenFile {
     /// Whether a write now moves the time of change: the coarse clock has moved since the last.
     #[inline]
     pub(crate) fn is_change_due(&self) -> bool {
-        self.notes.modified.load(Ordering::Relaxed) != Time::now().0
+        self.front.notes.modified.load(Ordering::Relaxed) != Time::now().0
     }
 
     /// Moves the time of change.
@@ -225,16 +240,18 @@ impl OpenFile {
     }
 
     fn touch(&self, edit: &mut Edit) {
-        let now = Time::now();
+        let (now, notes) = (Time::now(), &self.front.notes);
         edit.modified = Some(now);
-        self.notes.modified.store(now.0, Ordering::Relaxed);
-        self.notes.unread.store(true, Ordering::Relaxed);
+        // Once for each time that the clock has moved: else every read after a write had to tell.
+        if notes.modified.swap(now.0, Ordering::Relaxed) != now.0 {
+            notes.unread.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether it runs as its owner or group, which writers take away.
     #[inline]
     pub(crate) fn lends_rights(&self) -> bool {
-        self.notes.set_id.load(Ordering::Relaxed)
+        self.front.notes.set_id.load(Ordering::Relaxed)
     }
 
     /// The holes of a range, in blocks of the file.
@@ -354,7 +371,7 @@ impl OpenFile {
             self.lookaside.forget();
         }
         if std::mem::replace(&mut edit.window, window) != window {
-            self.glance.show(window);
+            self.front.glance.show(window);
         }
         done
     }
@@ -498,5 +515,53 @@ mod tests {
             }
         }
         assert!(found > 1000, "{found} of them were found beside the map");
+    }
+
+    fn open(inode: &Inode) -> OpenFile {
+        OpenFile::new(InodeNumber(2), ExtentMap::new(), inode, 0)
+    }
+
+    #[test]
+    fn what_is_written_while_attributes_are_set_moves_the_time_of_change_all_the_same() {
+        let mut inode = Inode::new(FileKind::File, 0o644);
+        let file = open(&inode);
+        let newer = file.newer();
+        newer.lay_over(&mut inode);
+        file.note_change();
+        assert!(file.note_access());
+        (inode.modified, inode.accessed) = (Time(1), Time(2));
+        file.was_put(&inode, &newer);
+        let now = file.newer();
+        assert!(now.modified.is_some() && now.accessed.is_some());
+        // Those that were laid over are in the record now.
+        file.was_put(&inode, &now);
+        let now = file.newer();
+        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_change_due());
+    }
+
+    #[test]
+    fn while_the_clock_stands_a_read_after_a_write_has_nothing_to_tell() {
+        let file = open(&Inode::new(FileKind::File, 0o644));
+        let is_due = std::iter::repeat_with(|| {
+            let before = Time::now();
+            file.wrote(0..4096, 0);
+            file.note_access();
+            file.wrote(0..4096, 0);
+            (before == Time::now()).then(|| file.is_access_due())
+        });
+        assert!(!is_due.flatten().next().unwrap());
+    }
+
+    #[test]
+    fn a_read_after_a_write_moves_the_time_of_access_once_the_clock_has_moved() {
+        let file = open(&Inode::new(FileKind::File, 0o644));
+        file.wrote(0..4096, 0);
+        assert!(file.note_access());
+        let before = Time::now();
+        while Time::now() == before {
+            std::hint::spin_loop();
+        }
+        file.wrote(0..4096, 0);
+        assert!(file.is_access_due() && file.note_access());
     }
 }

@@ -94,26 +94,24 @@ pub(crate) fn set_attributes(
 ) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
     move |records| {
         let number = records.resolve(path, follow)?;
-        let was = records.inode_now(number)?;
-        let mut inode = was.clone();
-        inode.changed = Time::now();
-        set(&mut inode);
-        (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
-        (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
-        inode.permissions &= 0o7777;
-        records.put_inode_now(number, inode);
-        Ok(())
+        records.change_inode(number, |inode| {
+            let was = inode.clone();
+            inode.changed = Time::now();
+            set(inode);
+            (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
+            (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
+            inode.permissions &= 0o7777;
+        })
     }
 }
 
 /// Has a file not run as its owner or group any more.
 pub(crate) fn take_rights(number: InodeNumber) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
     move |records| {
-        let mut inode = records.inode_now(number)?;
-        inode.take_rights();
-        inode.changed = Time::now();
-        records.put_inode_now(number, inode);
-        Ok(())
+        records.change_inode(number, |inode| {
+            inode.take_rights();
+            inode.changed = Time::now();
+        })
     }
 }
 

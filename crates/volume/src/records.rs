@@ -13,7 +13,7 @@ use crate::catalog::{Key, Record, Table};
 use crate::changes::{Changes, Known, Pending, Watch};
 use crate::error::Error;
 use crate::inode::{Inode, InodeNumber};
-use crate::open_file::OpenFile;
+use crate::open_file::{Newer, OpenFile};
 
 /// Records that are asked of the catalog at once.
 pub(crate) const BATCH: usize = 1024;
@@ -94,14 +94,14 @@ pub(crate) struct Records<'v> {
 }
 
 /// What an operation changes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) changes: Changes,
     /// The number of the next inode that is made.
     pub(crate) next_inode: u64,
     pub(crate) orphans: Vec<Orphan>,
-    /// An inode that has what an open file knew better.
-    pub(crate) settled: Option<(InodeNumber, Inode)>,
+    /// An inode that has what its open file knew better.
+    pub(crate) settled: Option<(Arc<OpenFile>, Inode, Newer)>,
 }
 
 impl<'v> Records<'v> {
@@ -189,14 +189,29 @@ impl<'v> Records<'v> {
         Ok(inode)
     }
 
-    pub(crate) fn put_inode(&mut self, number: InodeNumber, inode: &Inode) {
-        self.put(Key::Inode(number.0), inode.to_record());
+    /// Changes an inode, with what an open file knows better.
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
+    pub(crate) fn change_inode(
+        &mut self,
+        number: InodeNumber,
+        change: impl FnOnce(&mut Inode),
+    ) -> Result<(), Stop> {
+        let mut inode = self.inode(number)?;
+        // The file goes on being read and written meanwhile: what is laid over is looked at once.
+        let open = self.opened(number).map(|open| (open.newer(), open));
+        if let Some((newer, _)) = &open {
+            newer.lay_over(&mut inode);
+        }
+        change(&mut inode);
+        self.put_inode(number, &inode);
+        self.effects.settled = open.map(|(newer, open)| (open, inode, newer));
+        Ok(())
     }
 
-    /// Sets an inode that was asked for with [`Self::inode_now`].
-    pub(crate) fn put_inode_now(&mut self, number: InodeNumber, inode: Inode) {
-        self.put_inode(number, &inode);
-        self.effects.settled = Some((number, inode));
+    pub(crate) fn put_inode(&mut self, number: InodeNumber, inode: &Inode) {
+        self.put(Key::Inode(number.0), inode.to_record());
     }
 
     /// A file that is open.

@@ -142,10 +142,8 @@ impl VolumeState {
         self.pending.apply(effects.changes);
         self.next_inode = effects.next_inode;
         self.orphans.extend(effects.orphans);
-        if let Some((number, inode)) = effects.settled
-            && let Some(open) = self.open.get(&number).and_then(Weak::upgrade)
-        {
-            open.was_put(&inode);
+        if let Some((open, inode, newer)) = effects.settled {
+            open.was_put(&inode, &newer);
         }
     }
 
