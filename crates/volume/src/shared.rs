@@ -125,7 +125,7 @@ impl Shared {
                 map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
             }
             let open = Arc::new(OpenFile::new(number, map, &inode, self.board.next() - 1));
-            state.open.insert(number, Arc::downgrade(&open));
+            state.note_open(number, &open);
             Ok(open)
         })
         .await
@@ -135,6 +135,16 @@ impl Shared {
 impl VolumeState {
     pub(crate) fn records<'v>(&'v self, answers: &'v Answers) -> Records<'v> {
         Records::new(&self.pending, &self.open, answers, self.next_inode)
+    }
+
+    /// Notes that a file is open. Those that nobody has open any more are forgotten when this would
+    /// need more memory: so it has at most twice what is open.
+    fn note_open(&mut self, number: InodeNumber, file: &Arc<OpenFile>) {
+        if self.open.len() == self.open.capacity() {
+            self.open.retain(|_, file| file.strong_count() > 0);
+            self.open.reserve(self.open.len());
+        }
+        self.open.insert(number, Arc::downgrade(file));
     }
 
     /// Does what an operation has decided.
@@ -189,4 +199,28 @@ pub(crate) fn region_of(pending: &Pending, region: u32) -> Result<Option<Vec<u8>
     let key = Key::Region(region);
     let record = pending.known(key.table(), key.bytes())?;
     Ok(record.map(|record| summary_of(&record).map(|(_, free)| free.to_vec())).transpose()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use uringfs_device::backend::memory::Memory;
+
+    use super::*;
+    use crate::format::FormatOptions;
+    use crate::volume::{OpenOptions, Volume};
+
+    #[test]
+    fn files_that_were_closed_are_forgotten() {
+        let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let kept: Vec<_> = (0..100).map(|n| volume.open(format!("/{n}"), create)).collect();
+        for number in 100..3000 {
+            volume.open(format!("/{number}"), create).unwrap();
+            let known = volume.shared.state.lock().open.len();
+            assert!(known <= 500, "{known} after {number}");
+        }
+        assert!(kept.iter().all(Result::is_ok));
+    }
 }
