@@ -11,7 +11,7 @@ use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::entry::{Entry, enter};
 use crate::file::{File, Shared};
-use crate::map::{Commit, Durable};
+use crate::map::{Commit, Durable, Place};
 use crate::transfer::transfer;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
@@ -206,7 +206,8 @@ async fn merge_blocks(
     if ended.result()? < length { Err(Errno::IO) } else { Ok(()) }
 }
 
-/// Writes zeros over a range, as [`merge_blocks`].
+/// Writes zeros over a range, as [`merge_blocks`]. The caller keeps writers out, so that only who empties
+/// the file takes its blocks away.
 pub(crate) async fn merge_zeros(
     operation: &Operation,
     shared: &Shared,
@@ -216,7 +217,12 @@ pub(crate) async fn merge_zeros(
     let start = (range.start % block) as usize;
     let end = start + (range.end - range.start) as usize;
     let zeros = |bounce: &mut Buffer| bounce[start..end].fill(0);
-    merge_blocks(operation, shared, block, range, Durability::Volatile, zeros).await
+    let at = range.start;
+    match merge_blocks(operation, shared, block, range, Durability::Volatile, zeros).await {
+        // The file was emptied meanwhile: it reads as zeros already.
+        Err(Errno::IO) if shared.map.map(at).place == Place::Hole => Ok(()),
+        zeroed => zeroed,
+    }
 }
 
 /// Makes every write that has completed durable.

@@ -65,6 +65,8 @@ pub(crate) async fn enter(
     loop {
         // First: in the shared mode whoever cuts the file waits for this operation.
         let is_shared = shared.lock.is_shared();
+        // Before the map is looked at: what was found there goes when the file is emptied.
+        let mut begun = shared.map.generation();
         let way = Way::of(shared, &range);
         if way == Way::Exclusive {
             return Box::pin(enter_exclusively(operation, shared, range)).await;
@@ -76,12 +78,12 @@ pub(crate) async fn enter(
             operation.count(Counter::WriteRanged);
             let lock = shared.lock.range(range.clone());
             let guard = Box::pin(operation.wait_uncounted(lock)).await?;
+            begun = shared.map.generation();
             if Way::of(shared, &range) != way {
                 continue;
             }
             Held { _range: Some(guard), _exclusion: None }
         };
-        let begun = shared.map.generation();
         let (preparation, block) = match way {
             Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
             _ => match shared.map.prepare(range.clone())? {
@@ -106,17 +108,17 @@ async fn enter_exclusively(
     let blocks = around(block, range.clone());
     let exclusion = exclude(operation, shared).await?;
     let mut is_in_place = shared.map.is_in_place(&range);
-    let guard = loop {
+    let (guard, begun) = loop {
         // What has no place yet may have to zero the end of the last block as well.
         let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
         let guard = operation.wait_uncounted(shared.lock.range(locked)).await?;
+        let begun = shared.map.generation();
         if !is_in_place || shared.map.is_in_place(&range) {
-            break guard;
+            break (guard, begun);
         }
         is_in_place = false;
     };
     let held = Held { _range: Some(guard), _exclusion: Some(exclusion) };
-    let begun = shared.map.generation();
     if is_in_place {
         return Ok(Entry { preparation: Preparation::InPlace, block, begun, _held: held });
     }

@@ -129,7 +129,8 @@ pub trait Map: Send + Sync + 'static {
     }
 
     /// Moves when the file is emptied by somebody who did not keep writers out. What a write that
-    /// began before does after that is as if it had come before, too: it leaves nothing.
+    /// began before does after that is as if it had come before, too: it leaves nothing, but where
+    /// somebody writes the same range by then it may be seen as one of two that write at once.
     fn generation(&self) -> Generation {
         0
     }

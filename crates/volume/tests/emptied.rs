@@ -1,0 +1,85 @@
+//! A file that somebody empties while others change it: each change is done before or after that, and
+//! no call fails for it.
+
+use std::time::Duration;
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::{Clock, Device, VirtualClock};
+use uringfs_file::{File, Size, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token};
+use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+
+const LATENCY: Duration = Duration::from_millis(1);
+
+fn create() -> OpenOptions {
+    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+}
+
+/// A reactor on a device that takes its time, by a clock that the reactor turns.
+fn slow() -> (Volume, Reactor) {
+    let clock = Clock::Virtual(VirtualClock::default());
+    let options = SimOptions::new(16 << 20).latency(LATENCY..=LATENCY).clock(clock.clone());
+    let device = Device::new(Sim::new(options)).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    let reactor = Reactor::new(ReactorOptions { clock, ..ReactorOptions::default() }).unwrap();
+    (volume, reactor)
+}
+
+#[test]
+fn who_changes_a_file_that_is_emptied_is_not_refused() {
+    type Start = fn(&Reactor, &File);
+    const TOKEN: Token = Token::new(1);
+    let changes: [(&str, Start); 9] = [
+        ("overwrite", |reactor, file| {
+            reactor.write(file, Buffer::aligned(4096, 4096), 0, TOKEN).unwrap();
+        }),
+        ("overwrite of parts", |reactor, file| {
+            reactor.write(file, Buffer::copy_of(&[1; 9000]), 700, TOKEN).unwrap();
+        }),
+        ("write behind the end", |reactor, file| {
+            reactor.write(file, Buffer::aligned(8192, 4096), 40_960, TOKEN).unwrap();
+        }),
+        ("append", |reactor, file| {
+            reactor.write(file, Buffer::copy_of(&[1; 100]), file.size(), TOKEN).unwrap();
+        }),
+        ("set_size", |reactor, file| reactor.start(file.set_size(50_000), TOKEN).unwrap()),
+        ("allocate", |reactor, file| {
+            reactor.start(file.allocate(0, 50_000, Size::Extend), TOKEN).unwrap();
+        }),
+        ("punch_hole", |reactor, file| {
+            reactor.start(file.punch_hole(100, 9000), TOKEN).unwrap();
+        }),
+        ("zero_range", |reactor, file| {
+            reactor.start(file.zero_range(100, 9000, Size::Keep), TOKEN).unwrap();
+        }),
+        ("zero_range of the end", |reactor, file| {
+            reactor.start(file.zero_range(9000, 50_000, Size::Extend), TOKEN).unwrap();
+        }),
+    ];
+    for (name, start) in changes {
+        // Emptied after so many steps, until the change was done before.
+        for steps in 0.. {
+            let (volume, reactor) = slow();
+            let file = volume.open("/a", create()).unwrap();
+            let (_, written) = reactor.block_on(file.write(Buffer::copy_of(&[7; 13_000]), 0));
+            assert_eq!(written, Ok(13_000));
+            let mut completed = Vec::new();
+            start(&reactor, &file);
+            for _ in 0..steps {
+                reactor.reap(1, Some(LATENCY / 3), &mut completed).unwrap();
+            }
+            let was_done = !completed.is_empty();
+            volume.open("/a", OpenOptions { truncate: true, ..create() }).unwrap();
+            while completed.is_empty() {
+                reactor.reap(1, None, &mut completed).unwrap();
+            }
+            assert!(completed[0].result().is_ok(), "{name}, {steps}: {:?}", completed[0].result());
+            if was_done {
+                assert!(steps > 1, "{name}");
+                break;
+            }
+        }
+    }
+}
