@@ -167,7 +167,8 @@ impl Shared {
         pending.lay_over(&Changes::default(), watch, keys, records).is_empty()
     }
 
-    async fn next_commit(&self, who: Who) -> Result<(), Errno> {
+    /// Waits for the next commit to end.
+    pub(crate) async fn next_commit(&self, who: Who) -> Result<(), Errno> {
         let number = self.board.next();
         match who {
             Who::Thread => self.board.wait(number),

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use crate::attempt::{Who, now};
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
 use crate::error::{Error, ErrorKind};
@@ -16,6 +17,10 @@ impl Volume {
     /// `Input` for less than it has, more than its device has or 64 TiB, and what is no multiple of
     /// 4096; EROFS where it is only read; as [`Volume::sync`].
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
+        now(self.resize_by(Who::Thread, bytes))
+    }
+
+    pub(crate) async fn resize_by(&self, who: Who, bytes: u64) -> Result<(), Error> {
         let refused = |why: String| {
             Err(Error::new(ErrorKind::Input, format!("a volume of {bytes} bytes: {why}")))
         };
@@ -39,6 +44,6 @@ impl Volume {
             }
             state.grows_to = Some(bytes / BLOCK);
         }
-        self.sync()
+        self.sync_by(who).await
     }
 }

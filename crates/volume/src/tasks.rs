@@ -4,11 +4,12 @@ use uringfs_file::File;
 
 use crate::attempt::Who;
 use crate::error::Error;
-use crate::inode::{Inode, InodeNumber};
+use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
 use crate::operations;
 use crate::path::Follow;
 use crate::volume::{OpenOptions, Volume};
+use crate::xattr::{self, SetXattr};
 
 /// A [`Volume`] whose calls are awaited, on a reactor or any other executor. Where a name is not in
 /// memory the device is read by a thread of the volume, and what waits for a commit does not hold up
@@ -22,6 +23,11 @@ pub struct AsyncVolume {
 
 #[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
 impl AsyncVolume {
+    /// The same volume: for what does not wait, and for threads that may.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
     /// See [`Volume::open`].
     pub async fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
         self.volume.open_by(Who::Task, path.as_ref(), options).await
@@ -30,6 +36,20 @@ impl AsyncVolume {
     /// See [`Volume::make`].
     pub async fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
         self.volume.change(Who::Task, operations::make(path.as_ref(), &inode)).await
+    }
+
+    /// See [`Volume::make_directory`].
+    pub async fn make_directory(
+        &self,
+        path: impl AsRef<[u8]>,
+        permissions: u16,
+    ) -> Result<(), Error> {
+        self.make(path, Inode::new(FileKind::Directory, permissions)).await.map(drop)
+    }
+
+    /// See [`Volume::make_symlink`].
+    pub async fn make_symlink(&self, target: &[u8], path: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.make(path, Inode::symlink(target)?).await.map(drop)
     }
 
     /// See [`Volume::link`].
@@ -86,12 +106,57 @@ impl AsyncVolume {
         self.volume.shared.operate(Who::Task, operations::entries(path.as_ref(), after)).await
     }
 
+    /// See [`Volume::xattr`].
+    pub async fn xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+    ) -> Result<Vec<u8>, Error> {
+        let how = xattr::get(path.as_ref(), follow, name.as_ref());
+        self.volume.shared.operate(Who::Task, how).await
+    }
+
+    /// See [`Volume::xattrs`].
+    pub async fn xattrs(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        self.volume.shared.operate(Who::Task, xattr::list(path.as_ref(), follow)).await
+    }
+
+    /// See [`Volume::set_xattr`].
+    pub async fn set_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<(), Error> {
+        let how = xattr::set(path.as_ref(), follow, name.as_ref(), value, how);
+        self.volume.change(Who::Task, how).await
+    }
+
+    /// See [`Volume::remove_xattr`].
+    pub async fn remove_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        let how = xattr::remove(path.as_ref(), follow, name.as_ref());
+        self.volume.change(Who::Task, how).await
+    }
+
+    /// See [`Volume::resize`].
+    pub async fn resize(&self, bytes: u64) -> Result<(), Error> {
+        self.volume.resize_by(Who::Task, bytes).await
+    }
+
     /// See [`Volume::sync`].
     pub async fn sync(&self) -> Result<(), Error> {
-        if self.volume.is_read_only() {
-            return Ok(());
-        }
-        let board = &self.volume.shared.board;
-        board.clone().wait_in_task(board.next()).await.map_err(crate::volume::not_durable)
+        self.volume.sync_by(Who::Task).await
     }
 }

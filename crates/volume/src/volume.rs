@@ -248,10 +248,7 @@ impl Volume {
     /// ENOSPC when the catalog has no room for it: remove something, then try again. EIO when the
     /// device or the catalog failed, now or before.
     pub fn sync(&self) -> Result<(), Error> {
-        if self.is_read_only() {
-            return Ok(());
-        }
-        self.shared.board.wait(self.shared.board.next()).map_err(not_durable)
+        now(self.sync_by(Who::Thread))
     }
 }
 
@@ -315,6 +312,14 @@ impl Volume {
         Ok(File::with_map(device, map, lock, options.file))
     }
 
+    pub(crate) async fn sync_by(&self, who: Who) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let synced = self.shared.next_commit(who).await;
+        synced.map_err(|errno| Error::io("making the volume's changes durable", errno))
+    }
+
     pub(crate) fn is_read_only(&self) -> bool {
         self.shared.access == Access::ReadOnly
     }
@@ -356,9 +361,4 @@ impl Volume {
 
 fn read_only() -> Error {
     Error::refused(Errno::ROFS, "the volume is open for reading only")
-}
-
-/// Why a sync failed.
-pub(crate) fn not_durable(errno: Errno) -> Error {
-    Error::io("making the volume's changes durable", errno)
 }

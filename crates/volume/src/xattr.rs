@@ -44,12 +44,7 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        now(self.shared.operate(Who::Thread, |records| {
-            let number = records.resolve(path.as_ref(), follow)?;
-            let name = check_name(name.as_ref())?;
-            let value = records.get(Key::Xattr(number.0, name))?;
-            value.ok_or_else(|| absent(name))
-        }))
+        now(self.shared.operate(Who::Thread, get(path.as_ref(), follow, name.as_ref())))
     }
 
     /// The names of a file's extended attributes, in order of their bytes.
@@ -57,10 +52,7 @@ impl Volume {
     /// # Errors
     /// What paths meet.
     pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
-        now(self.shared.operate(Who::Thread, |records| {
-            let number = records.resolve(path.as_ref(), follow)?;
-            records.xattr_names(number)
-        }))
+        now(self.shared.operate(Who::Thread, list(path.as_ref(), follow)))
     }
 
     /// Sets an extended attribute.
@@ -78,35 +70,7 @@ impl Volume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, |records| {
-            let number = records.resolve(path.as_ref(), follow)?;
-            let name = check_name(name.as_ref())?;
-            let inode = records.inode(number)?;
-            check_place(name, &inode)?;
-            if value.len() > LARGEST_VALUE {
-                let what = format!("a value of {} bytes: 65536 are the most", value.len());
-                return Err(Error::refused(Errno::TOOBIG, what).into());
-            }
-            match (records.get(Key::Xattr(number.0, name))?, how) {
-                (Some(_), SetXattr::Create) => {
-                    let what = format!("the attribute {} is there already", shown(name));
-                    return Err(Error::refused(Errno::EXIST, what).into());
-                }
-                (None, SetXattr::Replace) => return Err(absent(name)),
-                (Some(_), _) => {}
-                (None, _) => {
-                    let names = records.xattr_names(number)?;
-                    let listed: usize = names.iter().map(|name| name.len() + 1).sum();
-                    if listed + name.len() + 1 > LONGEST_LIST {
-                        let what = "the names of its attributes would be longer than 65536 bytes";
-                        return Err(Error::refused(Errno::NOSPC, what).into());
-                    }
-                }
-            }
-            records.put(Key::Xattr(number.0, name), value.to_vec());
-            records.touch(number, inode);
-            Ok(())
-        }))
+        now(self.change(Who::Thread, set(path.as_ref(), follow, name.as_ref(), value, how)))
     }
 
     /// Removes an extended attribute.
@@ -119,18 +83,79 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, |records| {
-            let number = records.resolve(path.as_ref(), follow)?;
-            let name = check_name(name.as_ref())?;
-            let inode = records.inode(number)?;
-            check_place(name, &inode)?;
-            if records.get(Key::Xattr(number.0, name))?.is_none() {
-                return Err(absent(name));
+        now(self.change(Who::Thread, remove(path.as_ref(), follow, name.as_ref())))
+    }
+}
+
+pub(crate) fn get(
+    path: &[u8],
+    follow: Follow,
+    name: &[u8],
+) -> impl FnMut(&mut Records<'_>) -> Result<Vec<u8>, Stop> {
+    move |records| {
+        let number = records.resolve(path, follow)?;
+        let name = check_name(name)?;
+        let value = records.get(Key::Xattr(number.0, name))?;
+        value.ok_or_else(|| absent(name))
+    }
+}
+
+pub(crate) fn list(
+    path: &[u8],
+    follow: Follow,
+) -> impl FnMut(&mut Records<'_>) -> Result<Vec<Vec<u8>>, Stop> {
+    move |records| {
+        let number = records.resolve(path, follow)?;
+        records.xattr_names(number)
+    }
+}
+
+pub(crate) fn set(
+    path: &[u8],
+    follow: Follow,
+    name: &[u8],
+    value: &[u8],
+    how: SetXattr,
+) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
+    move |records| {
+        let number = records.change_xattr(path, follow, name)?;
+        if value.len() > LARGEST_VALUE {
+            let what = format!("a value of {} bytes: 65536 are the most", value.len());
+            return Err(Error::refused(Errno::TOOBIG, what).into());
+        }
+        match (records.get(Key::Xattr(number.0, name))?, how) {
+            (Some(_), SetXattr::Create) => {
+                let what = format!("the attribute {} is there already", shown(name));
+                return Err(Error::refused(Errno::EXIST, what).into());
             }
-            records.delete(Key::Xattr(number.0, name));
-            records.touch(number, inode);
-            Ok(())
-        }))
+            (None, SetXattr::Replace) => return Err(absent(name)),
+            (Some(_), _) => {}
+            (None, _) => {
+                let names = records.xattr_names(number)?;
+                let listed: usize = names.iter().map(|name| name.len() + 1).sum();
+                if listed + name.len() + 1 > LONGEST_LIST {
+                    let what = "the names of its attributes would be longer than 65536 bytes";
+                    return Err(Error::refused(Errno::NOSPC, what).into());
+                }
+            }
+        }
+        records.put(Key::Xattr(number.0, name), value.to_vec());
+        Ok(())
+    }
+}
+
+pub(crate) fn remove(
+    path: &[u8],
+    follow: Follow,
+    name: &[u8],
+) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
+    move |records| {
+        let number = records.change_xattr(path, follow, name)?;
+        if records.get(Key::Xattr(number.0, name))?.is_none() {
+            return Err(absent(name));
+        }
+        records.delete(Key::Xattr(number.0, name));
+        Ok(())
     }
 }
 
@@ -140,10 +165,19 @@ impl Records<'_> {
         Ok(all.into_iter().map(|(key, _)| key[8..].to_vec()).collect())
     }
 
-    /// Notes that something about a file has changed.
-    fn touch(&mut self, number: InodeNumber, mut inode: Inode) {
+    /// What a path leads to, an attribute of which is about to be changed.
+    fn change_xattr(
+        &mut self,
+        path: &[u8],
+        follow: Follow,
+        name: &[u8],
+    ) -> Result<InodeNumber, Stop> {
+        let number = self.resolve(path, follow)?;
+        let mut inode = self.inode(number)?;
+        check_place(check_name(name)?, &inode)?;
         inode.changed = Time::now();
         self.put_inode(number, &inode);
+        Ok(number)
     }
 }
 

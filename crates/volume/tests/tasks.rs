@@ -11,7 +11,8 @@ use uringfs_device::backend::memory::Memory;
 use uringfs_device::{Backend, Device, Errno, Geometry, Op, Reach, Request};
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{
-    AsyncVolume, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, Volume, VolumeOptions,
+    AsyncVolume, FileKind, Follow, FormatOptions, Inode, OpenOptions, Rename, SetXattr, Volume,
+    VolumeOptions,
 };
 
 /// Memory whose reads wait at a gate, and which knows whose requests it has served.
@@ -80,7 +81,8 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let memory = Memory::new(64 << 20).unwrap();
     let device = Device::new(Gated { memory, gate: gate.clone() }).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let smaller = FormatOptions { blocks: Some(12_288), ..FormatOptions::default() };
+    Volume::format(&device, &smaller).unwrap();
     let volume = Volume::open_on(device.clone()).unwrap();
     volume.make_directory("/d", 0o755).unwrap();
     for number in 0..3000 {
@@ -137,6 +139,14 @@ fn no_call_reads_or_writes_the_device_in_the_thread_of_its_task() {
         volume.rename("/d/11", "/d/12", Rename::Replace).await.unwrap();
         volume.remove("/d/13").await.unwrap();
         volume.set_attributes("/d/14", Follow::No, |inode| inode.user = 7).await.unwrap();
+        volume.make_directory("/made", 0o700).await.unwrap();
+        volume.make_symlink(b"/d", "/made/link").await.unwrap();
+        let (follow, name) = (Follow::Yes, "user.x");
+        volume.set_xattr("/made/link/15", follow, name, b"1", SetXattr::Create).await.unwrap();
+        volume.set_xattr("/d/16", follow, name, b"2", SetXattr::Either).await.unwrap();
+        volume.remove_xattr("/d/16", follow, name).await.unwrap();
+        volume.resize(64 << 20).await.unwrap();
+        assert_eq!(volume.volume().statistics().blocks, 16_384);
         assert_eq!(volume.remove_directory("/d").await.unwrap_err().errno(), Errno::NOTEMPTY);
         volume.sync().await.unwrap();
         let (mut names, mut after) = (0, Vec::new());
@@ -148,6 +158,9 @@ fn no_call_reads_or_writes_the_device_in_the_thread_of_its_task() {
         }
         assert_eq!(names, 3000 + 1 - 2);
         assert_eq!(volume.inode("/d/14", Follow::No).await.unwrap().1.user, 7);
+        assert_eq!(volume.xattr("/d/15", follow, name).await.unwrap(), b"1");
+        assert_eq!(volume.xattrs("/d/15", follow).await.unwrap(), [name.as_bytes()]);
+        assert_eq!(volume.xattrs("/d/16", follow).await.unwrap(), [b""; 0]);
     });
     assert!(!gate.has_served_this_thread());
 }
