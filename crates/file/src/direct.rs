@@ -9,7 +9,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::entry::{Entry, enter};
+use crate::entry::{Entry, enter, note_write};
 use crate::file::{File, Shared};
 use crate::map::{Commit, Durable, Place};
 use crate::transfer::transfer;
@@ -99,7 +99,7 @@ pub(crate) async fn write(
     } else if length == 0 {
         Some(Err(Errno::NOSPC))
     } else {
-        shared.map.note_write().err().map(Err)
+        note_write(&mut operation, shared).await.err().map(Err)
     };
     if let Some(result) = early {
         return operation.end(payload, result);

@@ -55,6 +55,14 @@ impl Way {
     }
 }
 
+/// Tells the map that the file is about to be changed, and waits for what that takes.
+pub(crate) async fn note_write(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
+    match shared.map.note_write() {
+        None => Ok(()),
+        Some(done) => operation.wait_uncounted(done).await?,
+    }
+}
+
 /// Lets a write in: beside others where it can, without a lock while nobody excludes them.
 pub(crate) async fn enter(
     operation: &mut Operation,

@@ -26,7 +26,7 @@ pub struct Mapping {
     pub place: Place,
 }
 
-/// Ends when what a file's map knows is durable.
+/// Ends when the map's owner has done what is waited for: a commit, above all.
 pub type Commit = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
 
 /// What a map says that was asked for room.
@@ -160,12 +160,10 @@ pub trait Map: Send + Sync + 'static {
     fn note_read(&self) {}
 
     /// Hears that the file is about to be changed, of every change that is not a simple write: its
-    /// time of change moves, and rights that a writer takes away go.
-    ///
-    /// # Errors
-    /// EIO and its like; then nothing is written.
-    fn note_write(&self) -> Result<(), Errno> {
-        Ok(())
+    /// time of change moves. Answers what to wait for before anything is written, if there is
+    /// something: rights that a writer takes away go. If that fails, nothing is written.
+    fn note_write(&self) -> Option<Commit> {
+        None
     }
 
     /// Hears that a range which was prepared in a generation has been written: it reads as what was
@@ -306,8 +304,8 @@ impl AnyMap {
 
     /// See [`Map::note_write`].
     #[inline]
-    pub(crate) fn note_write(&self) -> Result<(), Errno> {
-        self.other().map_or(Ok(()), Map::note_write)
+    pub(crate) fn note_write(&self) -> Option<Commit> {
+        self.other().and_then(Map::note_write)
     }
 
     /// See [`Map::wrote`].

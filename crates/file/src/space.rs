@@ -11,7 +11,7 @@ use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Operation, Order};
 
 use crate::direct::{LONGEST, merge_zeros};
-use crate::entry::{block_of, enter, keep_out, prepare, zero_tail};
+use crate::entry::{block_of, enter, keep_out, note_write, prepare, zero_tail};
 use crate::file::{File, Shared};
 use crate::map::{Map, Place};
 
@@ -43,7 +43,7 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
     if size > LONGEST {
         return Err(Errno::FBIG);
     }
-    map.note_write()?;
+    note_write(operation, shared).await?;
     let _held = keep_out(operation, shared).await?;
     if size > map.size() {
         zero_tail(operation, shared).await?;
@@ -75,7 +75,7 @@ async fn change_range(
         return Err(Errno::INVAL);
     }
     let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
-    map.note_write()?;
+    note_write(operation, shared).await?;
     let _held = keep_out(operation, shared).await?;
     match how {
         Change::PunchHole => {
@@ -152,7 +152,7 @@ async fn discard_range(
         if whole.is_empty() {
             return Ok(());
         }
-        map.note_write()?;
+        note_write(operation, shared).await?;
         let _held = keep_out(operation, shared).await?;
         return map.remove(whole);
     }

@@ -57,6 +57,8 @@ struct Notes {
     unread: AtomicBool,
     /// Writers take away that the file runs as its owner or group, unless they are trusted.
     set_id: AtomicBool,
+    /// It may be a program that may do more than whoever runs it, which every writer takes away.
+    capability: AtomicBool,
 }
 
 /// What of an inode is newer than its record.
@@ -129,6 +131,8 @@ impl OpenFile {
             modified: AtomicI64::new(0),
             unread: AtomicBool::new(inode.is_access_due(Time::now())),
             set_id: AtomicBool::new(inode.lent_rights() != 0),
+            // Asked for by the first who writes.
+            capability: AtomicBool::new(true),
         };
         OpenFile {
             number,
@@ -248,10 +252,17 @@ impl OpenFile {
         }
     }
 
-    /// Whether it runs as its owner or group, which writers take away.
+    /// Whether a writer takes rights away: see [`crate::operations::take_rights`].
     #[inline]
-    pub(crate) fn lends_rights(&self) -> bool {
-        self.front.notes.set_id.load(Ordering::Relaxed)
+    pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
+        let notes = &self.front.notes;
+        notes.capability.load(Ordering::Relaxed)
+            || notes.set_id.load(Ordering::Relaxed) && !to_trusted
+    }
+
+    /// Notes whether it may have a capability. With the volume's lock held, under which it gets them.
+    pub(crate) fn note_capability(&self, may_have: bool) {
+        self.front.notes.capability.store(may_have, Ordering::Relaxed);
     }
 
     /// The holes of a range, in blocks of the file.

@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::{DirectoryEntry, Rename};
+use crate::open_file::OpenFile;
 use crate::path::Follow;
 use crate::records::{Records, Stop};
 
@@ -94,6 +95,7 @@ pub(crate) fn set_attributes(
 ) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
     move |records| {
         let number = records.resolve(path, follow)?;
+        let mut is_given_away = false;
         records.change_inode(number, |inode| {
             let was = inode.clone();
             inode.changed = Time::now();
@@ -101,17 +103,37 @@ pub(crate) fn set_attributes(
             (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
             (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
             inode.permissions &= 0o7777;
-        })
+            is_given_away = inode.kind != FileKind::Directory
+                && (inode.user, inode.group) != (was.user, was.group);
+        })?;
+        if is_given_away {
+            records.take_capability(number)?;
+        }
+        Ok(())
     }
 }
 
-/// Has a file not run as its owner or group any more.
-pub(crate) fn take_rights(number: InodeNumber) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
+/// Takes away what a writer takes away, as on Linux: what a program may do more than whoever runs it, and,
+/// unless the writer is trusted, that it runs as its owner or group.
+pub(crate) fn take_rights(
+    file: &OpenFile,
+    is_trusted: bool,
+) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
     move |records| {
-        records.change_inode(number, |inode| {
-            inode.take_rights();
-            inode.changed = Time::now();
-        })
+        let had_capability = records.take_capability(file.number)?;
+        if !had_capability {
+            file.note_capability(false);
+        }
+        let lends = !is_trusted && records.inode(file.number)?.lent_rights() != 0;
+        if had_capability || lends {
+            records.change_inode(file.number, |inode| {
+                if !is_trusted {
+                    inode.take_rights();
+                }
+                inode.changed = Time::now();
+            })?;
+        }
+        Ok(())
     }
 }
 

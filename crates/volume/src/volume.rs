@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{Commit, Durable, File, FileOptions, Map};
+use uringfs_file::{Commit, Durable, File, FileOptions};
 
 use crate::attempt::{Who, now};
 use crate::catalog::Access;
@@ -210,7 +210,8 @@ impl Volume {
     }
 
     /// Changes what is known of a file: permissions, owners, times. Kind, size, links and target
-    /// stay what they are. `set` may be asked more than once.
+    /// stay what they are. `set` may be asked more than once. A file that is given to another user or
+    /// group loses its `security.capability`, as with every write.
     ///
     /// # Errors
     /// ENOENT and what else paths meet.
@@ -293,12 +294,6 @@ impl Volume {
             _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes")),
         }
         let open = self.shared.open(who, number).await?;
-        if options.truncate && !open.is_empty() {
-            if self.is_read_only() {
-                return Err(read_only());
-            }
-            self.shared.empty(&open);
-        }
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {
             file: open,
@@ -307,7 +302,16 @@ impl Volume {
             access_time: options.access_time,
         };
         if options.truncate {
-            map.note_write().map_err(|errno| Error::io("emptying it", errno))?;
+            if self.is_read_only() {
+                return Err(read_only());
+            }
+            if map.takes_rights() {
+                self.change(who, take_rights(&map.file, map.is_trusted)).await?;
+            }
+            if !map.file.is_empty() {
+                self.shared.empty(&map.file);
+            }
+            map.note_change();
         }
         Ok(File::with_map(device, map, lock, options.file))
     }
@@ -331,11 +335,6 @@ impl Volume {
         if state.dirty.len() as u64 > MANY_WAITING {
             self.shared.board.ask(self.shared.board.next());
         }
-    }
-
-    /// Has a file not run as its owner or group any more.
-    pub(crate) fn take_rights(&self, file: &OpenFile) -> Result<(), Error> {
-        now(self.change(Who::Thread, take_rights(file.number)))
     }
 
     /// What makes durable what is not of a file; with everything, also names and attributes.

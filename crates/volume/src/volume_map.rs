@@ -6,11 +6,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_file::{Commit, Durable, Generation, Map, Mapping, Place, Prepared};
 
+use crate::attempt::Who;
 use crate::blocks::BLOCK;
 use crate::credentials::AccessTime;
 use crate::extent::State;
 use crate::extent_map::Found;
 use crate::open_file::OpenFile;
+use crate::operations::take_rights;
 use crate::volume::Volume;
 
 /// One opening of a file.
@@ -30,9 +32,18 @@ impl VolumeMap {
             && !self.volume.is_read_only()
     }
 
+    /// Whether a write takes rights away: see [`crate::operations::take_rights`].
     #[inline]
-    fn takes_rights(&self) -> bool {
-        self.file.lends_rights() && !self.is_trusted
+    pub(crate) fn takes_rights(&self) -> bool {
+        self.file.lends_rights(self.is_trusted)
+    }
+
+    /// Moves the time of change, if the clock has moved since.
+    pub(crate) fn note_change(&self) {
+        if self.file.is_change_due() {
+            self.file.note_change();
+            self.volume.note_dirty(&self.file);
+        }
     }
 }
 
@@ -138,14 +149,16 @@ impl Map for VolumeMap {
         }
     }
 
-    fn note_write(&self) -> Result<(), Errno> {
-        if self.takes_rights() {
-            self.volume.take_rights(&self.file).map_err(|error| error.errno())?;
-        }
-        if self.file.is_change_due() {
-            self.file.note_change();
-            self.volume.note_dirty(&self.file);
-        }
-        Ok(())
+    fn note_write(&self) -> Option<Commit> {
+        self.note_change();
+        self.takes_rights().then(|| {
+            let (volume, file) = (self.volume.clone(), self.file.clone());
+            let is_trusted = self.is_trusted;
+            let taken: Commit = Box::pin(async move {
+                let taken = volume.change(Who::Task, take_rights(&file, is_trusted)).await;
+                taken.map_err(|error| error.errno())
+            });
+            taken
+        })
     }
 }

@@ -19,6 +19,9 @@ const LARGEST_VALUE: usize = 65_536;
 /// Bytes of all names of a file, each with the zero that system calls end it with (`XATTR_LIST_MAX`).
 const LONGEST_LIST: usize = 65_536;
 
+/// What a program may do more than whoever runs it (`capabilities(7)`).
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// What setting an attribute does to one that is there, or is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetXattr {
@@ -140,6 +143,11 @@ pub(crate) fn set(
             }
         }
         records.put(Key::Xattr(number.0, name), value.to_vec());
+        if name == CAPABILITY
+            && let Some(open) = records.opened(number)
+        {
+            open.note_capability(true);
+        }
         Ok(())
     }
 }
@@ -178,6 +186,16 @@ impl Records<'_> {
         inode.changed = Time::now();
         self.put_inode(number, &inode);
         Ok(number)
+    }
+
+    /// Takes away what a program may do more than whoever runs it. False when it is nothing.
+    pub(crate) fn take_capability(&mut self, number: InodeNumber) -> Result<bool, Stop> {
+        let key = Key::Xattr(number.0, CAPABILITY);
+        let is_there = self.get(key)?.is_some();
+        if is_there {
+            self.delete(key);
+        }
+        Ok(is_there)
     }
 }
 

@@ -173,6 +173,8 @@ struct Writing {
     inode: Inode,
     /// What it ends with if that is a hole: the file becomes at least as long.
     size: u64,
+    /// Set when all is written: a write takes capabilities away.
+    xattrs: Vec<Xattr>,
     pieces: usize,
     is_all_read: bool,
     has_failed: bool,
@@ -250,8 +252,9 @@ impl Put<'_> {
         let inode = attributes(source, &found)?;
         match inode.kind {
             FileKind::Directory => {
+                let xattrs = xattrs(source).map_err(|error| cannot_read(source, error))?;
                 self.directory(&target, inode)?;
-                self.set_xattrs(source, &target, Follow::Yes, &target)?;
+                self.set_xattrs(&xattrs, &target, Follow::Yes, &target)?;
                 let names = source.read_dir().and_then(|names| {
                     names.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()
                 });
@@ -264,9 +267,10 @@ impl Put<'_> {
             _ if self.is_further_name(&found, &target) => Ok(()),
             FileKind::File => self.file(source, &found, target, inode),
             _ => {
+                let xattrs = xattrs(source).map_err(|error| cannot_read(source, error))?;
                 let staged = self.staged();
                 self.said(&target, self.volume.make(&staged, inode))?;
-                self.set_xattrs(source, &staged, Follow::No, &target)?;
+                self.set_xattrs(&xattrs, &staged, Follow::No, &target)?;
                 self.name(&staged, &target)?;
                 self.transfer.done.others += 1;
                 Ok(())
@@ -277,13 +281,13 @@ impl Put<'_> {
     /// Those that volumes have; what else the machine's file systems have is left out.
     fn set_xattrs(
         &self,
-        source: &Path,
+        xattrs: &[Xattr],
         path: &[u8],
         follow: Follow,
         target: &[u8],
     ) -> Result<(), Error> {
-        for (name, value) in xattrs(source).map_err(|error| cannot_read(source, error))? {
-            match self.volume.set_xattr(path, follow, name, &value, SetXattr::Either) {
+        for (name, value) in xattrs {
+            match self.volume.set_xattr(path, follow, name, value, SetXattr::Either) {
                 Err(error) if error.errno() == Errno::OPNOTSUPP => {}
                 set => self.said(target, set)?,
             }
@@ -327,14 +331,13 @@ impl Put<'_> {
         let unreadable = |error| cannot_read(source, error);
         let host = HostFile::open(source).map_err(unreadable)?;
         let ranges = data(&host, found).map_err(unreadable)?;
+        let xattrs = xattrs(source).map_err(unreadable)?;
         let id = self.begin(target, inode)?;
         let ends_in_hole = ranges.last().map_or(0, |range| range.end) < found.len();
         let writing = self.writing.get_mut(&id).expect("it has begun");
         writing.size = if ends_in_hole { found.len() } else { 0 };
-        let (staged, target) = (writing.staged.clone(), writing.target.clone());
-        let copied = self
-            .set_xattrs(source, &staged, Follow::No, &target)
-            .and_then(|()| self.copy(id, &host, &ranges, unreadable));
+        writing.xattrs = xattrs;
+        let copied = self.copy(id, &host, &ranges, unreadable);
         let ended = self.end(id, copied.is_ok());
         copied.and(ended)
     }
@@ -394,6 +397,7 @@ impl Put<'_> {
             target,
             inode,
             size: 0,
+            xattrs: Vec::new(),
             pieces: 0,
             is_all_read: false,
             has_failed: false,
@@ -452,7 +456,7 @@ impl Put<'_> {
         if writing.pieces > 0 || !writing.is_all_read {
             return Ok(());
         }
-        let Writing { file, staged, target, inode, size, has_failed, .. } =
+        let Writing { file, staged, target, inode, size, xattrs, has_failed, .. } =
             self.writing.remove(&id).expect("it was just there");
         if has_failed {
             return self.said(&target, self.volume.remove(&staged));
@@ -465,6 +469,7 @@ impl Put<'_> {
             // Writing has changed its times.
             self.said(&target, self.set_attributes(&staged, &inode))?;
         }
+        self.set_xattrs(&xattrs, &staged, Follow::No, &target)?;
         self.name(&staged, &target)?;
         self.transfer.arrived(file.size());
         Ok(())

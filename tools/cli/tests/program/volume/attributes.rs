@@ -229,3 +229,26 @@ fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
         assert_eq!(value.trim_end(), "its value");
     }
 }
+
+#[test]
+fn capabilities_go_in_and_come_out_where_the_machine_grants_them() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    // To listen on ports below 1024, for whoever runs it (`VFS_CAP_REVISION_2`).
+    let value = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let capability = "security.capability";
+    let set = lsetxattr(folder.join("a"), capability, &value, XattrFlags::empty());
+    done(folder, ["put", "a", "v:/"]);
+    done(folder, ["get", "v:/a", "out"]);
+    let mut found = [0; 100];
+    let length = lgetxattr(folder.join("out"), capability, &mut found[..]);
+    match set {
+        Ok(()) => assert_eq!(&found[..length.unwrap()], value),
+        Err(_) => refused(folder, ["xattr", "get", capability, "v:/a"], "there is no attribute"),
+    }
+    // Whoever changes it takes it away.
+    done(folder, ["xattr", "set", capability, "any", "v:/a"]);
+    done(folder, ["truncate", "-s", "1", "v:/a"]);
+    refused(folder, ["xattr", "get", capability, "v:/a"], "there is no attribute");
+}
