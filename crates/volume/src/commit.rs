@@ -257,6 +257,7 @@ impl VolumeState {
         for changed in self.allocator.take_changed() {
             changes.put(Key::Region(changed.index), region_record(&changed));
         }
+        self.first_new = self.next_inode;
         changes.put(Key::State(NEXT_INODE), self.next_inode.to_be_bytes().to_vec());
         self.pending.apply(changes);
         // Together with the records of the regions, which count them as taken.

@@ -164,6 +164,7 @@ impl Volume {
             room: catalog.room()?,
             ordered: Ordered::default(),
             next_inode,
+            first_new: next_inode,
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,

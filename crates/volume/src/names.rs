@@ -417,7 +417,7 @@ mod tests {
         }
         pending.apply(changes);
         let (open, answers) = (HashMap::new(), Answers::default());
-        let records = Records::new(&pending, &open, &answers, 10);
+        let records = Records::new(&pending, &open, &answers, 10, 10);
         match records.refuse_loop(InodeNumber(9), InodeNumber(2)) {
             Err(Stop::Refused(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
             other => panic!("{other:?}"),

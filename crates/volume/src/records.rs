@@ -90,6 +90,8 @@ pub(crate) struct Records<'v> {
     pending: &'v Pending,
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
     answers: &'v Answers,
+    /// Of inodes from this number on the catalog knows nothing.
+    first_new: u64,
     pub(crate) effects: Effects,
 }
 
@@ -109,10 +111,11 @@ impl<'v> Records<'v> {
         pending: &'v Pending,
         open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
         answers: &'v Answers,
+        first_new: u64,
         next_inode: u64,
     ) -> Records<'v> {
         let effects = Effects { next_inode, ..Effects::default() };
-        Records { pending, open, answers, effects }
+        Records { pending, open, answers, first_new, effects }
     }
 
     /// A record as it is now.
@@ -120,8 +123,16 @@ impl<'v> Records<'v> {
         let (table, bytes) = (key.table(), key.bytes());
         match self.effects.changes.get(table, &bytes) {
             Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
-            None => self.pending.known(table, bytes),
+            None => match self.pending.known(table, bytes) {
+                Err(Stop::Unknown(_)) if self.is_new(key.inode()) => Ok(None),
+                known => known,
+            },
         }
+    }
+
+    /// Whether an inode was made since the last commit began: there is no need to ask the catalog.
+    fn is_new(&self, inode: Option<u64>) -> bool {
+        inode.is_some_and(|inode| inode >= self.first_new)
     }
 
     pub(crate) fn put(&mut self, key: Key<'_>, value: Vec<u8>) {

@@ -62,6 +62,8 @@ pub(crate) struct VolumeState {
     /// Blocks that the volume is to have.
     pub(crate) grows_to: Option<u64>,
     pub(crate) next_inode: u64,
+    /// [`Self::next_inode`] when the last commit began: the catalog knows of none from there on.
+    pub(crate) first_new: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
     /// Files whose extents or sizes are to be committed; they stay open until then.
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
@@ -134,7 +136,7 @@ impl Shared {
 
 impl VolumeState {
     pub(crate) fn records<'v>(&'v self, answers: &'v Answers) -> Records<'v> {
-        Records::new(&self.pending, &self.open, answers, self.next_inode)
+        Records::new(&self.pending, &self.open, answers, self.first_new, self.next_inode)
     }
 
     /// Notes that a file is open. Those that nobody has open any more are forgotten when this would

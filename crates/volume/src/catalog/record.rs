@@ -89,6 +89,18 @@ impl Key<'_> {
         }
     }
 
+    /// The inode that it is a record of, if it is one of an inode's.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        match *self {
+            Key::Inode(inode)
+            | Key::Name(inode, _)
+            | Key::Extent(inode, _)
+            | Key::Xattr(inode, _)
+            | Key::Orphan(inode) => Some(inode),
+            Key::Region(_) | Key::State(_) => None,
+        }
+    }
+
     /// Numbers are big-endian, so that bytes sort as the numbers do.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match *self {
