@@ -16,6 +16,7 @@ mod extent;
 mod extent_map;
 mod format;
 mod glance;
+mod inherit;
 mod inode;
 mod lock;
 mod lookaside;

@@ -110,6 +110,7 @@ impl Records<'_> {
             return Err(Error::new(ErrorKind::NoSpace, what).into());
         };
         self.effects.next_inode += 1;
+        self.inherit((directory, &parent), number, &mut inode)?;
         self.enter(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);

@@ -2,12 +2,15 @@
 
 use rustix::io::Errno;
 
+use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::inherit::SET_GROUP;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::{DirectoryEntry, Rename};
 use crate::open_file::OpenFile;
 use crate::path::Follow;
 use crate::records::{Records, Stop};
+use crate::volume::OpenOptions;
 
 type Outcome<T> = Result<T, Stop>;
 
@@ -40,13 +43,21 @@ pub(crate) fn make(
 pub(crate) fn find_or_make(
     path: &[u8],
     new: &Inode,
-    exclusive: bool,
+    options: OpenOptions,
 ) -> impl FnMut(&mut Records<'_>) -> Outcome<(InodeNumber, Inode)> {
     move |records| match inode(path, Follow::Yes)(records) {
-        Ok(_) if exclusive => Err(Error::refused(Errno::EXIST, "it is there already").into()),
+        Ok(_) if options.exclusive => {
+            Err(Error::refused(Errno::EXIST, "it is there already").into())
+        }
         Err(Stop::Refused(error)) if error.errno() == Errno::NOENT => {
             let number = make(path, new)(records)?;
-            Ok((number, records.inode(number)?))
+            let mut inode = records.inode(number)?;
+            if options.credentials != Credentials::Trusted && inode.group != new.group {
+                // It does not run as a group that whoever made it may not be in.
+                inode.permissions &= !(inode.lent_rights() & SET_GROUP);
+                records.put_inode(number, &inode);
+            }
+            Ok((number, inode))
         }
         found => found,
     }

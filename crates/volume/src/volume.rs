@@ -135,7 +135,9 @@ impl Volume {
         now(self.open_by(Who::Thread, path.as_ref(), options))
     }
 
-    /// Makes a file of any kind, a directory or a symbolic link among them. Nothing has bytes yet.
+    /// Makes a file of any kind, a directory or a symbolic link among them. Nothing has bytes yet. Its
+    /// directory hands on what it does on Linux: its group, if its set-group-ID bit is set, and its
+    /// default access control list.
     ///
     /// # Errors
     /// EEXIST, ENOENT and what else paths meet; ENOSPC where the catalog has no room for one more
@@ -282,7 +284,7 @@ impl Volume {
                 if let Credentials::Of { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }
-                self.change(who, find_or_make(path, &new, options.exclusive)).await?
+                self.change(who, find_or_make(path, &new, options)).await?
             }
             None => self.shared.operate(who, inode(path, Follow::Yes)).await?,
         };

@@ -1,11 +1,12 @@
-//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them. Access
-//! control lists are kept like any other value; who obeys them is the reader's affair.
+//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them. Who
+//! obeys access control lists is the reader's affair; here they are handed on to what is made.
 
 use rustix::io::Errno;
 
 use crate::attempt::{Who, now};
 use crate::catalog::{Key, Table};
 use crate::error::Error;
+use crate::inherit::{ACCESS_LIST, AccessList, DEFAULT_LIST};
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::shown;
 use crate::path::Follow;
@@ -62,9 +63,9 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of over 65536 bytes;
-    /// ENOSPC when all names of the file would be longer than 65536 bytes; EPERM for `user.` where the
-    /// file is neither a file nor a directory, EACCES for a default list where it is no directory,
-    /// EOPNOTSUPP for lists of symbolic links.
+    /// ENOSPC when all names of the file would be longer than 65536 bytes; EINVAL for an access control
+    /// list that is none; EPERM for `user.` where the file is neither a file nor a directory, EACCES
+    /// for a default list where it is no directory, EOPNOTSUPP for lists of symbolic links.
     pub fn set_xattr(
         &self,
         path: impl AsRef<[u8]>,
@@ -125,6 +126,10 @@ pub(crate) fn set(
         if value.len() > LARGEST_VALUE {
             let what = format!("a value of {} bytes: 65536 are the most", value.len());
             return Err(Error::refused(Errno::TOOBIG, what).into());
+        }
+        if is_list(name) && AccessList::parse(value).is_none() {
+            let what = format!("what {} is to be is no access control list", shown(name));
+            return Err(Error::refused(Errno::INVAL, what).into());
         }
         match (records.get(Key::Xattr(number.0, name))?, how) {
             (Some(_), SetXattr::Create) => {
@@ -221,7 +226,7 @@ fn check_name(name: &[u8]) -> Result<&[u8], Error> {
 }
 
 fn is_list(name: &[u8]) -> bool {
-    name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
+    name == ACCESS_LIST || name == DEFAULT_LIST
 }
 
 /// Refuses what a file of this kind has not, as Linux does.
@@ -233,7 +238,7 @@ fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
             refuse(Errno::OPNOTSUPP, "a symbolic link has no access control list")
         }
         FileKind::Directory => Ok(()),
-        _ if name == b"system.posix_acl_default" => {
+        _ if name == DEFAULT_LIST => {
             refuse(Errno::ACCESS, "only a directory has a default access control list")
         }
         _ if name.starts_with(b"user.") => {

@@ -13,6 +13,14 @@ use uringfs_volume::{
 
 const SOMEBODY: Credentials = Credentials::Of { user: 1000, group: 100 };
 
+/// The access control list that says what mode 0754 says.
+const LIST: [u8; 28] = [
+    2, 0, 0, 0, // version
+    1, 0, 7, 0, 0xff, 0xff, 0xff, 0xff, // the owner
+    4, 0, 5, 0, 0xff, 0xff, 0xff, 0xff, // the group
+    32, 0, 4, 0, 0xff, 0xff, 0xff, 0xff, // others
+];
+
 struct Machine {
     device: Device,
     reactor: Reactor,
@@ -240,7 +248,7 @@ fn extended_attributes_are_set_read_listed_and_removed() {
     set("/a", "user.one", b"1", SetXattr::Create).unwrap();
     set("/a", "trusted.two", b"", SetXattr::Either).unwrap();
     set("/a", "security.three", &[3; 65_536], SetXattr::Either).unwrap();
-    set("/a", "system.posix_acl_access", b"list", SetXattr::Either).unwrap();
+    set("/a", "system.posix_acl_access", &LIST, SetXattr::Either).unwrap();
     set("/ab", "user.other", b"other", SetXattr::Either).unwrap();
     assert_eq!(get("/s", "user.one").unwrap(), b"1");
     assert_eq!(errno(set("/a", "user.one", b"", SetXattr::Create)), Errno::EXIST);
@@ -284,8 +292,9 @@ fn extended_attributes_have_the_limits_of_linux() {
     assert_eq!(errno(set("/p", "user.x", b"")), Errno::PERM);
     set("/s", "trusted.x", b"").unwrap();
     assert_eq!(errno(set("/s", "system.posix_acl_access", b"")), Errno::OPNOTSUPP);
-    set("/d", "system.posix_acl_default", b"").unwrap();
-    assert_eq!(errno(set("/a", "system.posix_acl_default", b"")), Errno::ACCESS);
+    set("/d", "system.posix_acl_default", &LIST).unwrap();
+    assert_eq!(errno(set("/d", "system.posix_acl_default", &LIST[1..])), Errno::INVAL);
+    assert_eq!(errno(set("/a", "system.posix_acl_default", &LIST)), Errno::ACCESS);
     // All names of a file fit into one list.
     let refused = (0..).find_map(|n| set("/d", &format!("user.{n:0245}"), b"").err()).unwrap();
     assert_eq!(refused.errno(), Errno::NOSPC);

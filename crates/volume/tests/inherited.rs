@@ -1,13 +1,17 @@
-//! What a file loses when it is written or given away.
+//! What a file gets from its directory when it is made, and what goes when it is written or given away.
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::memory::Memory;
 use uringfs_file::{File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{Credentials, Follow, FormatOptions, OpenOptions, SetXattr, Volume};
+use uringfs_volume::{
+    Credentials, FileKind, Follow, FormatOptions, Inode, OpenOptions, SetXattr, Volume,
+};
 
 const SOMEBODY: Credentials = Credentials::Of { user: 1000, group: 100 };
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
 const CAPABILITY: &str = "security.capability";
 
 fn volume() -> (Device, Volume) {
@@ -21,8 +25,77 @@ fn open(volume: &Volume, path: &str, permissions: u16, credentials: Credentials)
     volume.open(path, OpenOptions { create, credentials, ..OpenOptions::default() }).unwrap()
 }
 
+fn inode(volume: &Volume, path: &str) -> Inode {
+    volume.inode(path, Follow::No).unwrap().1
+}
+
 fn xattr(volume: &Volume, path: &str, name: &str) -> Option<Vec<u8>> {
     volume.xattr(path, Follow::No, name).ok()
+}
+
+/// A list of the permissions of the owner, of user 7, of the group, of the mask, and of others.
+fn list([owner, named, group, mask, others]: [u8; 5]) -> Vec<u8> {
+    let entry = |tag: u8, permissions: u8, id: i32| {
+        [&[tag, 0, permissions, 0][..], &id.to_le_bytes()].concat()
+    };
+    let entries = [(1, owner, -1), (2, named, 7), (4, group, -1), (16, mask, -1), (32, others, -1)];
+    let entries = entries.map(|(tag, permissions, id)| entry(tag, permissions, id));
+    [&[2, 0, 0, 0][..], &entries.concat()].concat()
+}
+
+#[test]
+fn what_is_made_in_a_directory_with_the_bit_gets_its_group() {
+    let (_, volume) = volume();
+    volume.make_directory("/d", 0o755).unwrap();
+    let set = |inode: &mut Inode| (inode.group, inode.permissions) = (50, 0o2775);
+    volume.set_attributes("/d", Follow::No, set).unwrap();
+    open(&volume, "/d/file", 0o2755, Credentials::Trusted);
+    open(&volume, "/d/theirs", 0o2755, SOMEBODY);
+    open(&volume, "/d/locked", 0o2745, SOMEBODY);
+    volume.make_directory("/d/directory", 0o700).unwrap();
+    volume.make("/d/directory/fifo", Inode::new(FileKind::Fifo, 0o600)).unwrap();
+    volume.make_symlink(b"file", "/d/link").unwrap();
+    let found = |path| (inode(&volume, path).group, inode(&volume, path).permissions);
+    assert_eq!(found("/d/file"), (50, 0o2755));
+    // Who may not be in the group makes nothing that runs as it.
+    assert_eq!(found("/d/theirs"), (50, 0o755));
+    assert_eq!(found("/d/locked"), (50, 0o2745));
+    assert_eq!(found("/d/directory"), (50, 0o2700));
+    assert_eq!(found("/d/directory/fifo"), (50, 0o600));
+    assert_eq!(found("/d/link"), (50, 0o777));
+    open(&volume, "/theirs", 0o2755, SOMEBODY);
+    assert_eq!(found("/theirs"), (100, 0o2755));
+}
+
+#[test]
+fn what_is_made_in_a_directory_with_a_default_list_gets_it() {
+    let (device, volume) = volume();
+    volume.make_directory("/d", 0o755).unwrap();
+    let handed_on = list([7, 6, 5, 7, 1]);
+    volume.set_xattr("/d", Follow::No, DEFAULT, &handed_on, SetXattr::Either).unwrap();
+    open(&volume, "/d/file", 0o640, Credentials::Trusted);
+    volume.make_directory("/d/directory", 0o777).unwrap();
+    volume.make_symlink(b"file", "/d/link").unwrap();
+    drop(volume);
+    let volume = Volume::open_on(device).unwrap();
+    open(&volume, "/d/directory/below", 0o600, SOMEBODY);
+    for (path, mode, given) in [
+        ("/d/file", 0o640, [6, 6, 5, 4, 0]),
+        ("/d/directory", 0o771, [7, 6, 5, 7, 1]),
+        ("/d/directory/below", 0o600, [6, 6, 5, 0, 0]),
+    ] {
+        assert_eq!(inode(&volume, path).permissions, mode, "{path}");
+        assert_eq!(xattr(&volume, path, ACCESS), Some(list(given)), "{path}");
+    }
+    assert_eq!(xattr(&volume, "/d/directory", DEFAULT), Some(handed_on));
+    assert_eq!(xattr(&volume, "/d/file", DEFAULT), None);
+    assert_eq!(xattr(&volume, "/d/link", ACCESS), None);
+    // A list that says no more than a mode does becomes the mode.
+    let plain = [&list([6, 0, 4, 0, 0])[..12], &list([6, 0, 4, 0, 0])[20..28], &[32, 0], &[0; 6]];
+    volume.set_xattr("/d", Follow::No, DEFAULT, &plain.concat(), SetXattr::Either).unwrap();
+    open(&volume, "/d/plain", 0o777, Credentials::Trusted);
+    assert_eq!(inode(&volume, "/d/plain").permissions, 0o640);
+    assert_eq!(xattr(&volume, "/d/plain", ACCESS), None);
 }
 
 #[test]

@@ -119,7 +119,12 @@ fn remove_staging(volume: &Volume) -> Result<(), VolumeError> {
         return Ok(());
     }
     for entry in Entries::of(volume, STAGING) {
-        volume.remove(join(STAGING, &entry?.name))?;
+        let entry = entry?;
+        let path = join(STAGING, &entry.name);
+        match entry.kind {
+            FileKind::Directory => volume.remove_directory(path)?,
+            _ => volume.remove(path)?,
+        }
     }
     volume.remove_directory(STAGING)
 }

@@ -25,6 +25,8 @@ use uringfs_lab::{Error, ErrorKind};
 /// Bytes of all names of extended attributes that a file may have on Linux, and of one value.
 const LONGEST_LIST: usize = 65_536;
 const LARGEST_VALUE: usize = 65_536;
+/// The access control list that what is made in a directory gets.
+const DEFAULT_LIST: &str = "system.posix_acl_default";
 
 /// What the command takes.
 #[derive(clap::Args)]
@@ -182,7 +184,7 @@ struct Writing {
 
 impl Put<'_> {
     fn all(&mut self, sources: &[OsString], targets: Vec<Vec<u8>>) -> Result<(), Error> {
-        self.said(STAGING, self.volume.make_directory(STAGING, 0o700))?;
+        self.said(STAGING, self.make_staging())?;
         for (source, target) in sources.iter().zip(targets) {
             match source == "-" {
                 true => {
@@ -204,6 +206,16 @@ impl Put<'_> {
             self.go_on(done)?;
         }
         Ok(())
+    }
+
+    /// What is made here gets nothing from it, whatever the root hands on: all comes from its source.
+    fn make_staging(&self) -> Result<(), VolumeError> {
+        self.volume.make_directory(STAGING, 0o700)?;
+        self.volume.set_attributes(STAGING, Follow::No, |its| its.permissions = 0o700)?;
+        match self.volume.remove_xattr(STAGING, Follow::No, DEFAULT_LIST) {
+            Err(error) if error.errno() == Errno::NODATA => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Tells what is wrong with one file. What is wrong with the volume or the machine, or a Ctrl-C,
@@ -296,9 +308,10 @@ impl Put<'_> {
     }
 
     fn directory(&mut self, target: &[u8], inode: Inode) -> Result<(), Error> {
-        match self.volume.make_directory(target, 0o700) {
-            Err(error) if error.errno() == Errno::EXIST && is_directory(self.volume, target) => {}
-            made => self.said(target, made)?,
+        if !is_directory(self.volume, target) {
+            let staged = self.staged();
+            self.said(target, self.volume.make_directory(&staged, 0o700))?;
+            self.said(target, self.volume.rename(&staged, target, Rename::NoReplace))?;
         }
         self.directories.push((target.to_vec(), inode));
         self.transfer.done.directories += 1;

@@ -231,6 +231,29 @@ fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
 }
 
 #[test]
+fn what_is_put_is_as_its_source_whatever_its_directory_hands_on() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir_all(folder.join("tree/below")).unwrap();
+    write(folder, "tree/below/a", "of a");
+    write(folder, "tree/below/empty", "");
+    std::os::unix::fs::symlink("a", folder.join("tree/below/link")).unwrap();
+    let of = |path: &str| std::fs::symlink_metadata(folder.join(path)).unwrap();
+    let other = of("tree").gid() + 1;
+    done(folder, ["chown", &format!(":{other}"), "v:/"]);
+    done(folder, ["chmod", "2775", "v:/"]);
+    done(folder, ["put", "tree", "v:/"]);
+    for path in ["tree", "tree/below", "tree/below/a", "tree/below/empty", "tree/below/link"] {
+        let found = stat(folder, &format!("v:/{path}"));
+        assert_eq!(found["group"], of(path).gid(), "{path}");
+        assert_eq!(found["mode"], format!("{:04o}", of(path).mode() & 0o7777), "{path}");
+    }
+    done(folder, ["mkdir", "v:/made"]);
+    let made = stat(folder, "v:/made");
+    assert_eq!((&made["group"], &made["mode"]), (&other.into(), &"2755".into()));
+}
+
+#[test]
 fn capabilities_go_in_and_come_out_where_the_machine_grants_them() {
     let folder = volume();
     let folder = folder.path();
