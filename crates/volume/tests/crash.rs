@@ -2,6 +2,8 @@
 //! unflushed writes kept, lost, torn and reordered. What is found is opened by the production open
 //! and compared in full with what a model says it may be.
 
+mod drive;
+
 use std::collections::BTreeMap;
 
 use uringfs_buffer::Buffer;
@@ -265,12 +267,6 @@ fn check(history: &History, plan: CrashPlan, reactor: &Reactor) -> Result<usize,
     Ok(images)
 }
 
-/// Of all that could be tried so many: in proportion to `PROPTEST_CASES`, of which 256 are usual.
-fn volume_of(usual: usize) -> usize {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    (usual * cases.unwrap_or(256) / 256).max(1)
-}
-
 #[test]
 fn an_operation_is_there_in_full_or_not_at_all() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -288,7 +284,7 @@ fn an_operation_is_there_in_full_or_not_at_all() {
 fn every_pair_of_operations_is_there_up_to_some_point_after_the_last_sync() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let pairs = ALPHABET.iter().flat_map(|one| ALPHABET.iter().map(move |other| [*one, *other]));
-    let every = (ALPHABET.len().pow(2) / volume_of(28)).max(1);
+    let every = (ALPHABET.len().pow(2) / drive::volume(28)).max(1);
     for (index, [one, other]) in pairs.enumerate().filter(|(index, _)| index % every == 0) {
         let operations = [Operation::Write, Operation::WriteOther, one, other];
         let history = run(&operations, Promises::Kept, index / every % 2 == 1, &reactor);
@@ -314,7 +310,7 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
     (0..4).for_each(|_| volume.sync().unwrap());
     let (mut none, mut grown) = (0, 0);
     let images = sim.crash_images(CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 7 });
-    for image in images.step_by((150 / volume_of(20)).max(1)) {
+    for image in images.step_by((150 / drive::volume(20)).max(1)) {
         let place = format!("cut {} {:?}", image.cut, image.crash);
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();

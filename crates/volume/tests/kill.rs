@@ -1,6 +1,8 @@
 //! A process that writes and syncs is killed, again and again: every write that it had acknowledged
 //! is there.
 
+mod drive;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -95,8 +97,7 @@ fn found(reactor: &Reactor, file: &File) -> Vec<u64> {
 
 #[test]
 fn whatever_was_acknowledged_before_a_kill_is_there() {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    let kills: u64 = 50 * cases.unwrap_or(256_u64) / 1024;
+    let kills = drive::volume(50) as u64 / 4;
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::write(&image, vec![0; 64 << 20]).unwrap();

@@ -1,6 +1,9 @@
 //! The space of one file, against a plain model: written, cut off, made longer, allocated ahead, punched,
 //! zeroed; on blocks that held another file's bytes.
 
+mod drive;
+
+use drive::Random;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
@@ -79,25 +82,6 @@ fn data(file: &File) -> Vec<std::ops::Range<u64>> {
         ranges.push(start..at);
     }
     ranges
-}
-
-/// SplitMix64, so that tests draw the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
-
-/// So many, in proportion to `PROPTEST_CASES`, of which 256 are usual.
-fn volume_of(usual: u64) -> u64 {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    (usual * cases.unwrap_or(256) / 256).max(1)
 }
 
 /// Lets something happen to a file and to its model; says what, for whoever looks for a failure.
@@ -181,7 +165,7 @@ fn compare(machine: &Machine, file: &File, model: &[u8]) {
 
 #[test]
 fn whatever_is_done_to_a_file_it_reads_as_its_model_and_its_blocks_come_back() {
-    for seed in 0..volume_of(24) {
+    for seed in 0..drive::volume(24) as u64 {
         let options = SimOptions::new(SIZE).block_size([512, 4096][seed as usize % 2]).seed(seed);
         let machine = Machine::new(options);
         machine.sim.inject(Rule::new(None, When::OneIn(20), Fault::Short));

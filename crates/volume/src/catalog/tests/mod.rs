@@ -2,11 +2,14 @@
 
 mod crash;
 mod damage;
+#[path = "../../../tests/drive/mod.rs"]
+mod drive;
 mod model;
 mod space;
 
 use std::collections::BTreeMap;
 
+use drive::Random;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 
@@ -59,23 +62,6 @@ fn inodes(catalog: &Catalog, first: u64) -> Vec<(u64, Vec<u8>)> {
     let found = catalog.scan(Table::Inodes, Key::Inode(first).bytes(), None, 4096).unwrap();
     let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
     found.into_iter().map(|(key, value)| (number(&key), value)).collect()
-}
-
-/// Numbers that look random and repeat from a seed: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn bytes(&mut self, length: u64) -> Vec<u8> {
-        (0..length).map(|_| self.below(256) as u8).collect()
-    }
 }
 
 /// A change as a test makes it, to the catalog and to the map.
