@@ -3,6 +3,7 @@
 
 mod tier;
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -303,15 +304,19 @@ fn a_reactor_dropped_while_it_waits_lets_go_of_everything() {
             // The futures belong to one reactor and wait by another.
             let owner = reactor();
             let waiting = Rc::new(reactor());
+            let begun = Rc::new(Cell::new(0));
             for _ in 0..4 {
-                let (one, waiting) = (one.clone(), waiting.clone());
+                let (one, waiting, begun) = (one.clone(), waiting.clone(), begun.clone());
                 let buffer = pool.get().expect("all have come back");
                 owner.spawn(async move {
+                    begun.set(begun.get() + 1);
                     let (_, received) = waiting.receive(&one, buffer, None).await;
                     panic!("nobody sends anything: {received:?}");
                 });
             }
-            owner.block_on(owner.sleep(Duration::from_millis(1)));
+            while begun.get() < 4 {
+                owner.turn().unwrap();
+            }
             waiting.turn().unwrap();
             assert_eq!(pool.available(), 0);
             drop(owner);

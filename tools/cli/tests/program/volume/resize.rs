@@ -42,7 +42,7 @@ fn while_the_file_becomes_larger_others_are_refused() {
     let folder = folder.path();
     let file = folder.join("v");
     let length = || std::fs::metadata(&file).unwrap().len();
-    let resize = Running::start(&mut command(folder, ["resize", "v", "8G"]));
+    let resize = Running::start(&mut command(folder, ["resize", "v", "1G"]));
     wait_until("a longer file", || length() > 32 << 20);
     // Not before the others have been here.
     resize.signal(Signal::SIGSTOP);
