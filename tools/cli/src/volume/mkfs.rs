@@ -48,9 +48,9 @@ const BLOCK: u64 = 4096;
 /// What a volume leaves alone of its first bytes, around its superblocks: other file systems and
 /// partition tables have there what they are known by.
 const UNUSED: [Range<u64>; 2] = [(4 << 10)..(64 << 10), (68 << 10)..(128 << 10)];
-/// Bytes at a target's end where a GUID partition table has its copy, from which it would come back: a
-/// header and 16 KiB of entries, in sectors of up to 4096 bytes (UEFI 2.10, 5.3).
-const BACKUP_TABLE: u64 = 20 << 10;
+/// Bytes at a target's end where others have what they are known by, or come back from: the copy of a GUID
+/// partition table, what RAID members say of themselves, labels of ZFS.
+const END: u64 = 1 << 20;
 
 fn parse_block_size(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
@@ -177,7 +177,7 @@ fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     reactor
         .block_on(async {
             let end = device.geometry().size;
-            for unused in UNUSED.into_iter().chain(std::iter::once(end - BACKUP_TABLE..end)) {
+            for unused in UNUSED.into_iter().chain(std::iter::once(end - END..end)) {
                 whole.write_zeroes(unused.start, unused.end - unused.start).await?;
             }
             whole.sync().await

@@ -1,25 +1,57 @@
-//! What a block device or a file holds, by the magic numbers that file systems and their kin leave near the
-//! beginning: so that a benchmark does not write over somebody's data.
+//! What a block device or a file holds, by the magic numbers that file systems and their kin leave near its
+//! beginning and its end: so that nothing is written over somebody's data.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-/// Far enough for btrfs, whose superblock is the farthest.
-const PROBED: usize = 68 << 10;
+/// Bytes looked at, of the beginning and of the end: as far as ZFS has its labels there.
+const PROBED: u64 = 512 << 10;
 
 /// What is said to hold files of this format.
 pub const VOLUME: &str = "a uringfs volume";
 
 struct Magic {
     holder: &'static str,
-    at: usize,
+    at: Place,
     bytes: &'static [u8],
 }
 
-const fn magic(holder: &'static str, at: usize, bytes: &'static [u8]) -> Magic {
-    Magic { holder, at, bytes }
+/// Where something stands.
+#[derive(Clone, Copy)]
+enum Place {
+    /// So many bytes from the beginning.
+    Start(u64),
+    /// So many bytes before the end, which is the last multiple of `unit`.
+    End { unit: u64, back: u64 },
 }
+
+impl Place {
+    fn of(self, size: u64) -> Option<u64> {
+        match self {
+            Place::Start(at) => Some(at),
+            Place::End { unit, back } => (size / unit * unit).checked_sub(back),
+        }
+    }
+}
+
+const fn magic(holder: &'static str, at: u64, bytes: &'static [u8]) -> Magic {
+    Magic { holder, at: Place::Start(at), bytes }
+}
+
+const fn at_end(holder: &'static str, unit: u64, back: u64, bytes: &'static [u8]) -> Magic {
+    Magic { holder, at: Place::End { unit, back }, bytes }
+}
+
+const MD: &str = "an MD RAID member";
+/// Its number, as a machine of either order of bytes writes it.
+const MD_MAGIC: [&[u8]; 2] = [&[0xfc, 0x4e, 0x2b, 0xa9], &[0xa9, 0x2b, 0x4e, 0xfc]];
+const LUKS: &str = "a LUKS volume";
+const REISER: &str = "a ReiserFS file system";
+const NILFS: &str = "a NILFS2 file system";
+/// Its revision, then its number.
+const NILFS_MAGIC: &[u8] = &[2, 0, 0, 0, 0, 0, 0x34, 0x34];
+const GPT: &str = "a GPT partition table";
 
 /// Offsets and bytes as libblkid has them.
 const MAGICS: &[Magic] = &[
@@ -27,77 +59,192 @@ const MAGICS: &[Magic] = &[
     magic("an ext2/3/4 file system", 1024 + 56, &[0x53, 0xef]),
     magic("an XFS file system", 0, b"XFSB"),
     magic("a btrfs file system", 65_536 + 64, b"_BHRfS_M"),
+    magic("a bcachefs file system", 4096 + 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9"),
+    magic("a bcache device", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca"),
     magic("an F2FS file system", 1024, &[0x10, 0x20, 0xf5, 0xf2]),
+    magic("a JFS file system", 32_768, b"JFS1"),
+    magic(REISER, 8192 + 52, b"ReIsEr"),
+    magic(REISER, 65_536 + 52, b"ReIsEr"),
+    magic(REISER, 65_536, b"ReIsEr4"),
+    magic(NILFS, 1024, NILFS_MAGIC),
+    at_end(NILFS, 4096, 4096, NILFS_MAGIC),
+    magic("a GFS2 file system", 65_536, &[0x01, 0x16, 0x19, 0x70]),
+    magic("an HFS file system", 1024, b"BD"),
+    magic("an HFS+ file system", 1024, b"H+\0\x04"),
+    magic("an HFS+ file system", 1024, b"HX\0\x05"),
+    magic("an APFS container", 32, b"NXSB"),
     magic("a SquashFS file system", 0, b"hsqs"),
     magic("an EROFS file system", 1024, &[0xe2, 0xe1, 0xf5, 0xe0]),
     magic("an ISO 9660 file system", 32_769, b"CD001"),
+    magic("a UDF file system", 32_769, b"BEA01"),
     magic("an NTFS file system", 3, b"NTFS    "),
+    magic("a ReFS file system", 3, b"ReFS"),
+    magic("a BitLocker volume", 3, b"-FVE-FS-"),
     magic("an exFAT file system", 3, b"EXFAT   "),
     magic("a FAT file system", 54, b"FAT"),
     magic("a FAT file system", 82, b"FAT32"),
     magic("a swap area", 4096 - 10, b"SWAPSPACE2"),
     magic("a swap area", 16_384 - 10, b"SWAPSPACE2"),
     magic("a swap area", 65_536 - 10, b"SWAPSPACE2"),
-    magic("a LUKS volume", 0, b"LUKS\xba\xbe"),
+    magic("a hibernated system", 4096 - 10, b"S1SUSPEND"),
+    magic(LUKS, 0, b"LUKS\xba\xbe"),
+    // Its second header, of which there are several sizes.
+    magic(LUKS, 16 << 10, b"SKUL\xba\xbe"),
+    magic(LUKS, 32 << 10, b"SKUL\xba\xbe"),
+    magic(LUKS, 64 << 10, b"SKUL\xba\xbe"),
+    magic(LUKS, 128 << 10, b"SKUL\xba\xbe"),
+    magic(LUKS, 256 << 10, b"SKUL\xba\xbe"),
     magic("an LVM volume", 0, b"LABELONE"),
     magic("an LVM volume", 512, b"LABELONE"),
     magic("an LVM volume", 1024, b"LABELONE"),
     magic("an LVM volume", 1536, b"LABELONE"),
-    magic("an MD RAID member", 4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
-    magic("a GPT partition table", 512, b"EFI PART"),
-    magic("a GPT partition table", 4096, b"EFI PART"),
+    // Versions 1.1, 1.2, 1.0 and 0.90.
+    magic(MD, 0, MD_MAGIC[0]),
+    magic(MD, 4096, MD_MAGIC[0]),
+    at_end(MD, 4096, 8192, MD_MAGIC[0]),
+    at_end(MD, 65_536, 65_536, MD_MAGIC[0]),
+    at_end(MD, 65_536, 65_536, MD_MAGIC[1]),
+    at_end("an Intel RAID member", 512, 1024, b"Intel Raid ISM Cfg Sig. "),
+    at_end("a DDF RAID member", 512, 512, &[0xde, 0x11, 0xde, 0x11]),
+    magic(GPT, 512, b"EFI PART"),
+    magic(GPT, 4096, b"EFI PART"),
+    at_end(GPT, 512, 512, b"EFI PART"),
+    at_end(GPT, 4096, 4096, b"EFI PART"),
 ];
+
+const ZFS: &str = "a ZFS pool's member";
+/// Of its four labels those at 0 and before the end, in the upper half of which it writes in turn to places
+/// at these distances.
+const ZFS_PLACES: [Place; 2] =
+    [Place::Start(128 << 10), Place::End { unit: 256 << 10, back: 128 << 10 }];
+const ZFS_STEP: usize = 1 << 10;
+const ZFS_LENGTH: u64 = 128 << 10;
+const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
 /// What a device or a file holds, if it is anything known.
 ///
 /// # Errors
 /// Those of reading it.
 pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
-    let mut start = vec![0; PROBED];
+    let mut whole = device;
+    let size = whole.seek(SeekFrom::End(0))?;
+    let length = size.min(PROBED);
+    let start = read(device, 0, length)?;
+    let end = read(device, size - length, length)?;
+    Ok(Ends { size, start, end }.holder())
+}
+
+fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length as usize];
     let mut filled = 0;
-    while filled < start.len() {
-        match device.read_at(&mut start[filled..], filled as u64) {
+    while filled < bytes.len() {
+        match device.read_at(&mut bytes[filled..], at + filled as u64) {
             Ok(0) => break,
-            Ok(bytes) => filled += bytes,
+            Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(holder(&start[..filled]))
+    Ok(bytes)
 }
 
-fn holder(start: &[u8]) -> Option<&'static str> {
-    let holds =
-        |magic: &&Magic| start.get(magic.at..magic.at + magic.bytes.len()) == Some(magic.bytes);
-    MAGICS.iter().find(holds).map(|magic| magic.holder).or_else(|| {
-        // A boot sector is a partition table if one of its four entries has a type.
-        let boot = start.get(510..512) == Some(&[0x55, 0xaa]);
-        let partitioned = boot && (0..4).any(|entry| start[446 + entry * 16 + 4] != 0);
-        partitioned.then_some("an MBR partition table")
-    })
+/// The first and the last bytes of something, [`PROBED`] of each if there are so many.
+struct Ends {
+    size: u64,
+    start: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl Ends {
+    fn holder(&self) -> Option<&'static str> {
+        let holds =
+            |magic: &&Magic| self.at(magic.at, magic.bytes.len() as u64) == Some(magic.bytes);
+        let known = MAGICS.iter().find(holds).map(|magic| magic.holder);
+        known.or_else(|| self.is_zfs().then_some(ZFS)).or_else(|| {
+            // A boot sector is a partition table if one of its four entries has a type.
+            let boot = self.start.get(510..512) == Some(&[0x55, 0xaa]);
+            let partitioned = boot && (0..4).any(|entry| self.start[446 + entry * 16 + 4] != 0);
+            partitioned.then_some("an MBR partition table")
+        })
+    }
+
+    fn at(&self, place: Place, length: u64) -> Option<&[u8]> {
+        let begin = place.of(self.size)?;
+        let (bytes, from) = match place {
+            Place::Start(_) => (&self.start, 0),
+            Place::End { .. } => (&self.end, self.size - self.end.len() as u64),
+        };
+        let begin = begin.checked_sub(from)? as usize;
+        bytes.get(begin..begin + length as usize)
+    }
+
+    fn is_zfs(&self) -> bool {
+        let is_magic = |place: &[u8]| {
+            let number = place.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            number.is_some_and(|it| it == ZFS_MAGIC || it == ZFS_MAGIC.swap_bytes())
+        };
+        let mut places = ZFS_PLACES.into_iter().filter_map(|at| self.at(at, ZFS_LENGTH));
+        places.any(|places| places.chunks(ZFS_STEP).any(is_magic))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Of no unit a multiple but of a sector.
+    const SIZE: u64 = (8 << 20) + 3 * 512;
+
+    /// What holds a device with some bytes at a place.
+    fn holder(size: u64, at: u64, bytes: &[u8]) -> Option<&'static str> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(size).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+        probe(&file).unwrap()
+    }
+
     #[test]
     fn every_magic_is_found_where_it_stands() {
         for magic in MAGICS {
-            let mut start = vec![0; PROBED];
-            start[magic.at..magic.at + magic.bytes.len()].copy_from_slice(magic.bytes);
-            assert_eq!(holder(&start), Some(magic.holder));
+            let at = magic.at.of(SIZE).unwrap();
+            assert_eq!(holder(SIZE, at, magic.bytes), Some(magic.holder), "at {at}");
+            assert_eq!(holder(SIZE, at + 1, magic.bytes), None, "at {}", at + 1);
+        }
+    }
+
+    #[test]
+    fn the_end_is_where_the_tools_have_it() {
+        // mdadm, of a device of 1 MiB: versions 1.0 and 0.90.
+        let size = 1 << 20;
+        assert_eq!(holder(size, size - 8192, MD_MAGIC[0]), Some(MD));
+        assert_eq!(holder(size, size - 65_536, MD_MAGIC[0]), Some(MD));
+        assert_eq!(holder(size + 60_000, size - 65_536, MD_MAGIC[1]), Some(MD));
+        for sector in [512, 4096] {
+            assert_eq!(holder(size, size - sector, b"EFI PART"), Some(GPT));
+        }
+    }
+
+    #[test]
+    fn a_zfs_label_is_found_wherever_it_was_written_last() {
+        for number in [ZFS_MAGIC.to_le_bytes(), ZFS_MAGIC.to_be_bytes()] {
+            for slot in [0, 5, 127] {
+                for begin in [128 << 10, (8 << 20) - (128 << 10)] {
+                    assert_eq!(holder(SIZE, begin + slot * 1024, &number), Some(ZFS));
+                }
+            }
+            assert_eq!(holder(SIZE, (128 << 10) + 8, &number), None);
         }
     }
 
     #[test]
     fn an_empty_or_tiny_device_holds_nothing() {
-        assert_eq!(holder(&[0; PROBED]), None);
-        assert_eq!(holder(&[0; 100]), None);
+        for size in [0, 1, 100, 512, 4096, 70_000, PROBED, SIZE] {
+            assert_eq!(holder(size, 0, &[]), None, "{size}");
+        }
         let mut boot = [0; 512];
         boot[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(holder(&boot), None);
+        assert_eq!(holder(SIZE, 0, &boot), None);
         boot[446 + 4] = 0x83;
-        assert_eq!(holder(&boot), Some("an MBR partition table"));
+        assert_eq!(holder(SIZE, 0, &boot), Some("an MBR partition table"));
     }
 }

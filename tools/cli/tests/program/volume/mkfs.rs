@@ -46,6 +46,22 @@ fn nothing_of_a_partition_table_is_left_at_either_end() {
 }
 
 #[test]
+fn what_a_raid_member_says_of_itself_at_its_end_is_found_and_does_not_stay() {
+    let size = 16 << 20;
+    // Where mdadm has it: versions 0.90 and 1.0.
+    for at in [size - (64 << 10), size - (8 << 10)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = vec![0; size];
+        bytes[at..at + 4].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9]);
+        write(folder.path(), "md", &bytes);
+        refused(folder.path(), ["mkfs", "md"], "md: holds an MD RAID member; --force destroys it");
+        done(folder.path(), ["mkfs", "md", "--force"]);
+        let made = std::fs::read(folder.path().join("md")).unwrap();
+        assert!(made[at..].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
 fn a_file_of_zeros_is_taken_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     File::create(folder.path().join("zeros")).unwrap().set_len(16 << 20).unwrap();
