@@ -1,6 +1,6 @@
 //! `uringfs chown`: who owns files in a volume.
 
-use super::{Entries, Place, close, glob, join, open};
+use super::{Complaints, Entries, Place, close, glob, open};
 use nix::unistd::{Group, User};
 use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, Volume};
@@ -59,14 +59,15 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
     let follow = if arguments.links { Follow::No } else { Follow::Yes };
+    let complaints = Complaints::default();
     for place in glob::expand_all(&volume, &places)? {
-        set(&volume, &place, follow, arguments.owner)?;
+        complaints.told(set(&volume, &place, follow, arguments.owner));
         if arguments.recursive {
-            set_below(&volume, &place, arguments.owner)?;
+            complaints.told(set_below(&volume, &place, arguments.owner, &complaints));
         }
     }
     close(&volume, &places[0].target)?;
-    Ok(0)
+    Ok(complaints.exit_code())
 }
 
 fn set(volume: &Volume, place: &Place, follow: Follow, owner: Owner) -> Result<(), Error> {
@@ -76,14 +77,17 @@ fn set(volume: &Volume, place: &Place, follow: Follow, owner: Owner) -> Result<(
 }
 
 /// All that is in a directory, without recursion: trees may be deep. Links below are not followed.
-fn set_below(volume: &Volume, top: &Place, owner: Owner) -> Result<(), Error> {
+fn set_below(
+    volume: &Volume,
+    top: &Place,
+    owner: Owner,
+    complaints: &Complaints,
+) -> Result<(), Error> {
     let found = volume.inode(&top.path, Follow::No).map_err(|error| top.said(error))?;
     let mut left = Vec::from_iter((found.1.kind == FileKind::Directory).then(|| top.clone()));
     while let Some(directory) = left.pop() {
-        for entry in Entries::of(volume, &directory.path) {
-            let entry = entry.map_err(|error| directory.said(error))?;
-            let place = directory.at(join(&directory.path, &entry.name));
-            set(volume, &place, Follow::No, owner)?;
+        for (place, entry) in Entries::of(volume, &directory.path).places(&directory, complaints) {
+            complaints.told(set(volume, &place, Follow::No, owner));
             if entry.kind == FileKind::Directory {
                 left.push(place);
             }

@@ -1,6 +1,6 @@
 //! `uringfs du`: the room that files and directories take on the device.
 
-use super::{Entries, Place, glob, join, open, words};
+use super::{Complaints, Entries, Place, glob, open, words};
 use crate::output::print_bytes;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -24,6 +24,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::Read)?;
     let mut count = Count { volume: &volume, counted: HashSet::new() };
+    let complaints = Complaints::default();
     for place in glob::expand_all(&volume, &places)? {
         let mut above: Vec<Directory<'_>> = Vec::new();
         let mut next = Some(place.clone());
@@ -32,22 +33,21 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             let mut bytes = 0;
             match next.take() {
                 None => {}
-                Some(inner) => match count.of(&inner)? {
-                    Found::Directory => above.push(Directory::of(&volume, inner)),
-                    Found::Bytes(found) if above.is_empty() => {
+                Some(inner) => match complaints.told(count.of(&inner)) {
+                    Some(Found::Directory) => above.push(Directory::of(&volume, inner)),
+                    Some(Found::Bytes(found)) if above.is_empty() => {
                         print_bytes(&line(found, &place))?;
                         break;
                     }
-                    Found::Bytes(found) => bytes = found,
+                    Some(Found::Bytes(found)) => bytes = found,
+                    None if above.is_empty() => break,
+                    None => {}
                 },
             }
             let last = above.last_mut().expect("what is no directory has been printed");
             last.bytes += bytes;
-            match last.entries.next() {
-                Some(entry) => {
-                    let entry = entry.map_err(|error| last.place.said(error))?;
-                    next = Some(last.place.at(join(&last.place.path, &entry.name)));
-                }
+            match last.entries.next_place(&last.place, &complaints) {
+                Some((place, _)) => next = Some(place),
                 None => {
                     let Directory { place, bytes, .. } = above.pop().expect("it was just there");
                     if !arguments.summarize || above.is_empty() {
@@ -61,7 +61,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             }
         }
     }
-    Ok(0)
+    Ok(complaints.exit_code())
 }
 
 /// One that is being counted.

@@ -3,11 +3,11 @@
 
 use super::flight::{Flight, Landed, PIECE};
 use super::transfer::Transfer;
-use super::{Entries, Place, Xattr, glob, join, last_name, open, show};
+use super::{Complaints, Entries, Place, Xattr, glob, last_name, open, show};
 use crate::output::print;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File as HostFile, Permissions};
 use std::io;
@@ -54,13 +54,15 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         next: 0,
         known: HashMap::new(),
         links: Vec::new(),
+        lost: HashSet::new(),
         directories: Vec::new(),
+        complaints: Complaints::default(),
     };
     let done = get.all(&places, targets);
     get.clean_up();
     done?;
     print(&get.transfer.report(arguments.json))?;
-    Ok(0)
+    Ok(get.complaints.exit_code())
 }
 
 /// What each place becomes: a name in the directory, or the destination itself.
@@ -93,8 +95,12 @@ struct Get<'v> {
     known: HashMap<InodeNumber, PathBuf>,
     /// Their further names, made when all files are there.
     links: Vec<(PathBuf, PathBuf)>,
+    /// What the files would be that cannot be read.
+    lost: HashSet<PathBuf>,
     /// Get their attributes last: names made in them change their times.
     directories: Vec<(PathBuf, Attributes)>,
+    /// Of what the volume cannot give. What goes wrong outside of it ends the command.
+    complaints: Complaints,
 }
 
 /// A part of a file.
@@ -111,6 +117,8 @@ struct Reading {
     attributes: Attributes,
     pieces: usize,
     is_all_asked: bool,
+    /// A part of it cannot be read, so that nothing becomes of it.
+    is_lost: bool,
 }
 
 /// What is kept of a file besides its bytes.
@@ -128,6 +136,11 @@ impl Get<'_> {
         self.land(landed)?;
         for (first, name) in std::mem::take(&mut self.links) {
             self.transfer.check()?;
+            if self.lost.contains(&first) {
+                let what = format!("{}: is the same file as {}", name.display(), first.display());
+                self.complaints.told::<()>(Err(Error::run(what).because("it cannot be read")));
+                continue;
+            }
             let staged = self.staged(&name);
             let linked = std::fs::hard_link(&first, &staged);
             let linked = linked.and_then(|()| std::fs::rename(&staged, &name));
@@ -148,25 +161,26 @@ impl Get<'_> {
         while let Some((source, target)) = left.pop() {
             self.transfer.check()?;
             let found = self.volume.inode(&source, Follow::No);
-            let (number, inode) = self.said(&source, found)?;
+            let Some((number, inode)) = self.told(&source, found) else { continue };
             let kind = inode.kind;
             if kind != FileKind::Directory && self.is_further_name(number, &inode, &target) {
                 continue;
             }
-            let attributes = Attributes { inode, xattrs: self.xattrs(&source)? };
+            let attributes = Attributes { inode, xattrs: self.xattrs(&source) };
             match kind {
                 FileKind::Directory => {
                     self.directory(&target, attributes)?;
                     let first = left.len();
-                    for entry in Entries::of(self.volume, &source) {
-                        let name = self.said(&source, entry)?.name;
+                    let place = self.place.at(source);
+                    let entries = Entries::of(self.volume, &place.path);
+                    for (inner, entry) in entries.places(&place, &self.complaints) {
+                        let name = entry.name;
                         if name == b"." || name == b".." || name.contains(&b'/') {
-                            let place = self.place.at(source);
                             return Err(Error::run(format!(
                                 "{place}: holds a name that cannot be"
                             )));
                         }
-                        left.push((join(&source, &name), target.join(OsStr::from_bytes(&name))));
+                        left.push((inner.path, target.join(OsStr::from_bytes(&name))));
                     }
                     left[first..].reverse();
                 }
@@ -187,13 +201,13 @@ impl Get<'_> {
         Ok(())
     }
 
-    fn xattrs(&self, source: &[u8]) -> Result<Vec<Xattr>, Error> {
-        let names = self.said(source, self.volume.xattrs(source, Follow::No))?;
+    fn xattrs(&self, source: &[u8]) -> Vec<Xattr> {
+        let names = self.told(source, self.volume.xattrs(source, Follow::No));
         let value = |name: Vec<u8>| {
-            let value = self.said(source, self.volume.xattr(source, Follow::No, &name))?;
-            Ok((name, value))
+            let value = self.volume.xattr(source, Follow::No, &name);
+            Some((name, self.told(source, value)?))
         };
-        names.into_iter().map(value).collect()
+        names.unwrap_or_default().into_iter().filter_map(value).collect()
     }
 
     fn directory(&mut self, target: &Path, attributes: Attributes) -> Result<(), Error> {
@@ -230,16 +244,21 @@ impl Get<'_> {
         target: PathBuf,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let file = self.said(&source, self.volume.open(&source, OpenOptions::default()))?;
+        let opened = self.volume.open(&source, OpenOptions::default());
+        let Some(file) = self.told(&source, opened) else {
+            self.lost.insert(target);
+            return Ok(());
+        };
         let staged = self.staged(&target);
         let host = HostFile::create_new(&staged).map_err(|error| cannot_make(&target, error))?;
         let id = self.next;
-        let (pieces, is_all_asked) = (0, false);
-        let reading = Reading { source, host, staged, target, attributes, pieces, is_all_asked };
+        let (pieces, is_all_asked, is_lost) = (0, false, false);
+        let reading =
+            Reading { source, host, staged, target, attributes, pieces, is_all_asked, is_lost };
         self.reading.insert(id, reading);
         let mut at = 0;
         // No data is left where only a hole is.
-        while let Ok(start) = file.seek_data(at) {
+        'asked: while let Ok(start) = file.seek_data(at) {
             at = file.seek_hole(start).unwrap_or(file.size());
             for offset in (start..at).step_by(PIECE) {
                 self.transfer.check()?;
@@ -247,6 +266,9 @@ impl Get<'_> {
                 self.land(landed)?;
                 let buffer = Buffer::zeroed((at - offset).min(PIECE as u64) as usize);
                 let reading = self.reading.get_mut(&id).expect("it has begun");
+                if reading.is_lost {
+                    break 'asked;
+                }
                 reading.pieces += 1;
                 let started = self.flight.read(&file, buffer, offset, Piece { file: id, offset });
                 started.map_err(|error| self.failed(error))?;
@@ -260,12 +282,18 @@ impl Get<'_> {
         for Landed { piece, result, buffer } in landed.map_err(|error| self.failed(error))? {
             let reading = self.reading.get_mut(&piece.file).expect("it has pieces on their way");
             reading.pieces -= 1;
-            let read = result.map_err(|errno| {
-                let place = self.place.at(reading.source.clone());
-                Error::run(format!("{place}: cannot be read")).because(errno)
-            })?;
-            let written = reading.host.write_all_at(&buffer[..read as usize], piece.offset);
-            written.map_err(|error| cannot_make(&reading.target, error))?;
+            match result {
+                Ok(read) => {
+                    let written = reading.host.write_all_at(&buffer[..read as usize], piece.offset);
+                    written.map_err(|error| cannot_make(&reading.target, error))?;
+                }
+                Err(errno) if !reading.is_lost => {
+                    reading.is_lost = true;
+                    let what = format!("{}: cannot be read", self.place.at(reading.source.clone()));
+                    self.complaints.told::<()>(Err(Error::run(what).because(errno)));
+                }
+                Err(_) => {}
+            }
             self.finish_if_whole(piece.file)?;
         }
         Ok(())
@@ -274,6 +302,12 @@ impl Get<'_> {
     fn finish_if_whole(&mut self, id: u64) -> Result<(), Error> {
         let reading = &self.reading[&id];
         if reading.pieces > 0 || !reading.is_all_asked {
+            return Ok(());
+        }
+        if reading.is_lost {
+            remove_staged(reading);
+            self.lost.insert(reading.target.clone());
+            self.reading.remove(&id);
             return Ok(());
         }
         let made = reading
@@ -296,19 +330,23 @@ impl Get<'_> {
 
     /// Removes what has not become whole.
     fn clean_up(&mut self) {
-        for reading in self.reading.values() {
-            // What cannot be removed either has its cause told already.
-            let _ = std::fs::remove_file(&reading.staged);
-        }
+        self.reading.values().for_each(remove_staged);
     }
 
-    fn said<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {
-        result.map_err(|error| self.place.at(path.to_vec()).said(error))
+    /// What the volume gives; nothing, once it was told why.
+    fn told<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Option<T> {
+        let result = result.map_err(|error| self.place.at(path.to_vec()).said(error));
+        self.complaints.told(result)
     }
 
     fn failed(&self, error: io::Error) -> Error {
         Error::run(format!("{}: cannot be read", self.place.target.display())).because(error)
     }
+}
+
+fn remove_staged(reading: &Reading) {
+    // What cannot be removed either has its cause told already.
+    let _ = std::fs::remove_file(&reading.staged);
 }
 
 /// Makes what is neither a file nor a directory.

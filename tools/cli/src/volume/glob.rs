@@ -26,12 +26,23 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
             match volume.inode(directory, Follow::Yes) {
                 Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
                 Err(error) if leads_nowhere(&error) => continue,
-                found => found.map_err(|error| place.at(directory.clone()).said(error))?,
-            };
+                // The pattern stands for what is in it: who is given that is told why there is none.
+                Err(_) => {
+                    next.push(join(directory, name));
+                    continue;
+                }
+                Ok(_) => {}
+            }
             for entry in Entries::of(volume, directory) {
-                let entry = entry.map_err(|error| place.said(error))?;
-                if matches(name, &entry.name) {
-                    next.push(join(directory, &entry.name));
+                let found = match entry {
+                    Ok(entry) => entry.name,
+                    Err(error) => match error.damaged_name() {
+                        Some(name) => name.to_vec(),
+                        None => return Err(place.at(directory.clone()).said(error)),
+                    },
+                };
+                if matches(name, &found) {
+                    next.push(join(directory, &found));
                 }
             }
         }

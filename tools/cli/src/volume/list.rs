@@ -1,10 +1,10 @@
 //! `uringfs ls`, `tree` and `df`: what is in a volume, and how much room it has.
 
-use super::{Entries, Place, glob, is_directory, join, open, words};
+use super::{Complaints, Entries, Place, glob, is_directory, open, words};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume, VolumeError};
+use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
 use uringfs_lab::Error;
 
 /// Of a volume, in bytes.
@@ -41,11 +41,13 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         false => is_directory(&volume, &place.path),
     };
     let (mut directories, files): (Vec<Place>, Vec<Place>) = found.into_iter().partition(is_listed);
+    let complaints = Complaints::default();
     for place in &files {
-        print_bytes(&line(&volume, place, &place.path, arguments.long)?)?;
+        if let Some(line) = complaints.told(line(&volume, place, &place.path, arguments.long)) {
+            print_bytes(&line)?;
+        }
     }
     let mut is_first = files.is_empty();
-    let mut code = 0;
     directories.reverse();
     while let Some(directory) = directories.pop() {
         let mut text = Vec::new();
@@ -56,27 +58,10 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         }
         is_first = false;
         let first = directories.len();
-        for entry in Entries::of(&volume, &directory.path) {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    let Some(name) = error.damaged_name() else {
-                        return Err(directory.said(error));
-                    };
-                    let place = directory.at(join(&directory.path, name));
-                    crate::complain(&place.said(error).to_string());
-                    code = 1;
-                    continue;
-                }
-            };
-            let place = directory.at(join(&directory.path, &entry.name));
-            match line(&volume, &place, &entry.name, arguments.long) {
-                Ok(line) => text.extend(line),
-                Err(error) => {
-                    crate::complain(&error.to_string());
-                    code = 1;
-                }
-            }
+        for (place, entry) in Entries::of(&volume, &directory.path).places(&directory, &complaints)
+        {
+            let line = line(&volume, &place, &entry.name, arguments.long);
+            text.extend(complaints.told(line).unwrap_or_default());
             if arguments.recursive && entry.kind == FileKind::Directory {
                 directories.push(place);
             }
@@ -84,7 +69,7 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         directories[first..].reverse();
         print_bytes(&text)?;
     }
-    Ok(code)
+    Ok(complaints.exit_code())
 }
 
 /// A name, with what is known of the file if that was asked for.
@@ -133,7 +118,9 @@ pub fn tree(arguments: TreeArguments) -> Result<u8, Error> {
     text.push(b'\n');
     let (mut directories, mut others) = (0u64, 0u64);
     // What is still to be shown, the next one last: each with what it is led in by.
-    let mut left = branches(&volume, &place, "")?;
+    let complaints = Complaints::default();
+    let branches = |directory: &Place, lead: &str| branches(&volume, directory, lead, &complaints);
+    let mut left = branches(&place, "");
     left.reverse();
     while let Some(Branch { place, entry, lead, is_last }) = left.pop() {
         let (knot, line) = if is_last { ("`-- ", "    ") } else { ("|-- ", "|   ") };
@@ -143,14 +130,14 @@ pub fn tree(arguments: TreeArguments) -> Result<u8, Error> {
         text.push(b'\n');
         if entry.kind == FileKind::Directory {
             directories += 1;
-            left.extend(branches(&volume, &place, &(lead + line))?.into_iter().rev());
+            left.extend(branches(&place, &(lead + line)).into_iter().rev());
         } else {
             others += 1;
         }
     }
     text.extend_from_slice(format!("\n{directories} directories, {others} files\n").as_bytes());
     print_bytes(&text)?;
-    Ok(0)
+    Ok(complaints.exit_code())
 }
 
 /// A name in a tree.
@@ -161,18 +148,19 @@ struct Branch {
     is_last: bool,
 }
 
-fn branches(volume: &Volume, directory: &Place, lead: &str) -> Result<Vec<Branch>, Error> {
-    let branch = |entry: Result<DirectoryEntry, VolumeError>| {
-        let entry = entry.map_err(|error| directory.said(error))?;
-        let place = directory.at(join(&directory.path, &entry.name));
-        Ok(Branch { place, entry, lead: lead.to_owned(), is_last: false })
-    };
-    let all = Entries::of(volume, &directory.path).map(branch);
-    let mut all = all.collect::<Result<Vec<_>, Error>>()?;
+fn branches(
+    volume: &Volume,
+    directory: &Place,
+    lead: &str,
+    complaints: &Complaints,
+) -> Vec<Branch> {
+    let found = Entries::of(volume, &directory.path).places(directory, complaints);
+    let branch = |(place, entry)| Branch { place, entry, lead: lead.to_owned(), is_last: false };
+    let mut all: Vec<Branch> = found.map(branch).collect();
     if let Some(last) = all.last_mut() {
         last.is_last = true;
     }
-    Ok(all)
+    all
 }
 
 /// What `df` takes.

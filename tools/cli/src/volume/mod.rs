@@ -20,6 +20,7 @@ pub mod truncate;
 mod words;
 pub mod xattr;
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -97,6 +98,26 @@ fn said(about: &impl fmt::Display, error: VolumeError) -> Error {
     told.because(error)
 }
 
+/// What went wrong with some of many names: each is told in a line, and the others have their turn.
+#[derive(Default)]
+struct Complaints(Cell<u8>);
+
+impl Complaints {
+    /// What was asked for; nothing, once it was told why.
+    fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
+        let tell = |error: Error| {
+            crate::complain(&error.to_string());
+            self.0.set(self.0.get().max(error.exit_code()));
+        };
+        result.map_err(tell).ok()
+    }
+
+    /// With which the program ends.
+    fn exit_code(&self) -> u8 {
+        self.0.get()
+    }
+}
+
 /// Where `put` has files until they are whole.
 const STAGING: &[u8] = b"/.uringfs-put";
 
@@ -138,18 +159,43 @@ fn close(volume: &Volume, target: &OsStr) -> Result<(), Error> {
     volume.sync().map_err(|error| said(&target.display(), error))
 }
 
-/// The names in a directory, in order of their bytes; a few at a time are in memory.
+/// The names in a directory, in order of their bytes; a few at a time are in memory. Behind one that is
+/// damaged the others follow; behind another error, none.
 struct Entries<'v> {
     volume: &'v Volume,
     directory: Vec<u8>,
-    after: Vec<u8>,
+    /// Behind which the next ones are, if there may be any.
+    after: Option<Vec<u8>>,
     batch: std::vec::IntoIter<DirectoryEntry>,
 }
 
 impl<'v> Entries<'v> {
     fn of(volume: &'v Volume, directory: &[u8]) -> Self {
         let batch = Vec::new().into_iter();
-        Self { volume, directory: directory.to_vec(), after: Vec::new(), batch }
+        Self { volume, directory: directory.to_vec(), after: Some(Vec::new()), batch }
+    }
+
+    /// The same with their places, the directory's being this. Of what cannot be read it is told.
+    fn places(
+        mut self,
+        place: &Place,
+        complaints: &Complaints,
+    ) -> impl Iterator<Item = (Place, DirectoryEntry)> {
+        std::iter::from_fn(move || self.next_place(place, complaints))
+    }
+
+    fn next_place(
+        &mut self,
+        place: &Place,
+        complaints: &Complaints,
+    ) -> Option<(Place, DirectoryEntry)> {
+        self.find_map(|entry| {
+            let entry = entry.map_err(|error| match error.damaged_name() {
+                Some(name) => place.at(join(&place.path, name)).said(error),
+                None => place.said(error),
+            });
+            complaints.told(entry).map(|entry| (place.at(join(&place.path, &entry.name)), entry))
+        })
     }
 }
 
@@ -158,19 +204,16 @@ impl Iterator for Entries<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.batch.len() == 0 {
-            match self.volume.entries(&self.directory, &self.after) {
+            match self.volume.entries(&self.directory, self.after.as_ref()?) {
                 Ok(batch) => self.batch = batch.into_iter(),
                 Err(error) => {
-                    // The others are listed all the same.
-                    if let Some(name) = error.damaged_name() {
-                        self.after = name.to_vec();
-                    }
+                    self.after = error.damaged_name().map(<[u8]>::to_vec);
                     return Some(Err(error));
                 }
             }
         }
         let entry = self.batch.next()?;
-        self.after.clone_from(&entry.name);
+        self.after = Some(entry.name.clone());
         Some(Ok(entry))
     }
 }

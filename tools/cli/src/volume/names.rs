@@ -1,11 +1,11 @@
 //! `uringfs mkdir`, `rm`, `mv`, `ln` and `chmod`: names in a volume, as the system's commands of
 //! these names treat them.
 
-use super::{Entries, Place, close, glob, is_directory, join, last_name, open};
+use super::{Complaints, Entries, Place, close, glob, is_directory, join, last_name, open};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use uringfs::{Access, FileKind, Follow, Rename, Volume};
+use uringfs::{Access, FileKind, Follow, Rename, Volume, VolumeError};
 use uringfs_lab::Error;
 
 /// What `mkdir` takes.
@@ -64,42 +64,59 @@ pub struct RmArguments {
 pub fn rm(arguments: RmArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
+    let complaints = Complaints::default();
     for place in glob::expand_all(&volume, &places)? {
-        let found = volume.inode(&place.path, Follow::No);
-        let (_, inode) = found.map_err(|error| place.said(error))?;
-        if inode.kind != FileKind::Directory {
-            volume.remove(&place.path).map_err(|error| place.said(error))?;
-        } else if !arguments.recursive {
-            return Err(Error::input(format!("{place}: is a directory; rm -r removes it")));
-        } else if last_name(&place.path).is_none() {
-            return Err(Error::input(format!("{place}: cannot be removed; name what is in it")));
-        } else {
-            remove_tree(&volume, &place)?;
-        }
+        complaints.told(remove(&volume, &place, arguments.recursive, &complaints));
     }
     close(&volume, &places[0].target)?;
-    Ok(0)
+    Ok(complaints.exit_code())
 }
 
-/// Removes a directory and what is in it, without recursion: trees may be deep.
-fn remove_tree(volume: &Volume, top: &Place) -> Result<(), Error> {
-    let mut left = vec![top.clone()];
-    while let Some(place) = left.last().cloned() {
-        let above = left.len();
-        for entry in Entries::of(volume, &place.path) {
-            let entry = entry.map_err(|error| place.said(error))?;
-            let inner = place.at(join(&place.path, &entry.name));
-            match entry.kind {
-                FileKind::Directory => left.push(inner),
-                _ => volume.remove(&inner.path).map_err(|error| inner.said(error))?,
-            }
-        }
-        if left.len() == above {
-            volume.remove_directory(&place.path).map_err(|error| place.said(error))?;
-            left.pop();
-        }
+fn remove(
+    volume: &Volume,
+    place: &Place,
+    recursive: bool,
+    complaints: &Complaints,
+) -> Result<(), Error> {
+    let found = volume.inode(&place.path, Follow::No);
+    let (_, inode) = found.map_err(|error| place.said(error))?;
+    if inode.kind != FileKind::Directory {
+        volume.remove(&place.path).map_err(|error| place.said(error))?;
+    } else if !recursive {
+        return Err(Error::input(format!("{place}: is a directory; rm -r removes it")));
+    } else if last_name(&place.path).is_none() {
+        return Err(Error::input(format!("{place}: cannot be removed; name what is in it")));
+    } else {
+        remove_tree(volume, place, complaints);
     }
     Ok(())
+}
+
+/// Removes a directory and what is in it, as far as that can be, without recursion: trees may be deep.
+fn remove_tree(volume: &Volume, top: &Place, complaints: &Complaints) {
+    // Each with whether what is in it has had its turn.
+    let mut left = vec![(top.clone(), false)];
+    while let Some((place, is_done)) = left.pop() {
+        if is_done {
+            let removed = volume.remove_directory(&place.path);
+            let is_left = |error: &VolumeError| error.errno() == Errno::NOTEMPTY;
+            // What stays in it has been told of.
+            if complaints.exit_code() == 0 || !removed.as_ref().is_err_and(is_left) {
+                complaints.told(removed.map_err(|error| place.said(error)));
+            }
+            continue;
+        }
+        left.push((place.clone(), true));
+        for (inner, entry) in Entries::of(volume, &place.path).places(&place, complaints) {
+            match entry.kind {
+                FileKind::Directory => left.push((inner, false)),
+                _ => {
+                    let removed = volume.remove(&inner.path);
+                    complaints.told(removed.map_err(|error| inner.said(error)));
+                }
+            }
+        }
+    }
 }
 
 /// What `mv` takes.
@@ -171,7 +188,7 @@ fn within(volume: &Volume, source: &Place, destination: &Place) -> Place {
     }
 }
 
-fn about_both(source: &Place, destination: &Place, error: uringfs::VolumeError) -> Error {
+fn about_both(source: &Place, destination: &Place, error: VolumeError) -> Error {
     super::said(&format!("{source} to {destination}"), error)
 }
 

@@ -124,12 +124,66 @@ fn what_is_damaged_is_not_left_out_of_what_wildcards_stand_for() {
     }
     write(folder, "v", image);
     std::fs::create_dir(folder.join("out")).unwrap();
-    for pattern in ["v:/tree/d0/1*", "v:/tree/d0/150/*"] {
-        let output = run(folder, ["get", pattern, "out"]);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
-        assert!(told.starts_with("uringfs: v:/tree/d0/1"), "{told}");
+    for (pattern, fit) in [("v:/tree/d0/1*", 50), ("v:/tree/d0/150/*", 1), ("v:/tree/*/150/*", 1)] {
+        let told = incomplete(folder, ["get", pattern, "out"]).1;
+        let got = folder.join("out").read_dir().unwrap().count();
+        assert!(told.lines().all(|line| line.starts_with("uringfs: v:/tree/d0/1")), "{told}");
+        assert_eq!(told.lines().count(), if fit == 1 { 1 } else { fit - got }, "{told}");
+        assert!(got > 0);
     }
+}
+
+/// What a command prints that does its work but for something, and what it says of that.
+fn incomplete<S: AsRef<OsStr>>(
+    folder: &Path,
+    arguments: impl IntoIterator<Item = S>,
+) -> (String, String) {
+    let output = run(folder, arguments);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(!told.is_empty());
+    (String::from_utf8(output.stdout).unwrap(), told)
+}
+
+#[test]
+fn commands_on_trees_pass_over_what_is_damaged_and_say_so() {
+    let folder = volume();
+    let folder = folder.path();
+    let name = |directory: usize, file: usize| format!("{directory:02}{file:03}-").repeat(16);
+    for directory in 0..12 {
+        let path = folder.join(format!("tree/{directory:02}"));
+        std::fs::create_dir_all(&path).unwrap();
+        for file in 0..40 {
+            std::fs::write(path.join(name(directory, file)), "some bytes").unwrap();
+        }
+    }
+    done(folder, ["put", "tree", "v:/"]);
+    let mut image = std::fs::read(folder.join("v")).unwrap();
+    let damaged = name(6, 20).into_bytes();
+    let at = |image: &[u8]| image.windows(damaged.len()).position(|found| found == damaged);
+    while let Some(at) = at(&image) {
+        image[at..at + damaged.len()].fill(b'?');
+    }
+    write(folder, "v", image);
+    let is_told = |told: &str| told.lines().all(|line| line.starts_with("uringfs: v:/tree/0"));
+    for command in [["ls", "-R"].as_slice(), &["tree"], &["du"]] {
+        let (text, told) = incomplete(folder, [command, &["v:/tree"]].concat());
+        assert!(is_told(&told), "{command:?}: {told}");
+        for directory in [0, 11] {
+            let shown =
+                if command[0] == "du" { format!("{directory:02}") } else { name(directory, 39) };
+            assert!(text.contains(&shown), "{command:?}: {text}");
+        }
+    }
+    let (_, told) = incomplete(folder, ["get", "v:/tree", "out"]);
+    assert!(is_told(&told), "{told}");
+    for directory in [0, 11] {
+        assert_eq!(folder.join(format!("out/{directory:02}")).read_dir().unwrap().count(), 40);
+    }
+    let (_, told) = incomplete(folder, ["rm", "-r", "v:/tree"]);
+    assert!(is_told(&told), "{told}");
+    let (left, _) = incomplete(folder, ["ls", "-R", "v:/tree"]);
+    assert!(left.contains("/tree/06:") && !left.contains("/tree/00") && !left.contains("/tree/11"));
 }
 
 #[test]
