@@ -76,7 +76,7 @@ fn population(reactor: &Reactor) -> Sim {
         };
         set("user.short", &[n]);
         set("user.long", &[n; 3000]);
-        set("system.posix_acl_access", &[n; 44]);
+        set("system.posix_acl_access", &access_list(u32::from(n)));
     }
     let pieces = volume.open("/pieces", create).unwrap();
     for n in 0..300 {
@@ -87,6 +87,24 @@ fn population(reactor: &Reactor) -> Sim {
     volume.remove("/orphan").unwrap();
     volume.sync().unwrap();
     sim.crash_image(Crash::KeepAll)
+}
+
+/// A POSIX ACL as the kernel stores it, with a user's entry.
+fn access_list(user: u32) -> Vec<u8> {
+    let entries = [
+        (1u16, 6u16, u32::MAX),
+        (2, 4, user),
+        (4, 4, u32::MAX),
+        (16, 4, u32::MAX),
+        (32, 0, u32::MAX),
+    ];
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
 }
 
 /// All that is there.
