@@ -81,10 +81,17 @@ impl Shared {
     /// Destroys the orphans that nobody has open any more, as many as one commit has room for. One that
     /// is damaged stays what it is.
     fn bury(self: &Arc<Self>) -> Result<Buried, Error> {
-        let (mut closed, before) = {
+        let (closed, before) = {
             let state = &mut *self.state.lock();
+            state.is_burying = true;
             (state.take_closed_orphans(), state.pending.waiting().changes)
         };
+        let buried = self.bury_each(closed, before);
+        self.state.lock().is_burying = false;
+        buried
+    }
+
+    fn bury_each(self: &Arc<Self>, mut closed: Vec<Orphan>, before: u64) -> Result<Buried, Error> {
         while let Some(orphan) = closed.pop() {
             let destroyed = self.destroy(orphan, before);
             let what = format!("inode {}, which has no name", orphan.0.0);

@@ -168,6 +168,7 @@ impl Volume {
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,
+            is_burying: false,
             allocated: 0,
             freed: Vec::new(),
             freeing: Vec::new(),

@@ -69,6 +69,8 @@ pub(crate) struct VolumeState {
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
     /// What has lost its last name and is still there: open, or waiting for the next commit.
     pub(crate) orphans: Vec<Orphan>,
+    /// Whether a commit is destroying some that are not among [`Self::orphans`] meanwhile.
+    pub(crate) is_burying: bool,
     /// Extents that have come or gone since the last commit, about.
     pub(crate) allocated: usize,
     /// Blocks that no file has any more, once the changes that wait are committed.

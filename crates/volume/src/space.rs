@@ -73,11 +73,11 @@ impl Shared {
     fn room_to_come(&self, state: &VolumeState, wanted: u64) -> Result<Prepared, Stop> {
         let no_space = || Stop::from(Error::new(ErrorKind::NoSpace, "no block is free"));
         let pending = state.pending_blocks();
-        let has_closed_orphans = state.has_closed_orphans();
-        if !has_closed_orphans && state.available() + pending < wanted {
+        let has_orphans = state.is_burying || state.has_closed_orphans();
+        if !has_orphans && state.available() + pending < wanted {
             return Err(no_space());
         }
-        if has_closed_orphans || pending > state.retired_blocks() {
+        if has_orphans || pending > state.retired_blocks() {
             return Ok(self.after_commit());
         }
         match state.retired.last() {

@@ -1,5 +1,8 @@
 //! Volumes that are full: they refuse only when nothing more can come free, and everything goes on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
@@ -120,6 +123,41 @@ fn many_threads_fill_it_and_make_room_for_each_other() {
     volume.sync().unwrap();
     volume.sync().unwrap();
     assert_eq!(free_blocks(&volume), free);
+}
+
+#[test]
+fn what_was_removed_is_room_while_a_commit_destroys_it() {
+    const FILES: usize = 800;
+    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let blocks = free_blocks(&volume) as usize * 3 / 5 / FILES;
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                volume.sync().unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+            let write = |path: &str, blocks: usize| {
+                let bytes = Buffer::zeroed(blocks * BLOCK);
+                let (_, written) = reactor.block_on(create(&volume, path).write(bytes, 0));
+                assert_eq!(written, Ok(blocks * BLOCK), "{path}: {}", volume.shortage());
+            };
+            let all_fits = || {
+                for _ in 0..25 {
+                    (0..FILES).for_each(|n| write(&format!("/{n}"), blocks));
+                    (0..FILES).for_each(|n| volume.remove(format!("/{n}")).unwrap());
+                    // Nearly all blocks at once.
+                    write("/all", FILES * blocks);
+                    volume.remove("/all").unwrap();
+                }
+            };
+            let result = catch_unwind(AssertUnwindSafe(all_fits));
+            is_done.store(true, Ordering::Relaxed);
+            result.unwrap();
+        });
+    });
 }
 
 #[test]
