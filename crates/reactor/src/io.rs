@@ -9,7 +9,7 @@ use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
     Completion, Core, DeviceIndex, Op, Payload, Progress, Queue, Ready, Request, Tag,
 };
-use uringfs_ring::{Ended, Event, Ring, fork_count};
+use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 
 use crate::attach::Attachment;
 use crate::completed::Completed;
@@ -207,7 +207,9 @@ impl Io {
     pub(crate) fn collect(&mut self) {
         let Io { ring, attachments, state, .. } = self;
         if let Some(ring) = ring {
-            ring.reap(|request, result| state.take(request, result, attachments));
+            ring.reap(|request, result| {
+                state.take(request, result, |device| block_size(attachments, device));
+            });
             while let Some(event) = ring.event() {
                 state.take_event(event);
             }
@@ -225,11 +227,11 @@ impl Io {
     fn collect_polled(&mut self) {
         let Io { polled: Some(polled), attachments, state, .. } = self else { return };
         polled.reap(|request, result| {
-            if matches!(result, Err(Errno::OPNOTSUPP | Errno::INVAL)) {
+            if matches!(result.get(), Err(Errno::OPNOTSUPP | Errno::INVAL)) {
                 state.stop_polling(request.device, attachments);
                 state.backlog.push_back(request.take());
             } else {
-                state.take(request, result, attachments);
+                state.take(request, result, |device| block_size(attachments, device));
             }
         });
     }
@@ -240,7 +242,7 @@ impl Io {
             let block = attachment.block_size();
             for queue in attachment.own_queues() {
                 while let Some(Completion { request, result }) = queue.reap() {
-                    if self.state.is_whole(&request, result) {
+                    if self.state.is_whole(&request, |bytes| result == Ok(bytes)) {
                         self.state.count_whole(&request);
                         self.state.completed.push(Completed::of(request));
                     } else {
@@ -375,24 +377,24 @@ impl State {
         self.is_unsettled |= self.lanes[device.get()].tracker.end(mark);
     }
 
-    /// Takes the end of a step from a ring.
+    /// Takes the end of a step from a ring, of a device with blocks of so many bytes.
     #[inline(always)]
     fn take(
         &mut self,
         request: Ended<'_, Request>,
-        result: Result<u32, Errno>,
-        attachments: &[Option<Attachment>],
+        result: StepResult,
+        block: impl FnOnce(DeviceIndex) -> u32,
     ) {
         // A push would make it on the stack and copy it from there.
-        if self.is_whole(&request, result) {
+        if self.is_whole(&request, |bytes| result.is(bytes)) {
             self.count_whole(&request);
             let completed = || Completed::of(request.take());
             self.completed.extend(std::iter::once_with(completed));
-        } else if self.is_operations_whole(&request, result) {
+        } else if self.is_operations_whole(&request, |bytes| result.is(bytes)) {
             self.returned.extend(std::iter::once_with(|| request.take()));
         } else {
-            let block = block_size(attachments, request.device);
-            self.arrived(request.take(), result, block);
+            let block = block(request.device);
+            self.arrived(request.take(), result.get(), block);
         }
     }
 
@@ -408,22 +410,22 @@ impl State {
     }
 
     /// True for the end that nearly every step is: of a token operation of one
-    /// request, done in one step.
+    /// request, done in one step, which has `moved` as many bytes as it is asked about.
     #[inline(always)]
-    fn is_whole(&self, request: &Request, result: Result<u32, Errno>) -> bool {
-        is_token(request.tag) && self.is_in_one_step(request, result)
+    fn is_whole(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
+        is_token(request.tag) && self.is_in_one_step(request, moved)
     }
 
     /// The same for an operation's request.
     #[inline(always)]
-    fn is_operations_whole(&self, request: &Request, result: Result<u32, Errno>) -> bool {
-        is_operations(request.tag) && self.is_in_one_step(request, result)
+    fn is_operations_whole(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
+        is_operations(request.tag) && self.is_in_one_step(request, moved)
     }
 
     #[inline(always)]
-    fn is_in_one_step(&self, request: &Request, result: Result<u32, Errno>) -> bool {
+    fn is_in_one_step(&self, request: &Request, moved: impl FnOnce(u32) -> bool) -> bool {
         self.mode == CompletionMode::Inline
-            && matches!(&request.payload, Payload::Buffer(buffer) if result == Ok(buffer.len() as u32))
+            && matches!(&request.payload, Payload::Buffer(buffer) if moved(buffer.len() as u32))
     }
 
     /// Counts such an end, and the request out.

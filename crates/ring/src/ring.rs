@@ -18,7 +18,7 @@ use crate::register::{FileName, Files, Regions, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
 use crate::slots::{Ended, Kind, Name, Slots};
 use crate::sys::{self, RingName};
-use crate::transfer::Transfer;
+use crate::transfer::{StepResult, Transfer};
 use crate::wait::{Wait, WaitHandle, Waited};
 
 mod room;
@@ -307,30 +307,24 @@ impl<T: Transfer> Ring<T> {
         self.queued = self.io.submission().len() as u32;
     }
 
-    /// Hands over every transfer that has ended, or a step of it, with its
-    /// bytes; makes no system call. What else has happened [`Self::event`] tells
+    /// Hands over every transfer that has ended, or a step of it, with what
+    /// that has come to; makes no system call. What else has happened [`Self::event`] tells
     /// afterwards.
     #[inline(always)]
-    pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, Result<u32, Errno>)) {
+    pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, StepResult)) {
         if self.is_forked() {
             return;
         }
         for completion in self.io.completion() {
             let name = Name(completion.user_data());
-            let result = completion.result();
+            let mut result = completion.result();
             if name.kind() == Kind::Transfer {
                 let ended = self.transfers.end(name);
-                let result = if result > 0 {
-                    Ok(result as u32)
-                } else if result < 0 {
-                    Err(Errno::from_raw_os_error(-result))
-                } else if self.files.name(ended.file()) == FileName::NOTHING {
+                if result == 0 && self.files.name(ended.file()) == FileName::NOTHING {
                     // A NOP answers 0 for the bytes that were not moved.
-                    Ok(ended.step().length())
-                } else {
-                    Ok(0)
-                };
-                take(ended, result);
+                    result = ended.step().length() as i32;
+                }
+                take(ended, StepResult(result));
             } else {
                 self.events.extend(event(&mut self.waits, name, result));
             }

@@ -1,5 +1,6 @@
 //! What a ring carries: what to do, with which memory, to which file.
 
+use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
 use crate::entry::Piece;
@@ -48,6 +49,29 @@ impl Step<'_> {
     }
 }
 
+/// What the kernel has answered for a step: bytes, or an error's number below 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepResult(pub(crate) i32);
+
+impl StepResult {
+    /// Whether the step has moved so many bytes, which are fewer than 2^31. One comparison: an error is
+    /// more than any of them.
+    #[inline(always)]
+    pub fn is(self, bytes: u32) -> bool {
+        debug_assert!(bytes <= i32::MAX as u32);
+        self.0 as u32 == bytes
+    }
+
+    /// Bytes, or the error.
+    #[inline]
+    pub fn get(self) -> Result<u32, Errno> {
+        match self.0 {
+            0.. => Ok(self.0 as u32),
+            error => Err(Errno::from_raw_os_error(-error)),
+        }
+    }
+}
+
 /// Something a ring can carry out.
 ///
 /// # Safety
@@ -59,4 +83,21 @@ pub unsafe trait Transfer {
     fn step(&self) -> Step<'_>;
     /// The place of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_error_is_a_number_of_bytes() {
+        for bytes in [0, 1, 4096, 1 << 30, i32::MAX] {
+            let result = StepResult(bytes);
+            assert!(result.is(bytes as u32) && !result.is(bytes as u32 ^ 1));
+            assert_eq!(result.get(), Ok(bytes as u32));
+        }
+        let failed = StepResult(-libc::EIO);
+        assert_eq!(failed.get(), Err(Errno::IO));
+        assert!([0, libc::EIO as u32, i32::MAX as u32].iter().all(|bytes| !failed.is(*bytes)));
+    }
 }

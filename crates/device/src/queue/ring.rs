@@ -127,7 +127,7 @@ impl Queue for RingQueue {
         if self.ended.is_empty() {
             let ended = &mut self.ended;
             self.ring.reap(|request, result| {
-                ended.push_back(Completion { request: request.take(), result });
+                ended.push_back(Completion { request: request.take(), result: result.get() });
             });
         }
         self.ended.pop_front()

@@ -47,7 +47,7 @@ type Ended = (Reading, Result<u32, Errno>);
 
 fn reap_all(ring: &mut Ring<Reading>) -> (Vec<Ended>, Vec<Event>) {
     let (mut transfers, mut events) = (Vec::new(), Vec::new());
-    ring.reap(|reading, result| transfers.push((reading.take(), result)));
+    ring.reap(|reading, result| transfers.push((reading.take(), result.get())));
     events.extend(std::iter::from_fn(|| ring.event()));
     (transfers, events)
 }
