@@ -78,8 +78,7 @@ impl Engine for Uringfs {
             _devices: devices,
             buffers: Buffers {
                 block: setup.block,
-                idle: (0..depth).map(|_| pool.get()).collect(),
-                tails: (0..depth).map(|_| None).collect(),
+                slots: (0..depth).map(|_| Slot { idle: pool.get(), tail: None }).collect(),
             },
             completed: Vec::with_capacity(depth),
             durable: setup.options.sync != SyncWrites::No,
@@ -87,7 +86,7 @@ impl Engine for Uringfs {
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        self.buffers.idle[slot as usize].as_mut().expect("not in flight")
+        self.buffers.slots[slot as usize].idle.as_mut().expect("not in flight")
     }
 
     #[inline]
@@ -124,7 +123,6 @@ impl Engine for Uringfs {
             self.reactor.reap(wanted.min - left, None, &mut self.completed)?;
         }
         let kept = self.completed.len().saturating_sub(wanted.max);
-        let block = self.buffers.block;
         // From the end: nothing has to move up.
         let mut completed = self.completed.drain(kept..);
         while let Some(next) = completed.as_slice().first() {
@@ -132,11 +130,12 @@ impl Engine for Uringfs {
             let result = next.result().map(|bytes| bytes as u32);
             done.push(Done { slot, result });
             // What may panic comes before what would have to be dropped.
-            let (place, tail) = self.buffers.of(slot);
-            let buffer = completed.next().map(Completed::into_buffer);
-            *place = buffer;
-            if place.as_ref().is_some_and(|buffer| buffer.len() != block) {
-                join_tail(place, tail);
+            let place = self.buffers.vacant(slot);
+            if let Some(completed) = completed.next() {
+                let buffer = place.insert(completed.into_buffer());
+                if buffer.len() != self.buffers.block {
+                    self.buffers.join(slot);
+                }
             }
         }
         Ok(())
@@ -195,29 +194,34 @@ impl Uringfs {
 struct Buffers {
     /// Bytes of each.
     block: usize,
-    /// By slot; none while the slot is in flight.
-    idle: Vec<Option<Buffer>>,
-    /// What a shorter I/O left of its slot's buffer.
-    tails: Vec<Option<Buffer>>,
+    slots: Box<[Slot]>,
+}
+
+/// The memory of one slot.
+struct Slot {
+    /// None while the slot is in flight.
+    idle: Option<Buffer>,
+    /// What a shorter I/O has left of it.
+    tail: Option<Buffer>,
 }
 
 impl Buffers {
     /// The first `length` bytes of a slot's buffer, to be put back when the I/O has ended.
     #[inline(always)]
     fn take(&mut self, slot: u32, length: u32) -> Buffer {
-        let place = &mut self.idle[slot as usize];
-        if place.as_ref().is_some_and(|buffer| buffer.len() != length as usize) {
-            cut_tail(place, &mut self.tails[slot as usize], length);
+        let slot = &mut self.slots[slot as usize];
+        if slot.idle.as_ref().is_some_and(|buffer| buffer.len() != length as usize) {
+            slot.cut(length);
         }
-        place.take().expect("not in flight")
+        slot.idle.take().expect("not in flight")
     }
 
-    /// Where the buffer of a slot in flight is put back, and what was cut off it.
+    /// Where the buffer of a slot in flight is put back.
     #[inline(always)]
-    fn of(&mut self, slot: u32) -> (&mut Option<Buffer>, &mut Option<Buffer>) {
-        let place = &mut self.idle[slot as usize];
+    fn vacant(&mut self, slot: u32) -> &mut Option<Buffer> {
+        let place = &mut self.slots[slot as usize].idle;
         assert!(place.is_none(), "in flight");
-        (place, &mut self.tails[slot as usize])
+        place
     }
 
     /// The buffer of what was not even pushed, and why.
@@ -225,26 +229,29 @@ impl Buffers {
     #[inline(never)]
     fn take_back(&mut self, slot: u32, refused: Refused) -> Errno {
         if let Payload::Buffer(buffer) = refused.payload {
-            let (place, tail) = self.of(slot);
-            *place = Some(buffer);
-            join_tail(place, tail);
+            *self.vacant(slot) = Some(buffer);
+            self.join(slot);
         }
         refused.error
     }
+
+    /// Makes a slot's buffer whole again.
+    #[cold]
+    #[inline(never)]
+    fn join(&mut self, slot: u32) {
+        let Slot { idle, tail } = &mut self.slots[slot as usize];
+        if let (Some(buffer), Some(tail)) = (idle, tail.take()) {
+            let joined = buffer.join(tail);
+            assert!(joined.is_ok(), "they were one buffer");
+        }
+    }
 }
 
-#[cold]
-#[inline(never)]
-fn cut_tail(place: &mut Option<Buffer>, tail: &mut Option<Buffer>, length: u32) {
-    *tail = place.as_mut().map(|buffer| buffer.split_off(length as usize));
-}
-
-#[cold]
-#[inline(never)]
-fn join_tail(place: &mut Option<Buffer>, tail: &mut Option<Buffer>) {
-    if let (Some(buffer), Some(tail)) = (place, tail.take()) {
-        let joined = buffer.join(tail);
-        assert!(joined.is_ok(), "they were one buffer");
+impl Slot {
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self, length: u32) {
+        self.tail = self.idle.as_mut().map(|buffer| buffer.split_off(length as usize));
     }
 }
 
