@@ -66,7 +66,8 @@ impl File {
         lock: Arc<WriteLock>,
         options: FileOptions,
     ) -> File {
-        File::new(device, AnyMap::Other(Box::new(map)), lock, options)
+        let view = map.view();
+        File::new(device, AnyMap::Other(Box::new(map), view), lock, options)
     }
 
     fn new(device: Device, map: AnyMap, lock: Arc<WriteLock>, options: FileOptions) -> File {

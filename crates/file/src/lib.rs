@@ -8,6 +8,7 @@ mod ask;
 mod direct;
 mod entry;
 mod file;
+mod glance;
 mod lock;
 mod map;
 mod options;
@@ -17,6 +18,7 @@ mod transfer;
 
 pub use ask::{Answer, Ask, Tokens};
 pub use file::File;
+pub use glance::{Glance, Reads, View, Window};
 pub use lock::WriteLock;
 pub use map::{Commit, Durable, Flat, Generation, Map, Mapping, Place, Prepared};
 pub use options::FileOptions;

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use rustix::io::Errno;
 use uringfs_reactor::Epoch;
 
+use crate::glance::View;
+
 /// What lies behind a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -145,8 +147,14 @@ pub trait Map: Send + Sync + 'static {
     /// later flush says so again.
     fn flush_failed(&self) {}
 
-    /// [`Self::written`] for a read that nothing but its one request belongs to; none when
-    /// [`Self::note_read`] has something to do.
+    /// Where simple reads look first. Asked for once, when the file is opened; what the map shows there
+    /// is as good as its own answer.
+    fn view(&self) -> View {
+        View::default()
+    }
+
+    /// [`Self::written`] for a read that nothing but its one request belongs to, and that has not found
+    /// its bytes in the [`view`](Self::view); none when [`Self::note_read`] has something to do.
     fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
         self.written(offset, length)
     }
@@ -174,7 +182,8 @@ pub trait Map: Send + Sync + 'static {
 /// The map of one file: the usual ones without a call through a table.
 pub(crate) enum AnyMap {
     Flat(Flat),
-    Other(Box<dyn Map>),
+    /// With what it shows.
+    Other(Box<dyn Map>, View),
 }
 
 impl AnyMap {
@@ -182,7 +191,7 @@ impl AnyMap {
     pub(crate) fn map(&self, offset: u64) -> Mapping {
         match self {
             AnyMap::Flat(flat) => flat.map(offset),
-            AnyMap::Other(map) => map.map(offset),
+            AnyMap::Other(map, _) => map.map(offset),
         }
     }
 
@@ -190,7 +199,7 @@ impl AnyMap {
     pub(crate) fn written(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
             AnyMap::Flat(flat) => flat.written(offset, length),
-            AnyMap::Other(map) => map.written(offset, length),
+            AnyMap::Other(map, _) => map.written(offset, length),
         }
     }
 
@@ -198,7 +207,7 @@ impl AnyMap {
     pub(crate) fn size(&self) -> u64 {
         match self {
             AnyMap::Flat(flat) => flat.size(),
-            AnyMap::Other(map) => map.size(),
+            AnyMap::Other(map, _) => map.size(),
         }
     }
 
@@ -206,7 +215,7 @@ impl AnyMap {
     fn other(&self) -> Option<&dyn Map> {
         match self {
             AnyMap::Flat(_) => None,
-            AnyMap::Other(map) => Some(&**map),
+            AnyMap::Other(map, _) => Some(&**map),
         }
     }
 
@@ -244,7 +253,7 @@ impl AnyMap {
     pub(crate) fn is_in_place(&self, range: &Range<u64>) -> bool {
         match self {
             AnyMap::Flat(_) => true,
-            AnyMap::Other(map) => map.written(range.start, range.end - range.start).is_some(),
+            AnyMap::Other(map, _) => map.written(range.start, range.end - range.start).is_some(),
         }
     }
 
@@ -279,10 +288,14 @@ impl AnyMap {
     /// See [`Map::simple_read`].
     #[inline(always)]
     pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
-        match self {
-            AnyMap::Flat(flat) => flat.written(offset, length),
-            AnyMap::Other(map) => map.simple_read(offset, length),
-        }
+        // Each way ends for itself: joined, what they answer is looked at twice.
+        Some(match self {
+            AnyMap::Flat(flat) => flat.written(offset, length)?,
+            AnyMap::Other(map, view) => match view.address(offset, length) {
+                Some(address) => address,
+                None => map.simple_read(offset, length)?,
+            },
+        })
     }
 
     /// See [`Map::simple_write`].
@@ -290,14 +303,14 @@ impl AnyMap {
     pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
         match self {
             AnyMap::Flat(flat) => flat.written(offset, length),
-            AnyMap::Other(map) => map.simple_write(offset, length),
+            AnyMap::Other(map, _) => map.simple_write(offset, length),
         }
     }
 
     /// See [`Map::note_read`].
     #[inline]
     pub(crate) fn note_read(&self) {
-        if let AnyMap::Other(map) = self {
+        if let AnyMap::Other(map, _) = self {
             map.note_read();
         }
     }
@@ -310,7 +323,7 @@ impl AnyMap {
 
     /// See [`Map::wrote`].
     pub(crate) fn wrote(&self, preparation: Preparation, range: Range<u64>, begun: Generation) {
-        if let (AnyMap::Other(map), Preparation::Allocated) = (self, preparation) {
+        if let (AnyMap::Other(map, _), Preparation::Allocated) = (self, preparation) {
             map.wrote(range, begun);
         }
     }

@@ -15,7 +15,6 @@ mod error;
 mod extent;
 mod extent_map;
 mod format;
-mod glance;
 mod inherit;
 mod inode;
 mod lock;

@@ -14,8 +14,9 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use uringfs_file::Window;
+
 use crate::blocks::BLOCK;
-use crate::glance::Window;
 
 /// Entries for each extent, since not all are equally long; and the most there are, 64 KiB.
 const ENTRIES_AN_EXTENT: u64 = 2;

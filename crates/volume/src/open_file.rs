@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use uringfs_file::{Durable, Generation, WriteLock};
+use uringfs_file::{Durable, Generation, Glance, Window, WriteLock};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -17,7 +17,6 @@ use crate::changes::Changes;
 use crate::committer::CommitNumber;
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::{ExtentMap, Found};
-use crate::glance::{Glance, Window};
 use crate::inode::{Inode, InodeNumber, Time};
 use crate::lookaside::Lookaside;
 
@@ -34,7 +33,10 @@ pub(crate) struct OpenFile {
     /// Of all who write to it, however often it was opened.
     pub(crate) lock: Arc<WriteLock>,
     snapshot: ArcSwap<Snapshot>,
-    front: CachePadded<Front>,
+    /// The largest written extent of the snapshot that is known of, and whether the next read moves the
+    /// time of access. Whoever reads looks there first.
+    glance: Arc<Glance>,
+    notes: CachePadded<Notes>,
     /// Of its other extents, those that were read before.
     lookaside: Lookaside,
     /// How often it was emptied with writers at work.
@@ -42,19 +44,11 @@ pub(crate) struct OpenFile {
     edit: Mutex<Edit>,
 }
 
-/// What every read and write looks at, apart from what changes more often than this.
-struct Front {
-    /// The largest written extent of the snapshot that is known of.
-    glance: Glance,
-    notes: Notes,
-}
-
-/// What the next read or write has to note besides: looked at by each, written when it changes.
+/// What the next write has to note besides: looked at by each, written when it changes. Apart from what
+/// changes more often, and from what reads look at.
 struct Notes {
     /// When bytes were last changed, as far as that is known here; 0 has the next write tell.
     modified: AtomicI64,
-    /// The next read moves the time of access.
-    unread: AtomicBool,
     /// Writers take away that the file runs as its owner or group, unless they are trusted.
     set_id: AtomicBool,
     /// It may be a program that may do more than whoever runs it, which every writer takes away.
@@ -127,9 +121,9 @@ impl OpenFile {
         let snapshot = Snapshot { extents, size: inode.size };
         edit.window = edit.large_window(&snapshot);
         let glance = Glance::new(edit.window);
+        glance.set_unread(inode.is_access_due(Time::now()));
         let notes = Notes {
             modified: AtomicI64::new(0),
-            unread: AtomicBool::new(inode.is_access_due(Time::now())),
             set_id: AtomicBool::new(inode.lent_rights() != 0),
             // Asked for by the first who writes.
             capability: AtomicBool::new(true),
@@ -138,7 +132,8 @@ impl OpenFile {
             number,
             lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
-            front: CachePadded::new(Front { glance, notes }),
+            glance: Arc::new(glance),
+            notes: CachePadded::new(notes),
             lookaside: Lookaside::new(),
             emptied: AtomicU64::new(0),
             edit: Mutex::new(edit),
@@ -149,14 +144,21 @@ impl OpenFile {
         self.snapshot.load()
     }
 
+    /// Where reads look first.
+    pub(crate) fn glance(&self) -> &Arc<Glance> {
+        &self.glance
+    }
+
     /// The address of a range that is written, inside the size, and lies together.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        self.front
-            .glance
-            .address(offset, end)
-            .or_else(|| self.lookaside.address(offset, end))
-            .or_else(|| self.looked_up(offset, end))
+        self.glance.address(offset, end).or_else(|| self.address_elsewhere(offset, end))
+    }
+
+    /// The same where the glance has been asked.
+    #[inline]
+    pub(crate) fn address_elsewhere(&self, offset: u64, end: u64) -> Option<u64> {
+        self.lookaside.address(offset, end).or_else(|| self.looked_up(offset, end))
     }
 
     /// The same by all extents. Notes it for the next, if nobody is changing the file.
@@ -202,7 +204,7 @@ impl OpenFile {
     /// Notes that an inode has been changed and put, with all that was newer. Times that reads and writes
     /// have moved since stay newer.
     pub(crate) fn was_put(&self, inode: &Inode, with: &Newer) {
-        let notes = &self.front.notes;
+        let notes = &self.notes;
         let edit = &mut *self.edit.lock();
         if edit.modified == with.modified {
             edit.modified = None;
@@ -212,21 +214,22 @@ impl OpenFile {
             edit.accessed = None;
         }
         let is_unread = edit.modified.is_some() || inode.is_access_due(Time::now());
-        notes.unread.store(is_unread, Ordering::Relaxed);
+        self.glance.set_unread(is_unread);
         notes.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
     /// Whether a read now moves the time of access.
     #[inline]
     pub(crate) fn is_access_due(&self) -> bool {
-        self.front.notes.unread.load(Ordering::Relaxed)
+        self.glance.is_unread()
     }
 
     /// Moves the time of access; false when another read has.
     pub(crate) fn note_access(&self) -> bool {
         let edit = &mut *self.edit.lock();
-        let is_due = self.front.notes.unread.swap(false, Ordering::Relaxed);
+        let is_due = self.glance.is_unread();
         if is_due {
+            self.glance.set_unread(false);
             edit.accessed = Some(Time::now());
         }
         is_due
@@ -235,7 +238,7 @@ impl OpenFile {
     /// Whether a write now moves the time of change: the coarse clock has moved since the last.
     #[inline]
     pub(crate) fn is_change_due(&self) -> bool {
-        self.front.notes.modified.load(Ordering::Relaxed) != Time::now().0
+        self.notes.modified.load(Ordering::Relaxed) != Time::now().0
     }
 
     /// Moves the time of change.
@@ -244,25 +247,25 @@ impl OpenFile {
     }
 
     fn touch(&self, edit: &mut Edit) {
-        let (now, notes) = (Time::now(), &self.front.notes);
+        let now = Time::now();
         edit.modified = Some(now);
         // Once for each time that the clock has moved: else every read after a write had to tell.
-        if notes.modified.swap(now.0, Ordering::Relaxed) != now.0 {
-            notes.unread.store(true, Ordering::Relaxed);
+        if self.notes.modified.swap(now.0, Ordering::Relaxed) != now.0 {
+            self.glance.set_unread(true);
         }
     }
 
     /// Whether a writer takes rights away: see [`crate::operations::take_rights`].
     #[inline]
     pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
-        let notes = &self.front.notes;
+        let notes = &self.notes;
         notes.capability.load(Ordering::Relaxed)
             || notes.set_id.load(Ordering::Relaxed) && !to_trusted
     }
 
     /// Notes whether it may have a capability. With the volume's lock held, under which it gets them.
     pub(crate) fn note_capability(&self, may_have: bool) {
-        self.front.notes.capability.store(may_have, Ordering::Relaxed);
+        self.notes.capability.store(may_have, Ordering::Relaxed);
     }
 
     /// The holes of a range, in blocks of the file.
@@ -382,7 +385,7 @@ impl OpenFile {
             self.lookaside.forget();
         }
         if std::mem::replace(&mut edit.window, window) != window {
-            self.front.glance.show(window);
+            self.glance.show(window);
         }
         done
     }

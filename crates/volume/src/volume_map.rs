@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_file::{Commit, Durable, Generation, Map, Mapping, Place, Prepared};
+use uringfs_file::{Commit, Durable, Generation, Map, Mapping, Place, Prepared, Reads, View};
 
 use crate::attempt::Who;
 use crate::blocks::BLOCK;
@@ -25,11 +25,16 @@ pub(crate) struct VolumeMap {
 }
 
 impl VolumeMap {
-    #[inline]
+    /// Whether reads of this opening move the time of access, when that is due.
+    fn reads(&self) -> Reads {
+        match self.access_time {
+            AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
+            AccessTime::Relative | AccessTime::Kept => Reads::TellNothing,
+        }
+    }
+
     fn is_access_due(&self) -> bool {
-        self.file.is_access_due()
-            && self.access_time == AccessTime::Relative
-            && !self.volume.is_read_only()
+        self.file.is_access_due() && self.reads() == Reads::Tell
     }
 
     /// Whether a write takes rights away: see [`crate::operations::take_rights`].
@@ -132,9 +137,14 @@ impl Map for VolumeMap {
         self.volume.shared.board.fail();
     }
 
+    fn view(&self) -> View {
+        View::new(self.file.glance().clone(), self.reads())
+    }
+
     #[inline]
     fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
-        if self.is_access_due() { None } else { self.written(offset, length) }
+        let end = offset.checked_add(length)?;
+        if self.is_access_due() { None } else { self.file.address_elsewhere(offset, end) }
     }
 
     #[inline]
