@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn jobs_that_do_not_end_when_asked_are_ended_with_their_parent() {
         // As fio does, it forks a job into a session of its own. The pipe's end is that of both.
-        let script = "trap '' INT; setsid sh -c 'echo $$; exec sleep 1000' & wait";
+        let script = "trap '' INT; setsid sh -c 'echo $$; exec sleep 1000' & wait; exit 1";
         let mut child =
             Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
