@@ -6,6 +6,9 @@ use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread;
 use std::task::{Context, Wake};
 
+/// How often loom takes a thread's turn away here, whatever the environment says.
+const MOST_PREEMPTIONS: usize = 5;
+
 /// What is changed, and what of it a commit has made durable.
 #[derive(Default)]
 struct Device {
@@ -73,7 +76,10 @@ impl Wake for Woken {
 
 /// Tries out what happens on a device of which the first commit ends as told; then it is closed.
 fn model(first: Result<(), Failed>, what: fn(&Arc<Device>)) {
-    loom::model(move || {
+    let mut builder = loom::model::Builder::new();
+    // Each more takes ten times as long: three threads that meet were not through with six in twenty minutes.
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(MOST_PREEMPTIONS));
+    builder.check(move || {
         let device = Arc::new(Device::default());
         let its = device.clone();
         let mut outcome = Some(first);
