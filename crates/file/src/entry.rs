@@ -59,7 +59,10 @@ impl Way {
 pub(crate) async fn note_write(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
     match shared.map.note_write() {
         None => Ok(()),
-        Some(done) => operation.wait_uncounted(done).await?,
+        Some(done) => {
+            operation.count(Counter::WriteRights);
+            operation.wait_uncounted(done).await?
+        }
     }
 }
 
@@ -80,7 +83,10 @@ pub(crate) async fn enter(
             return Box::pin(enter_exclusively(operation, shared, range)).await;
         }
         let held = if is_shared {
-            operation.count(Counter::WriteShared);
+            operation.count(match shared.submission {
+                None => Counter::WriteShared,
+                Some(_) => Counter::WriteAlways,
+            });
             Held::default()
         } else {
             operation.count(Counter::WriteRanged);
@@ -114,7 +120,8 @@ async fn enter_exclusively(
 ) -> Result<Entry, Errno> {
     let block = block_of(shared);
     let blocks = around(block, range.clone());
-    let exclusion = exclude(operation, shared).await?;
+    let why = if blocks == range { Counter::WriteGap } else { Counter::WriteUnaligned };
+    let exclusion = exclude(operation, shared, why).await?;
     let mut is_in_place = shared.map.is_in_place(&range);
     let (guard, begun) = loop {
         // What has no place yet may have to zero the end of the last block as well.
@@ -137,17 +144,25 @@ async fn enter_exclusively(
     Ok(Entry { preparation: Preparation::Allocated, block, begun, _held: held })
 }
 
-/// Keeps every other writer of the file out.
-pub(crate) async fn keep_out(operation: &mut Operation, shared: &Shared) -> Result<Held, Errno> {
-    let exclusion = exclude(operation, shared).await?;
+/// Keeps every other writer of the file out; counted as `why`.
+pub(crate) async fn keep_out(
+    operation: &mut Operation,
+    shared: &Shared,
+    why: Counter,
+) -> Result<Held, Errno> {
+    let exclusion = exclude(operation, shared, why).await?;
     let guard = operation.wait_uncounted(shared.lock.range(0..u64::MAX)).await?;
     Ok(Held { _range: Some(guard), _exclusion: Some(exclusion) })
 }
 
 /// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under way.
-async fn exclude(operation: &mut Operation, shared: &Shared) -> Result<Exclusion, Errno> {
+async fn exclude(
+    operation: &mut Operation,
+    shared: &Shared,
+    why: Counter,
+) -> Result<Exclusion, Errno> {
     let (exclusion, epoch) = shared.lock.exclude(shared.index);
-    operation.count(Counter::WriteExclusive);
+    operation.count(why);
     operation.wait_for_quiescence(epoch).await?;
     Ok(exclusion)
 }

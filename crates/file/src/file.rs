@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
+use uringfs_reactor::SubmissionLock;
 
 use crate::lock::WriteLock;
 use crate::map::{AnyMap, Flat, Map, Mapping, Place};
-use crate::options::FileOptions;
+use crate::options::{FileOptions, WriteLocking};
 
 /// The longest simple transfer: a block of the file system's usual size, or the
 /// device's, if that is larger. In bytes.
@@ -37,9 +38,11 @@ pub(crate) struct Shared {
     pub(crate) memory_mask: u64,
     /// The longest simple read, in bytes: 0 when it is switched off.
     pub(crate) simple_read_limit: u32,
-    /// The longest simple write, in bytes: 0 when the device is only read.
+    /// The longest simple write, in bytes: 0 when nothing may be written, or not without a lock.
     pub(crate) simple_write_limit: u32,
     pub(crate) read_only: bool,
+    /// Taken by each write while the kernel is given it: `direct.write_lock=exclusive`.
+    pub(crate) submission: Option<SubmissionLock>,
 }
 
 impl File {
@@ -54,8 +57,13 @@ impl File {
 
     /// A whole device as one file.
     pub fn over(device: Device, options: FileOptions) -> File {
+        File::over_with_lock(device, Arc::default(), options)
+    }
+
+    /// The same, beside other such files of this device, which share a lock.
+    pub fn over_with_lock(device: Device, lock: Arc<WriteLock>, options: FileOptions) -> File {
         let size = device.geometry().size;
-        File::new(device, AnyMap::Flat(Flat { address: 0, size }), Arc::default(), options)
+        File::new(device, AnyMap::Flat(Flat { address: 0, size }), lock, options)
     }
 
     /// A file on `device` whose bytes lie where `map` says: at addresses that
@@ -74,14 +82,19 @@ impl File {
         let geometry = device.geometry();
         let limit = SIMPLE_LIMIT.max(geometry.block_size);
         let read_only = geometry.read_only || map.is_read_only();
+        let submission = match options.write_lock {
+            WriteLocking::Shared => None,
+            WriteLocking::Exclusive => Some(lock.submission().clone()),
+        };
         let shared = Shared {
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
             simple_read_limit: if options.simple_read { limit } else { 0 },
-            simple_write_limit: if read_only { 0 } else { limit },
+            simple_write_limit: if read_only || submission.is_some() { 0 } else { limit },
             core: device.core().clone(),
             index: device.index(),
             read_only,
+            submission,
             map,
             options,
             lock,

@@ -21,5 +21,5 @@ pub use file::File;
 pub use glance::{Glance, Reads, View, Window};
 pub use lock::WriteLock;
 pub use map::{Commit, Durable, Flat, Generation, Map, Mapping, Place, Prepared};
-pub use options::FileOptions;
+pub use options::{FileOptions, WriteLocking};
 pub use space::Size;

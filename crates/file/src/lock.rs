@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use uringfs_device::DeviceIndex;
-use uringfs_reactor::{Epoch, quiescence};
+use uringfs_reactor::{Epoch, SubmissionLock, quiescence};
 
 /// Who may write where: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
@@ -19,6 +19,7 @@ pub struct WriteLock {
     /// Writers that exclude overwriters. 0 is the shared mode.
     excluders: AtomicU32,
     ranges: Arc<Mutex<Ranges>>,
+    submission: SubmissionLock,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +43,11 @@ impl WriteLock {
         self.excluders.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         (Exclusion { lock: self.clone() }, quiescence(device).retire())
+    }
+
+    /// What writers take with `direct.write_lock=exclusive`.
+    pub(crate) fn submission(&self) -> &SubmissionLock {
+        &self.submission
     }
 
     /// Waits for a range of bytes, first come, first served.

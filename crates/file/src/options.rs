@@ -8,11 +8,23 @@ pub struct FileOptions {
     /// `direct.simple_read`: small reads inside one extent go out as one
     /// request, without a task.
     pub simple_read: bool,
+    /// `direct.write_lock`.
+    pub write_lock: WriteLocking,
+}
+
+/// What writers of whole blocks do about other writers of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteLocking {
+    /// `shared`: nothing, while nobody excludes them.
+    Shared,
+    /// `exclusive`: each takes a lock of the file while the kernel is given the write, as file
+    /// systems that do not tell overwrites from other writes take an inode's.
+    Exclusive,
 }
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
-        FileOptions { simple_read: true }
+        FileOptions { simple_read: true, write_lock: WriteLocking::Shared }
     }
 }
 
@@ -24,6 +36,13 @@ impl FileOptions {
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "direct.simple_read" => self.simple_read = on_off(name, value)?,
+            "direct.write_lock" => {
+                self.write_lock = match value {
+                    "shared" => WriteLocking::Shared,
+                    "exclusive" => WriteLocking::Exclusive,
+                    _ => return Err(format!("{name} is shared or exclusive, not `{value}`")),
+                };
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -31,5 +50,5 @@ impl FileOptions {
 
     /// The names that [`Self::set`] knows, with their values.
     pub const SWITCHES: &'static [(&'static str, &'static str)] =
-        &[("direct.simple_read", "on or off")];
+        &[("direct.simple_read", "on or off"), ("direct.write_lock", "shared or exclusive")];
 }

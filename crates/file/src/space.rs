@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Operation, Order};
+use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::direct::{LONGEST, merge_zeros};
 use crate::entry::{block_of, enter, keep_out, note_write, prepare, zero_tail};
@@ -44,7 +44,7 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
         return Err(Errno::FBIG);
     }
     note_write(operation, shared).await?;
-    let _held = keep_out(operation, shared).await?;
+    let _held = keep_out(operation, shared, Counter::WriteSize).await?;
     if size > map.size() {
         zero_tail(operation, shared).await?;
     }
@@ -76,7 +76,7 @@ async fn change_range(
     }
     let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     note_write(operation, shared).await?;
-    let _held = keep_out(operation, shared).await?;
+    let _held = keep_out(operation, shared, Counter::WriteSpace).await?;
     match how {
         Change::PunchHole => {
             let whole = zero_ends(operation, shared, offset..end).await?;
@@ -153,7 +153,7 @@ async fn discard_range(
             return Ok(());
         }
         note_write(operation, shared).await?;
-        let _held = keep_out(operation, shared).await?;
+        let _held = keep_out(operation, shared, Counter::WriteSpace).await?;
         return map.remove(whole);
     }
     let limits = shared.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;

@@ -33,12 +33,28 @@ pub(crate) fn transfer<'a>(
     match shared.map.written(offset, length) {
         Some(address) if length <= max && pieces(&payload) <= MAX_PIECES => {
             let order = Order { op, durability, address };
-            Transfer::Whole(operation.request(&shared.core, order, payload))
+            Transfer::Whole(request(operation, shared, order, payload))
         }
         _ => {
             let parts = transfer_parts(operation, shared, op, durability, payload, offset);
             Transfer::Parts(Box::pin(parts))
         }
+    }
+}
+
+/// One request; a write takes the file's lock while it is submitted where all do.
+#[inline(always)]
+fn request<'a>(
+    operation: &'a Operation,
+    shared: &Shared,
+    order: Order,
+    payload: Payload,
+) -> RequestFuture<'a> {
+    match &shared.submission {
+        Some(lock) if order.op == Op::Write => {
+            operation.request_guarded(&shared.core, lock, order, payload)
+        }
+        _ => operation.request(&shared.core, order, payload),
     }
 }
 
@@ -162,7 +178,7 @@ async fn transfer_buffer(
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);
                 let order = Order { op, durability, address };
-                under_way.push_back((operation.request(&shared.core, order, payload), length));
+                under_way.push_back((request(operation, shared, order, payload), length));
             } else if op == Op::Read && under_way.is_empty() {
                 piece.fill(0);
                 moved += length;

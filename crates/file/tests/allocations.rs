@@ -26,7 +26,7 @@ fn simple_reads_by_token_allocate_nothing_in_their_steady_state() {
 
 #[test]
 fn general_reads_by_token_allocate_nothing_in_their_steady_state() {
-    let options = FileOptions { simple_read: false };
+    let options = FileOptions { simple_read: false, ..FileOptions::default() };
     reads_allocate_nothing(options, Counter::General);
 }
 

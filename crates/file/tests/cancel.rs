@@ -15,7 +15,7 @@ use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Cache, Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, Errno, Payload, VirtualClock};
-use uringfs_file::{Answer, Ask, File, FileOptions, Tokens};
+use uringfs_file::{Answer, Ask, File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{Completed, Fate, Outcome, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
@@ -283,10 +283,12 @@ fn ten_thousand_cancels_of_a_full_queue_are_answered_once_each() {
         ten_thousand_cancels(queue.name(), &reactor, &file, 22);
     }
     let device = Device::new(Null::new(SIZE)).unwrap();
-    let file = File::over(device, FileOptions::default());
     let queue = QueueKind::Ring;
     let reactor = Reactor::new(ReactorOptions { queue, ..ReactorOptions::default() }).unwrap();
+    let file = File::over(device.clone(), FileOptions::default());
     ten_thousand_cancels("null", &reactor, &file, 23);
+    let options = FileOptions { write_lock: WriteLocking::Exclusive, ..FileOptions::default() };
+    ten_thousand_cancels("null, locked", &reactor, &File::over(device, options), 24);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, VirtualClock};
-use uringfs_file::{File, FileOptions, Map, Mapping, Place, Tokens};
+use uringfs_file::{File, FileOptions, Map, Mapping, Place, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Counter, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
@@ -157,7 +157,7 @@ fn plain_overwrites_complete_inline() {
         Counter::CompletedByWorker,
         Counter::WriteShared,
         Counter::WriteRanged,
-        Counter::WriteExclusive,
+        Counter::WriteUnaligned,
         Counter::DeferredFlush,
     ];
     let counts = added(&reactor, counted, || {
@@ -172,6 +172,37 @@ fn plain_overwrites_complete_inline() {
         reap(&reactor, 1);
     });
     assert_eq!(counts, [1, 0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn writers_take_the_files_lock_where_all_are_to() {
+    const WRITES: u64 = 100;
+    let device = image().device().clone();
+    let options = FileOptions { write_lock: WriteLocking::Exclusive, ..FileOptions::default() };
+    let file = File::over(device, options);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let file = file.clone();
+            scope.spawn(move || {
+                let reactor = ring(|_| {});
+                let counted = [Counter::WriteAlways, Counter::WriteShared, Counter::SimpleTaken];
+                let counts = added(&reactor, counted, || {
+                    for token in 0..WRITES {
+                        let buffer = Buffer::copy_of(&[thread as u8 + 1; 4096]);
+                        let offset = (2 * token + thread) % 256 * 4096;
+                        reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
+                        reactor.read(&file, Buffer::zeroed(4096), 0, Token::new(WRITES)).unwrap();
+                    }
+                    reap(&reactor, 2 * WRITES as usize);
+                });
+                assert_eq!(counts, [WRITES, 0, WRITES]);
+                let (bytes, read) =
+                    reactor.block_on(file.read(Buffer::zeroed(4096), 4096 * thread));
+                assert_eq!(read, Ok(4096));
+                assert!(bytes.iter().all(|byte| *byte == thread as u8 + 1));
+            });
+        }
+    });
 }
 
 #[test]
@@ -208,7 +239,10 @@ impl Map for Scattered {
 fn each_refusal_is_counted_by_its_reason_in_both_ways_of_asking() {
     let sim = Sim::new(SimOptions::new(SIZE));
     let plain = file_over(&sim);
-    let switched_off = File::over(plain.device().clone(), FileOptions { simple_read: false });
+    let switched_off = File::over(
+        plain.device().clone(),
+        FileOptions { simple_read: false, ..FileOptions::default() },
+    );
     let scattered = File::with_map(
         plain.device().clone(),
         Scattered,

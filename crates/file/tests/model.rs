@@ -10,7 +10,7 @@ use drive::{BackEnd, Random, join_all, reap_within, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Errno, Payload, VirtualClock};
-use uringfs_file::{File, FileOptions, Tokens};
+use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Outcome, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 4 << 20;
@@ -386,14 +386,15 @@ fn no_switch_changes_a_result() {
     let folder = tempfile::tempdir().unwrap();
     let seed = 13;
     let usual = || (ReactorOptions::default(), FileOptions::default());
-    let (mut worker, mut plain_files, mut plain_buffers, mut general, mut shallow) =
-        (usual(), usual(), usual(), usual(), usual());
+    let (mut worker, mut plain_files, mut plain_buffers, mut general, mut shallow, mut locked) =
+        (usual(), usual(), usual(), usual(), usual(), usual());
     worker.0.completion = CompletionMode::Worker;
     plain_files.0.fixed_files = false;
     plain_buffers.0.fixed_buffers = false;
     general.1.simple_read = false;
     shallow.0.depth = MOST_IN_BATCH as u32;
-    let sides = [usual(), worker, plain_files, plain_buffers, general, shallow];
+    locked.1.write_lock = WriteLocking::Exclusive;
+    let sides = [usual(), worker, plain_files, plain_buffers, general, shallow, locked];
     for back_end in back_ends() {
         for way in [Way::Await, Way::Token] {
             let mut first: Option<Ended> = None;

@@ -16,7 +16,7 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::{
     Access, Backend, Clock, Device, Errno, Geometry, Op, Reach, Request, VirtualClock,
 };
-use uringfs_file::{File, FileOptions, Tokens};
+use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{
     Completed, CompletionMode, Counter, Fate, Reactor, ReactorOptions, Token, total,
 };
@@ -102,11 +102,13 @@ fn a_removal_waits_for_that_devices_requests_while_another_stays_busy() {
 #[test]
 fn operations_of_several_steps_end_once_when_their_device_goes() {
     let _alone = alone();
-    for steps in 0..12 {
+    for steps in 0..24 {
         let clock = VirtualClock::default();
         let reactor = reactor_by(&clock);
         let sim = slow(&clock, Duration::from_millis(1));
-        let file = file_over(&sim);
+        let write_lock = [WriteLocking::Shared, WriteLocking::Exclusive][steps % 2];
+        let options = FileOptions { write_lock, ..FileOptions::default() };
+        let file = File::over(Device::new(sim).unwrap(), options);
         const COUNT: u64 = 16;
         for token in 0..COUNT {
             let buffer = pattern(token, 20_000);
@@ -114,7 +116,7 @@ fn operations_of_several_steps_end_once_when_their_device_goes() {
             reactor.write(&file, buffer, offset, Token::new(token)).unwrap();
         }
         let mut ended = Vec::new();
-        for _ in 0..steps {
+        for _ in 0..steps / 2 {
             reactor.reap(1, Some(Duration::from_micros(700)), &mut ended).unwrap();
         }
         file.device().remove();
@@ -126,7 +128,7 @@ fn operations_of_several_steps_end_once_when_their_device_goes() {
             match completed.result() {
                 Ok(20_000) => assert_eq!(completed.fate(), Fate::Done),
                 Err(Errno::NODEV) => {}
-                other => panic!("after {steps} steps: {other:?}"),
+                other => panic!("after {} steps, {write_lock:?}: {other:?}", steps / 2),
             }
         }
     }

@@ -162,19 +162,29 @@ impl Inner {
         core: &Arc<Core>,
         request: Request,
     ) -> Result<(), (Request, Errno)> {
-        if let Err(error) = self.attach(core) {
-            return Err((request, Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+        if let Err(why) = self.attach_for(core) {
+            return Err((request, why));
         }
         let io = &mut *self.io.borrow_mut();
-        if io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
-            return Err((request, Errno::NODEV));
-        }
         if let Err(mut request) = io.push(request) {
             self.count(Counter::Backlogged);
             request.set_issued(false);
             io.state.backlog.push_back(request);
         }
         Ok(())
+    }
+
+    /// Sees to it that a device takes requests here.
+    ///
+    /// # Errors
+    /// What attaching says; ENODEV when it is about to go.
+    pub(crate) fn attach_for(&self, core: &Arc<Core>) -> Result<(), Errno> {
+        self.attach(core).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let io = self.io.borrow();
+        match io.attachments[core.index().get()].as_ref().is_some_and(|one| one.closing) {
+            true => Err(Errno::NODEV),
+            false => Ok(()),
+        }
     }
 
     /// The device takes no new requests here; it goes when its last has ended.
@@ -189,18 +199,19 @@ impl Inner {
     /// Lets go of closed devices that have nothing in flight.
     pub(crate) fn detach_closed(&self) {
         let io = &mut *self.io.borrow_mut();
-        let backlog: Vec<usize> =
-            io.state.backlog.iter().map(|request| request.device.get()).collect();
+        let of_backlog = io.state.backlog.iter().map(|request| request.device);
+        let waiting: Vec<usize> =
+            of_backlog.chain(io.state.guarded.devices()).map(DeviceIndex::get).collect();
         // Which devices these belong to is not known until they are back.
         let at_worker = io.state.at_worker + io.state.for_worker.len() > 0;
-        let mut waiting = false;
+        let mut is_any_busy = false;
         for place in 0..io.attachments.len() {
             let Some(attachment) = &io.attachments[place] else { continue };
             if !attachment.closing {
                 continue;
             }
             let by_ring = matches!(attachment.route, Route::Ring | Route::Polled);
-            let mut busy = at_worker || attachment.own_in_flight() > 0 || backlog.contains(&place);
+            let mut busy = at_worker || attachment.own_in_flight() > 0 || waiting.contains(&place);
             // An operation may be between two requests.
             let tracker = &mut io.state.lanes[place].tracker;
             tracker.settle();
@@ -211,7 +222,7 @@ impl Inner {
                 }
             }
             if busy {
-                waiting = true;
+                is_any_busy = true;
                 continue;
             }
             if let Some(watch) = &mut *self.watch.borrow_mut() {
@@ -221,7 +232,7 @@ impl Inner {
             io.own.retain(|other| *other != place);
             io.attachments[place] = None;
         }
-        self.closing.set(waiting);
+        self.closing.set(is_any_busy);
     }
 }
 

@@ -54,12 +54,22 @@ counters! {
     General = "direct.general",
     /// Reads and writes that went through a buffer of our own for alignment.
     Bounced = "direct.bounced",
-    /// Overwrites under the shared mode: no lock.
+    /// Writes of whole blocks under the shared mode: no lock.
     WriteShared = "direct.write.shared",
     /// Overwrites that took a range lock because another excluded them.
     WriteRanged = "direct.write.range_locked",
     /// Writes that excluded overwriters: part of a block.
-    WriteExclusive = "direct.write.exclusive.unaligned",
+    WriteUnaligned = "direct.write.exclusive.unaligned",
+    /// Writes that did, to zero what would come to light between the file's end and them.
+    WriteGap = "direct.write.exclusive.gap",
+    /// Changes of a file's size, which excluded all writers.
+    WriteSize = "direct.write.exclusive.size",
+    /// Changes of a file's space, which did: allocated ahead, punched, zeroed, discarded.
+    WriteSpace = "direct.write.exclusive.space",
+    /// Writes that took rights away that a writer takes: set-ID bits, capabilities.
+    WriteRights = "direct.write.exclusive.rights",
+    /// Writes that took the file's lock because all do: `direct.write_lock=exclusive`.
+    WriteAlways = "direct.write.exclusive.always",
     /// Operations completed by the thread that issued them, while it reaped.
     CompletedInline = "completion.inline",
     /// Operations that needed a flush after their write.

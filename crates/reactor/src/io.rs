@@ -14,6 +14,7 @@ use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 use crate::attach::Attachment;
 use crate::completed::Completed;
 use crate::counters::{Counter, Counters};
+use crate::guarded::Guarded;
 use crate::handle::Outcome;
 use crate::in_flight::{Answer, CellIndex, Cells, Waiter, cell_of, is_operations, is_token};
 use crate::options::CompletionMode;
@@ -92,6 +93,8 @@ pub(crate) struct State {
     pub(crate) returned: Vec<Request>,
     /// Requests that wait for room in their queue.
     pub(crate) backlog: VecDeque<Request>,
+    /// Requests that are submitted with a lock held.
+    pub(crate) guarded: Guarded,
     /// By the device's place, kept with `attachments`.
     pub(crate) lanes: Vec<Lane>,
     /// Whom to tell of answered cells.
@@ -129,7 +132,7 @@ impl Io {
     }
 
     /// The same for what the device had taken before it closed.
-    fn push_on(&mut self, request: Request) -> Result<(), Request> {
+    pub(crate) fn push_on(&mut self, request: Request) -> Result<(), Request> {
         let Some(Some(attachment)) = self.attachments.get(request.device.get()) else {
             return Err(request);
         };
@@ -173,9 +176,9 @@ impl Io {
     }
 
     /// Hands over what waited for room, oldest first, as far as each device's
-    /// queue has room. True when some of it went.
+    /// queue has room, and what is submitted with a lock held. True when some of it went.
     pub(crate) fn push_backlog(&mut self) -> bool {
-        let mut went = false;
+        let mut went = !self.state.guarded.is_empty() && self.submit_guarded();
         let mut full = Vec::new();
         for mut request in std::mem::take(&mut self.state.backlog) {
             let issued = request.is_issued();
@@ -281,6 +284,17 @@ impl Io {
             .flat_map(|attachment| attachment.own_queues_ref().map(|queue| queue.ready()))
     }
 
+    /// Starts everything pushed.
+    pub(crate) fn submit_all(&mut self) -> Result<(), Errno> {
+        self.submit_own()?;
+        for ring in [&mut self.ring, &mut self.polled].into_iter().flatten() {
+            if ring.queued() > 0 {
+                ring.enter(0, None)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Asks for requests carrying `tag` to end soon.
     pub(crate) fn cancel(&mut self, tag: Tag) {
         let mark = |request: &mut Request| {
@@ -300,7 +314,7 @@ impl Io {
         let (waiting, rest): (VecDeque<_>, VecDeque<_>) =
             self.state.backlog.drain(..).partition(|request| request.tag == tag);
         self.state.backlog = rest;
-        for mut request in waiting {
+        for mut request in waiting.into_iter().chain(self.state.guarded.take_tagged(tag)) {
             request.cancelled = true;
             self.state.not_started(request);
         }
@@ -314,6 +328,7 @@ impl Io {
         rings.map(Ring::transfers_in_flight).sum::<usize>()
             + own.map(Attachment::own_in_flight).sum::<usize>()
             + self.state.backlog.len()
+            + self.state.guarded.len()
             + self.state.at_worker
             + self.state.for_worker.len()
     }
@@ -354,6 +369,12 @@ fn block_size(attachments: &[Option<Attachment>], device: DeviceIndex) -> u32 {
 }
 
 impl State {
+    /// Whether requests wait that no queue has.
+    #[inline(always)]
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.backlog.is_empty() || !self.guarded.is_empty()
+    }
+
     /// Counts something in that is to be issued to this device, before its map
     /// is read. None when the device is not attached: then nothing is issued.
     pub(crate) fn begin(&mut self, device: DeviceIndex) -> Option<u8> {

@@ -9,6 +9,7 @@ mod attach;
 mod completed;
 mod counters;
 mod descriptor;
+mod guarded;
 mod handle;
 mod in_flight;
 mod io;
@@ -29,6 +30,7 @@ mod worker;
 
 pub use completed::{Completed, Fate, Refused, Token};
 pub use counters::{Counter, Counters, total};
+pub use guarded::SubmissionLock;
 pub use handle::{Outcome, OutcomeCell};
 pub use operation::{Admitted, Asker, Operation, Order, RequestFuture};
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};

@@ -15,6 +15,7 @@ use uringfs_ring::Ring;
 
 use crate::completed::{Completed, Token};
 use crate::counters::Counter;
+use crate::guarded::SubmissionLock;
 use crate::handle::{Outcome, OutcomeCell};
 use crate::in_flight::{Answer, CellIndex, Waiter};
 use crate::io::{Io, Way};
@@ -182,6 +183,23 @@ impl Operation {
         match stop {
             None => self.issue(core, order, payload, tag),
             Some(why) => self.refuse(self.made(order, payload, tag), why),
+        }
+        RequestFuture { operation: self, tag, taken: false }
+    }
+
+    /// The same with a lock held while the kernel is given it, and no longer.
+    pub fn request_guarded(
+        &self,
+        core: &Arc<Core>,
+        lock: &SubmissionLock,
+        order: Order,
+        payload: Payload,
+    ) -> RequestFuture<'_> {
+        let (tag, stop) = self.inner.tasks.borrow_mut().open_request(self.place);
+        let request = self.made(order, payload, tag);
+        match stop.map_or_else(|| self.inner.attach_for(core), Err) {
+            Ok(()) => self.inner.io.borrow_mut().state.guarded.add(lock.clone(), request),
+            Err(why) => self.refuse(request, why),
         }
         RequestFuture { operation: self, tag, taken: false }
     }

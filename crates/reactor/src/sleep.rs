@@ -37,7 +37,7 @@ impl Inner {
     #[inline]
     pub(crate) fn wait(&self, wanted: usize, until: Option<Instant>) -> Result<(), Errno> {
         let io = &mut *self.io.borrow_mut();
-        let simple = io.own.is_empty() && io.polled.is_none() && io.state.backlog.is_empty();
+        let simple = io.own.is_empty() && io.polled.is_none() && !io.state.has_waiting();
         if simple
             && until.is_none()
             && self.mail_watched.get()
@@ -75,7 +75,7 @@ impl Inner {
         io: &mut Io,
         until: Option<Instant>,
     ) -> Result<(), Errno> {
-        if !io.state.backlog.is_empty() {
+        if io.state.has_waiting() {
             io.push_backlog();
         }
         io.submit_own()?;

@@ -40,7 +40,7 @@ impl Inner {
             let got = {
                 let io = &mut *self.io.borrow_mut();
                 let got = io.state.completed.len();
-                if !io.state.backlog.is_empty() {
+                if io.state.has_waiting() {
                     // Before the caller takes the room with new requests.
                     io.push_backlog();
                 }
@@ -95,7 +95,7 @@ impl Inner {
     ) -> Result<bool, Errno> {
         let io = &mut *self.io.borrow_mut();
         let missing = min.saturating_sub(io.state.completed.len());
-        if !io.own.is_empty() || !io.state.backlog.is_empty() {
+        if !io.own.is_empty() || io.state.has_waiting() {
             return Ok(false);
         }
         io.state.settle();
@@ -158,7 +158,7 @@ impl Inner {
         self.check_process()?;
         let io = &mut *self.io.borrow_mut();
         io.state.settle();
-        if !io.state.backlog.is_empty() {
+        if io.state.has_waiting() {
             io.push_backlog();
         }
         if !io.own.is_empty() {

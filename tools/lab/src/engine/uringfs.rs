@@ -8,7 +8,7 @@ use crate::workload::IoOp;
 use ::uringfs::backend::Target as DeviceTarget;
 use ::uringfs::{
     Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Payload, Reactor,
-    Refused, Token, Tokens,
+    Refused, Token, Tokens, WriteLock,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,7 +18,7 @@ pub struct Uringfs {
     reactor: Reactor,
     files: Vec<File>,
     /// Keeps the devices open for the other threads of the run.
-    _devices: Vec<Arc<Device>>,
+    _opened: Vec<Arc<Opened>>,
     buffers: Buffers,
     completed: Vec<Completed>,
     durable: bool,
@@ -47,7 +47,7 @@ impl Engine for Uringfs {
         for (name, value) in setup.settings {
             options.set(name, value).map_err(Error::input)?;
         }
-        let (mut files, mut devices) = (Vec::new(), Vec::new());
+        let (mut files, mut opened) = (Vec::new(), Vec::new());
         for target in setup.targets {
             let parsed = match target {
                 Target::InVolume(file) => {
@@ -57,9 +57,10 @@ impl Engine for Uringfs {
                 Target::Virtual(name) => name.parse::<DeviceTarget>(),
                 Target::Path(path) => Ok(DeviceTarget::Path(path.clone())),
             };
-            let device = open(target, parsed, setup.access.writes)?;
-            files.push(File::over((*device).clone(), options.file));
-            devices.push(device);
+            let one = open(target, parsed, setup.access.writes)?;
+            let (device, lock) = (one.device.clone(), one.lock.clone());
+            files.push(File::over_with_lock(device, lock, options.file));
+            opened.push(one);
         }
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
@@ -75,7 +76,7 @@ impl Engine for Uringfs {
         Ok(Self {
             reactor,
             files,
-            _devices: devices,
+            _opened: opened,
             buffers: Buffers {
                 block: setup.block,
                 slots: (0..depth).map(|_| Slot { idle: pool.get(), tail: None }).collect(),
@@ -257,29 +258,32 @@ impl Slot {
 
 /// A device that threads of one run share: what they all write to is the same memory, a block
 /// device is opened once, and its best queue is found once.
-type Shared = (String, bool, Weak<Device>);
+struct Opened {
+    device: Device,
+    lock: Arc<WriteLock>,
+}
 
-/// The devices that are open now, by name and by whether they are written.
-static OPEN: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+/// What is open now, by name and by whether it is written.
+static OPEN: Mutex<Vec<(String, bool, Weak<Opened>)>> = Mutex::new(Vec::new());
 
 fn open(
     target: &Target,
     parsed: io::Result<DeviceTarget>,
     writes: bool,
-) -> Result<Arc<Device>, Error> {
+) -> Result<Arc<Opened>, Error> {
     let name = target.to_string();
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|(_, _, device)| device.strong_count() > 0);
+    open.retain(|(_, _, opened)| opened.strong_count() > 0);
     let known =
         open.iter().find(|(other, other_writes, _)| *other == name && *other_writes == writes);
-    if let Some(device) = known.and_then(|(_, _, device)| device.upgrade()) {
-        return Ok(device);
+    if let Some(opened) = known.and_then(|(_, _, opened)| opened.upgrade()) {
+        return Ok(opened);
     }
     let access = if writes { Access::ReadWrite } else { Access::Read };
     let device = parsed
         .and_then(|target| target.open(access))
         .map_err(|error| Error::input(name.clone()).because(error))?;
-    let device = Arc::new(device);
-    open.push((name, writes, Arc::downgrade(&device)));
-    Ok(device)
+    let opened = Arc::new(Opened { device, lock: Arc::default() });
+    open.push((name, writes, Arc::downgrade(&opened)));
+    Ok(opened)
 }

@@ -8,8 +8,12 @@ use crate::Error;
 type Make = fn() -> Result<Experiment, Error>;
 
 /// Every experiment, by name.
-pub const CASES: &[(&str, Make)] =
-    &[("simple-read", simple_read), ("completion", completion), ("fixed-files", fixed_files)];
+pub const CASES: &[(&str, Make)] = &[
+    ("simple-read", simple_read),
+    ("parallel-write", parallel_write),
+    ("completion", completion),
+    ("fixed-files", fixed_files),
+];
 
 /// The experiments called so; `all` is all of them.
 pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
@@ -70,6 +74,24 @@ fn simple_read() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
+    })
+}
+
+/// Mechanism 3: writers of one file beside each other, against a lock that one holds at a time.
+fn parallel_write() -> Result<Experiment, Error> {
+    let mut keys = writes();
+    keys.extend([("thread", "1".to_owned()), ("numjobs", "32".to_owned())]);
+    keys.extend([("group_reporting", "1".to_owned())]);
+    Ok(Experiment {
+        name: "parallel-write",
+        sides: Sides {
+            a: side("one lock", &[("direct.write_lock", "exclusive")])?,
+            b: side("side by side", &[("direct.write_lock", "shared")])?,
+            control: Side::new("bare ring", "ring", &[])?,
+            beside: Vec::new(),
+        },
+        keys,
+        cases: vec![at_depth(64)],
     })
 }
 
