@@ -11,11 +11,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use crate::failure::{Failure, Listener, Listeners};
 use crate::geometry::Geometry;
 use crate::queue::Queue;
 use crate::queue::auto::Choice;
@@ -102,6 +103,7 @@ pub struct Core {
     closed: AtomicBool,
     on_close: Mutex<Vec<OnClose>>,
     choice: OnceLock<Choice>,
+    listeners: Listeners,
 }
 
 impl Device {
@@ -135,6 +137,7 @@ impl Device {
             closed: AtomicBool::new(false),
             on_close: Mutex::default(),
             choice: OnceLock::new(),
+            listeners: Listeners::default(),
         };
         Ok(Device { handle: Arc::new(Handle { core: Arc::new(core) }) })
     }
@@ -201,6 +204,17 @@ impl Core {
     /// True once it takes no new requests.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Has a listener hear of every request that fails from now on, until it is dropped.
+    pub fn listen(&self, listener: Weak<dyn Listener>) {
+        self.listeners.add(listener);
+    }
+
+    /// Tells them of one. Whoever takes a request's end from a queue does.
+    #[cold]
+    pub fn tell_failure(&self, failure: Failure) {
+        self.listeners.tell(failure);
     }
 
     /// Has `tell` called when the device closes; at once when it has already.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
-    Completion, Core, DeviceIndex, Op, Payload, Progress, Queue, Ready, Request, Tag,
+    Completion, Core, DeviceIndex, Failure, Op, Payload, Progress, Queue, Ready, Request, Tag,
 };
 use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 
@@ -93,6 +93,8 @@ pub(crate) struct State {
     pub(crate) returned: Vec<Request>,
     /// Requests that wait for room in their queue.
     pub(crate) backlog: VecDeque<Request>,
+    /// Of requests that failed, what is to be told.
+    pub(crate) failed: Vec<(DeviceIndex, Failure)>,
     /// Requests that are submitted with a lock held.
     pub(crate) guarded: Guarded,
     /// By the device's place, kept with `attachments`.
@@ -223,7 +225,19 @@ impl Io {
         if !self.own.is_empty() {
             self.collect_own();
         }
+        self.tell_failures();
         self.state.settle();
+    }
+
+    /// Before anybody hears of it who asked.
+    #[inline(always)]
+    fn tell_failures(&mut self) {
+        if !self.state.failed.is_empty() {
+            for (device, failure) in self.state.failed.drain(..) {
+                let attachment = self.attachments[device.get()].as_ref();
+                attachment.inspect(|attachment| attachment.core.tell_failure(failure));
+            }
+        }
     }
 
     #[inline(never)]
@@ -263,6 +277,7 @@ impl Io {
             let block = block_size(&self.attachments, request.device);
             self.state.finish(request, result, block);
         }
+        self.tell_failures();
     }
 
     /// Starts everything pushed to queues of devices' own.
@@ -483,6 +498,10 @@ impl State {
                 self.backlog.push_back(request);
             }
             Progress::Done(result) => {
+                if let Err(errno) = result {
+                    let failed = Failure::of(&request, errno).map(|one| (request.device, one));
+                    self.failed.extend(failed);
+                }
                 request.end(result);
                 let is_inline = self.mode == CompletionMode::Inline;
                 self.completed_inline += (is_inline && !is_operations(request.tag)) as u64;

@@ -128,6 +128,7 @@ impl Reactor {
             completed: Vec::with_capacity(options.depth as usize),
             returned: Vec::new(),
             backlog: Default::default(),
+            failed: Vec::new(),
             guarded: Default::default(),
             lanes: Vec::new(),
             told: Vec::new(),

@@ -52,8 +52,9 @@ pub use uringfs_reactor::{
 pub use uringfs_ring::{Feature, Features};
 pub use uringfs_volume::{
     AccessTime, AsyncVolume, CheckOptions, CheckReport, CheckStep, Credentials, DirectoryEntry,
-    Error as VolumeError, ErrorKind as VolumeErrorKind, FileKind, Finding, Follow, FormatOptions,
-    Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, Time, Volume, VolumeOptions,
+    Error as VolumeError, ErrorEvent, ErrorKind as VolumeErrorKind, Errors, FileKind, Finding,
+    Follow, FormatOptions, Inode, InodeNumber, OpenOptions, Rename, SetXattr, Statistics, Subject,
+    Time, Volume, VolumeOptions,
 };
 
 /// Makes an image: an ordinary file of `size` bytes, filled with zeros, so that

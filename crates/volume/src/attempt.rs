@@ -14,7 +14,7 @@ use uringfs_file::Commit;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
 use crate::changes::{Changes, Watch};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::inode::InodeNumber;
 use crate::records::{Answered, Answers, BATCH, Stop, Wanted};
 use crate::shared::{Shared, VolumeState};
@@ -56,8 +56,11 @@ impl Shared {
                 }
             };
             match stop {
-                Stop::Refused(error) => return Err(error),
-                Stop::Unknown(wanted) => self.learn(who, wanted, &mut answers).await?,
+                Stop::Refused(error) => return Err(self.told_of(error)),
+                Stop::Unknown(wanted) => {
+                    let learned = self.learn(who, wanted, &mut answers).await;
+                    learned.map_err(|error| self.told_of(error))?;
+                }
                 Stop::Uncommitted => {
                     commits += 1;
                     answers.has_waited = match self.next_commit(who).await {
@@ -69,6 +72,14 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Tells of damage that an operation has met. (Errors of the device are told where it answers.)
+    fn told_of(&self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Damaged {
+            self.publisher.tell_damage(&error.to_string());
+        }
+        error
     }
 
     /// Asks for one record that a file's map wants.

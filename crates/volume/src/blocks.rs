@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Device, Durability, Op, Payload, Progress, Request, Tag};
+use uringfs_device::{Device, Durability, Failure, Op, Payload, Progress, Request, Tag};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
@@ -115,7 +115,11 @@ impl Blocks {
             };
             match request.advance(moved, block) {
                 Progress::Again => {}
-                Progress::Done(result) => return result.map(|done| (request.payload, done)),
+                Progress::Done(Ok(done)) => return Ok((request.payload, done)),
+                Progress::Done(Err(errno)) => {
+                    Failure::of(&request, errno).inspect(|failure| core.tell_failure(*failure));
+                    return Err(errno);
+                }
             }
         }
     }

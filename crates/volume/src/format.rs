@@ -15,6 +15,7 @@ use crate::catalog::{
 use crate::changes::{Changes, Pending};
 use crate::committer::{Board, Committer};
 use crate::error::{Error, ErrorKind};
+use crate::errors::{Flaws, Publisher};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::lock::{Lock, Others};
 use crate::ordered::Ordered;
@@ -110,7 +111,7 @@ impl Volume {
     /// # Errors
     /// As [`Self::open_on`].
     pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
-        let blocks = Blocks::of(&device);
+        let (blocks, publisher) = (Blocks::of(&device), Publisher::of(&device));
         let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
         let lock = Lock::take(&device, others)?;
         let superblock::Found { mut superblock, bad_slots } = Superblock::read(&blocks)?;
@@ -173,7 +174,7 @@ impl Volume {
             freed: Vec::new(),
             freeing: Vec::new(),
             discards: options.discard && device.geometry().discard.is_some(),
-            flaws,
+            flaws: Flaws::of_opening(flaws, publisher.clone()),
             retired: Vec::new(),
             superblock: superblock.clone(),
             grows_to: None,
@@ -185,6 +186,7 @@ impl Volume {
             state: Mutex::new(state),
             board: Arc::default(),
             reader: Reader::default(),
+            publisher,
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,

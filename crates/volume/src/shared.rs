@@ -16,6 +16,7 @@ use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size, Table};
 use crate::changes::Pending;
 use crate::committer::Board;
 use crate::error::Error;
+use crate::errors::{Flaws, Publisher};
 use crate::extent::{Extent, ExtentRecord};
 use crate::extent_map::ExtentMap;
 use crate::inode::InodeNumber;
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<VolumeState>,
     pub(crate) board: Arc<Board>,
     pub(crate) reader: Reader,
+    pub(crate) publisher: Arc<Publisher>,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,
@@ -80,7 +82,7 @@ pub(crate) struct VolumeState {
     /// Whether the device is told of blocks that become free.
     pub(crate) discards: bool,
     /// What was found damaged, a line each.
-    pub(crate) flaws: Vec<String>,
+    pub(crate) flaws: Flaws,
     /// Blocks that no file has in the catalog, and until when somebody may still be reading them.
     pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
 }

@@ -12,6 +12,7 @@ use crate::catalog::Access;
 use crate::committer::Committer;
 use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
+use crate::errors::{ErrorEvent, Errors};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
 use crate::open_file::OpenFile;
@@ -103,10 +104,21 @@ impl Volume {
     /// line each.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
-        let mut flaws = self.shared.state.lock().flaws.clone();
+        let mut flaws = self.shared.state.lock().flaws.lines().to_vec();
         flaws.extend(self.shared.catalog.flaws());
         flaws.extend(failure);
         flaws
+    }
+
+    /// Every I/O error from now on, and everything of the metadata that is found damaged: each once, of
+    /// inline and deferred completions alike. Who listens is kept the last thousand or so.
+    pub fn errors(&self) -> Errors {
+        self.shared.publisher.listen(&self.shared)
+    }
+
+    /// The last of them since it was opened, opening itself included: 64 at the most.
+    pub fn recent_errors(&self) -> Vec<ErrorEvent> {
+        self.shared.recent_errors()
     }
 
     /// The device it lies on.

@@ -14,6 +14,7 @@ pub struct About {
     uuid: String,
     space: Space,
     flaws: Vec<String>,
+    errors: Vec<String>,
 }
 
 impl About {
@@ -28,6 +29,7 @@ impl About {
             uuid: words::uuid(volume.uuid()),
             space: Space::of(&volume),
             flaws: volume.flaws(),
+            errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
         };
         Some(open(target, Access::Read).map(about).map_err(|error| error.to_string()))
     }
@@ -44,6 +46,7 @@ impl About {
             ("free", free, free_exact),
         ];
         lines.extend(self.flaws.iter().map(|flaw| ("flaw", flaw.clone(), String::new())));
+        lines.extend(self.errors.iter().map(|error| ("error", error.clone(), String::new())));
         lines
     }
 
@@ -54,6 +57,7 @@ impl About {
             "size": self.space.size,
             "free": self.space.free,
             "flaws": self.flaws,
+            "errors": self.errors,
         })
     }
 }

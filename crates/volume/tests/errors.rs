@@ -1,0 +1,209 @@
+//! What fails is told, too: each error once to everyone who listens, with its file and range, whoever asked
+//! for it and wherever its completion was finished.
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
+use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions, Token};
+use uringfs_volume::{
+    ErrorEvent, ErrorKind, Errors, Follow, FormatOptions, OpenOptions, Subject, Volume,
+};
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 64;
+
+fn made() -> (Sim, Volume) {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    (sim, Volume::open_on(device).unwrap())
+}
+
+fn reactor(completion: CompletionMode) -> Reactor {
+    Reactor::new(ReactorOptions { completion, ..ReactorOptions::default() }).unwrap()
+}
+
+fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> File {
+    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::default() };
+    let file = volume.open(path, create).unwrap();
+    assert!(reactor.block_on(file.write(Buffer::zeroed(BLOCKS * BLOCK), 0)).1.is_ok());
+    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    file
+}
+
+fn taken(errors: &Errors) -> Vec<ErrorEvent> {
+    std::iter::from_fn(|| errors.try_next()).collect()
+}
+
+/// What an event says, but for where on the device that is.
+fn told(event: &ErrorEvent) -> (Subject, Op, u64, Errno) {
+    match event {
+        ErrorEvent::Request { of, op, length, errno, .. } => (*of, *op, *length, *errno),
+        ErrorEvent::Damage(line) => panic!("damage: {line}"),
+    }
+}
+
+/// Does something that fails once, and answers what was told of it.
+fn failing(sim: &Sim, volume: &Volume, op: Op, act: impl FnOnce()) -> Vec<ErrorEvent> {
+    let errors = [volume.errors(), volume.errors()];
+    sim.inject(Rule::new(op, When::Nth(1), Fault::Error(Errno::IO)));
+    act();
+    sim.clear_faults();
+    let [one, other] = errors.map(|errors| taken(&errors));
+    assert_eq!(one, other);
+    one
+}
+
+#[test]
+fn each_error_of_a_file_is_told_once_with_its_range_in_every_way_of_asking() {
+    for completion in [CompletionMode::Inline, CompletionMode::Worker] {
+        for write_lock in [WriteLocking::Shared, WriteLocking::Exclusive] {
+            let (sim, volume) = made();
+            let reactor = reactor(completion);
+            let options = FileOptions { write_lock, ..FileOptions::default() };
+            let others = create(&volume, &reactor, "/others", options);
+            let file = create(&volume, &reactor, "/file", options);
+            let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+            let at = |block: usize| Subject::File { inode, offset: (block * BLOCK) as u64 };
+            let offset = |block: usize| (block * BLOCK) as u64;
+            let length = BLOCK as u64;
+
+            let events = failing(&sim, &volume, Op::Read, || {
+                let read = file.read(Buffer::zeroed(BLOCK), offset(5));
+                assert_eq!(reactor.block_on(read).1, Err(Errno::IO));
+            });
+            let expected = vec![(at(5), Op::Read, length, Errno::IO)];
+            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+            assert!(events[0].to_string().contains("reading 4096 bytes of inode"), "{}", events[0]);
+
+            let events = failing(&sim, &volume, Op::Read, || {
+                reactor.read(&file, Buffer::zeroed(BLOCK), offset(6), Token::new(1)).unwrap();
+                let mut completed = Vec::new();
+                reactor.reap(1, None, &mut completed).unwrap();
+                assert_eq!(completed[0].result(), Err(Errno::IO));
+            });
+            let expected = vec![(at(6), Op::Read, length, Errno::IO)];
+            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+
+            let events = failing(&sim, &volume, Op::Write, || {
+                let write = file.write(Buffer::zeroed(2 * BLOCK), offset(7));
+                assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
+            });
+            let expected = vec![(at(7), Op::Write, 2 * length, Errno::IO)];
+            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+
+            // The block is read, and then not written.
+            let events = failing(&sim, &volume, Op::Write, || {
+                let write = file.write(Buffer::zeroed(10), offset(9) + 100);
+                assert_eq!(reactor.block_on(write).1, Err(Errno::IO));
+            });
+            let expected = vec![(at(9), Op::Write, length, Errno::IO)];
+            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+
+            // Nobody who asks for a range is told of others.
+            assert!(reactor.block_on(others.read(Buffer::zeroed(BLOCK), 0)).1.is_ok());
+            assert_eq!(taken(&volume.errors()), []);
+
+            let events = failing(&sim, &volume, Op::Flush, || {
+                assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO));
+            });
+            let expected = vec![(Subject::Device, Op::Flush, 0, Errno::IO)];
+            assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_flush_that_fails_in_a_commit_is_told_and_so_is_the_catalogs() {
+    let (sim, volume) = made();
+    volume.make_directory("/a", 0o755).unwrap();
+    let events = failing(&sim, &volume, Op::Flush, || {
+        assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
+    });
+    let expected = vec![(Subject::Device, Op::Flush, 0, Errno::IO)];
+    assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+
+    let (sim, volume) = made();
+    volume.make_directory("/a", 0o755).unwrap();
+    let events = failing(&sim, &volume, Op::Write, || {
+        assert_eq!(volume.sync().unwrap_err().errno(), Errno::IO);
+    });
+    let of: Vec<_> = events.iter().map(|event| told(event).0).collect();
+    assert_eq!(of, [Subject::Catalog]);
+}
+
+#[test]
+fn who_takes_none_is_kept_the_last_and_told_how_many_went() {
+    const READS: u64 = 1500;
+    let (sim, volume) = made();
+    let reactor = reactor(CompletionMode::Inline);
+    let file = create(&volume, &reactor, "/file", FileOptions::default());
+    let errors = volume.errors();
+    sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)));
+    for read in 0..READS {
+        let offset = read % BLOCKS as u64 * BLOCK as u64;
+        let read = reactor.block_on(file.read(Buffer::zeroed(BLOCK), offset));
+        assert_eq!(read.1, Err(Errno::IO));
+    }
+    sim.clear_faults();
+    let events = taken(&errors);
+    assert_eq!(events.len() as u64 + errors.missed(), READS);
+    assert!(errors.missed() > 0);
+    let (Subject::File { offset, .. }, ..) = told(&events[events.len() - 1]) else {
+        panic!("{:?}", events.last());
+    };
+    assert_eq!(offset, (READS - 1) % BLOCKS as u64 * BLOCK as u64);
+    // Of a file that is gone nothing is known.
+    sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
+    assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+    drop(file);
+    volume.sync().unwrap();
+    assert_eq!(told(&errors.try_next().unwrap()).0, Subject::Unknown);
+}
+
+#[test]
+fn who_waits_for_one_is_woken() {
+    let (sim, volume) = made();
+    let reactor = reactor(CompletionMode::Inline);
+    let file = create(&volume, &reactor, "/file", FileOptions::default());
+    let errors = volume.errors();
+    sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)));
+    let waited = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let reactor = self::reactor(CompletionMode::Inline);
+            reactor.block_on(errors.next())
+        });
+        assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+        waiting.join().unwrap()
+    });
+    assert_eq!(told(&waited).1, Op::Read);
+}
+
+#[test]
+fn damage_that_an_operation_meets_is_told() {
+    let (sim, volume) = made();
+    for n in 0..200 {
+        volume.make_directory(format!("/{n}"), 0o755).unwrap();
+    }
+    drop(volume);
+    // All of the catalog but its beginning and its end.
+    let device = Device::new(sim.clone()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    let errors = volume.errors();
+    for address in (34 * BLOCK as u64..200 * BLOCK as u64).step_by(512) {
+        for bit in 0..4 {
+            sim.rot(address + 100, bit);
+        }
+    }
+    let damaged: Vec<String> = (0..200)
+        .filter_map(|n| volume.inode(format!("/{n}"), Follow::Yes).err())
+        .filter(|error| error.kind() == ErrorKind::Damaged)
+        .map(|error| error.to_string())
+        .collect();
+    assert!(!damaged.is_empty());
+    let told = taken(&errors);
+    assert_eq!(volume.recent_errors(), told[told.len().saturating_sub(64)..]);
+    assert!(told.contains(&ErrorEvent::Damage(damaged[0].clone())), "{told:?}");
+}
