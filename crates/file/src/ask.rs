@@ -17,17 +17,18 @@ use uringfs_reactor::{
     current, service,
 };
 
-use crate::direct;
 use crate::file::{File, Shared};
 use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
+use crate::{atomic, direct};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Read,
     Write(Durability),
+    WriteAtomic,
     Flush(Durable),
     Discard,
     WriteZeroes,
@@ -86,6 +87,16 @@ impl File {
         offset: u64,
     ) -> Ask<(Buffer, Result<usize, Errno>)> {
         self.ask(What::Write(Durability::Durable), Payload::Buffer(buffer), offset)
+    }
+
+    /// Writes `buffer`, whole blocks of a volume's file and at most [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC)
+    /// bytes, as one: after a crash all of it is there or nothing, and when it has ended all of it. It goes to
+    /// free blocks, and needs as many; an overwrite of the range that runs beside it comes before or after.
+    ///
+    /// Answers EINVAL for parts of blocks and for more; ENOSPC, with nothing changed; EOPNOTSUPP for an image
+    /// or a device.
+    pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
+        self.ask(What::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
     /// Makes every write that has completed durable, and the file's size, times and
@@ -353,6 +364,9 @@ fn start_here(
         }),
         What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
+        }),
+        What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
+            atomic::write(operation, file, payload, offset)
         }),
         What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::flush(operation, file, what)

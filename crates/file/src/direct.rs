@@ -272,7 +272,7 @@ async fn read_blocks(
     }
 }
 
-fn bounce(shared: &Shared, length: u64) -> Buffer {
+pub(crate) fn bounce(shared: &Shared, length: u64) -> Buffer {
     Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask as usize + 1))
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn around(block: u64, range: Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
 
-fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> bool {
+pub(crate) fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> bool {
     let fits = |buffer: &Buffer| {
         buffer.len() as u64 & shared.block_mask == 0
             && buffer.pointer().as_ptr() as u64 & shared.memory_mask == 0

@@ -101,7 +101,7 @@ pub(crate) async fn enter(
         let (preparation, block) = match way {
             Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
             _ => match shared.map.prepare(range.clone())? {
-                Prepared::Ready => (Preparation::Allocated, block_of(shared)),
+                Prepared::Ready(()) => (Preparation::Allocated, block_of(shared)),
                 later => {
                     drop(held);
                     Box::pin(patience.wait(operation, later)).await?;
@@ -173,13 +173,38 @@ pub(crate) async fn prepare(
     shared: &Shared,
     range: Range<u64>,
 ) -> Result<(), Errno> {
+    when_ready(operation, || shared.map.prepare(range.clone())).await
+}
+
+/// Asks a map until it has room; waits for what may become free.
+pub(crate) async fn when_ready<T>(
+    operation: &mut Operation,
+    mut ask: impl FnMut() -> Result<Prepared<T>, Errno>,
+) -> Result<T, Errno> {
     let mut patience = Patience::default();
     loop {
-        match shared.map.prepare(range.clone())? {
-            Prepared::Ready => return Ok(()),
+        match ask()? {
+            Prepared::Ready(ready) => return Ok(ready),
             later => patience.wait(operation, later).await?,
         }
     }
+}
+
+/// Keeps those out of a range who do not write whole blocks in place: they come before or after. What of
+/// the last block lies before the range, behind the file's end, is zeros then.
+pub(crate) async fn keep_range(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<Held, Errno> {
+    let guard = operation.wait_uncounted(shared.lock.range(range.clone())).await?;
+    if !leaves_a_gap(shared, range.start) {
+        return Ok(Held { _range: Some(guard), _exclusion: None });
+    }
+    drop(guard);
+    let held = keep_out(operation, shared, Counter::WriteGap).await?;
+    zero_tail(operation, shared).await?;
+    Ok(held)
 }
 
 /// The waits of one operation for room.
@@ -191,9 +216,9 @@ struct Patience {
 }
 
 impl Patience {
-    async fn wait(&mut self, operation: &mut Operation, what: Prepared) -> Result<(), Errno> {
+    async fn wait<T>(&mut self, operation: &mut Operation, what: Prepared<T>) -> Result<(), Errno> {
         match what {
-            Prepared::Ready => Ok(()),
+            Prepared::Ready(_) => Ok(()),
             // As long as it takes: a slow commit is no lack of room.
             Prepared::AfterCommit(commit) => {
                 self.commits += 1;

@@ -5,6 +5,7 @@
 //! Small reads take the simple way; everything else is an operation.
 
 mod ask;
+mod atomic;
 mod direct;
 mod entry;
 mod file;
@@ -17,9 +18,12 @@ mod space;
 mod transfer;
 
 pub use ask::{Answer, Ask, Tokens};
+pub use atomic::LONGEST_ATOMIC;
 pub use file::File;
 pub use glance::{Glance, Reads, View, Window};
 pub use lock::WriteLock;
-pub use map::{Commit, Durable, Flat, Generation, Map, Mapping, Place, Prepared};
+pub use map::{
+    Commit, Durable, Flat, Generation, Map, Mapping, Piece, Place, Prepared, Reservation,
+};
 pub use options::{FileOptions, WriteLocking};
 pub use space::Size;

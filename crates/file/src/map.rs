@@ -32,13 +32,67 @@ pub struct Mapping {
 pub type Commit = Pin<Box<dyn Future<Output = Result<(), Errno>> + Send>>;
 
 /// What a map says that was asked for room.
-pub enum Prepared {
-    /// Every byte lies somewhere.
-    Ready,
+pub enum Prepared<T = ()> {
+    /// There is room for every byte.
+    Ready(T),
     /// There may be room when this has ended: ask again then.
     AfterCommit(Commit),
     /// There may be room when everything in flight at this moment has finished: ask again then.
     AfterQuiescence(Epoch),
+}
+
+/// Bytes of a file, and where on the device they are to be, all in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The offset of the first in the file.
+    pub offset: u64,
+    /// Its address.
+    pub address: u64,
+    /// How many.
+    pub length: u64,
+}
+
+impl Piece {
+    /// Which bytes of the file.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.length
+    }
+}
+
+/// Gives blocks back that were kept.
+type GiveBack = Box<dyn FnOnce(Vec<Piece>) + Send>;
+
+/// Places on the device that are kept for a range of a file and that nothing leads to, in the order of the
+/// file. Dropped, they are given back.
+pub struct Reservation {
+    pieces: Vec<Piece>,
+    give_back: Option<GiveBack>,
+}
+
+impl Reservation {
+    /// Keeps these until it is dropped.
+    pub fn new(pieces: Vec<Piece>, give_back: GiveBack) -> Reservation {
+        Reservation { pieces, give_back: Some(give_back) }
+    }
+
+    /// What is kept.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Takes them: they are not given back.
+    pub fn take(mut self) -> Vec<Piece> {
+        self.give_back = None;
+        std::mem::take(&mut self.pieces)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            give_back(std::mem::take(&mut self.pieces));
+        }
+    }
 }
 
 /// What is to be durable.
@@ -97,7 +151,31 @@ pub trait Map: Send + Sync + 'static {
     /// # Errors
     /// ENOSPC and its like; nothing has changed then.
     fn prepare(&self, _range: Range<u64>) -> Result<Prepared, Errno> {
-        Ok(Prepared::Ready)
+        Ok(Prepared::Ready(()))
+    }
+
+    /// Keeps places on the device for a range of whole blocks, wherever it lies now. Nothing leads to
+    /// them. Does not wait: see [`Prepared`].
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where blocks are where they are; ENOSPC and its like, with nothing changed.
+    fn reserve(&self, _range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Has a range lie where it was reserved, and written, all at once; the file is at least as long then.
+    /// Unless it has been emptied since `begun`: then what was reserved is left. [`Self::commit`] makes it
+    /// durable as a whole. The caller holds the range's lock.
+    ///
+    /// # Errors
+    /// ENOSPC and its like, with nothing changed.
+    fn replace(
+        &self,
+        _range: Range<u64>,
+        _reserved: &mut Option<Reservation>,
+        _begun: Generation,
+    ) -> Result<Prepared, Errno> {
+        Err(Errno::OPNOTSUPP)
     }
 
     /// Cuts the file off, or makes it longer by a hole. The caller keeps writers out, and has seen
@@ -259,7 +337,7 @@ impl AnyMap {
 
     /// See [`Map::prepare`].
     pub(crate) fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
-        self.other().map_or(Ok(Prepared::Ready), |map| map.prepare(range))
+        self.other().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range))
     }
 
     /// See [`Map::allocated`].

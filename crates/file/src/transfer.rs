@@ -11,7 +11,7 @@ use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
 use uringfs_reactor::{Operation, Order, RequestFuture};
 
 use crate::file::Shared;
-use crate::map::Place;
+use crate::map::{Mapping, Place};
 
 /// Requests of one operation under way at once.
 const WINDOW: usize = 32;
@@ -89,8 +89,9 @@ async fn transfer_parts(
 ) -> Request {
     let (payload, result) = match payload {
         Payload::Buffer(buffer) => {
+            let place_of = |at| shared.map.map(at);
             let (buffer, result) =
-                transfer_buffer(operation, shared, op, durability, buffer, offset).await;
+                transfer_buffer(operation, shared, op, durability, buffer, offset, place_of).await;
             (Payload::Buffer(buffer), result)
         }
         Payload::Buffers(buffers) => {
@@ -125,8 +126,9 @@ async fn transfer_each(
     let mut buffers = buffers.into_iter();
     for buffer in buffers.by_ref() {
         let length = buffer.len() as u64;
+        let place_of = |at| shared.map.map(at);
         let (buffer, result) =
-            transfer_buffer(operation, shared, op, durability, buffer, offset).await;
+            transfer_buffer(operation, shared, op, durability, buffer, offset, place_of).await;
         done.push(buffer);
         match result {
             Ok(bytes) => {
@@ -147,14 +149,15 @@ async fn transfer_each(
 }
 
 /// Splits a buffer where extents and the device's limit say, keeps a window of
-/// requests under way, and joins it again.
-async fn transfer_buffer(
+/// requests under way, and joins it again. `place_of` says where an offset's bytes lie.
+pub(crate) async fn transfer_buffer(
     operation: &Operation,
     shared: &Shared,
     op: Op,
     durability: Durability,
     mut rest: Buffer,
     offset: u64,
+    place_of: impl Fn(u64) -> Mapping,
 ) -> (Buffer, Result<u64, Errno>) {
     let max = shared.device.geometry().max_transfer as u64;
     let mut whole: Option<Buffer> = None;
@@ -165,7 +168,7 @@ async fn transfer_buffer(
     let mut ended = rest.is_empty();
     loop {
         while !ended && !rest.is_empty() && under_way.len() < WINDOW {
-            let mapping = shared.map.map(at);
+            let mapping = place_of(at);
             let length = mapping.length.min(rest.len() as u64).min(max);
             let tail = rest.split_off(length as usize);
             let mut piece = std::mem::replace(&mut rest, tail);

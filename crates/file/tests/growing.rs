@@ -63,7 +63,7 @@ impl Map for Growing {
                 e.insert(Place::Unwritten(last * BLOCK));
             }
         }
-        Ok(Prepared::Ready)
+        Ok(Prepared::Ready(()))
     }
 
     fn wrote(&self, range: Range<u64>, _: Generation) {

@@ -56,6 +56,8 @@ counters! {
     Bounced = "direct.bounced",
     /// Writes of whole blocks under the shared mode: no lock.
     WriteShared = "direct.write.shared",
+    /// Writes of a range as a whole, into blocks of their own.
+    WriteAtomic = "direct.write.atomic",
     /// Overwrites that took a range lock because another excluded them.
     WriteRanged = "direct.write.range_locked",
     /// Writes that excluded overwriters: part of a block.

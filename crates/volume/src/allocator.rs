@@ -244,6 +244,19 @@ impl Allocator {
         }
     }
 
+    /// Takes blocks back that were freed and are not released.
+    ///
+    /// # Panics
+    /// If one of them is not pending.
+    pub fn take_back(&mut self, run: Run) {
+        let parts = self.parts(run).expect("what was freed is on the device");
+        for (index, span) in parts {
+            self.region(index).pending.remove(span);
+            self.pending -= u64::from(span.length);
+            self.changed.insert(index);
+        }
+    }
+
     /// Adds blocks behind the last, all free: from now on there are `blocks`.
     ///
     /// The records taken from now on fit this size only. Who commits them commits the size with them,

@@ -169,6 +169,7 @@ impl Volume {
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,
+            reserved: 0,
             is_burying: false,
             allocated: 0,
             freed: Vec::new(),

@@ -372,6 +372,22 @@ impl OpenFile {
         });
     }
 
+    /// Puts written extents where they say, has the file reach to `end` at least, and answers the blocks
+    /// that it had there.
+    pub(crate) fn replace(&self, extents: &[Extent], end: u64) -> Vec<Run> {
+        self.change(|map, size, edit| {
+            let mut replaced = Vec::new();
+            for extent in extents {
+                replaced.extend(map.insert(*extent));
+                edit.note(extent.range());
+            }
+            *size = end.max(*size);
+            self.touch(edit);
+            edit.inode = true;
+            edit.take(replaced)
+        })
+    }
+
     fn change<T>(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T) -> T {
         let edit = &mut *self.edit.lock();
         let now = self.snapshot.load_full();

@@ -71,6 +71,8 @@ pub(crate) struct VolumeState {
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
     /// What has lost its last name and is still there: open, or waiting for the next commit.
     pub(crate) orphans: Vec<Orphan>,
+    /// Blocks that are kept for writes, and pending meanwhile: whenever the power is cut they are free.
+    pub(crate) reserved: u64,
     /// Whether a commit is destroying some that are not among [`Self::orphans`] meanwhile.
     pub(crate) is_burying: bool,
     /// Extents that have come or gone since the last commit, about.

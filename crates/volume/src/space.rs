@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::Prepared;
+use uringfs_file::{Generation, Piece, Prepared, Reservation};
 use uringfs_reactor::quiescence;
 
 use crate::allocator::Want;
@@ -31,8 +31,16 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let state = &mut *self.state.lock();
-        match self.try_allocate(state, file, blocks) {
+        let tried = self.try_allocate(&mut self.state.lock(), file, blocks);
+        self.prepared(tried)
+    }
+
+    /// What a file's map answers.
+    fn prepared<T>(
+        self: &Arc<Self>,
+        tried: Result<Prepared<T>, Stop>,
+    ) -> Result<Prepared<T>, Errno> {
+        match tried {
             Ok(prepared) => Ok(prepared),
             Err(Stop::Refused(error)) => Err(error.errno()),
             Err(Stop::Uncommitted) => Ok(self.after_commit()),
@@ -48,16 +56,10 @@ impl Shared {
     ) -> Result<Prepared, Stop> {
         let holes = file.holes(blocks);
         let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
-        // First, since it keeps blocks for the catalog.
         // What is only written for the first time is cut out of an unwritten extent.
         let extents = holes.len().max(1);
-        let records = Size::of_files(1, extents as u64);
-        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
-        if state.available() < wanted {
-            state.release_quiet(&self.device);
-            if state.available() < wanted {
-                return self.room_to_come(state, wanted);
-            }
+        if let Some(later) = self.make_room(state, extents as u64, wanted)? {
+            return Ok(later);
         }
         let made = state.take_blocks(file, holes)?;
         file.insert(&made);
@@ -66,11 +68,122 @@ impl Shared {
         if state.allocated as u64 > MANY_WAITING {
             self.board.ask(self.board.next());
         }
-        Ok(Prepared::Ready)
+        Ok(Prepared::Ready(()))
+    }
+
+    /// Sees to it that a file can have so many extents more, and so many blocks; or says what to wait for.
+    fn make_room<T>(
+        &self,
+        state: &mut VolumeState,
+        extents: u64,
+        blocks: u64,
+    ) -> Result<Option<Prepared<T>>, Stop> {
+        // First, since it keeps blocks for the catalog.
+        let records = Size::of_files(1, extents);
+        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
+        if state.available() < blocks {
+            state.release_quiet(&self.device);
+            if state.available() < blocks {
+                return self.room_to_come(state, blocks).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps blocks for a range of a file that is going to lie elsewhere: see [`uringfs_file::Map::reserve`].
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        blocks: Range<u64>,
+    ) -> Result<Prepared<Reservation>, Errno> {
+        if self.access == Access::ReadOnly {
+            return Err(Errno::ROFS);
+        }
+        let tried = self.try_reserve(&mut self.state.lock(), file, blocks);
+        self.prepared(tried)
+    }
+
+    fn try_reserve(
+        self: &Arc<Self>,
+        state: &mut VolumeState,
+        file: &OpenFile,
+        blocks: Range<u64>,
+    ) -> Result<Prepared<Reservation>, Stop> {
+        let wanted = blocks.end - blocks.start;
+        if let Some(later) = self.make_room(state, wanted, wanted)? {
+            return Ok(later);
+        }
+        let made = state.take_blocks(file, vec![blocks])?;
+        let VolumeState { allocator, pending, .. } = state;
+        for extent in &made {
+            // A commit counts them as free, until something leads to them.
+            allocator.free(extent.run(), |region| region_of(pending, region))?;
+        }
+        state.reserved += wanted;
+        let pieces = made.iter().map(|extent| Piece {
+            offset: extent.offset * BLOCK,
+            address: extent.start * BLOCK,
+            length: extent.length * BLOCK,
+        });
+        let shared = self.clone();
+        let give_back = move |pieces: Vec<Piece>| {
+            let state = &mut *shared.state.lock();
+            for piece in &pieces {
+                state.reserved -= piece.length / BLOCK;
+                state.allocator.release(extent_at(piece).run());
+            }
+        };
+        Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(give_back))))
+    }
+
+    /// Puts what was reserved in its place: see [`uringfs_file::Map::replace`].
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub(crate) fn replace(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        bytes: Range<u64>,
+        reserved: &mut Option<Reservation>,
+        begun: Generation,
+    ) -> Result<Prepared, Errno> {
+        let tried = self.try_replace(&mut self.state.lock(), file, bytes, reserved, begun);
+        self.prepared(tried)
+    }
+
+    fn try_replace(
+        &self,
+        state: &mut VolumeState,
+        file: &Arc<OpenFile>,
+        bytes: Range<u64>,
+        reserved: &mut Option<Reservation>,
+        begun: Generation,
+    ) -> Result<Prepared, Stop> {
+        // With what is left on both sides.
+        let extents = reserved.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
+        let records = Size::of_files(1, extents as u64);
+        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
+        if file.generation() != begun {
+            return Ok(Prepared::Ready(()));
+        }
+        let made: Vec<Extent> =
+            reserved.take().map_or(Vec::new(), Reservation::take).iter().map(extent_at).collect();
+        for extent in &made {
+            state.reserved -= extent.length;
+            state.allocator.take_back(extent.run());
+        }
+        let freed = file.replace(&made, bytes.end);
+        state.dirty.insert(file.number, file.clone());
+        state.allocated += freed.len() + extents;
+        state.freeing.extend(freed);
+        Ok(Prepared::Ready(()))
     }
 
     /// What has to end for blocks to come free, if any can.
-    fn room_to_come(&self, state: &VolumeState, wanted: u64) -> Result<Prepared, Stop> {
+    fn room_to_come<T>(&self, state: &VolumeState, wanted: u64) -> Result<Prepared<T>, Stop> {
         let no_space = || Stop::from(Error::new(ErrorKind::NoSpace, "no block is free"));
         let pending = state.pending_blocks();
         let has_orphans = state.is_burying || state.has_closed_orphans();
@@ -86,7 +199,7 @@ impl Shared {
         }
     }
 
-    fn after_commit(&self) -> Prepared {
+    fn after_commit<T>(&self) -> Prepared<T> {
         let board = self.board.clone();
         let next = board.next();
         Prepared::AfterCommit(board.wait_in_task(next))
@@ -144,6 +257,16 @@ impl Shared {
         // With what is left on both sides.
         state.allocated += runs.len() + 1;
         state.freeing.extend(runs);
+    }
+}
+
+/// Where a piece is to lie, written.
+fn extent_at(piece: &Piece) -> Extent {
+    Extent {
+        offset: piece.offset / BLOCK,
+        start: piece.address / BLOCK,
+        length: piece.length / BLOCK,
+        state: State::Written,
     }
 }
 
@@ -210,7 +333,7 @@ impl VolumeState {
     /// Blocks that files have given back and that are not free yet.
     pub(crate) fn pending_blocks(&self) -> u64 {
         let freeing: u64 = self.freeing.iter().map(|run| run.length).sum();
-        self.allocator.space().pending + freeing
+        self.allocator.space().pending - self.reserved + freeing
     }
 
     /// Blocks that are free when what is in flight has ended.

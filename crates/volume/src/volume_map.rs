@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_file::{Commit, Durable, Generation, Map, Mapping, Place, Prepared, Reads, View};
+use uringfs_file::{
+    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Reads, Reservation, View,
+};
 
 use crate::attempt::Who;
 use crate::blocks::BLOCK;
@@ -97,6 +99,19 @@ impl Map for VolumeMap {
 
     fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
         self.volume.shared.allocate(&self.file, range.start / BLOCK..range.end.div_ceil(BLOCK))
+    }
+
+    fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
+        self.volume.shared.reserve(&self.file, range.start / BLOCK..range.end / BLOCK)
+    }
+
+    fn replace(
+        &self,
+        range: Range<u64>,
+        reserved: &mut Option<Reservation>,
+        begun: Generation,
+    ) -> Result<Prepared, Errno> {
+        self.volume.shared.replace(&self.file, range, reserved, begun)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {

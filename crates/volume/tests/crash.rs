@@ -31,6 +31,7 @@ enum Operation {
     Write,
     Append,
     WriteOther,
+    WriteAtomic,
     Rename,
     Exchange,
     Link,
@@ -50,10 +51,11 @@ enum Operation {
     RemoveXattr,
 }
 
-const ALPHABET: [Operation; 20] = [
+const ALPHABET: [Operation; 21] = [
     Operation::Write,
     Operation::Append,
     Operation::WriteOther,
+    Operation::WriteAtomic,
     Operation::Rename,
     Operation::Exchange,
     Operation::Link,
@@ -95,6 +97,11 @@ fn perform(volume: &Volume, reactor: &Reactor, operation: Operation) {
         Operation::Write => return write("/a", 1, 5000, false),
         Operation::Append => return write("/a", 2, 3000, true),
         Operation::WriteOther => return write("/b", 3, 9000, false),
+        Operation::WriteAtomic => {
+            let file = volume.open("/a", create).unwrap();
+            let bytes = Buffer::copy_of(&[4; 8192]);
+            return assert_eq!(reactor.block_on(file.write_atomic(bytes, 4096)).1, Ok(8192));
+        }
         Operation::Rename => volume.rename("/a", "/b", Rename::Replace),
         Operation::Exchange => volume.rename("/a", "/b", Rename::Exchange),
         Operation::Link => volume.link("/a", "/c"),

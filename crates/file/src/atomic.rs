@@ -1,0 +1,138 @@
+//! Writes that are there after a crash in full or not at all: the bytes go to blocks of their own, which take
+//! the place of the old ones when all of them are there.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::{Durability, Op, Payload};
+use uringfs_reactor::{Counter, Operation};
+
+use crate::direct::{LONGEST, bounce, is_aligned};
+use crate::entry::{block_of, keep_range, note_write, when_ready};
+use crate::file::{File, Shared};
+use crate::map::{Durable, Map, Mapping, Place, Reservation};
+use crate::transfer::transfer_buffer;
+
+/// The most that is written so at once, in bytes.
+pub const LONGEST_ATOMIC: u64 = 1 << 20;
+
+/// Writes whole blocks, and makes them durable, as one.
+pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
+    let shared = &*file.shared;
+    operation.count(Counter::WriteAtomic);
+    let ended = match (check(shared, &payload, offset), payload) {
+        (Ok(map), Payload::Buffer(buffer)) if !buffer.is_empty() => {
+            let (buffer, result) = replace(&mut operation, shared, map, buffer, offset).await;
+            (Payload::Buffer(buffer), result)
+        }
+        (Ok(_), payload) => (payload, Ok(0)),
+        (Err(error), payload) => (payload, Err(error)),
+    };
+    operation.end(ended.0, ended.1);
+}
+
+fn check<'s>(shared: &'s Shared, payload: &Payload, offset: u64) -> Result<&'s dyn Map, Errno> {
+    let map = shared.map.growing()?;
+    let length = payload.length();
+    let is_whole = (offset | length) & (block_of(shared) - 1) == 0;
+    if shared.read_only {
+        Err(Errno::ROFS)
+    } else if !is_whole || length > LONGEST_ATOMIC {
+        Err(Errno::INVAL)
+    } else if offset.checked_add(length).is_none_or(|end| end > LONGEST) {
+        Err(Errno::FBIG)
+    } else {
+        Ok(map)
+    }
+}
+
+async fn replace(
+    operation: &mut Operation,
+    shared: &Shared,
+    map: &dyn Map,
+    buffer: Buffer,
+    offset: u64,
+) -> (Buffer, Result<u64, Errno>) {
+    let range = offset..offset + buffer.len() as u64;
+    if let Err(error) = note_write(operation, shared).await {
+        return (buffer, Err(error));
+    }
+    // Those who write part of a block, or change the file's space, come before it or after it.
+    let held = match keep_range(operation, shared, range.clone()).await {
+        Ok(held) => held,
+        Err(error) => return (buffer, Err(error)),
+    };
+    let begun = map.generation();
+    let reserved = when_ready(operation, || map.reserve(range.clone())).await;
+    let mut reserved = match reserved {
+        Ok(reserved) => Some(reserved),
+        Err(error) => return (buffer, Err(error)),
+    };
+    let (buffer, written) = write_beside(operation, shared, &reserved, buffer, offset).await;
+    if let Err(error) = written {
+        return (buffer, Err(error));
+    }
+    let replaced = when_ready(operation, || map.replace(range.clone(), &mut reserved, begun)).await;
+    drop(held);
+    let length = range.end - range.start;
+    let result = match replaced {
+        Ok(()) => match map.commit(Durable::Data) {
+            Some(commit) => operation.wait_uncounted(commit).await.flatten(),
+            None => Ok(()),
+        },
+        Err(error) => Err(error),
+    };
+    (buffer, result.map(|()| length))
+}
+
+/// Writes all of it to blocks that nobody has.
+async fn write_beside(
+    operation: &Operation,
+    shared: &Shared,
+    reserved: &Option<Reservation>,
+    buffer: Buffer,
+    offset: u64,
+) -> (Buffer, Result<(), Errno>) {
+    let pieces = reserved.as_ref().map_or(&[][..], Reservation::pieces);
+    let place_of = |at: u64| {
+        let in_piece = |range: &Range<u64>| range.contains(&at);
+        let piece = pieces.iter().find(|piece| in_piece(&piece.range()));
+        piece.map_or(Mapping { length: 0, place: Place::Hole }, |piece| Mapping {
+            length: piece.range().end - at,
+            place: Place::Unwritten(piece.address + (at - piece.offset)),
+        })
+    };
+    let length = buffer.len() as u64;
+    let payload = Payload::Buffer(buffer);
+    let is_aligned = is_aligned(shared, &payload, offset);
+    let Payload::Buffer(buffer) = payload else { unreachable!("it is one buffer") };
+    let (buffer, written) = if is_aligned {
+        let write = transfer_buffer(
+            operation,
+            shared,
+            Op::Write,
+            Durability::Volatile,
+            buffer,
+            offset,
+            place_of,
+        );
+        Box::pin(write).await
+    } else {
+        operation.count(Counter::Bounced);
+        let mut copy = bounce(shared, length);
+        copy.copy_from_slice(&buffer);
+        let write = transfer_buffer(
+            operation,
+            shared,
+            Op::Write,
+            Durability::Volatile,
+            copy,
+            offset,
+            place_of,
+        );
+        (buffer, Box::pin(write).await.1)
+    };
+    let written = written.and_then(|done| if done == length { Ok(()) } else { Err(Errno::IO) });
+    (buffer, written.and_then(|()| operation.check()))
+}

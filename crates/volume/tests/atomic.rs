@@ -1,0 +1,256 @@
+//! Atomic writes: after a power cut at any write all of one is there or nothing, and when it has ended all of
+//! it; whoever else writes the range comes before or after; and no block is lost whatever stops one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::null::Null;
+use uringfs_device::backend::sim::{Crash, CrashPlan, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::{File, FileOptions, LONGEST_ATOMIC};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions};
+use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 24;
+
+fn made() -> (Sim, Volume) {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    (sim, Volume::open_on(device).unwrap())
+}
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
+}
+
+/// A file of blocks of ones, durable, in pieces that alternate with another's.
+fn of_ones(volume: &Volume, reactor: &Reactor) -> File {
+    let (file, other) = (create(volume, "/a"), create(volume, "/other"));
+    for block in 0..BLOCKS {
+        for file in [&file, &other] {
+            let bytes = Buffer::copy_of(&[1; BLOCK]);
+            assert!(reactor.block_on(file.write(bytes, (block * BLOCK) as u64)).1.is_ok());
+        }
+    }
+    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    file
+}
+
+fn atomic(
+    reactor: &Reactor,
+    file: &File,
+    byte: u8,
+    block: usize,
+    blocks: usize,
+) -> Result<usize, Errno> {
+    let bytes = Buffer::copy_of(&vec![byte; blocks * BLOCK]);
+    reactor.block_on(file.write_atomic(bytes, (block * BLOCK) as u64)).1
+}
+
+/// The byte that each block of the file is of.
+fn bytes_of(reactor: &Reactor, file: &File) -> Vec<u8> {
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    assert_eq!(read, Ok(bytes.len()));
+    let of = |block: &[u8]| {
+        assert!(block.iter().all(|byte| *byte == block[0]));
+        block[0]
+    };
+    bytes.chunks(BLOCK).map(of).collect()
+}
+
+fn with(byte: u8, block: usize, blocks: usize) -> Vec<u8> {
+    let mut bytes = vec![1; BLOCKS.max(block + blocks)];
+    bytes[block..block + blocks].fill(byte);
+    bytes
+}
+
+/// What is there after a power cut, in a volume in which nothing is wrong.
+fn after_a_cut(sim: &Sim, reactor: &Reactor) -> Vec<u8> {
+    let device = Device::new(sim.clone()).unwrap();
+    let report = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
+    let wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    // These are kept twice, and one may be torn.
+    let is_kept_twice =
+        |line: &String| ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept));
+    assert!(wrong.iter().all(is_kept_twice), "{wrong:?}");
+    let volume = Volume::open_on(device).unwrap();
+    bytes_of(reactor, &create(&volume, "/a"))
+}
+
+#[test]
+fn after_a_power_cut_all_of_it_is_there_or_nothing() {
+    let reactor = reactor();
+    // Inside, over the end, behind the end without a gap.
+    for (block, blocks) in [(3, 7), (0, BLOCKS), (BLOCKS - 2, 6), (BLOCKS, 3)] {
+        let (sim, volume) = made();
+        let file = of_ones(&volume, &reactor);
+        sim.restart_record();
+        assert_eq!(atomic(&reactor, &file, 2, block, blocks), Ok(blocks * BLOCK));
+        let (old, new) = (vec![1; BLOCKS], with(2, block, blocks));
+        assert_eq!(bytes_of(&reactor, &file), new);
+        assert_eq!(after_a_cut(&sim.crash_image(Crash::LoseAll), &reactor), new);
+        let mut found = [0; 2];
+        let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
+        for image in sim.crash_images(plan) {
+            let is = after_a_cut(&image.sim, &reactor);
+            assert!(is == old || is == new, "cut {} {:?}: {is:?}", image.cut, image.crash);
+            found[usize::from(is == new)] += 1;
+        }
+        assert!(found[0] > 0 && found[1] > 0, "{found:?}");
+    }
+}
+
+#[test]
+fn each_is_one_acquisition_of_no_lock_that_others_take() {
+    let reactor = reactor();
+    let (_sim, volume) = made();
+    let file = of_ones(&volume, &reactor);
+    let exclusive = [Counter::WriteUnaligned, Counter::WriteGap, Counter::WriteSpace];
+    let count = |counter| reactor.counters().get(counter);
+    let before = exclusive.map(count);
+    for round in 0..10 {
+        assert_eq!(atomic(&reactor, &file, round, 4, 4), Ok(4 * BLOCK));
+    }
+    assert_eq!((count(Counter::WriteAtomic), exclusive.map(count)), (10, before));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let reactor = reactor();
+    let (_sim, volume) = made();
+    let file = of_ones(&volume, &reactor);
+    let ask = |length: usize, offset: u64| {
+        reactor.block_on(file.write_atomic(Buffer::zeroed(length), offset)).1
+    };
+    assert_eq!(ask(100, 0), Err(Errno::INVAL));
+    assert_eq!(ask(BLOCK, 512), Err(Errno::INVAL));
+    assert_eq!(ask(LONGEST_ATOMIC as usize + BLOCK, 0), Err(Errno::INVAL));
+    assert_eq!(ask(BLOCK, (i64::MAX as u64 + 1) - BLOCK as u64), Err(Errno::FBIG));
+    assert_eq!(ask(BLOCK, u64::MAX - BLOCK as u64 + 1), Err(Errno::FBIG));
+    assert_eq!(ask(0, 0), Ok(0));
+    assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
+    let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
+    let written = reactor.block_on(image.write_atomic(Buffer::zeroed(BLOCK), 0)).1;
+    assert_eq!(written, Err(Errno::OPNOTSUPP));
+    // Memory of any alignment will do.
+    let bytes = Buffer::copy_of(&[9; 3 * BLOCK + 5]).split_off(5);
+    assert_eq!(reactor.block_on(file.write_atomic(bytes, 0)).1, Ok(3 * BLOCK));
+    assert_eq!(bytes_of(&reactor, &file), with(9, 0, 3));
+    assert_eq!(ask(LONGEST_ATOMIC as usize, 0), Ok(LONGEST_ATOMIC as usize));
+}
+
+#[test]
+fn on_a_full_volume_it_answers_enospc_and_nothing_has_changed() {
+    let reactor = reactor();
+    let (sim, volume) = made();
+    let file = of_ones(&volume, &reactor);
+    let filler = create(&volume, "/filler");
+    for piece in [1 << 20, BLOCK] {
+        while let Ok(written) =
+            reactor.block_on(filler.write(Buffer::zeroed(piece), filler.size())).1
+        {
+            assert_eq!(written, piece);
+        }
+    }
+    volume.sync().unwrap();
+    for blocks in [1, 4, BLOCKS] {
+        assert_eq!(atomic(&reactor, &file, 2, 0, blocks), Err(Errno::NOSPC));
+    }
+    assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
+    // As many as it has: what the last one freed is room for the next.
+    assert_eq!(reactor.block_on(filler.set_size(filler.size() - 8 * BLOCK as u64)), Ok(()));
+    for round in 2..30 {
+        assert_eq!(atomic(&reactor, &file, round, 3, 8), Ok(8 * BLOCK), "{round}");
+    }
+    assert_eq!(bytes_of(&reactor, &file), with(29, 3, 8));
+    drop((file, filler, volume));
+    after_a_cut(&sim, &reactor);
+}
+
+#[test]
+fn one_that_fails_leaves_what_was_there_and_all_blocks() {
+    let reactor = reactor();
+    let (sim, volume) = made();
+    let file = of_ones(&volume, &reactor);
+    volume.sync().unwrap();
+    let free = |volume: &Volume| {
+        let statistics = volume.statistics();
+        (statistics.free_blocks + statistics.catalog_blocks, statistics.pending_blocks)
+    };
+    let before = free(&volume);
+    for _ in 0..20 {
+        sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::IO)));
+        assert_eq!(atomic(&reactor, &file, 2, 2, 20), Err(Errno::IO));
+        sim.clear_faults();
+        assert_eq!(bytes_of(&reactor, &file), vec![1; BLOCKS]);
+        assert_eq!(free(&volume), before);
+    }
+    assert_eq!(atomic(&reactor, &file, 2, 2, 20), Ok(20 * BLOCK));
+    drop((file, volume));
+    assert_eq!(after_a_cut(&sim, &reactor), with(2, 2, 20));
+}
+
+#[test]
+fn others_come_before_or_after_and_every_commit_is_sound() {
+    const ROUNDS: u8 = 60;
+    let (sim, volume) = made();
+    let file = of_ones(&volume, &reactor());
+    sim.restart_record();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Commits in the middle of all that is done here.
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                volume.sync().unwrap();
+            }
+        });
+        let writers: Vec<_> = [2, 3]
+            .map(|byte| {
+                let file = &file;
+                scope.spawn(move || {
+                    let reactor = reactor();
+                    for _ in 0..ROUNDS {
+                        assert_eq!(atomic(&reactor, file, byte, 4, 8), Ok(8 * BLOCK));
+                    }
+                })
+            })
+            .into();
+        let overwriter = scope.spawn(|| {
+            let reactor = reactor();
+            for round in 0..ROUNDS {
+                // In place, whole blocks and parts of one: behind the range, and at its end.
+                let bytes = Buffer::copy_of(&vec![1; 2 * BLOCK]);
+                let at = (12 * BLOCK) as u64;
+                assert!(reactor.block_on(file.write(bytes, at)).1.is_ok());
+                let part = Buffer::copy_of(&[1; 700]);
+                assert!(reactor.block_on(file.write(part, at + u64::from(round))).1.is_ok());
+            }
+        });
+        for thread in writers {
+            thread.join().unwrap();
+        }
+        overwriter.join().unwrap();
+        is_done.store(true, Ordering::Relaxed);
+    });
+    let reactor = reactor();
+    let found = bytes_of(&reactor, &file);
+    assert!(found == with(2, 4, 8) || found == with(3, 4, 8), "{found:?}");
+    drop((file, volume));
+    let plan = CrashPlan { exhaustive_up_to: 0, samples: 0, seed: 1 };
+    let mut images = 0;
+    for image in sim.crash_images(plan).step_by(7).take(200) {
+        let found = after_a_cut(&image.sim, &reactor);
+        let legal = [1, 2, 3].map(|byte| with(byte, 4, 8));
+        assert!(legal.contains(&found), "cut {} {:?}: {found:?}", image.cut, image.crash);
+        images += 1;
+    }
+    assert!(images > 50, "{images}");
+}
