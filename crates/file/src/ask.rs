@@ -29,6 +29,7 @@ enum What {
     Read,
     Write(Durability),
     WriteAtomic,
+    Append(Durability),
     Flush(Durable),
     Discard,
     WriteZeroes,
@@ -87,6 +88,20 @@ impl File {
         offset: u64,
     ) -> Ask<(Buffer, Result<usize, Errno>)> {
         self.ask(What::Write(Durability::Durable), Payload::Buffer(buffer), offset)
+    }
+
+    /// Writes `buffer` behind the end of a volume's file (`O_APPEND`), and answers the offset at which that was.
+    /// Of appends from any threads none meets another, and none leaves a gap. Durable with the next
+    /// [`Self::datasync`].
+    ///
+    /// Answers EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
+    pub fn append(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
+        self.ask(What::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
+    }
+
+    /// The same, durable on completion: appends of many files and threads share a commit.
+    pub fn append_durably(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
+        self.ask(What::Append(Durability::Durable), Payload::Buffer(buffer), 0)
     }
 
     /// Writes `buffer`, whole blocks of a volume's file and at most [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC)
@@ -365,6 +380,9 @@ fn start_here(
         What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
         }),
+        What::Append(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
+            direct::append(operation, file, payload, durability)
+        }),
         What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
             atomic::write(operation, file, payload, offset)
         }),
@@ -521,6 +539,15 @@ impl Answer for (Buffer, Result<usize, Errno>) {
     fn of(outcome: Outcome) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
+            other => unreachable!("one buffer went in, {other:?} came out"),
+        }
+    }
+}
+
+impl Answer for (Buffer, Result<u64, Errno>) {
+    fn of(outcome: Outcome) -> Self {
+        match outcome.payload {
+            Payload::Buffer(buffer) => (buffer, outcome.result),
             other => unreachable!("one buffer went in, {other:?} came out"),
         }
     }

@@ -9,7 +9,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::entry::{Entry, enter, note_write};
+use crate::entry::{Entry, enter, enter_at_end, note_write};
 use crate::file::{File, Shared};
 use crate::map::{Commit, Durable, Place};
 use crate::transfer::transfer;
@@ -104,51 +104,103 @@ pub(crate) async fn write(
     if let Some(result) = early {
         return operation.end(payload, result);
     }
-    let fua = match durability {
-        Durability::Durable if shared.device.geometry().fua => Durability::Durable,
-        _ => Durability::Volatile,
-    };
+    let fua = fua(shared, durability);
     let range = offset..offset + length;
     let (payload, result) = match enter(&mut operation, shared, range.clone()).await {
         Err(error) => (payload, Err(error)),
-        Ok(entry) => {
-            let is_whole_blocks = (offset | length) & (entry.block - 1) == 0;
-            let (payload, result) =
-                if length == whole && is_whole_blocks && is_aligned(shared, &payload, offset) {
-                    let ended = transfer(&operation, shared, Op::Write, fua, payload, offset).await;
-                    let result = ended.result();
-                    if let Ok(written) = result {
-                        let written = offset..offset + written;
-                        shared.map.wrote(entry.preparation, written, entry.begun);
-                    }
-                    (ended.payload, result)
-                } else {
-                    operation.count(Counter::Bounced);
-                    let written = write_bounced(&operation, shared, &payload, range, fua, &entry);
-                    let result = Box::pin(written).await;
-                    (payload, result)
-                };
-            match result {
-                // It found no place any more: the file was emptied after it.
-                Err(Errno::IO) if shared.map.generation() != entry.begun => (payload, Ok(length)),
-                result => (payload, result),
-            }
-        }
+        Ok(entry) => write_entered(&operation, shared, payload, range, fua, entry).await,
     };
     let result = match result {
-        Ok(written) if durability == Durability::Durable => {
-            // What lies in place now may have been put there by a write that is not committed.
-            match (shared.map.commit(Durable::Data), fua) {
-                (None, Durability::Durable) => Ok(written),
-                (commit, _) => {
-                    operation.count(Counter::DeferredFlush);
-                    make_durable(&mut operation, shared, commit).await.map(|()| written)
-                }
-            }
-        }
+        Ok(written) => made_durable(&mut operation, shared, durability).await.map(|()| written),
         result => result,
     };
     operation.end(payload, result);
+}
+
+/// Writes `payload` behind the file's end, and answers where that was.
+pub(crate) async fn append(
+    mut operation: Operation,
+    file: File,
+    payload: Payload,
+    durability: Durability,
+) {
+    let shared = &*file.shared;
+    let length = payload.length();
+    let (payload, result) = match enter_at_end(&mut operation, shared, length).await {
+        Err(error) => (payload, Err(error)),
+        Ok((_, offset)) if length == 0 => (payload, Ok(offset)),
+        Ok((entry, offset)) => {
+            let fua = fua(shared, durability);
+            let range = offset..offset + length;
+            let written = write_entered(&operation, shared, payload, range, fua, entry).await;
+            (written.0, written.1.map(|_| offset))
+        }
+    };
+    let result = match result {
+        Ok(offset) => made_durable(&mut operation, shared, durability).await.map(|()| offset),
+        result => result,
+    };
+    operation.end(payload, result);
+}
+
+/// How the requests of a write are issued that is to be durable.
+fn fua(shared: &Shared, durability: Durability) -> Durability {
+    match durability {
+        Durability::Durable if shared.device.geometry().fua => Durability::Durable,
+        _ => Durability::Volatile,
+    }
+}
+
+/// Moves the bytes of a write that has been let in.
+async fn write_entered(
+    operation: &Operation,
+    shared: &Shared,
+    payload: Payload,
+    range: Range<u64>,
+    fua: Durability,
+    entry: Entry,
+) -> (Payload, Result<u64, Errno>) {
+    let (offset, length) = (range.start, range.end - range.start);
+    let is_whole_blocks = (offset | length) & (entry.block - 1) == 0;
+    let is_all = length == payload.length();
+    let (payload, result) = if is_all && is_whole_blocks && is_aligned(shared, &payload, offset) {
+        let ended = transfer(operation, shared, Op::Write, fua, payload, offset).await;
+        let result = ended.result();
+        if let Ok(written) = result {
+            let written = offset..offset + written;
+            shared.map.wrote(entry.preparation, written, entry.begun);
+        }
+        (ended.payload, result)
+    } else {
+        operation.count(Counter::Bounced);
+        let written = write_bounced(operation, shared, &payload, range, fua, &entry);
+        let result = Box::pin(written).await;
+        (payload, result)
+    };
+    match result {
+        // It found no place any more: the file was emptied after it.
+        Err(Errno::IO) if shared.map.generation() != entry.begun => (payload, Ok(length)),
+        result => (payload, result),
+    }
+}
+
+/// Makes a write durable that is to be and has completed.
+async fn made_durable(
+    operation: &mut Operation,
+    shared: &Shared,
+    durability: Durability,
+) -> Result<(), Errno> {
+    if durability == Durability::Volatile {
+        return Ok(());
+    }
+    // What lies in place now may have been put there by a write that is not committed.
+    match (shared.map.commit(Durable::Data), fua(shared, durability)) {
+        (None, Durability::Durable) => Ok(()),
+        (commit, _) => {
+            operation.count(Counter::DeferredFlush);
+            make_durable(operation, shared, commit).await
+        }
+    }
 }
 
 /// Writes bytes that are not whole blocks, or whose memory is not aligned: the blocks at both ends are

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::{around, merge_zeros};
+use crate::direct::{LONGEST, around, merge_zeros};
 use crate::file::Shared;
 use crate::lock::{Exclusion, RangeGuard};
 use crate::map::{Generation, Place, Preparation, Prepared};
@@ -142,6 +142,29 @@ async fn enter_exclusively(
     }
     prepare(operation, shared, range).await?;
     Ok(Entry { preparation: Preparation::Allocated, block, begun, _held: held })
+}
+
+/// Lets a write in behind the file's end, wherever that is when its turn has come, and answers that. Nobody
+/// else writes the file meanwhile.
+///
+/// # Errors
+/// EOPNOTSUPP for what does not grow; EROFS; EFBIG; as [`enter`].
+pub(crate) async fn enter_at_end(
+    operation: &mut Operation,
+    shared: &Shared,
+    length: u64,
+) -> Result<(Entry, u64), Errno> {
+    let map = shared.map.growing()?;
+    if shared.read_only {
+        return Err(Errno::ROFS);
+    }
+    note_write(operation, shared).await?;
+    let held = keep_out(operation, shared, Counter::WriteAppend).await?;
+    let (begun, offset) = (map.generation(), map.size());
+    let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
+    prepare(operation, shared, offset..end).await?;
+    let (preparation, block) = (Preparation::Allocated, block_of(shared));
+    Ok((Entry { preparation, block, begun, _held: held }, offset))
 }
 
 /// Keeps every other writer of the file out; counted as `why`.

@@ -64,6 +64,8 @@ counters! {
     WriteUnaligned = "direct.write.exclusive.unaligned",
     /// Writes that did, to zero what would come to light between the file's end and them.
     WriteGap = "direct.write.exclusive.gap",
+    /// Appends, which keep others out since they go where the file ends.
+    WriteAppend = "direct.write.exclusive.append",
     /// Changes of a file's size, which excluded all writers.
     WriteSize = "direct.write.exclusive.size",
     /// Changes of a file's space, which did: allocated ahead, punched, zeroed, discarded.

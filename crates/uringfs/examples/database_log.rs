@@ -55,9 +55,8 @@ fn append_for_ever(image: &Path) -> Result<(), Box<dyn Error>> {
         let mut record = Buffer::zeroed(RECORD);
         for number in 1u64.. {
             record[..8].copy_from_slice(&number.to_le_bytes());
-            let (buffer, written) = log.write(record, log.size()).await;
-            written?;
-            log.datasync().await?;
+            let (buffer, appended) = log.append_durably(record).await;
+            appended?;
             println!("{number}");
             std::io::stdout().flush()?;
             record = buffer;

@@ -87,6 +87,8 @@ pub struct Statistics {
     pub pending_blocks: u64,
     /// Those of the catalog, which takes more as it grows.
     pub catalog_blocks: u64,
+    /// Commits since it was opened, each for all who waited.
+    pub commits: u64,
 }
 
 impl Volume {
@@ -131,6 +133,7 @@ impl Volume {
         let state = self.shared.state.lock();
         let space = state.allocator.space();
         Statistics {
+            commits: self.shared.board.next() - 1,
             catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum::<u64>()
                 + state.ordered.blocks(),
             blocks: space.total,

@@ -1,0 +1,147 @@
+//! Appends from many threads and reactors: each goes where the file ends when its turn has come, whole, and the
+//! durable ones are there after a power cut though many share a commit.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::null::Null;
+use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, FileOptions};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions};
+use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+
+const SIZE: u64 = 32 << 20;
+
+fn made() -> (Sim, Volume) {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    (sim, Volume::open_on(device).unwrap())
+}
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
+}
+
+fn content(reactor: &Reactor, file: &File) -> Vec<u8> {
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    assert_eq!(read, Ok(bytes.len()));
+    bytes.to_vec()
+}
+
+#[test]
+fn appends_of_many_threads_follow_each_other_without_a_gap() {
+    const APPENDS: usize = 60;
+    let (_sim, volume) = made();
+    let file = create(&volume, "/log");
+    let appended = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for thread in 0..6_u8 {
+            // Each by an opening of its own.
+            let (file, appended) = (create(&volume, "/log"), &appended);
+            scope.spawn(move || {
+                let reactor = reactor();
+                for n in 0..APPENDS {
+                    // Parts of blocks, whole blocks, and more than one.
+                    let length = [100, 4096, 4097, 512, 8192, 12_000, 1][(n + thread as usize) % 7];
+                    let bytes = Buffer::copy_of(&vec![thread + 1; length]);
+                    let (_, offset) = reactor.block_on(file.append(bytes));
+                    appended.lock().unwrap().insert(offset.unwrap(), (length, thread + 1));
+                }
+            });
+        }
+    });
+    let (bytes, mut end) = (content(&reactor(), &file), 0);
+    for (offset, (length, byte)) in appended.into_inner().unwrap() {
+        assert_eq!(offset, end);
+        end += length as u64;
+        assert!(bytes[offset as usize..end as usize].iter().all(|found| *found == byte));
+    }
+    assert_eq!(bytes.len() as u64, end);
+}
+
+#[test]
+fn beside_one_who_cuts_the_file_off_each_append_is_whole_and_at_an_end() {
+    let (_sim, volume) = made();
+    let file = create(&volume, "/log");
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| {
+            let reactor = reactor();
+            for n in 0..400_u64 {
+                let bytes = Buffer::copy_of(&[(n % 250) as u8 + 1; 700]);
+                // At an end there was: a multiple of what all have, or of none.
+                assert_eq!(reactor.block_on(file.append(bytes)).1.unwrap() % 700, 0);
+            }
+        });
+        let reactor = reactor();
+        while !appending.is_finished() {
+            assert_eq!(reactor.block_on(file.set_size(0)), Ok(()));
+        }
+    });
+    let bytes = content(&reactor(), &file);
+    for append in bytes.chunks(700) {
+        assert!(append[0] > 0 && append.iter().all(|byte| *byte == append[0]));
+    }
+}
+
+#[test]
+fn a_durable_append_is_there_after_a_power_cut_and_many_share_a_commit() {
+    const FILES: usize = 16;
+    let (sim, volume) = made();
+    let reactor = reactor();
+    let files: Vec<File> = (0..FILES).map(|n| create(&volume, &format!("/{n}"))).collect();
+    volume.sync().unwrap();
+    let flushes = reactor.counters().get(Counter::DeferredFlush);
+    for round in 0..10 {
+        let before = volume.statistics().commits;
+        reactor.block_on(async {
+            let bytes = || Buffer::copy_of(&[round + 1; 512]);
+            let mut all: Vec<_> =
+                files.iter().map(|file| Box::pin(file.append_durably(bytes()))).collect();
+            // All are under way before the first is waited for.
+            std::future::poll_fn(|context| {
+                for one in &mut all {
+                    assert!(one.as_mut().poll(context).is_pending());
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+            for one in all {
+                assert_eq!(one.await.1, Ok(u64::from(round) * 512));
+            }
+        });
+        let commits = volume.statistics().commits - before;
+        assert!(commits < FILES as u64 / 2, "{commits} commits");
+        let cut = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
+        let found = Volume::open_on(cut).unwrap();
+        for n in 0..FILES {
+            let bytes = content(&reactor, &create(&found, &format!("/{n}")));
+            assert_eq!(bytes.len(), (usize::from(round) + 1) * 512);
+            assert!(bytes[usize::from(round) * 512..].iter().all(|byte| *byte == round + 1));
+        }
+    }
+    let flushes = reactor.counters().get(Counter::DeferredFlush) - flushes;
+    assert_eq!(flushes, 10 * FILES as u64);
+}
+
+#[test]
+fn what_does_not_grow_takes_none_and_nothing_appends_nothing() {
+    let reactor = reactor();
+    let image = File::over(Device::new(Null::new(SIZE)).unwrap(), FileOptions::default());
+    let appended = reactor.block_on(image.append(Buffer::zeroed(100))).1;
+    assert_eq!(appended, Err(Errno::OPNOTSUPP));
+    let (_sim, volume) = made();
+    let file = create(&volume, "/a");
+    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(100))).1, Ok(0));
+    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(0))).1, Ok(100));
+    assert_eq!(reactor.block_on(file.set_size(i64::MAX as u64)), Ok(()));
+    assert_eq!(reactor.block_on(file.append(Buffer::zeroed(1))).1, Err(Errno::FBIG));
+    assert_eq!(file.size(), i64::MAX as u64);
+}
