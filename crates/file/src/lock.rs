@@ -80,20 +80,26 @@ pub(crate) struct RangeGuard {
     id: u64,
 }
 
+fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+    other.start < one.end && one.start < other.end
+}
+
 impl Ranges {
     /// True when nobody who came before `id` holds or wants any of `range`.
     fn is_free(&self, id: u64, range: &Range<u64>) -> bool {
-        let meets = |other: &Range<u64>| other.start < range.end && range.start < other.end;
-        !self.held.iter().any(|(_, other)| meets(other))
-            && !self.waiting.iter().any(|(before, other, _)| *before < id && meets(other))
+        // Those who wait stand in the order in which they came.
+        let mut before = self.waiting.iter().take_while(|(before, _, _)| *before < id);
+        !self.held.iter().any(|(_, other)| meet(other, range))
+            && !before.any(|(_, other, _)| meet(other, range))
     }
 
-    /// Wakes everyone whose range may be free now; each looks again himself.
-    fn wake_free(&mut self) {
+    /// Wakes everyone who may go on now that nobody holds or wants `range` who did; each looks again
+    /// himself.
+    fn wake_free(&mut self, range: &Range<u64>) {
         let free: Vec<usize> = (0..self.waiting.len())
             .filter(|place| {
-                let (id, range, _) = &self.waiting[*place];
-                self.is_free(*id, range)
+                let (id, other, _) = &self.waiting[*place];
+                meet(other, range) && self.is_free(*id, other)
             })
             .collect();
         for place in free {
@@ -134,7 +140,7 @@ impl Drop for RangeFuture {
         if let Some(id) = self.id {
             let mut ranges = self.ranges.lock();
             ranges.waiting.retain(|(other, _, _)| *other != id);
-            ranges.wake_free();
+            ranges.wake_free(&self.range);
         }
     }
 }
@@ -142,8 +148,9 @@ impl Drop for RangeFuture {
 impl Drop for RangeGuard {
     fn drop(&mut self) {
         let mut ranges = self.ranges.lock();
-        ranges.held.retain(|(other, _)| *other != self.id);
-        ranges.wake_free();
+        let held = ranges.held.iter().position(|(id, _)| *id == self.id);
+        let (_, range) = ranges.held.swap_remove(held.expect("it is held until now"));
+        ranges.wake_free(&range);
     }
 }
 

@@ -1,0 +1,184 @@
+//! Writers of one file beside each other: none takes a lock, whoever needs them out gets his turn, and no block
+//! ever shows what another file wrote.
+
+mod drive;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use drive::{Random, volume as scaled};
+use uringfs_buffer::Buffer;
+use uringfs_device::Device;
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_file::{File, FileOptions, Size, Tokens, WriteLocking};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
+use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
+
+const SIZE: u64 = 32 << 20;
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 256;
+
+/// Everything that keeps writers out.
+const EXCLUSIVE: [Counter; 8] = [
+    Counter::WriteUnaligned,
+    Counter::WriteGap,
+    Counter::WriteAppend,
+    Counter::WriteSize,
+    Counter::WriteSpace,
+    Counter::WriteRights,
+    Counter::WriteAlways,
+    Counter::WriteRanged,
+];
+
+fn made() -> (Device, Volume) {
+    let device = Device::new(Sim::new(SimOptions::new(SIZE))).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    (device.clone(), Volume::open_on(device).unwrap())
+}
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+fn open(volume: &Volume, path: &str, file: FileOptions) -> File {
+    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
+}
+
+/// Writes whole blocks of a byte by token, 16 at a time, until there were so many or it is told to stop.
+fn overwrite(reactor: &Reactor, file: &File, byte: u8, count: u64, stop: &AtomicBool) {
+    let (mut random, mut completed) = (Random(u64::from(byte)), Vec::new());
+    let mut asked = 0;
+    while asked < count && !stop.load(Ordering::Relaxed) {
+        for _ in 0..16 {
+            let bytes = Buffer::copy_of(&[byte; BLOCK]);
+            let offset = random.below(BLOCKS) * BLOCK as u64;
+            reactor.write(file, bytes, offset, Token::new(asked)).unwrap();
+            asked += 1;
+        }
+        reactor.reap(16, None, &mut completed).unwrap();
+        for one in completed.drain(..) {
+            assert_eq!(one.result(), Ok(BLOCK as u64));
+        }
+    }
+}
+
+/// The counts of exclusive acquisitions that writers add, and of those that took none.
+fn counted(write_lock: WriteLocking, is_written: bool) -> ([u64; 8], u64) {
+    const WRITES: u64 = 640;
+    let (_device, volume) = made();
+    let options = FileOptions { write_lock, ..FileOptions::default() };
+    let file = open(&volume, "/a", options);
+    {
+        let reactor = reactor();
+        let bytes = BLOCKS * BLOCK as u64;
+        assert_eq!(reactor.block_on(file.allocate(0, bytes, Size::Extend)), Ok(()));
+        // The first write after opening asks whether there are rights to be taken.
+        let written = if is_written { bytes as usize } else { BLOCK };
+        assert!(reactor.block_on(file.write(Buffer::zeroed(written), 0)).1.is_ok());
+    }
+    let never = AtomicBool::new(false);
+    let counts = std::thread::scope(|scope| {
+        let threads = [1, 2, 3, 4].map(|byte| {
+            let (file, never) = (&file, &never);
+            scope.spawn(move || {
+                let reactor = reactor();
+                overwrite(&reactor, file, byte, WRITES, never);
+                let count = |counter| reactor.counters().get(counter);
+                (EXCLUSIVE.map(count), count(Counter::WriteShared))
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let sum = |place: usize| counts.iter().map(|(exclusive, _)| exclusive[place]).sum();
+    (std::array::from_fn(sum), counts.iter().map(|(_, shared)| shared).sum())
+}
+
+#[test]
+fn writers_of_whole_blocks_take_no_lock_in_written_blocks_and_in_new_ones() {
+    for is_written in [true, false] {
+        assert_eq!(counted(WriteLocking::Shared, is_written), ([0; 8], 4 * 640));
+        let (exclusive, shared) = counted(WriteLocking::Exclusive, is_written);
+        assert_eq!((exclusive.iter().sum::<u64>(), shared), (4 * 640, 0));
+        assert_eq!(exclusive[6], 4 * 640, "all for one reason");
+    }
+}
+
+#[test]
+fn who_needs_them_out_gets_his_turn_under_writers_that_never_pause() {
+    let (_device, volume) = made();
+    for write_lock in [WriteLocking::Shared, WriteLocking::Exclusive] {
+        let options = FileOptions { write_lock, ..FileOptions::default() };
+        let file = open(&volume, "/a", options);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for byte in 1..4 {
+                let (file, stop) = (&file, &stop);
+                scope.spawn(move || overwrite(&reactor(), file, byte, u64::MAX, stop));
+            }
+            let reactor = reactor();
+            for round in 0..20 {
+                assert_eq!(reactor.block_on(file.set_size(round * 1000)), Ok(()));
+                let part = Buffer::copy_of(&[9; 100]);
+                assert_eq!(reactor.block_on(file.write(part, 5000 + round)).1, Ok(100));
+                assert_eq!(reactor.block_on(file.punch_hole(8192, 8192)), Ok(()));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn whatever_meets_no_block_shows_what_another_file_wrote() {
+    const FOREIGN: u8 = 0xee;
+    let (device, volume) = made();
+    let file = open(&volume, "/a", FileOptions::default());
+    let rounds = scaled(40) as u64;
+    let stop = AtomicBool::new(false);
+    let is_own = |bytes: &[u8]| bytes.iter().all(|byte| *byte < 10);
+    std::thread::scope(|scope| {
+        for byte in 1..3 {
+            let (file, stop) = (&file, &stop);
+            scope.spawn(move || overwrite(&reactor(), file, byte, u64::MAX, stop));
+        }
+        // Blocks that come free are another's at once, and back again.
+        scope.spawn(|| {
+            let reactor = reactor();
+            while !stop.load(Ordering::Relaxed) {
+                let other = open(&volume, "/other", FileOptions::default());
+                let bytes = Buffer::copy_of(&[FOREIGN; 64 * BLOCK]);
+                assert!(reactor.block_on(other.write(bytes, 0)).1.is_ok());
+                let (bytes, read) = reactor.block_on(other.read(Buffer::zeroed(64 * BLOCK), 0));
+                assert!(read == Ok(64 * BLOCK) && bytes.iter().all(|byte| *byte == FOREIGN));
+                drop(other);
+                volume.remove("/other").unwrap();
+                volume.sync().unwrap();
+            }
+        });
+        let reactor = reactor();
+        let mut random = Random(7);
+        for _ in 0..rounds {
+            let at = random.below(BLOCKS) * BLOCK as u64;
+            let done = match random.below(5) {
+                0 => reactor.block_on(file.set_size(at + 77)),
+                1 => reactor.block_on(file.punch_hole(at, 20_000)),
+                2 => reactor.block_on(file.zero_range(at + 5, 9000, Size::Keep)),
+                3 => {
+                    let part = Buffer::copy_of(&[3; 5000]);
+                    reactor.block_on(file.write(part, at + 33)).1.map(drop)
+                }
+                _ => {
+                    let bytes = Buffer::copy_of(&[4; 3 * BLOCK]);
+                    reactor.block_on(file.write_atomic(bytes, at)).1.map(drop)
+                }
+            };
+            assert_eq!(done, Ok(()));
+            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(64 * BLOCK), at));
+            assert!(is_own(&bytes[..read.unwrap()]));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop((file, volume));
+    let options = CheckOptions { deep: true, ..CheckOptions::default() };
+    let report = Volume::check(&device, options, &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+}
