@@ -75,8 +75,9 @@ const ALPHABET: [Operation; 21] = [
     Operation::RemoveXattr,
 ];
 
-/// Those that write over what is there.
-const IN_PLACE: [Operation; 3] = [Operation::Write, Operation::WriteOther, Operation::PunchPart];
+/// Those that write over what is there, if only over part of a block.
+const IN_PLACE: [Operation; 4] =
+    [Operation::Write, Operation::WriteOther, Operation::PunchPart, Operation::Zero];
 
 /// Does it; what is refused changes nothing, which the tree read back shows.
 fn perform(volume: &Volume, reactor: &Reactor, operation: Operation) {
