@@ -5,6 +5,7 @@
 mod drive;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Mutex;
 
 use uringfs_buffer::Buffer;
@@ -75,9 +76,15 @@ const ALPHABET: [Operation; 21] = [
     Operation::RemoveXattr,
 ];
 
-/// Those that write over what is there, if only over part of a block.
-const IN_PLACE: [Operation; 4] =
-    [Operation::Write, Operation::WriteOther, Operation::PunchPart, Operation::Zero];
+/// Which bytes of a file an operation writes over where they lie.
+fn in_place(operation: Operation) -> Option<Range<usize>> {
+    match operation {
+        Operation::Write | Operation::WriteOther | Operation::PunchPart => Some(0..usize::MAX),
+        // What it covers of the last block; the whole block before becomes unwritten with a commit.
+        Operation::Zero => Some(8192..9096),
+        _ => None,
+    }
+}
 
 /// Does it; what is refused changes nothing, which the tree read back shows.
 fn perform(volume: &Volume, reactor: &Reactor, operation: Operation) {
@@ -170,9 +177,10 @@ fn walk(volume: &Volume, reactor: &Reactor, directory: &str, found: &mut Tree) {
     }
 }
 
-/// Whether something may be found while a state becomes the next by writing in place: in files that are as
-/// long as they were each sector is old or new.
-fn is_between(found: &Tree, old: &Tree, new: &Tree) -> bool {
+/// Whether something may be found while a state becomes the next by writing these bytes in place: in files that
+/// are as long as they were each of their sectors is old or new, and all else is old.
+fn is_between(found: &Tree, old: &Tree, new: &Tree, bytes: &Range<usize>) -> bool {
+    let is_written = |sector: usize| sector * 512 < bytes.end && bytes.start < (sector + 1) * 512;
     let is_mixed = |(path, bytes): (&String, &Option<Vec<u8>>)| {
         let contents = (bytes, old.get(path), new.get(path));
         let (Some(found), Some(Some(old)), Some(Some(new))) = contents else {
@@ -181,7 +189,9 @@ fn is_between(found: &Tree, old: &Tree, new: &Tree) -> bool {
         let sectors = found.chunks(512).zip(old.chunks(512).zip(new.chunks(512)));
         found.len() == old.len()
             && found.len() <= new.len()
-            && sectors.into_iter().all(|(found, (old, new))| found == old || new.starts_with(found))
+            && sectors.into_iter().enumerate().all(|(sector, (found, (old, new)))| {
+                found == old || is_written(sector) && new.starts_with(found)
+            })
     };
     found.len() == old.len() && found.iter().all(is_mixed)
 }
@@ -259,9 +269,8 @@ fn check(history: &History, plan: CrashPlan, reactor: &Reactor) -> Result<usize,
         let synced = history.states.iter().rposition(|(at, _)| *at <= image.cut).unwrap();
         let legal = &history.states[synced..];
         let is_torn = match legal {
-            [(_, old), (_, new), ..] => {
-                IN_PLACE.contains(&history.operations[synced]) && is_between(&found, old, new)
-            }
+            [(_, old), (_, new), ..] => in_place(history.operations[synced])
+                .is_some_and(|bytes| is_between(&found, old, new, &bytes)),
             _ => false,
         };
         if !is_torn && !legal.iter().take(2).any(|(_, state)| *state == found) {

@@ -6,9 +6,6 @@ use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread;
 use std::task::{Context, Wake};
 
-/// How often loom takes a thread's turn away here, whatever the environment says.
-const MOST_PREEMPTIONS: usize = 5;
-
 /// What is changed, and what of it a commit has made durable.
 #[derive(Default)]
 struct Device {
@@ -76,9 +73,10 @@ impl Wake for Woken {
 
 /// Tries out what happens on a device of which the first commit ends as told; then it is closed.
 fn model(first: Result<(), Failed>, what: fn(&Arc<Device>)) {
-    let mut builder = loom::model::Builder::new();
-    // Each more takes ten times as long: three threads that meet were not through with six in twenty minutes.
-    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(MOST_PREEMPTIONS));
+    model_by(loom::model::Builder::new(), first, what);
+}
+
+fn model_by(builder: loom::model::Builder, first: Result<(), Failed>, what: fn(&Arc<Device>)) {
     builder.check(move || {
         let device = Arc::new(Device::default());
         let its = device.clone();
@@ -125,7 +123,10 @@ fn loom_a_flush_of_somebody_else_that_fails_ends_every_wait() {
 
 #[test]
 fn loom_who_is_refused_is_told_and_the_next_commit_has_its_change() {
-    model(Err(Failed::Refused(Errno::NOSPC)), |device| {
+    let mut builder = loom::model::Builder::new();
+    // Each preemption more takes ten times as long here: with six it was not through in twenty minutes.
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(5));
+    model_by(builder, Err(Failed::Refused(Errno::NOSPC)), |device| {
         let its = device.clone();
         let other = thread::spawn(move || its.change_and_sync(in_task));
         if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
