@@ -6,18 +6,16 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use uringfs_device::DeviceIndex;
-use uringfs_reactor::{Epoch, SubmissionLock, quiescence};
+use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
 /// Who may write where: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
 pub struct WriteLock {
-    /// Writers that exclude overwriters. 0 is the shared mode.
-    excluders: AtomicU32,
+    mode: Mode,
     ranges: Arc<Mutex<Ranges>>,
     submission: SubmissionLock,
 }
@@ -34,15 +32,14 @@ impl WriteLock {
     /// counted itself in, behind a full fence, before it asks.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
-        self.excluders.load(Ordering::Acquire) == 0
+        self.mode.is_shared()
     }
 
     /// Ends the shared mode until the guard is dropped. Overwrites that did not
     /// see it have finished when the epoch has passed.
     pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Epoch) {
-        self.excluders.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        (Exclusion { lock: self.clone() }, quiescence(device).retire())
+        let epoch = self.mode.exclude(quiescence(device));
+        (Exclusion { lock: self.clone() }, epoch)
     }
 
     /// What writers take with `direct.write_lock=exclusive`.
@@ -63,7 +60,7 @@ pub(crate) struct Exclusion {
 
 impl Drop for Exclusion {
     fn drop(&mut self) {
-        self.lock.excluders.fetch_sub(1, Ordering::Release);
+        self.lock.mode.include();
     }
 }
 
@@ -158,8 +155,6 @@ impl Drop for RangeGuard {
 mod tests {
     use super::*;
     use std::pin::pin;
-    use uringfs_device::Device;
-    use uringfs_device::backend::null::Null;
 
     fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -199,17 +194,5 @@ mod tests {
         assert!(poll(late.as_mut()).is_pending());
         drop(wide);
         assert!(poll(late.as_mut()).is_ready());
-    }
-
-    #[test]
-    fn the_mode_is_shared_again_when_the_last_excluder_is_done() {
-        let lock = Arc::new(WriteLock::default());
-        let device = Device::new(Null::new(4096)).unwrap();
-        let (one, _) = lock.exclude(device.index());
-        let (two, _) = lock.exclude(device.index());
-        drop(one);
-        assert!(!lock.is_shared());
-        drop(two);
-        assert!(lock.is_shared());
     }
 }

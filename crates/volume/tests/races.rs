@@ -1,0 +1,338 @@
+//! Several reactors on one file at once: which turns next, how long each request takes and what each does
+//! is drawn from a seed, over a device that is nearly full. Whatever a read finds, then and at the end, must be
+//! what some order of the operations leaves in which each takes effect between its beginning and its end.
+
+mod drive;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use drive::{Random, volume as scaled};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
+use uringfs_device::{Clock, Device, Errno, VirtualClock};
+use uringfs_file::{File, Size, Tokens};
+use uringfs_reactor::{Completed, Reactor, ReactorOptions, Token};
+use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
+
+const SECTOR: u64 = 512;
+const BLOCK: u64 = 4096;
+/// What files are longer than only by mistake, in sectors.
+const LONGEST: u64 = 48 * BLOCK / SECTOR;
+/// Room that is left for the files raced on, in bytes: their blocks come round often.
+const ROOM: u64 = 160 * BLOCK;
+const REACTORS: u64 = 3;
+const OPERATIONS: usize = 160;
+const MOST_IN_FLIGHT: usize = 24;
+
+/// Sectors of one of the files; those that were removed have a number, too.
+#[derive(Clone, Debug)]
+struct Place {
+    file: usize,
+    sectors: Range<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    WriteAtomic,
+    SetSize,
+    PunchHole,
+    ZeroRange,
+    Sync,
+    Datasync,
+}
+
+/// An operation, and when it began and ended, counted in events.
+#[derive(Clone, Debug)]
+struct Operation {
+    kind: Kind,
+    place: Place,
+    begun: u64,
+    /// None while it is under way, and for ever if it failed: it may have taken effect in part.
+    ended: Option<u64>,
+}
+
+impl Operation {
+    /// Whether it leaves `value` in a sector, if it changes that; 0 is zeros.
+    fn leaves(&self, number: usize, value: u32) -> bool {
+        match self.kind {
+            Kind::Write | Kind::WriteAtomic => value == number as u32,
+            _ => value == 0,
+        }
+    }
+
+    fn changes(&self, file: usize, sector: u64) -> bool {
+        let changes = !matches!(self.kind, Kind::Read | Kind::Sync | Kind::Datasync);
+        changes && self.place.file == file && self.place.sectors.contains(&sector)
+    }
+}
+
+/// All operations in the order in which they began; each writes its number, from 1 on, all over.
+#[derive(Default)]
+struct History {
+    operations: Vec<Operation>,
+    now: u64,
+}
+
+impl History {
+    /// A new file: all of it is zeros.
+    fn make(&mut self, file: usize) {
+        let number = self.begin(Kind::SetSize, Place { file, sectors: 0..u64::MAX });
+        self.end(number);
+    }
+
+    fn begin(&mut self, kind: Kind, place: Place) -> usize {
+        self.now += 1;
+        self.operations.push(Operation { kind, place, begun: self.now, ended: None });
+        self.operations.len() - 1
+    }
+
+    fn end(&mut self, number: usize) {
+        self.now += 1;
+        self.operations[number].ended = Some(self.now);
+    }
+
+    /// Whether a read that began and ended then may find `value` in a sector: some change left it that
+    /// began before the read ended, and that no other came after and before the read for certain.
+    fn explains(&self, file: usize, sector: u64, value: u32, read: Range<u64>) -> bool {
+        let changes =
+            || self.operations.iter().enumerate().filter(|(_, one)| one.changes(file, sector));
+        let before = |end: Option<u64>, begun: u64| end.is_some_and(|end| end < begun);
+        changes().filter(|(number, one)| one.leaves(*number, value)).any(|(_, one)| {
+            let is_hidden = |other: &Operation| {
+                before(one.ended, other.begun) && before(other.ended, read.start)
+            };
+            one.begun < read.end && !changes().any(|(_, other)| is_hidden(other))
+        })
+    }
+
+    /// Looks at what was read of sectors; behind its end a file counts as zeros.
+    fn check(&self, place: &Place, bytes: &[u8], read: Range<u64>, what: &str) {
+        for sector in place.sectors.clone() {
+            let at = ((sector - place.sectors.start) * SECTOR) as usize;
+            let found = bytes.get(at..bytes.len().min(at + SECTOR as usize)).unwrap_or_default();
+            let mut words =
+                found.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+            let value = words.next().unwrap_or(0);
+            let is_one = words.all(|word| word == value);
+            assert!(is_one, "{what}: sector {sector} of {} is mixed", place.file);
+            assert!(
+                self.explains(place.file, sector, value, read.clone()),
+                "{what}: sector {sector} of {} has {value}: {:?}, {:?}",
+                place.file,
+                self.operations[value as usize],
+                self.operations
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, one)| one.changes(place.file, sector))
+                    .collect::<Vec<_>>(),
+            );
+        }
+    }
+}
+
+/// Some sectors: whole blocks as often as not.
+fn draw(random: &mut Random, file: usize, is_whole: bool) -> Place {
+    let unit = if is_whole { BLOCK / SECTOR } else { 1 };
+    let start = random.below(LONGEST / unit) * unit;
+    let most = (LONGEST - start) / unit;
+    let count = 1 + random.below(most.min(if is_whole { 6 } else { 20 }));
+    Place { file, sectors: start..start + count * unit }
+}
+
+struct Race {
+    volume: Volume,
+    reactors: Vec<Reactor>,
+    files: [File; 2],
+    /// The number of the second file.
+    second: usize,
+    history: History,
+    in_flight: usize,
+    random: Random,
+    what: String,
+}
+
+impl Race {
+    /// Draws an operation and begins it on one of the reactors.
+    fn begin(&mut self) {
+        let random = &mut self.random;
+        let of_second = random.below(4) == 0;
+        let is_whole = random.below(2) == 0;
+        let mut place = draw(random, if of_second { self.second } else { 0 }, is_whole);
+        let kind = match random.below(20) {
+            0..6 => Kind::Read,
+            6..13 => Kind::Write,
+            13 if is_whole => Kind::WriteAtomic,
+            13 | 14 => Kind::SetSize,
+            15 => Kind::PunchHole,
+            16 => Kind::ZeroRange,
+            17 => Kind::Sync,
+            18 => Kind::Datasync,
+            _ => return self.replace(),
+        };
+        if kind == Kind::SetSize {
+            place.sectors.end = u64::MAX;
+        }
+        let reactor = &self.reactors[random.below(REACTORS) as usize];
+        let number = self.history.begin(kind, place.clone());
+        let (offset, token) = (place.sectors.start * SECTOR, Token::new(number as u64));
+        let length = (place.sectors.end - place.sectors.start).saturating_mul(SECTOR);
+        let file = &self.files[usize::from(of_second)];
+        let bytes = || {
+            let words = (number as u32).to_le_bytes();
+            Buffer::copy_of(&words.repeat(length as usize / words.len()))
+        };
+        let begun = match kind {
+            Kind::Read => {
+                reactor.read(file, Buffer::zeroed(length as usize), offset, token).map_err(drop)
+            }
+            Kind::Write => reactor.write(file, bytes(), offset, token).map_err(drop),
+            Kind::WriteAtomic => {
+                reactor.start(file.write_atomic(bytes(), offset), token).map_err(drop)
+            }
+            Kind::SetSize => reactor.start(file.set_size(offset), token).map_err(drop),
+            Kind::PunchHole => reactor.start(file.punch_hole(offset, length), token).map_err(drop),
+            Kind::ZeroRange => {
+                reactor.start(file.zero_range(offset, length, Size::Extend), token).map_err(drop)
+            }
+            Kind::Sync => reactor.start(file.sync(), token).map_err(drop),
+            Kind::Datasync => reactor.start(file.datasync(), token).map_err(drop),
+        };
+        assert!(begun.is_ok(), "{}: {kind:?} was refused", self.what);
+        self.in_flight += 1;
+    }
+
+    /// Removes the second file under whoever is at it, and makes another.
+    fn replace(&mut self) {
+        self.volume.remove("/b").unwrap();
+        self.second += 1;
+        self.history.make(self.second);
+        self.files[1] = create(&self.volume, "/b");
+    }
+
+    /// Lets one of the reactors do what it can.
+    fn turn(&mut self, reactor: usize) {
+        let mut completed = Vec::new();
+        self.reactors[reactor].turn().unwrap();
+        self.reactors[reactor].reap(0, None, &mut completed).unwrap();
+        for one in completed {
+            self.in_flight -= 1;
+            self.ended(one);
+        }
+    }
+
+    fn ended(&mut self, completed: Completed) {
+        let number = completed.token().get() as usize;
+        let result = completed.result();
+        let operation = self.history.operations[number].clone();
+        let what = format!("{}: {operation:?}", self.what);
+        match result {
+            // Blocks may all be waiting for somebody who reads them.
+            Err(error) => assert!(
+                error == Errno::NOSPC
+                    && !matches!(operation.kind, Kind::Read | Kind::Sync | Kind::Datasync),
+                "{what}: {error}"
+            ),
+            Ok(done) => {
+                self.history.end(number);
+                let length = (operation.place.sectors.end - operation.place.sectors.start)
+                    .saturating_mul(SECTOR);
+                match operation.kind {
+                    Kind::Read => {
+                        let read = operation.begun..self.history.now;
+                        let bytes = completed.into_buffer();
+                        self.history.check(&operation.place, &bytes[..done as usize], read, &what);
+                    }
+                    Kind::Write | Kind::WriteAtomic => assert_eq!(done, length, "{what}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What has been done, and the number of the second file; all else is closed.
+    fn end(self) -> (History, usize) {
+        (self.history, self.second)
+    }
+}
+
+/// Reads both files from one end to the other, with nothing under way.
+fn check_all(volume: &Volume, reactor: &Reactor, (history, second): (&History, usize), what: &str) {
+    for (number, path) in [(0, "/a"), (second, "/b")] {
+        let file = volume.open(path, OpenOptions::default()).unwrap();
+        let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+        assert_eq!(read, Ok(bytes.len()), "{what}");
+        let place = Place { file: number, sectors: 0..LONGEST };
+        let after = history.now + 1..history.now + 2;
+        history.check(&place, &bytes, after, what);
+    }
+}
+
+fn create(volume: &Volume, path: &str) -> File {
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    volume.open(path, create).unwrap()
+}
+
+fn race(seed: u64) {
+    let clock = VirtualClock::default();
+    let latency = Duration::from_micros(10)..=Duration::from_micros(500);
+    let sim =
+        SimOptions::new(16 << 20).seed(seed).block_size(BLOCK as u32).units(8).latency(latency);
+    let sim = Sim::new(sim.clock(Clock::Virtual(clock.clone())).recording(Recording::Off));
+    let device = Device::new(sim).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device.clone()).unwrap();
+    let options =
+        ReactorOptions { clock: Clock::Virtual(clock.clone()), ..ReactorOptions::default() };
+    let reactor = || Reactor::new(options.clone()).unwrap();
+    let last = reactor();
+    let filler = create(&volume, "/filler");
+    let free = volume.statistics().free_blocks * BLOCK - ROOM;
+    assert_eq!(last.block_on(filler.allocate(0, free, Size::Extend)), Ok(()));
+    let files = ["/a", "/b"].map(|path| create(&volume, path));
+    volume.sync().unwrap();
+    let mut race = Race {
+        reactors: (0..REACTORS).map(|_| reactor()).collect(),
+        files,
+        second: 1,
+        volume: volume.clone(),
+        history: History::default(),
+        in_flight: 0,
+        random: Random(seed),
+        what: format!("seed {seed}"),
+    };
+    [0, 1].into_iter().for_each(|file| race.history.make(file));
+    let mut left = OPERATIONS;
+    while left > 0 || race.in_flight > 0 {
+        match race.random.below(4) {
+            0 if left > 0 && race.in_flight < MOST_IN_FLIGHT => {
+                left -= 1;
+                race.begin();
+            }
+            1 => {
+                let time = Duration::from_micros(race.random.below(300));
+                clock.advance_to(options.clock.now() + time);
+            }
+            _ => {
+                let reactor = race.random.below(REACTORS) as usize;
+                race.turn(reactor);
+            }
+        }
+    }
+    let (history, second) = race.end();
+    check_all(&volume, &last, (&history, second), &format!("seed {seed}, at the end"));
+    // What is on the device says the same.
+    drop((volume, filler));
+    let deep = CheckOptions { deep: true, ..CheckOptions::default() };
+    let report = Volume::check(&device, deep, &mut |_, _| {}).unwrap();
+    assert_eq!(report.findings, [], "seed {seed}");
+    let volume = Volume::open_on(device).unwrap();
+    check_all(&volume, &last, (&history, second), &format!("seed {seed}, opened again"));
+}
+
+#[test]
+fn what_is_read_is_what_some_order_of_the_operations_leaves() {
+    (0..scaled(60) as u64).for_each(race);
+}
