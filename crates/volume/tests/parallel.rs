@@ -182,3 +182,23 @@ fn whatever_meets_no_block_shows_what_another_file_wrote() {
     let report = Volume::check(&device, options, &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
 }
+
+#[test]
+fn of_those_who_write_first_one_asks_whether_there_are_rights_to_be_taken() {
+    let (device, volume) = made();
+    let reactor = reactor();
+    let file = open(&volume, "/a", FileOptions::default());
+    assert!(reactor.block_on(file.write(Buffer::zeroed(64 * BLOCK), 0)).1.is_ok());
+    drop((file, volume));
+    let volume = Volume::open_on(device).unwrap();
+    let file = open(&volume, "/a", FileOptions::default());
+    let before = reactor.counters().get(Counter::WriteRights);
+    for number in 0..64 {
+        let bytes = Buffer::zeroed(BLOCK);
+        reactor.write(&file, bytes, number * BLOCK as u64, Token::new(number)).unwrap();
+    }
+    let mut completed = Vec::new();
+    reactor.reap(64, None, &mut completed).unwrap();
+    assert!(completed.len() == 64 && completed.iter().all(|one| one.result() == Ok(BLOCK as u64)));
+    assert_eq!(reactor.counters().get(Counter::WriteRights), before + 1);
+}
