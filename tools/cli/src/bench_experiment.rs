@@ -1,8 +1,9 @@
 //! `uringfs bench experiment`: two sides of a mechanism, interleaved, with a verdict.
 
+use crate::bench_run::settings;
 use crate::output::print;
 use crate::progress::Progress;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringfs_lab::Error;
 use uringfs_lab::experiments::{self, Conditions};
@@ -18,6 +19,14 @@ pub struct Arguments {
     #[arg(long, default_value = "null:1g")]
     target: String,
 
+    /// A file on a mounted file system (ext4, XFS...), to be shown beside; again for more of them
+    #[arg(long, value_name = "FILE")]
+    beside: Vec<PathBuf>,
+
+    /// A switch of both sides, such as device.queue=auto; experiments go by the ring without that
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+
     /// Time for each experiment
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
@@ -30,7 +39,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Write to an existing target
+    /// Write to an existing target, and to what stands beside
     #[arg(long)]
     overwrite: bool,
 }
@@ -40,7 +49,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     if !(arguments.seconds > 0.0 && arguments.seconds.is_finite()) {
         return Err(Error::input("--seconds needs a positive number"));
     }
-    let experiments = experiments::find(&arguments.name)?;
+    let settings = settings(&arguments.settings)?;
+    let mut experiments = experiments::find(&arguments.name)?;
+    for experiment in &mut experiments {
+        experiment.stand_beside(&arguments.beside)?;
+    }
     refuse_missing(&arguments.target)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
@@ -49,6 +62,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         target: &arguments.target,
         seconds: arguments.seconds,
         pairs: arguments.pairs,
+        settings: &settings,
         overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
         stop: &stop,
         live: &live,

@@ -99,10 +99,15 @@ fn parse(arguments: &Arguments) -> Result<JobSet, Error> {
 
 fn config(arguments: &Arguments) -> Result<EngineConfig, Error> {
     let engine = arguments.engine.as_deref().map_or(Ok(EngineKind::default()), str::parse)?;
+    let settings = settings(&arguments.settings)?;
+    Ok(EngineConfig { engine, settings, program: arguments.exec.clone() })
+}
+
+/// The switches of `--set`, each NAME=VALUE.
+pub fn settings(pairs: &[String]) -> Result<Vec<(String, String)>, Error> {
     let setting = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(Error::input(format!("--set {pair}: expected NAME=VALUE"))),
     };
-    let settings = arguments.settings.iter().map(setting).collect::<Result<_, _>>()?;
-    Ok(EngineConfig { engine, settings, program: arguments.exec.clone() })
+    pairs.iter().map(setting).collect()
 }

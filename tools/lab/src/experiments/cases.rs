@@ -1,8 +1,9 @@
 //! The experiments there are: which switch, which cases. Each compares the two sides of one
 //! mechanism in engine `uringfs`, beside the bare ring.
 
-use super::driver::{Experiment, Side, Sides};
+use super::driver::{Case, Experiment, Place, Side, Sides};
 use crate::Error;
+use crate::engine::EngineKind;
 
 /// Makes an experiment; an engine that is not built in is an error.
 type Make = fn() -> Result<Experiment, Error>;
@@ -35,13 +36,16 @@ fn side(name: &str, settings: &[(&str, &str)]) -> Result<Side, Error> {
 }
 
 /// A case at one depth, in batches of at most 32, as `t/io_uring -s32 -c32`.
-fn at_depth(depth: u32) -> Vec<(&'static str, String)> {
+fn at_depth(depth: u32) -> Case {
     let batch = depth.min(32).to_string();
-    vec![
+    let keys = vec![
         ("iodepth", depth.to_string()),
         ("iodepth_batch_submit", batch.clone()),
         ("iodepth_batch_complete_min", batch),
-    ]
+        // What this is without the key; fio would take no more than the least.
+        ("iodepth_batch_complete_max", depth.to_string()),
+    ];
+    Case { what: "", place: Place::Target, keys }
 }
 
 fn reads() -> Vec<(&'static str, String)> {
@@ -59,6 +63,8 @@ fn reads() -> Vec<(&'static str, String)> {
 fn writes() -> Vec<(&'static str, String)> {
     let mut keys = reads();
     keys[0].1 = "randwrite".into();
+    // The same bytes from every engine, where what they are makes a difference.
+    keys.push(("zero_buffers", "1".into()));
     keys
 }
 
@@ -74,6 +80,8 @@ fn simple_read() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
+        kernel: EngineKind::Fio,
+        counters: &["direct.simple", "direct.general"],
     })
 }
 
@@ -92,12 +100,16 @@ fn parallel_write() -> Result<Experiment, Error> {
         },
         keys,
         cases: vec![at_depth(64)],
+        kernel: EngineKind::Fio,
+        counters: &["direct.write.shared", "direct.write.range_locked", "direct.write.exclusive"],
     })
 }
 
 /// Mechanism 4: completions in the thread that reaps, against a worker. psync stands beside,
 /// because losing to it at low depth is what the mechanism is to end.
 fn completion() -> Result<Experiment, Error> {
+    let cases = [in_place, durable, unwritten, unwritten_durable];
+    let cases = cases.iter().flat_map(|case| [1, 32].map(|depth| case(at_depth(depth)))).collect();
     Ok(Experiment {
         name: "completion",
         sides: Sides {
@@ -107,8 +119,35 @@ fn completion() -> Result<Experiment, Error> {
             beside: vec![Side::new("psync", "psync", &[])?],
         },
         keys: writes(),
-        cases: vec![at_depth(1), at_depth(32)],
+        cases,
+        kernel: EngineKind::Psync,
+        counters: &["completion."],
     })
+}
+
+/// Writes over what is there.
+fn in_place(case: Case) -> Case {
+    Case { what: "in place", ..case }
+}
+
+/// The same, each durable before it is complete.
+fn durable(mut case: Case) -> Case {
+    case.keys.push(("sync", "dsync".into()));
+    Case { what: "in place, durable", ..case }
+}
+
+/// Writes into blocks that are allocated and have never been written: each once, so that the next is
+/// like the first. A run ends with the last of them, if its time has not ended before.
+fn unwritten(mut case: Case) -> Case {
+    let keys = [("fallocate", "posix"), ("norandommap", "0"), ("time_based", "0")];
+    case.keys.extend(keys.map(|(key, value)| (key, value.to_owned())));
+    case.keys.push(("unlink", "1".into()));
+    Case { what: "unwritten", place: Place::NewFile, ..case }
+}
+
+/// The same, each durable before it is complete.
+fn unwritten_durable(case: Case) -> Case {
+    Case { what: "unwritten, durable", ..unwritten(durable(case)) }
 }
 
 /// Mechanism 5: registered files and buffers, against plain ones.
@@ -124,5 +163,7 @@ fn fixed_files() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
+        kernel: EngineKind::Fio,
+        counters: &["ring.fixed", "ring.plain"],
     })
 }

@@ -1,14 +1,13 @@
 //! Runs the cases of an experiment: who goes when, for how long, and what is kept.
 
+use super::lane::{Lane, new_file};
 use crate::Error;
-use crate::engine::{EngineConfig, EngineKind, add_counters};
-use crate::job::{JobSet, Parser, UnknownKeys};
-use crate::report::entries;
-use crate::run::{Live, Overwrite, Results as RunResults, Run};
+use crate::engine::{EngineConfig, EngineKind};
+use crate::run::{Live, Overwrite};
 use crate::stats::{Interval, median, median_interval};
 use crate::target::{Target, Volumes, inspect};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 /// One of the things compared.
 #[derive(Debug, Clone)]
@@ -17,6 +16,8 @@ pub struct Side {
     pub name: String,
     /// How its I/O is done.
     pub config: EngineConfig,
+    /// The file that it reads and writes; without one the experiment's target.
+    pub file: Option<PathBuf>,
 }
 
 impl Side {
@@ -25,7 +26,7 @@ impl Side {
         let mut config = EngineConfig::new(engine.parse::<EngineKind>()?);
         let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
         config.settings = settings.iter().map(owned).collect();
-        Ok(Self { name: name.to_owned(), config })
+        Ok(Self { name: name.to_owned(), config, file: None })
     }
 }
 
@@ -51,8 +52,32 @@ pub struct Experiment {
     pub sides: Sides,
     /// fio keys that hold in every case.
     pub keys: Vec<(&'static str, String)>,
-    /// One a row: the fio keys that set it apart.
-    pub cases: Vec<Vec<(&'static str, String)>>,
+    /// One a row.
+    pub cases: Vec<Case>,
+    /// What reads and writes the files of the kernel's file systems.
+    pub kernel: EngineKind,
+    /// The counters that tell which way was taken, each by the beginning of its name.
+    pub counters: &'static [&'static str],
+}
+
+/// One row of an experiment.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// What sets it apart besides its depth, in words; empty if nothing does.
+    pub what: &'static str,
+    /// What it reads or writes.
+    pub place: Place,
+    /// The fio keys that set it apart.
+    pub keys: Vec<(&'static str, String)>,
+}
+
+/// What a case reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The target itself.
+    Target,
+    /// A file beside it, made for each run and removed after it. Beside a device there is none.
+    NewFile,
 }
 
 /// Where and how long.
@@ -63,6 +88,8 @@ pub struct Conditions<'a> {
     pub seconds: f64,
     /// Pairs of each case.
     pub pairs: u32,
+    /// Dotted switches of all sides that are this stack.
+    pub settings: &'a [(String, String)],
     /// What may be written over.
     pub overwrite: Overwrite,
     /// Set by Ctrl-C.
@@ -95,7 +122,7 @@ impl Measured {
 #[derive(Debug)]
 pub struct CaseResult {
     /// What sets it apart.
-    pub keys: Vec<(&'static str, String)>,
+    pub case: Case,
     /// The depth it ran at.
     pub depth: u32,
     /// The off side.
@@ -121,177 +148,89 @@ pub struct Results {
     pub target: String,
     /// The sides' names.
     pub sides: Sides,
-    /// One a case.
+    /// One a case that the target has.
     pub cases: Vec<CaseResult>,
+    /// As in [`Experiment::counters`].
+    pub counters: &'static [&'static str],
 }
 
 /// Runs all cases.
 pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Results, Error> {
+    let target = Target::parse(conditions.target);
+    let has = |case: &&Case| case.place == Place::Target || new_file(&target).is_some();
+    let wanted: Vec<&Case> = experiment.cases.iter().filter(has).collect();
     let runs = conditions.pairs as usize * (3 + experiment.sides.beside.len());
-    let each = conditions.seconds / (runs * experiment.cases.len().max(1)) as f64;
+    let seconds = conditions.seconds / (runs * wanted.len().max(1)) as f64;
+    let job = CaseJob { experiment, conditions, seconds, size: common_size(experiment, &target)? };
     let mut cases = Vec::new();
-    for (row, case) in experiment.cases.iter().enumerate() {
-        let label = format!("{} {}/{}", experiment.name, row + 1, experiment.cases.len());
-        cases.push(run_case(experiment, case, conditions, each, &label)?);
+    for (row, case) in wanted.iter().enumerate() {
+        let label = format!("{} {}/{}", experiment.name, row + 1, wanted.len());
+        cases.push(run_case(&job, case, &target, &label)?);
     }
     Ok(Results {
         experiment: experiment.name,
         target: conditions.target.to_owned(),
         sides: experiment.sides.clone(),
         cases,
+        counters: experiment.counters,
     })
+}
+
+/// What the jobs of all cases and sides have in common.
+pub(super) struct CaseJob<'a> {
+    pub experiment: &'a Experiment,
+    pub conditions: &'a Conditions<'a>,
+    /// Time for each run.
+    pub seconds: f64,
+    /// Bytes of each target, if not all of it.
+    pub size: Option<u64>,
+}
+
+/// As many bytes as the smallest file or target has, where sides have files of their own.
+fn common_size(experiment: &Experiment, target: &Target) -> Result<Option<u64>, Error> {
+    let files = experiment.sides.beside.iter().filter_map(|side| side.file.clone());
+    let targets: Vec<Target> = files.map(Target::Path).chain([target.clone()]).collect();
+    if targets.len() == 1 {
+        return Ok(None);
+    }
+    let size = |target| Ok(inspect(target, false, &mut Volumes::default())?.size());
+    let sizes = targets.iter().map(size).collect::<Result<Vec<_>, Error>>()?;
+    Ok(sizes.into_iter().min().filter(|size| *size > 0))
 }
 
 fn run_case(
-    experiment: &Experiment,
-    case: &[(&'static str, String)],
-    conditions: &Conditions<'_>,
-    seconds: f64,
+    job: &CaseJob<'_>,
+    case: &Case,
+    target: &Target,
     label: &str,
 ) -> Result<CaseResult, Error> {
-    let Sides { a, b, control, beside } = &experiment.sides;
-    let target = Target::parse(conditions.target);
-    let (a, b) = (&by_ring(a, &target), &by_ring(b, &target));
-    let set = jobs(experiment, case, &target, seconds)?;
-    let beneath = beneath(experiment, case, &target, seconds)?;
-    // What stands beside the pair is left out where it cannot reach the target.
-    let measure_beside = |side: &Side, into: &mut Measured| {
-        let engine = side.config.engine;
-        match &beneath {
-            _ if engine.reaches(&target) => measure(side, &set, conditions, into),
-            Some((below, set)) if engine.reaches(below) => measure(side, set, conditions, into),
-            _ => Ok(()),
-        }
-    };
-    let (mut of_a, mut of_b, mut of_control) = <(Measured, Measured, Measured)>::default();
-    let mut of_beside = vec![Measured::default(); beside.len()];
+    let conditions = job.conditions;
+    let lane = |side: &Side| Lane::new(job, case, side, target);
+    let Sides { a, b, control, beside } = &job.experiment.sides;
+    let (mut a, mut b, mut control) = (lane(a)?, lane(b)?, lane(control)?);
+    let mut beside = beside.iter().map(lane).collect::<Result<Vec<_>, _>>()?;
     for pair in 0..conditions.pairs {
         conditions.live.say(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
-        measure_beside(control, &mut of_control)?;
+        control.measure(conditions)?;
         // Every other pair runs the other way round, so that a drift helps neither.
-        if pair % 2 == 0 {
-            measure(a, &set, conditions, &mut of_a)?;
-            measure(b, &set, conditions, &mut of_b)?;
-        } else {
-            measure(b, &set, conditions, &mut of_b)?;
-            measure(a, &set, conditions, &mut of_a)?;
-        }
-        for (side, measured) in beside.iter().zip(&mut of_beside) {
-            measure_beside(side, measured)?;
-        }
+        let (first, second) = if pair % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        first.measure(conditions)?;
+        second.measure(conditions)?;
+        beside.iter_mut().try_for_each(|side| side.measure(conditions))?;
     }
-    let ratios: Vec<f64> = of_b.iops.iter().zip(&of_a.iops).map(|(b, a)| b / a).collect();
-    let equals: Vec<f64> = of_a.iops.windows(2).map(|two| two[1] / two[0]).collect();
+    let (depth, a, b) = (a.depth(), a.measured, b.measured);
+    let ratios: Vec<f64> = b.iops.iter().zip(&a.iops).map(|(b, a)| b / a).collect();
+    let equals: Vec<f64> = a.iops.windows(2).map(|two| two[1] / two[0]).collect();
     Ok(CaseResult {
-        keys: case.to_vec(),
-        depth: set.jobs[0].options.depth,
+        case: case.clone(),
+        depth,
         ratio: median_interval(&ratios, 1),
         noise: median_interval(&equals, 2),
-        a: of_a,
-        b: of_b,
-        control: of_control,
-        beside: of_beside,
+        a,
+        b,
+        control: control.measured,
+        beside: beside.into_iter().map(|lane| lane.measured).collect(),
     })
-}
-
-/// The side, over the ring where that reaches the target: the switch is then all that differs,
-/// and which queue would be chosen is not what is measured.
-fn by_ring(side: &Side, target: &Target) -> Side {
-    let mut side = side.clone();
-    let below = target.path().map(|path| Target::Path(path.to_owned()));
-    let below = below.as_ref().unwrap_or(target);
-    if side.config.engine == EngineKind::Uringfs && EngineKind::Ring.reaches(below) {
-        side.config.settings.insert(0, ("device.queue".into(), "ring".into()));
-    }
-    side
-}
-
-/// Where a file in a volume cannot be reached, its volume's first bytes are read: as many as the file
-/// has. They are never written.
-fn beneath(
-    experiment: &Experiment,
-    case: &[(&'static str, String)],
-    target: &Target,
-    seconds: f64,
-) -> Result<Option<(Target, JobSet)>, Error> {
-    let Target::InVolume(file) = target else { return Ok(None) };
-    let size = inspect(target, false, &mut Volumes::default())?.size();
-    let below = Target::Path(file.volume.clone());
-    let mut keys = case.to_vec();
-    keys.push(("size", size.to_string()));
-    let set = jobs(experiment, &keys, &below, seconds)?;
-    let reads = set.jobs.iter().all(|job| !job.options.pattern.writes());
-    Ok(reads.then_some((below, set)))
-}
-
-/// The job of a case: fio keys, so that it means the same to every engine.
-fn jobs(
-    experiment: &Experiment,
-    case: &[(&'static str, String)],
-    target: &Target,
-    seconds: f64,
-) -> Result<JobSet, Error> {
-    let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
-    parser.argument("name", Some(experiment.name))?;
-    // A colon in a path is no separator here: there is one target.
-    let named = |path: &Path| path.to_string_lossy().replace(':', r"\:");
-    let name = match target {
-        Target::Path(path) => named(path),
-        Target::InVolume(file) => {
-            parser.argument("volume", Some(&file.volume.to_string_lossy()))?;
-            named(&file.path)
-        }
-        Target::Virtual(name) => name.clone(),
-    };
-    let runtime = format!("{}ms", (seconds * 1e3).max(1.0));
-    let fixed = [
-        ("filename", name),
-        ("time_based", "1".into()),
-        ("runtime", runtime),
-        ("direct", "1".into()),
-        ("gtod_reduce", "1".into()),
-    ];
-    for (key, value) in fixed.iter().chain(&experiment.keys).chain(case) {
-        parser.argument(key, Some(value))?;
-    }
-    parser.finish()
-}
-
-fn measure(
-    side: &Side,
-    set: &JobSet,
-    conditions: &Conditions<'_>,
-    into: &mut Measured,
-) -> Result<(), Error> {
-    let (overwrite, stop) = (conditions.overwrite, conditions.stop);
-    let run = Run { set, config: &side.config, overwrite, stop, live: &Live::default() };
-    let results = run.run()?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
-    match &results {
-        RunResults::Ours(outcome) => {
-            for entry in entries(outcome) {
-                if let Some(failure) = entry.failure {
-                    return Err(Error::run(format!("{}: {}", side.name, failure.what))
-                        .because(failure.errno));
-                }
-                into.iops.push(entry.iops(0) + entry.iops(1));
-                into.cpu_ns.push(entry.per_io(entry.cpu_ns()));
-                into.queue.clone_from(&entry.engine.queue);
-                add_counters(&mut into.counters, &entry.engine.counters);
-            }
-        }
-        RunResults::Fio(_) => {
-            let json = crate::report::json(&results);
-            let job = &json["jobs"][0];
-            let iops = |way: &str| job[way]["iops"].as_f64().unwrap_or(0.0);
-            into.iops.push(iops("read") + iops("write"));
-            into.cpu_ns.push(job["uringfs"]["cpu_ns_per_io"].as_f64().unwrap_or(0.0));
-            into.queue = "fio".into();
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -306,13 +245,15 @@ mod tests {
         let sides =
             Sides { a: side("a"), b: side("b"), control: side("c"), beside: vec![side("d")] };
         let keys = vec![("rw", "randread".into()), ("bs", "4k".into()), ("direct", "0".into())];
-        let cases =
-            vec![vec![("iodepth", "1".into())], vec![("iodepth", "1".into()), ("bs", "8k".into())]];
-        let experiment = Experiment { name: "itself", sides, keys, cases };
+        let case = |what, keys| Case { what, place: Place::Target, keys };
+        let cases = vec![case("", Vec::new()), case("larger", vec![("bs", "8k".into())])];
+        let (kernel, counters) = (EngineKind::Psync, &[][..]);
+        let experiment = Experiment { name: "itself", sides, keys, cases, kernel, counters };
         let conditions = Conditions {
             target: &file.path().display().to_string(),
             seconds: 0.4,
             pairs: 3,
+            settings: &[],
             overwrite: Overwrite::Refuse,
             stop: &AtomicBool::new(false),
             live: &Live::default(),
@@ -333,6 +274,8 @@ mod tests {
         }
         let json = super::super::json(&results);
         assert!(json["cases"][1]["b"]["iops"].as_f64().unwrap() > 0.0);
-        assert!(super::super::table(&results).contains("itself"));
+        assert_eq!(json["cases"][1]["case"]["what"], "larger");
+        let table = super::super::table(&results);
+        assert!(table.contains("itself") && table.contains("larger"), "{table}");
     }
 }

@@ -4,8 +4,12 @@
 
 mod cases;
 mod driver;
+mod kernel;
+mod lane;
 mod table;
 
 pub use cases::{CASES, find};
-pub use driver::{CaseResult, Conditions, Experiment, Measured, Results, Side, Sides, run};
+pub use driver::{
+    Case, CaseResult, Conditions, Experiment, Measured, Place, Results, Side, Sides, run,
+};
 pub use table::{json, table};

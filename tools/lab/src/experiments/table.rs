@@ -12,7 +12,9 @@ pub fn table(results: &Results) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let beside = sides.beside.iter().map(|side| side.name.clone());
-    let mut header = vec!["depth".into(), "queue".into(), sides.control.name.clone()];
+    let worded = results.cases.iter().any(|row| !row.case.what.is_empty());
+    let mut header = if worded { vec!["what".into()] } else { Vec::new() };
+    header.extend(["depth".into(), "queue".into(), sides.control.name.clone()]);
     header.extend([sides.a.name.clone(), sides.b.name.clone()]);
     header.extend(beside);
     header.push(format!("{} / {}", sides.b.name, sides.a.name));
@@ -20,7 +22,8 @@ pub fn table(results: &Results) -> String {
     header.push("CPU ns an I/O".into());
     table.set_header(header);
     for case in &results.cases {
-        let mut row = vec![case.depth.to_string(), case.b.queue.clone()];
+        let mut row = if worded { vec![case.case.what.to_owned()] } else { Vec::new() };
+        row.extend([case.depth.to_string(), case.b.queue.clone()]);
         let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
         row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
@@ -29,14 +32,38 @@ pub fn table(results: &Results) -> String {
         row.push(format!("{:.0} -> {:.0}", cpu(&case.a), cpu(&case.b)));
         table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(2) {
+    for column in table.column_iter_mut().skip(if worded { 3 } else { 2 }) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let pairs = results.cases.first().map_or(0, |case| case.a.iops.len());
-    format!(
+    let mut text = format!(
         "{} on {}: I/Os a second, medians of {pairs} interleaved pairs; ratio with 95 % interval\n{table}\n",
         results.experiment, results.target
-    )
+    );
+    for (name, counters) in [&sides.a.name, &sides.b.name].into_iter().zip(counters(results)) {
+        let told: Vec<_> = results.counters.iter().map(|begin| told(&counters, begin)).collect();
+        if !told.is_empty() {
+            text += &format!("counted of {name}: {}\n", told.join(", "));
+        }
+    }
+    text
+}
+
+/// The counters of both sides, over all cases.
+fn counters(results: &Results) -> [Vec<(String, u64)>; 2] {
+    let mut sums = [Vec::new(), Vec::new()];
+    for case in &results.cases {
+        add_counters(&mut sums[0], &case.a.counters);
+        add_counters(&mut sums[1], &case.b.counters);
+    }
+    sums
+}
+
+/// What was counted under names that begin so; that there was nothing is an answer, too.
+fn told(counters: &[(String, u64)], begin: &str) -> String {
+    let counted = counters.iter().filter(|(name, _)| name.starts_with(begin));
+    let lines: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+    if lines.is_empty() { format!("{begin} 0") } else { lines.join(", ") }
 }
 
 fn thousands(iops: f64) -> String {
@@ -68,16 +95,16 @@ pub fn json(results: &Results) -> Value {
     };
     let interval =
         |Interval { median, low, high }| json!({"median": median, "low": low, "high": high});
-    let mut counters = [Vec::new(), Vec::new()];
     let mut rows = Vec::new();
     for case in &results.cases {
-        add_counters(&mut counters[0], &case.a.counters);
-        add_counters(&mut counters[1], &case.b.counters);
         let mut what = Map::from_iter([
             ("queue".to_owned(), json!(case.b.queue)),
             ("depth".to_owned(), json!(case.depth)),
         ]);
-        what.extend(case.keys.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+        if !case.case.what.is_empty() {
+            what.insert("what".to_owned(), json!(case.case.what));
+        }
+        what.extend(case.case.keys.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
         let beside = sides.beside.iter().zip(&case.beside);
         rows.push(json!({
             "case": what,
@@ -92,10 +119,11 @@ pub fn json(results: &Results) -> Value {
     let object = |counters: &[(String, u64)]| {
         counters.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>()
     };
+    let [of_a, of_b] = counters(results);
     json!({
         "experiment": results.experiment,
         "target": results.target,
         "cases": rows,
-        "counters": {"a": object(&counters[0]), "b": object(&counters[1])},
+        "counters": {"a": object(&of_a), "b": object(&of_b)},
     })
 }

@@ -240,3 +240,50 @@ fn an_experiment_holds_a_file_in_a_volume_against_the_bytes_of_the_volume() {
 fn counter_of(experiment: &Value, side: &str, name: &str) -> u64 {
     experiment["counters"][side][name].as_u64().unwrap_or(0)
 }
+
+#[test]
+fn an_experiment_makes_unwritten_blocks_in_the_volume_and_beside_and_removes_them() {
+    let folder = volume();
+    let folder = folder.path();
+    report(folder, "--name=x --volume=v --filename=f --rw=write --size=1m");
+    std::fs::write(folder.join("beside"), vec![0; 512 << 10]).unwrap();
+    let command = "bench experiment completion --target v:/f --overwrite --beside beside --json";
+    let command = command.split(' ').chain(["--seconds", "1", "--pairs", "1"]);
+    let printed = uringfs(folder, &command.collect::<Vec<_>>());
+    let report: Value = serde_json::from_str(&printed).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    let whats: Vec<&str> = cases.iter().map(|row| row["case"]["what"].as_str().unwrap()).collect();
+    let expected = ["in place", "in place, durable", "unwritten", "unwritten, durable"];
+    assert_eq!(whats, expected.map(|what| [what; 2]).concat());
+    for case in cases {
+        let ran = |side: &Value| side["iops"].is_number();
+        assert!(ran(&case["a"]) && ran(&case["b"]), "{case:#}");
+        // What would write the volume's own bytes stands aside; the file outside does not.
+        let beside = case["beside"].as_array().unwrap();
+        assert!(!ran(&case["control"]) && !ran(&beside[0]) && ran(&beside[1]), "{case:#}");
+        assert!(beside[1]["name"].as_str().unwrap().starts_with("psync, "), "{case:#}");
+    }
+    assert_eq!(report["counters"]["b"]["completion.worker"], Value::Null);
+    assert!(report["counters"]["a"]["completion.worker"].as_u64().unwrap() > 0);
+    assert_eq!(uringfs(folder, &["ls", "v:/"]), "f\n");
+    assert!(!folder.join("beside.new").exists());
+}
+
+#[test]
+fn an_experiment_tells_what_was_counted_and_that_nothing_was() {
+    let folder = volume();
+    std::fs::write(folder.path().join("image"), vec![0; 1 << 20]).unwrap();
+    std::fs::write(folder.path().join("beside"), vec![0; 1 << 20]).unwrap();
+    let command = "bench experiment parallel-write --target image --overwrite --beside beside";
+    let command = command.split(' ').chain(["--seconds", "0.5", "--pairs", "1"]);
+    let printed = uringfs(folder.path(), &command.collect::<Vec<_>>());
+    let counted = |side: &str| {
+        let begin = format!("counted of {side}: ");
+        printed.lines().find_map(|line| line.strip_prefix(&begin)).unwrap().to_owned()
+    };
+    let begin =
+        "direct.write.shared 0, direct.write.range_locked 0, direct.write.exclusive.always ";
+    assert!(counted("one lock").starts_with(begin), "{printed}");
+    let end = ", direct.write.range_locked 0, direct.write.exclusive 0";
+    assert!(counted("side by side").ends_with(end), "{printed}");
+}

@@ -1,0 +1,93 @@
+//! Files of the kernel's file systems beside an experiment's sides, each called after its file system.
+
+use super::driver::{Experiment, Side};
+use crate::Error;
+use crate::engine::EngineKind;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use std::path::{Path, PathBuf};
+
+impl Experiment {
+    /// Shows files of the kernel's file systems beside the sides: the same I/O, done by
+    /// [`Experiment::kernel`].
+    ///
+    /// # Errors
+    /// One is not there, or no file.
+    pub fn stand_beside(&mut self, files: &[PathBuf]) -> Result<(), Error> {
+        for file in files {
+            let bad = |text: &str| Error::input(format!("{}: {text}", file.display()));
+            match file.metadata() {
+                Ok(found) if found.is_file() => {}
+                Ok(_) => return Err(bad("is not a file on a file system")),
+                Err(error) => return Err(Error::input(file.display().to_string()).because(error)),
+            }
+            let system = file_system(file).unwrap_or_else(|| "file system".into());
+            let mut name = match self.kernel {
+                EngineKind::Fio => system,
+                engine => format!("{}, {system}", engine.name()),
+            };
+            if self.sides.beside.iter().any(|side| side.name == name) {
+                name = format!("{name} {}", file.display());
+            }
+            let side = Side::new(&name, self.kernel.name(), &[])?;
+            self.sides.beside.push(Side { file: Some(file.clone()), ..side });
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's name for the file system that a file is on.
+fn file_system(path: &Path) -> Option<String> {
+    let status = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    Some(kind_of_mount(&mounts, status.stx_mnt_id)?.to_owned())
+}
+
+/// Of the mount with this number (proc_pid_mountinfo(5)): after the optional fields and a hyphen.
+fn kind_of_mount(mounts: &str, number: u64) -> Option<&str> {
+    let number = number.to_string();
+    let mount = mounts.lines().find(|line| line.split(' ').next() == Some(&number))?;
+    mount.split_once(" - ")?.1.split(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find;
+    use super::*;
+
+    #[test]
+    fn a_mount_has_the_kind_that_stands_after_the_hyphen() {
+        let mounts = "24 1 254:1 / / rw shared:1 - ext4 /dev/vda1 rw\n\
+                      240 24 0:5 / /a\\040-\\040b rw - btrfs d rw,nodatacow\n";
+        assert_eq!(kind_of_mount(mounts, 24), Some("ext4"));
+        assert_eq!(kind_of_mount(mounts, 240), Some("btrfs"));
+        assert_eq!(kind_of_mount(mounts, 2), None);
+        assert_eq!(file_system(Path::new("/proc/version")).as_deref(), Some("proc"));
+    }
+
+    #[test]
+    fn files_beside_are_called_after_their_file_systems_and_each_otherwise() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let system = file_system(&path).unwrap();
+        for (experiment, name) in
+            [("parallel-write", system.clone()), ("completion", format!("psync, {system}"))]
+        {
+            let mut experiment = find(experiment).unwrap().remove(0);
+            let before = experiment.sides.beside.len();
+            experiment.stand_beside(&[path.clone(), path.clone()]).unwrap();
+            let beside = &experiment.sides.beside[before..];
+            assert_eq!(beside[0].name, name);
+            assert_eq!(beside[1].name, format!("{name} {}", path.display()));
+            assert!(beside.iter().all(|side| side.file.as_ref() == Some(&path)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_does_not_stand_beside() {
+        let mut experiment = find("parallel-write").unwrap().remove(0);
+        for (path, part) in [("/tmp", "is not a file"), ("/no/such", "No such file")] {
+            let error = experiment.stand_beside(&[path.into()]).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

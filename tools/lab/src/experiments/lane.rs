@@ -1,0 +1,329 @@
+//! One side of one case: on which target it runs which job, and what came of its runs.
+
+use super::driver::{Case, CaseJob, Conditions, Measured, Place, Side};
+use crate::Error;
+use crate::engine::{EngineKind, add_counters};
+use crate::job::{JobSet, Options, Parser, UnknownKeys};
+use crate::report::entries;
+use crate::run::{Live, Overwrite, Results, Run};
+use crate::target::{Found, Target, VolumeFile, Volumes, inspect};
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::CapabilitySet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+/// A side, its job, and its figures.
+pub(super) struct Lane {
+    side: Side,
+    /// None where the side cannot do it: then it stands aside.
+    set: Option<JobSet>,
+    /// What a case makes for itself is never written over.
+    makes: bool,
+    pub measured: Measured,
+}
+
+impl Lane {
+    /// Finds the side's target for a case, and makes its job.
+    ///
+    /// # Errors
+    /// A file is in the way of one that is to be made.
+    pub fn new(
+        job: &CaseJob<'_>,
+        case: &Case,
+        side: &Side,
+        target: &Target,
+    ) -> Result<Self, Error> {
+        let own = side.file.clone().map_or_else(|| target.clone(), Target::Path);
+        let makes = case.place == Place::NewFile;
+        let place = if makes { new_file(&own) } else { Some(own.clone()) };
+        let mut lane = Self { side: side.clone(), set: None, makes, measured: Measured::default() };
+        let Some(place) = place else { return Ok(lane) };
+        if makes && inspect(&place, true, &mut Volumes::default())? != Found::Nothing {
+            let line = format!("{place}: exists, and is to be made for each run; remove it");
+            return Err(Error::input(line));
+        }
+        lane.set_switches(&place, job.conditions.settings);
+        let reached = side.config.engine.reaches(&place);
+        // What cannot reach a target stands beside it at the most.
+        lane.set = if reached || side.config.engine == EngineKind::Uringfs {
+            let size = if makes { Some(new_size(job, &own)?) } else { job.size };
+            Some(jobs(job, case, &place, size)?)
+        } else if makes {
+            None
+        } else {
+            beneath(job, case, &place, side.config.engine)?
+        };
+        let registers = |set: &JobSet| set.jobs.iter().all(|job| job.options.fixed_buffers);
+        if side.config.engine == EngineKind::Uringfs && !lane.set.as_ref().is_some_and(registers) {
+            let off = ("ring.fixed_buffers".into(), "off".into());
+            lane.side.config.settings.insert(0, off);
+        }
+        Ok(lane)
+    }
+
+    /// Takes the ring where that reaches the target: the switch is then all that differs, and which
+    /// queue would be chosen is not what is measured. What the user set comes after that, and the side's
+    /// own switch last.
+    fn set_switches(&mut self, target: &Target, common: &[(String, String)]) {
+        let config = &mut self.side.config;
+        if config.engine != EngineKind::Uringfs {
+            return;
+        }
+        let below = target.path().map(|path| Target::Path(path.to_owned()));
+        let mut settings = Vec::new();
+        if EngineKind::Ring.reaches(below.as_ref().unwrap_or(target)) {
+            settings.push(("device.queue".into(), "ring".into()));
+        }
+        settings.extend_from_slice(common);
+        settings.append(&mut config.settings);
+        config.settings = settings;
+    }
+
+    /// The depth of its job.
+    pub fn depth(&self) -> u32 {
+        self.set.as_ref().map_or(0, |set| set.jobs[0].options.depth)
+    }
+
+    /// Runs the job once.
+    pub fn measure(&mut self, conditions: &Conditions<'_>) -> Result<(), Error> {
+        let Some(set) = &self.set else { return Ok(()) };
+        let overwrite = if self.makes { Overwrite::Refuse } else { conditions.overwrite };
+        let stop = conditions.stop;
+        let run = Run { set, config: &self.side.config, overwrite, stop, live: &Live::default() };
+        let results = run.run()?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::interrupted());
+        }
+        let (name, into) = (&self.side.name, &mut self.measured);
+        match &results {
+            Results::Ours(outcome) => {
+                for entry in entries(outcome) {
+                    if let Some(failure) = entry.failure {
+                        return Err(
+                            Error::run(format!("{name}: {}", failure.what)).because(failure.errno)
+                        );
+                    }
+                    into.iops.push(entry.iops(0) + entry.iops(1));
+                    into.cpu_ns.push(entry.per_io(entry.cpu_ns()));
+                    into.queue.clone_from(&entry.engine.queue);
+                    add_counters(&mut into.counters, &entry.engine.counters);
+                }
+            }
+            Results::Fio(output) => {
+                if output.exit_code != 0 {
+                    let said = output.complaints.first().map_or("it failed", String::as_str);
+                    return Err(Error::run(format!("{name}: fio")).because(said));
+                }
+                let json = crate::report::json(&results);
+                let job = &json["jobs"][0];
+                let iops = |way: &str| job[way]["iops"].as_f64().unwrap_or(0.0);
+                into.iops.push(iops("read") + iops("write"));
+                into.cpu_ns.push(job["uringfs"]["cpu_ns_per_io"].as_f64().unwrap_or(0.0));
+                into.queue = "fio".into();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a case makes beside a file: `NAME.new`. What is no file has none.
+pub(super) fn new_file(target: &Target) -> Option<Target> {
+    let with_ending = |path: &Path| {
+        let mut name = OsString::from(path);
+        name.push(".new");
+        PathBuf::from(name)
+    };
+    match target {
+        Target::Path(path) if path.is_file() => Some(Target::Path(with_ending(path))),
+        Target::InVolume(file) => {
+            let path = with_ending(&file.path);
+            Some(Target::InVolume(VolumeFile::new(&file.volume, path)))
+        }
+        Target::Path(_) | Target::Virtual(_) => None,
+    }
+}
+
+/// The size of what is made beside a file: the file's own, up to a bound.
+fn new_size(job: &CaseJob<'_>, own: &Target) -> Result<u64, Error> {
+    const MOST: u64 = 64 << 20;
+    let size = match job.size {
+        Some(size) => size,
+        None => inspect(own, false, &mut Volumes::default())?.size(),
+    };
+    Ok(size.min(MOST))
+}
+
+/// Where a file in a volume cannot be reached, its volume's first bytes are read: as many as the file
+/// has. They are never written.
+fn beneath(
+    job: &CaseJob<'_>,
+    case: &Case,
+    target: &Target,
+    engine: EngineKind,
+) -> Result<Option<JobSet>, Error> {
+    let Target::InVolume(file) = target else { return Ok(None) };
+    let below = Target::Path(file.volume.clone());
+    if !engine.reaches(&below) {
+        return Ok(None);
+    }
+    let size = match job.size {
+        Some(size) => size,
+        None => inspect(target, false, &mut Volumes::default())?.size(),
+    };
+    let set = jobs(job, case, &below, Some(size))?;
+    let reads = set.jobs.iter().all(|job| !job.options.pattern.writes());
+    Ok(reads.then_some(set))
+}
+
+/// The job of a case: fio keys, so that it means the same to every engine.
+fn jobs(
+    job: &CaseJob<'_>,
+    case: &Case,
+    target: &Target,
+    size: Option<u64>,
+) -> Result<JobSet, Error> {
+    // A colon in a path is no separator here: there is one target.
+    let named = |path: &Path| path.to_string_lossy().replace(':', r"\:");
+    let name = match target {
+        Target::Path(path) => named(path),
+        Target::InVolume(file) => named(&file.path),
+        Target::Virtual(name) => name.clone(),
+    };
+    let volume = match target {
+        Target::InVolume(file) => Some(("volume", file.volume.to_string_lossy().into_owned())),
+        _ => None,
+    };
+    let runtime = format!("{}ms", (job.seconds * 1e3).max(1.0).ceil());
+    let fixed = [
+        ("filename", name),
+        ("ioengine", "io_uring".into()),
+        ("time_based", "1".into()),
+        ("runtime", runtime),
+        ("direct", "1".into()),
+        ("gtod_reduce", "1".into()),
+    ];
+    let size = size.map(|size| ("size", size.to_string()));
+    let keys =
+        volume.iter().chain(&fixed).chain(&job.experiment.keys).chain(&size).chain(&case.keys);
+    let parse = |more: Option<&(&'static str, String)>| {
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        parser.argument("name", Some(job.experiment.name))?;
+        keys.clone().chain(more).try_for_each(|(key, value)| parser.argument(key, Some(value)))?;
+        parser.finish()
+    };
+    let set = parse(None)?;
+    if memory(&set) <= lockable() { Ok(set) } else { parse(Some(&("fixedbufs", "0".into()))) }
+}
+
+/// Bytes that the threads of all jobs would register.
+fn memory(set: &JobSet) -> u64 {
+    let of_job = |options: &Options| {
+        let bytes = u64::from(options.jobs) * u64::from(options.depth) * options.largest_block();
+        if options.fixed_buffers { bytes } else { 0 }
+    };
+    set.jobs.iter().map(|job| of_job(&job.options)).sum()
+}
+
+/// Bytes that rings can count on to register: half of `RLIMIT_MEMLOCK`, of which the kernel and other
+/// programs of the user take as well. A ring that got none would fail, and no side is to have what another
+/// has not.
+fn lockable() -> u64 {
+    let is_unlimited = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    let limit = getrlimit(Resource::Memlock).current;
+    if is_unlimited { u64::MAX } else { limit.map_or(u64::MAX, |bytes| bytes / 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Extent, Fallocate, SyncWrites};
+    use std::sync::atomic::AtomicBool;
+
+    /// What an experiment's sides run in its cases with these words.
+    fn lanes(name: &str, what: &str, target: &str, settings: &[(String, String)]) -> Vec<Lane> {
+        let experiment = &super::super::find(name).unwrap()[0];
+        let conditions = Conditions {
+            target,
+            seconds: 1.0,
+            pairs: 1,
+            settings,
+            overwrite: Overwrite::Allow,
+            stop: &AtomicBool::new(false),
+            live: &Live::default(),
+        };
+        let job = CaseJob { experiment, conditions: &conditions, seconds: 0.1, size: None };
+        let case = experiment.cases.iter().find(|case| case.what == what).unwrap();
+        let sides = &experiment.sides;
+        let sides = [&sides.a, &sides.b, &sides.control].into_iter().chain(&sides.beside);
+        sides.map(|side| Lane::new(&job, case, side, &Target::parse(target)).unwrap()).collect()
+    }
+
+    fn image() -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_the_user_sets_comes_after_the_ring_and_before_the_sides_own_switch() {
+        let image = image();
+        let path = image.path().to_str().unwrap();
+        let set = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let common = [set(("device.queue", "aio"))];
+        let lanes = lanes("parallel-write", "", path, &common);
+        let switches = &lanes[0].side.config.settings;
+        let queues = switches.iter().filter(|(name, _)| name == "device.queue");
+        assert_eq!(queues.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["ring", "aio"]);
+        assert_eq!(switches.last(), Some(&set(("direct.write_lock", "exclusive"))));
+        assert!(lanes[2].side.config.settings.is_empty(), "the control has no switches");
+    }
+
+    #[test]
+    fn unwritten_blocks_are_those_of_a_new_file_and_are_all_written_once() {
+        let image = image();
+        let lanes = lanes("completion", "unwritten, durable", image.path().to_str().unwrap(), &[]);
+        assert_eq!(lanes.len(), 4);
+        for lane in &lanes {
+            let options = &lane.set.as_ref().unwrap().jobs[0].options;
+            let name = format!("{}.new", image.path().display());
+            assert_eq!(options.filename.as_ref(), Some(&name));
+            assert_eq!(options.size, Some(Extent::Bytes(1 << 20)));
+            assert_eq!(options.fallocate, Fallocate::Posix);
+            assert_eq!(options.sync, SyncWrites::Dsync);
+            assert!(options.unlink && options.random_map && !options.time_based && lane.makes);
+        }
+    }
+
+    #[test]
+    fn a_file_in_the_way_of_one_that_is_to_be_made_is_not_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |name: &str| folder.path().join(name);
+        std::fs::write(name("f"), vec![0; 1 << 16]).unwrap();
+        std::fs::write(name("f.new"), "mine").unwrap();
+        let mut experiment = super::super::find("completion").unwrap().remove(0);
+        experiment.cases.retain(|case| case.place == Place::NewFile);
+        let target = name("f").display().to_string();
+        let conditions = Conditions {
+            target: &target,
+            seconds: 1.0,
+            pairs: 1,
+            settings: &[],
+            overwrite: Overwrite::Allow,
+            stop: &AtomicBool::new(false),
+            live: &Live::default(),
+        };
+        let error = super::super::run(&experiment, &conditions).unwrap_err().to_string();
+        assert!(error.contains("f.new: exists"), "{error}");
+        assert_eq!(std::fs::read(name("f.new")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn devices_and_what_the_engine_makes_up_have_no_new_files() {
+        assert_eq!(new_file(&Target::Virtual("null:1g".into())), None);
+        assert_eq!(new_file(&Target::Path("/dev/null".into())), None);
+        let file = Target::InVolume(VolumeFile::new("v", "/d/f"));
+        assert_eq!(new_file(&file), Some(Target::InVolume(VolumeFile::new("v", "/d/f.new"))));
+    }
+}
