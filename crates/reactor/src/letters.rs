@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ pub(crate) type Letterbox = Mailbox<Letter, EventBell>;
 
 /// Wakes by writing to an eventfd.
 pub(crate) struct EventBell {
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
     /// The owner's ring, for senders that have one of their own.
     ring: Option<OwnedFd>,
 }
@@ -39,12 +40,12 @@ pub(crate) struct EventBell {
 impl EventBell {
     pub(crate) fn new(ring: Option<OwnedFd>) -> Result<EventBell, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(EventBell { event, ring })
+        Ok(EventBell { event: Arc::new(event), ring })
     }
 
     /// Readable once it has been rung.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    pub(crate) fn event(&self) -> &Arc<OwnedFd> {
+        &self.event
     }
 
     /// The owner's ring.

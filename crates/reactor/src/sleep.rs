@@ -3,7 +3,7 @@
 //! for, else by epoll.
 
 use std::io;
-use std::sync::Arc;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -170,9 +170,8 @@ impl Inner {
     /// Has the ring wake us when the mailbox's bell is rung.
     pub(crate) fn watch_mail(&self, ring: &mut Ring<Request>) {
         if !self.mail_watched.get() {
-            let Ok(file) = self.letterbox.bell().event().try_clone_to_owned() else { return };
-            let events = rustix::event::PollFlags::IN;
-            let wait = Wait::Poll { file: Arc::new(file), events };
+            let file = self.letterbox.bell().event().clone();
+            let wait = Wait::Poll { file, events: rustix::event::PollFlags::IN };
             self.mail_watched.set(ring.push_wait(wait, MAIL_TAG).is_ok());
         }
     }
@@ -218,7 +217,7 @@ impl Inner {
 
     /// Has everything that may complete wake whoever waits on `watch`.
     pub(crate) fn watch_all(&self, watch: &mut Watch, io: &Io) -> io::Result<()> {
-        watch.watch(self.letterbox.bell().event())?;
+        watch.watch(self.letterbox.bell().event().as_fd())?;
         if let Some(ring) = &io.ring {
             watch.watch(ring.notifier()?)?;
         }
