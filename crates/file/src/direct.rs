@@ -293,6 +293,8 @@ async fn make_durable(
     match commit {
         Some(commit) => operation.wait_uncounted(commit).await?,
         None => match request_flush(operation, shared).await {
+            // Another that was under way beside it has lost what both were to save.
+            Ok(_) if shared.map.has_flush_failed() => Err(Errno::IO),
             Ok(_) => Ok(()),
             Err(error) => {
                 if error != Errno::CANCELED {

@@ -225,6 +225,11 @@ pub trait Map: Send + Sync + 'static {
     /// later flush says so again.
     fn flush_failed(&self) {}
 
+    /// Whether one has: then a flush that ends well may be one that had nothing left to save.
+    fn has_flush_failed(&self) -> bool {
+        false
+    }
+
     /// Where simple reads look first. Asked for once, when the file is opened; what the map shows there
     /// is as good as its own answer.
     fn view(&self) -> View {
@@ -361,6 +366,11 @@ impl AnyMap {
         if let Some(map) = self.other() {
             map.flush_failed();
         }
+    }
+
+    /// See [`Map::has_flush_failed`].
+    pub(crate) fn has_flush_failed(&self) -> bool {
+        self.other().is_some_and(Map::has_flush_failed)
     }
 
     /// See [`Map::simple_read`].

@@ -152,6 +152,10 @@ impl Map for VolumeMap {
         self.volume.shared.board.fail();
     }
 
+    fn has_flush_failed(&self) -> bool {
+        self.volume.shared.board.has_failed()
+    }
+
     fn view(&self) -> View {
         View::new(self.file.glance().clone(), self.reads())
     }

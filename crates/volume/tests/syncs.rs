@@ -1,7 +1,10 @@
 //! What a sync of one file promises while others commit: what is acknowledged is on the device at that
 //! moment. Each acknowledgement is followed by a power cut that loses all that a flush has not saved.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
@@ -164,6 +167,32 @@ fn a_flush_that_failed_ends_the_volume_for_everyone() {
     assert_eq!(reactor.block_on(other.datasync()), Err(Errno::IO));
     assert!(volume.sync().is_err());
     assert!(volume.make_directory("/d", 0o700).is_err());
+}
+
+#[test]
+fn a_flush_beside_one_that_failed_is_no_success() {
+    let (sim, volume) = made(16 << 20);
+    let (reactor, files) = (reactor(), ["/one", "/other"].map(|path| create(&volume, path)));
+    for byte in [1, 2] {
+        files.iter().for_each(|file| write(&reactor, file, byte, 0));
+        if byte == 1 {
+            volume.sync().unwrap();
+        }
+    }
+    sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
+    // Both are under way before the first is waited for.
+    let synced = reactor.block_on(async {
+        let [mut one, mut other] = files.each_ref().map(File::datasync);
+        poll_fn(|context| {
+            assert!(Pin::new(&mut one).poll(context).is_pending());
+            assert!(Pin::new(&mut other).poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        [one.await, other.await]
+    });
+    assert_eq!(synced, [Err(Errno::IO); 2]);
+    assert_eq!(first_byte(&reactor, &after_a_cut(&sim), "/other"), Ok(1));
 }
 
 #[test]
