@@ -74,6 +74,8 @@ impl Rule {
 #[derive(Default)]
 pub(super) struct Faults {
     rules: Vec<(Rule, u64)>,
+    /// Requests that went wrong.
+    pub(super) hits: u64,
 }
 
 impl Faults {
@@ -115,6 +117,7 @@ impl Faults {
             }
             !spent
         });
+        self.hits += u64::from(hit.is_some());
         hit
     }
 }

@@ -3,7 +3,8 @@
 //! costs a pointer a touched MiB, not its bytes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Arc, OnceLock};
 
 /// What a write never tears inside of.
 pub(super) const SECTOR: usize = 512;
@@ -12,7 +13,37 @@ const PAGE: usize = 4096;
 const PAGES: usize = 256;
 const CHUNK: u64 = (PAGE * PAGES) as u64;
 
-type Page = [u8; PAGE];
+#[derive(Clone)]
+struct Page {
+    bytes: [u8; PAGE],
+    /// Of the bytes, once it was asked for; 0 for zeros.
+    digest: OnceLock<u64>,
+}
+
+impl Page {
+    fn zeros() -> Page {
+        Page { bytes: [0; PAGE], digest: OnceLock::new() }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8; PAGE] {
+        self.digest.take();
+        &mut self.bytes
+    }
+
+    fn digest(&self) -> u64 {
+        let of_bytes = || match self.bytes.iter().all(|byte| *byte == 0) {
+            true => 0,
+            false => digest_of(&self.bytes),
+        };
+        *self.digest.get_or_init(of_bytes)
+    }
+}
+
+fn digest_of(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
 
 /// The pages of one MiB; those never written are zeros.
 #[derive(Clone)]
@@ -45,7 +76,7 @@ impl Image {
         for (chunk, page, start, length) in parts(address, bytes.len() as u64) {
             let (head, tail) = bytes.split_at_mut(length);
             match self.chunks.get(&chunk).and_then(|chunk| chunk.0[page].as_ref()) {
-                Some(page) => head.copy_from_slice(&page[start..start + length]),
+                Some(page) => head.copy_from_slice(&page.bytes[start..start + length]),
                 None => head.fill(0),
             }
             bytes = tail;
@@ -59,8 +90,8 @@ impl Image {
                 .chunks
                 .entry(chunk)
                 .or_insert_with(|| Arc::new(Chunk([const { None }; PAGES])));
-            let page = Arc::make_mut(chunk).0[page].get_or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(page)[start..start + length].copy_from_slice(head);
+            let page = Arc::make_mut(chunk).0[page].get_or_insert_with(|| Arc::new(Page::zeros()));
+            Arc::make_mut(page).bytes_mut()[start..start + length].copy_from_slice(head);
             bytes = tail;
         }
     }
@@ -79,12 +110,28 @@ impl Image {
                     if length == PAGE {
                         chunk.0[page] = None;
                     } else if let Some(page) = &mut chunk.0[page] {
-                        Arc::make_mut(page)[start..start + length].fill(0);
+                        Arc::make_mut(page).bytes_mut()[start..start + length].fill(0);
                     }
                 }
             }
             at = stop;
         }
+    }
+
+    /// Tells contents apart: what was not written and what was written as zeros are the same. Of pages that
+    /// it shares with a copy that was asked before it reads nothing.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (number, chunk) in &self.chunks {
+            for (page, digest) in chunk.0.iter().enumerate() {
+                let digest = digest.as_ref().map_or(0, |page| page.digest());
+                if digest != 0 {
+                    hasher.write_u64(number * PAGES as u64 + page as u64);
+                    hasher.write_u64(digest);
+                }
+            }
+        }
+        hasher.finish()
     }
 
     pub(super) fn flip_bit(&mut self, address: u64, bit: u32) {
@@ -123,6 +170,25 @@ mod tests {
         assert_eq!(read(&image, CHUNK - 5001, 2), [7, 0]);
         assert_eq!(read(&image, 2 * CHUNK + 4999, 2), [0, 7]);
         assert!(!image.chunks.contains_key(&1));
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_bytes_however_they_came_there() {
+        let mut image = Image::default();
+        let empty = image.digest();
+        image.write(5000, &[7; 10_000]);
+        let (written, copy) = (image.digest(), image.clone());
+        assert_ne!(written, empty);
+        image.write(6000, &[8]);
+        assert_ne!(image.digest(), written);
+        assert_eq!(copy.digest(), written);
+        image.write(6000, &[7]);
+        assert_eq!(image.digest(), written);
+        image.write(5000, &[0; 10_000]);
+        assert_eq!(image.digest(), empty);
+        // The same bytes elsewhere are another content.
+        image.write(5000 + PAGE as u64, &[7; 10_000]);
+        assert_ne!(image.digest(), written);
     }
 
     #[test]

@@ -108,6 +108,11 @@ impl Sim {
         self.shared.state.lock().faults.clear();
     }
 
+    /// How many requests have gone wrong.
+    pub fn faults_hit(&self) -> u64 {
+        self.shared.state.lock().faults.hits
+    }
+
     /// The device goes away: everything in flight and to come ends with `error`
     /// (ENODEV, EIO) until [`Sim::come_back`].
     pub fn go_away(&self, error: Errno) {
@@ -127,6 +132,12 @@ impl Sim {
     /// Copies bytes out as a reader would find them, past all faults.
     pub fn peek(&self, address: u64, bytes: &mut [u8]) {
         self.shared.state.lock().current.read(address, bytes);
+    }
+
+    /// Tells contents apart, as a reader would find them: the same for the same bytes, and hardly ever for
+    /// others.
+    pub fn digest(&self) -> u64 {
+        self.shared.state.lock().current.digest()
     }
 
     /// What happened to its content and is still remembered, in order.
