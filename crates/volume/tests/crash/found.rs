@@ -1,0 +1,104 @@
+//! What a volume holds, read through its own calls: all names, attributes and bytes.
+
+use std::collections::BTreeMap;
+
+use uringfs_buffer::Buffer;
+use uringfs_reactor::Reactor;
+use uringfs_volume::{FileKind, Follow, InodeNumber, OpenOptions, Volume};
+
+/// All of it, by path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found(pub BTreeMap<String, Entry>);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub number: InodeNumber,
+    pub owner: (u32, u32),
+    pub permissions: u16,
+    pub modified: i64,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub content: Content,
+}
+
+#[derive(Clone, PartialEq)]
+pub enum Content {
+    Directory,
+    Symlink(Vec<u8>),
+    File(Vec<u8>),
+}
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Content::Directory => write!(out, "directory"),
+            Content::Symlink(target) => write!(out, "symlink to {}", target.escape_ascii()),
+            Content::File(bytes) => write!(out, "{} bytes", bytes.len()),
+        }
+    }
+}
+
+impl Found {
+    /// Reads all of a volume.
+    pub fn read(volume: &Volume, reactor: &Reactor) -> Result<Found, String> {
+        let mut found = Found::default();
+        found.walk(volume, reactor, "").map(|()| found)
+    }
+
+    fn walk(&mut self, volume: &Volume, reactor: &Reactor, directory: &str) -> Result<(), String> {
+        let mut after = Vec::new();
+        loop {
+            let path = if directory.is_empty() { "/" } else { directory };
+            let entries =
+                volume.entries(path, &after).map_err(|error| format!("{path}: {error}"))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            after = last.name.clone();
+            for entry in entries {
+                let name = String::from_utf8(entry.name).map_err(|error| error.to_string())?;
+                let path = format!("{directory}/{name}");
+                let entry = read_entry(volume, reactor, &path)
+                    .map_err(|error| format!("{path}: {error}"))?;
+                let is_directory = entry.content == Content::Directory;
+                self.0.insert(path.clone(), entry);
+                if is_directory {
+                    self.walk(volume, reactor, &path)?;
+                }
+            }
+        }
+    }
+
+    /// Those that have bytes.
+    pub fn files(&self) -> impl Iterator<Item = (&String, usize)> {
+        self.0.iter().filter_map(|(path, entry)| match &entry.content {
+            Content::File(bytes) => Some((path, bytes.len())),
+            _ => None,
+        })
+    }
+}
+
+fn read_entry(
+    volume: &Volume,
+    reactor: &Reactor,
+    path: &str,
+) -> Result<Entry, Box<dyn std::error::Error>> {
+    let (number, inode) = volume.inode(path, Follow::No)?;
+    let content = match inode.kind {
+        FileKind::Directory => Content::Directory,
+        FileKind::Symlink => Content::Symlink(inode.target.to_vec()),
+        _ => {
+            let file = volume.open(path, OpenOptions::default())?;
+            let size = file.size() as usize;
+            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
+            match read? == size {
+                true => Content::File(bytes.to_vec()),
+                false => return Err("it is shorter than its size".into()),
+            }
+        }
+    };
+    let mut xattrs = BTreeMap::new();
+    for name in volume.xattrs(path, Follow::No)? {
+        let value = volume.xattr(path, Follow::No, &name)?;
+        xattrs.insert(name, value);
+    }
+    let (owner, permissions) = ((inode.user, inode.group), inode.permissions);
+    Ok(Entry { number, owner, permissions, modified: inode.modified.0, xattrs, content })
+}

@@ -1,0 +1,384 @@
+//! A run of operations on a recording device, and what a power cut at each of its events may leave: the state
+//! after some operation, none before the last that is known to be durable.
+
+use std::ops::Range;
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{Ask, File};
+use uringfs_reactor::Reactor;
+use uringfs_volume::{Follow, FormatOptions, OpenOptions, SetXattr, Time, Volume, VolumeOptions};
+
+use crate::found::Found;
+use crate::model::{BLOCK, Cell, Floors, Id, Kind, Layout, Model, SECTOR, State, Step};
+use crate::operation::{Ends, HELD, Operation};
+use crate::planted::use_again;
+
+const SIZE: u64 = 16 << 20;
+const ATTRIBUTE: &str = "user.x";
+/// Where symbolic links lead.
+const NOWHERE: &[u8] = b"nowhere";
+
+/// A volume in which most free blocks that come next hold what must never come to light.
+pub fn with_foreign_bytes(options: impl FnOnce(SimOptions) -> SimOptions) -> Sim {
+    let sim = Sim::new(options(SimOptions::new(SIZE)));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    let reactor = Reactor::new(Default::default()).unwrap();
+    let file = volume.open("/foreign", create()).unwrap();
+    assert!(reactor.block_on(file.write(Buffer::copy_of(&[0xee; 1 << 20]), 0)).1.is_ok());
+    volume.sync().unwrap();
+    volume.remove("/foreign").unwrap();
+    drop((file, volume));
+    sim
+}
+
+/// All blocks of a file.
+const WHOLE: Range<usize> = 0..usize::MAX / BLOCK * BLOCK;
+
+/// The bytes that a step writes, which no other does, nor at another place.
+fn pattern(step: Step, length: usize) -> Vec<u8> {
+    let words =
+        (0..length.div_ceil(8)).map(|word| ((step as u64 + 1) << 32 | word as u64) << 1 | 1);
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+fn create() -> OpenOptions {
+    OpenOptions { create: Some(0o600), ..OpenOptions::default() }
+}
+
+/// What was done, and what is known of it.
+pub struct History {
+    pub sim: Sim,
+    model: Model,
+    /// How many events there were when it had ended, and what was there then.
+    steps: Vec<(u64, State)>,
+    promises: Vec<Promise>,
+}
+
+/// What is durable from an event on, as it was after a step.
+struct Promise {
+    at: u64,
+    step: Step,
+    what: Promised,
+}
+
+enum Promised {
+    /// Everything.
+    State,
+    /// Bytes where they lay.
+    Sectors(Vec<(Cell, Range<usize>)>),
+}
+
+/// A history that goes on.
+pub struct Run<'r> {
+    history: History,
+    volume: Volume,
+    reactor: &'r Reactor,
+    held: Option<(Id, File)>,
+}
+
+impl<'r> Run<'r> {
+    /// On a copy of a volume, of which `device` makes what it is opened on.
+    pub fn on(
+        base: &Sim,
+        discard: bool,
+        reactor: &'r Reactor,
+        device: impl FnOnce(Sim) -> Device,
+    ) -> Run<'r> {
+        let sim = base.crash_image(Crash::KeepAll);
+        let options = VolumeOptions { discard, ..VolumeOptions::default() };
+        let volume = Volume::open_with(device(sim.clone()), &options).unwrap();
+        let (model, steps, promises) = (Model::default(), Vec::new(), Vec::new());
+        let history = History { sim, model, steps, promises };
+        let mut run = Run { history, volume, reactor, held: None };
+        run.done();
+        run.history.promise(Promised::State);
+        run
+    }
+
+    /// Lets the cut points begin here.
+    pub fn begin_here(&mut self) {
+        self.history.sim.restart_record();
+    }
+
+    /// Removes a file, and somebody writes to its first block before that is committed.
+    pub fn remove_and_use_again(&mut self, path: &'static str) {
+        let (_, file) = self.target(path).expect("it is a file");
+        let read = file.read(Buffer::zeroed(BLOCK), 0);
+        let (bytes, _) = self.reactor.block_on(read);
+        drop(file);
+        self.perform(Operation::Remove { path });
+        use_again(&self.history.sim, self.volume.device(), &bytes);
+    }
+
+    pub fn perform_all(&mut self, operations: &[Operation]) {
+        for operation in operations {
+            self.perform(*operation);
+        }
+    }
+
+    /// Does it to the volume and to the model, which agree whether it can be done.
+    pub fn perform(&mut self, operation: Operation) {
+        let (step, volume) = (self.history.steps.len(), self.volume.clone());
+        let model = &mut self.history.model;
+        model.step = step;
+        let (done, expected) = match operation {
+            Operation::Move { path, new, how } => {
+                (volume.rename(path, new, how), model.rename(path, new, how))
+            }
+            Operation::Link { path, new } => (volume.link(path, new), model.link(path, new)),
+            Operation::Remove { path } => (volume.remove(path), model.remove(path)),
+            Operation::MakeDirectory { path } => {
+                (volume.make_directory(path, 0o700), model.make(path, Kind::Directory, 0o700))
+            }
+            Operation::RemoveDirectory { path } => {
+                (volume.remove_directory(path), model.remove_directory(path))
+            }
+            Operation::Symlink { path } => {
+                let link = Kind::Symlink(NOWHERE.into());
+                (volume.make_symlink(NOWHERE, path), model.make(path, link, 0o777))
+            }
+            Operation::SetAttributes { path } => {
+                let (owner, permissions) =
+                    ((step as u32, step as u32 + 1), 0o600 + step as u16 % 8);
+                let time = step as i64 * 1_000_000_000;
+                let set = volume.set_attributes(path, Follow::No, |inode| {
+                    (inode.user, inode.group) = owner;
+                    (inode.permissions, inode.modified) = (permissions, Time(time));
+                });
+                let expected = model.change(path, |node| {
+                    (node.owner, node.permissions) = (owner, permissions);
+                    // That of a directory moves with its names.
+                    node.modified = (node.kind != Kind::Directory).then_some(time);
+                });
+                (set, expected)
+            }
+            Operation::SetXattr { path, length } => {
+                let value = pattern(step, length);
+                let set = volume.set_xattr(path, Follow::No, ATTRIBUTE, &value, SetXattr::Either);
+                let mut expected = true;
+                expected &= model.change(path, |node| match node.kind {
+                    Kind::Symlink(_) => expected = false,
+                    _ => drop(node.xattrs.insert(ATTRIBUTE.into(), value)),
+                });
+                (set, expected)
+            }
+            Operation::RemoveXattr { path } => {
+                let mut was_there = false;
+                model.change(path, |node| {
+                    was_there = node.xattrs.remove(ATTRIBUTE.as_bytes()).is_some();
+                });
+                (volume.remove_xattr(path, Follow::No, ATTRIBUTE), was_there)
+            }
+            Operation::SyncAll => {
+                let synced = volume.sync();
+                self.done();
+                self.history.promise(Promised::State);
+                return synced.unwrap();
+            }
+            Operation::Release => return self.held = None,
+            Operation::Hold { path } => return self.held = self.target(path),
+            _ => return self.perform_on_file(operation),
+        };
+        assert_eq!(done.is_ok(), expected, "{operation:?}: {done:?}");
+        self.done();
+    }
+
+    fn perform_on_file(&mut self, operation: Operation) {
+        let (Operation::Write { path, .. }
+        | Operation::Append { path, .. }
+        | Operation::SetSize { path, .. }
+        | Operation::Truncate { path }
+        | Operation::Allocate { path, .. }
+        | Operation::PunchHole { path, .. }
+        | Operation::ZeroRange { path, .. }
+        | Operation::Sync { path }
+        | Operation::Datasync { path }) = operation
+        else {
+            unreachable!("{operation:?} is of names");
+        };
+        if matches!(operation, Operation::Write { .. } | Operation::Append { .. }) {
+            self.make_file(path);
+        }
+        let Some((id, file)) = self.target(path) else { return };
+        let (step, reactor) = (self.history.steps.len(), self.reactor);
+        let before = self.volume.statistics().commits;
+        let model = &mut self.history.model;
+        model.step = step;
+        let wait = |ask: Ask<Result<(), Errno>>| assert_eq!(reactor.block_on(ask), Ok(()));
+        // What is durable of the file when it has ended.
+        let mut durable = None;
+        match operation {
+            Operation::Write { offset, length, ends, .. } => {
+                let bytes = pattern(step, length);
+                let (buffer, at) = (Buffer::copy_of(&bytes), offset as u64);
+                let write = match ends {
+                    Ends::Volatile => file.write(buffer, at),
+                    Ends::Durable => file.write_durably(buffer, at),
+                    Ends::Atomic => file.write_atomic(buffer, at),
+                };
+                assert_eq!(reactor.block_on(write).1, Ok(length));
+                match ends {
+                    Ends::Atomic => model.replace(id, offset, &bytes),
+                    _ => model.write(id, offset, &bytes),
+                }
+                durable = (ends != Ends::Volatile).then_some(offset..offset + length);
+            }
+            Operation::Append { length, ends, .. } => {
+                let (bytes, size) = (pattern(step, length), size_of(model, id));
+                let append = match ends {
+                    Ends::Volatile => file.append(Buffer::copy_of(&bytes)),
+                    _ => file.append_durably(Buffer::copy_of(&bytes)),
+                };
+                assert_eq!(reactor.block_on(append).1, Ok(size as u64));
+                model.write(id, size, &bytes);
+                durable = (ends != Ends::Volatile).then_some(size..size + length);
+            }
+            Operation::SetSize { size, .. } => {
+                wait(file.set_size(size as u64));
+                model.set_size(id, size);
+            }
+            Operation::Truncate { .. } => {
+                let truncate = OpenOptions { truncate: true, ..OpenOptions::default() };
+                self.volume.open(path, truncate).unwrap();
+                model.empty(id);
+            }
+            Operation::Allocate { offset, length, size, .. } => {
+                wait(file.allocate(offset as u64, length as u64, size));
+                model.allocate(id, offset..offset + length, size);
+            }
+            Operation::PunchHole { offset, length, .. } => {
+                wait(file.punch_hole(offset as u64, length as u64));
+                model.punch_hole(id, offset..offset + length);
+            }
+            Operation::ZeroRange { offset, length, size, .. } => {
+                wait(file.zero_range(offset as u64, length as u64, size));
+                model.zero_range(id, offset..offset + length, size);
+            }
+            Operation::Datasync { .. } => {
+                wait(file.datasync());
+                durable = Some(WHOLE);
+            }
+            _ => {
+                wait(file.sync());
+                durable = Some(WHOLE);
+            }
+        }
+        self.done();
+        let is_sync = matches!(operation, Operation::Sync { .. });
+        let history = &mut self.history;
+        if let Some(range) = durable {
+            // What takes a commit makes everything durable.
+            let takes_commit = self.volume.statistics().commits > before
+                || history.has_new_layout(id)
+                || is_sync && history.has_new_names();
+            match takes_commit {
+                true => history.promise(Promised::State),
+                false => history.promise(Promised::Sectors(history.model.sectors(id, range))),
+            }
+        }
+    }
+
+    /// An open file, if the path names one.
+    fn target(&self, path: &str) -> Option<(Id, File)> {
+        if path == HELD {
+            return self.held.clone();
+        }
+        let state = &self.history.model.now;
+        let id = state.find(path).filter(|id| state.layout(*id).is_some())?;
+        Some((id, self.volume.open(path, OpenOptions::default()).unwrap()))
+    }
+
+    /// Makes a file, if it is not there and can be: a step of its own.
+    fn make_file(&mut self, path: &str) {
+        let model = &mut self.history.model;
+        if path != HELD && model.make(path, Kind::File(Layout::default()), 0o600) {
+            self.volume.open(path, create()).unwrap();
+            self.done();
+        }
+    }
+
+    fn done(&mut self) {
+        let history = &mut self.history;
+        history.steps.push((history.events(), history.model.now.clone()));
+    }
+
+    /// Closes the volume.
+    pub fn end(self) -> History {
+        let Run { mut history, volume, held, .. } = self;
+        drop((volume, held));
+        history.promise(Promised::State);
+        history
+    }
+}
+
+fn size_of(model: &Model, file: Id) -> usize {
+    model.now.layout(file).expect("it is a file").size
+}
+
+impl History {
+    fn events(&self) -> u64 {
+        self.sim.forgotten() + self.sim.record().len() as u64
+    }
+
+    /// What is durable from now on, as it is after the last step.
+    fn promise(&mut self, what: Promised) {
+        let (at, step) = (self.events(), self.steps.len() - 1);
+        self.promises.push(Promise { at, step, what });
+    }
+
+    /// The last step that everything is durable of at an event.
+    fn durable_at(&self, event: u64) -> Step {
+        let promises = self.promises.iter().filter(|promise| promise.at <= event);
+        let of_all = promises.filter(|promise| matches!(promise.what, Promised::State));
+        of_all.map(|promise| promise.step).max().expect("it begins with one")
+    }
+
+    /// Whether a file's size or blocks are others than those that are durable.
+    fn has_new_layout(&self, file: Id) -> bool {
+        let (_, durable) = &self.steps[self.durable_at(u64::MAX)];
+        durable.layout(file) != self.model.now.layout(file)
+    }
+
+    /// Whether there are names or attributes that are not durable.
+    fn has_new_names(&self) -> bool {
+        let (_, durable) = &self.steps[self.durable_at(u64::MAX)];
+        !durable.has_names_of(&self.model.now)
+    }
+
+    fn floors_at(&self, event: u64) -> Floors {
+        let mut floors = Floors::new();
+        for promise in self.promises.iter().filter(|promise| promise.at <= event) {
+            let Promised::Sectors(sectors) = &promise.what else { continue };
+            for (cell, sectors) in sectors {
+                let floor = floors.entry(*cell).or_insert([0; BLOCK / SECTOR]);
+                floor[sectors.clone()].fill(promise.step);
+            }
+        }
+        floors
+    }
+
+    /// Says why a volume cannot be what a power cut after so many events has left.
+    pub fn judge(&self, found: &Found, cut: u64) -> Result<(), String> {
+        let first = self.durable_at(cut);
+        let under_way = self.steps.partition_point(|(end, _)| *end < cut);
+        let last = under_way.min(self.steps.len() - 1).max(first);
+        let floors = self.floors_at(cut);
+        let compare = |step: Step| {
+            let compared = self.model.compare(found, &self.steps[step].1, step, last, &floors);
+            compared.map_err(|flaw| format!("after step {step}: {flaw}"))
+        };
+        let compared: Vec<_> = (first..=last).map(compare).collect();
+        match compared.iter().any(Result::is_ok) {
+            true => Ok(()),
+            false => {
+                Err(compared.into_iter().filter_map(Result::err).collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+}
