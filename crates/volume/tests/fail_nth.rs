@@ -1,0 +1,511 @@
+//! The n-th read, write or flush fails, for every n, once and for good, and the n-th write finds the host's disk
+//! full: somebody is told, no sync answers well after a flush has failed, and what had been acknowledged is
+//! there when the volume is opened again, whether the power was cut meanwhile or not.
+
+mod drive;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::{File, Size};
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{
+    CheckOptions, Error, ErrorEvent, Errors, FormatOptions, OpenOptions, Rename, Volume,
+};
+
+const SIZE: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+
+/// What a file holds; nothing where it has no name.
+type Content = Option<Vec<u8>>;
+
+/// What is known of files: what each held when that was acknowledged, and what it has been given since.
+#[derive(Clone, Default)]
+struct Book {
+    files: BTreeMap<String, Vec<Content>>,
+}
+
+impl Book {
+    fn now(&self, path: &str) -> Content {
+        self.files.get(path).and_then(|contents| contents.last().cloned()).flatten()
+    }
+
+    /// It is being given this.
+    fn begin(&mut self, path: &str, content: Content) {
+        self.files.entry(path.into()).or_insert(vec![None]).push(content);
+    }
+
+    /// What it was given last is durable.
+    fn acknowledge(&mut self, path: &str) {
+        let contents = self.files.get_mut(path).expect("it was given something");
+        contents.drain(..contents.len() - 1);
+    }
+
+    fn acknowledge_all(&mut self) {
+        let paths: Vec<String> = self.files.keys().cloned().collect();
+        paths.iter().for_each(|path| self.acknowledge(path));
+    }
+
+    /// Whether a file is as it was acknowledged, but for what it was given since: of that each sector may be
+    /// there or not.
+    fn allows(&self, path: &str, found: &Content) -> bool {
+        let contents = &self.files[path];
+        let Some(found) = found else { return contents.contains(&None) };
+        let given = || contents.iter().flatten();
+        let is_of = |content: &Vec<u8>, at: usize, sector: &[u8]| {
+            let there = content.get(at..).unwrap_or_default();
+            let there = &there[..there.len().min(sector.len())];
+            sector.starts_with(there) && sector[there.len()..].iter().all(|byte| *byte == 0)
+        };
+        given().any(|content| content.len() == found.len())
+            && found.chunks(SECTOR).enumerate().all(|(number, sector)| {
+                given().any(|content| is_of(content, number * SECTOR, sector))
+            })
+    }
+}
+
+/// Somebody who works on a volume: tries twice what fails, then gives up.
+struct Worker<'w> {
+    volume: &'w Volume,
+    reactor: &'w Reactor,
+    errors: &'w Errors,
+    book: Book,
+    told: usize,
+    flush_failed: bool,
+}
+
+/// Nothing more can be done.
+#[derive(Debug)]
+struct GaveUp;
+
+impl Worker<'_> {
+    /// What the device is known to have failed.
+    fn listen(&mut self) {
+        while let Some(event) = self.errors.try_next() {
+            self.told += 1;
+            self.flush_failed |= matches!(event, ErrorEvent::Request { op: Op::Flush, .. });
+        }
+    }
+
+    fn note<T, E: Into<Failed>>(&mut self, result: Result<T, E>) -> Result<T, GaveUp> {
+        result.map_err(|_| {
+            self.told += 1;
+            GaveUp
+        })
+    }
+
+    fn twice<T, E: Into<Failed>>(
+        &mut self,
+        mut what: impl FnMut(&Self) -> Result<T, E>,
+    ) -> Result<T, GaveUp> {
+        let first = what(self);
+        match self.note(first) {
+            Ok(done) => Ok(done),
+            Err(GaveUp) => {
+                let second = what(self);
+                self.note(second)
+            }
+        }
+    }
+
+    /// Something that makes others durable. After a flush has failed it may not say that it has.
+    fn durable<T, E: Into<Failed>>(
+        &mut self,
+        what: impl FnMut(&Self) -> Result<T, E>,
+    ) -> Result<T, GaveUp> {
+        let done = self.twice(what);
+        self.listen();
+        assert!(
+            done.is_err() || !self.flush_failed,
+            "a sync answers well after a flush that failed"
+        );
+        done
+    }
+
+    fn sync_all(&mut self) -> Result<(), GaveUp> {
+        self.durable(|it| it.volume.sync())?;
+        self.book.acknowledge_all();
+        Ok(())
+    }
+
+    fn open(&mut self, path: &str) -> Result<File, GaveUp> {
+        self.twice(|it| it.volume.open(path, create()))
+    }
+
+    /// Does something to a file, which gives it this content.
+    fn give(
+        &mut self,
+        path: &str,
+        content: Content,
+        what: impl FnMut(&Self) -> Result<(), Errno>,
+    ) -> Result<(), GaveUp> {
+        self.book.begin(path, content);
+        self.twice(what)
+    }
+
+    fn write(&mut self, path: &str, offset: usize, bytes: &[u8]) -> Result<(), GaveUp> {
+        let file = self.open(path)?;
+        let mut content = self.book.now(path).unwrap_or_default();
+        content.resize(content.len().max(offset + bytes.len()), 0);
+        content[offset..][..bytes.len()].copy_from_slice(bytes);
+        self.give(path, Some(content), |it| {
+            let write = file.write(Buffer::copy_of(bytes), offset as u64);
+            it.reactor.block_on(write).1.map(drop)
+        })
+    }
+
+    /// Reads a file, which holds what it was given last.
+    fn compare(&mut self, path: &str) -> Result<(), GaveUp> {
+        let file = self.open(path)?;
+        let read = self.twice(|it| content_of(it.reactor, &file))?;
+        assert_eq!(Some(read), self.book.now(path), "{path}");
+        Ok(())
+    }
+}
+
+/// Whatever an operation answers that fails.
+struct Failed;
+
+impl From<Errno> for Failed {
+    fn from(_: Errno) -> Failed {
+        Failed
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(_: Error) -> Failed {
+        Failed
+    }
+}
+
+fn create() -> OpenOptions {
+    OpenOptions { create: Some(0o600), ..OpenOptions::default() }
+}
+
+fn content_of(reactor: &Reactor, file: &File) -> Result<Vec<u8>, Errno> {
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
+    read.map(|read| bytes[..read].to_vec())
+}
+
+/// A log of records, each durable when its append has ended.
+fn log(it: &mut Worker<'_>) -> Result<(), GaveUp> {
+    let file = it.open("/log")?;
+    if it.book.now("/log").is_none() {
+        it.book.begin("/log", Some(Vec::new()));
+    }
+    for record in 0..14 {
+        let bytes = vec![record as u8 + 1; [200, 512, 4096, 5000][record % 4]];
+        let before = it.book.now("/log").unwrap();
+        it.book.begin("/log", Some([&before[..], &bytes[..]].concat()));
+        let append = file.append_durably(Buffer::copy_of(&bytes));
+        let appended = it.reactor.block_on(append).1;
+        match it.note(appended) {
+            Ok(at) => {
+                assert_eq!(at as usize, before.len());
+                it.listen();
+                assert!(!it.flush_failed, "an append is durable after a flush that failed");
+                it.book.acknowledge("/log");
+            }
+            // It is not there, and the next comes in its place.
+            Err(_) if file.size() as usize == before.len() => it.book.begin("/log", Some(before)),
+            Err(_) => return Err(GaveUp),
+        }
+        if record % 5 == 4 {
+            it.compare("/log")?;
+        }
+    }
+    it.sync_all()
+}
+
+/// Many small files, which come under other names and go.
+fn tree(it: &mut Worker<'_>) -> Result<(), GaveUp> {
+    for directory in 0..2 {
+        let directory = format!("/{directory}");
+        it.twice(|it| match it.volume.make_directory(&directory, 0o700) {
+            Err(error) if error.errno() == Errno::EXIST => Ok(()),
+            made => made,
+        })?;
+    }
+    for n in 0..12_usize {
+        let path = format!("/{}/{n}", n % 2);
+        it.write(&path, 0, &vec![n as u8 + 1; 300 * (n + 1)])?;
+        if n % 3 == 1 {
+            let new = format!("/{}/new {n}", (n + 1) % 2);
+            let content = it.book.now(&path);
+            it.book.begin(&new, content);
+            it.book.begin(&path, None);
+            it.twice(|it| it.volume.rename(&path, &new, Rename::Replace))?;
+        }
+        if n % 4 == 3 {
+            it.sync_all()?;
+            let old = format!("/{}/{}", (n - 3) % 2, n - 3);
+            if it.book.now(&old).is_some() {
+                it.book.begin(&old, None);
+                it.twice(|it| it.volume.remove(&old))?;
+            }
+        }
+    }
+    it.sync_all()?;
+    it.compare("/1/11")
+}
+
+const TASKS: usize = 4;
+
+/// Tasks that write over what there is, each in a file of its own, and make that durable.
+fn overwrites(it: &mut Worker<'_>) -> Result<(), GaveUp> {
+    let mut files = Vec::new();
+    for task in 0..TASKS {
+        let path = format!("/{task}");
+        if it.book.now(&path).is_none() {
+            it.write(&path, 0, &[0xff; 8 * BLOCK])?;
+        }
+        files.push((it.open(&path)?, path));
+    }
+    it.sync_all()?;
+    for round in 0..5 {
+        type Task<'t> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 't>>;
+        let mut tasks: Vec<Option<Task<'_>>> = Vec::new();
+        for (task, (file, path)) in files.iter().enumerate() {
+            let (block, bytes) = ((round * 3 + task) % 7, vec![round as u8 + 1; BLOCK + 512]);
+            let mut content = it.book.now(path).expect("it was written before");
+            content[block * BLOCK..][..bytes.len()].copy_from_slice(&bytes);
+            it.book.begin(path, Some(content));
+            tasks.push(Some(Box::pin(async move {
+                let write = || file.write(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
+                // Tried twice.
+                if write().await.1.is_err() {
+                    write().await.1?;
+                }
+                file.datasync().await
+            })));
+        }
+        let mut ended = vec![Ok(()); TASKS];
+        it.reactor.block_on(poll_fn(|context| {
+            for (task, ended) in tasks.iter_mut().zip(&mut ended) {
+                if let Some(Poll::Ready(result)) =
+                    task.as_mut().map(|task| task.as_mut().poll(context))
+                {
+                    (*ended, *task) = (result, None);
+                }
+            }
+            match tasks.iter().all(Option::is_none) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        }));
+        drop(tasks);
+        for (result, (_, path)) in ended.iter().zip(&files) {
+            if it.note(*result).is_ok() {
+                it.book.acknowledge(path);
+            }
+        }
+        it.listen();
+        if ended.iter().any(Result::is_err) {
+            return Err(GaveUp);
+        }
+    }
+    it.sync_all()?;
+    it.compare("/1")
+}
+
+/// Atomic writes over each other, in a file that becomes longer.
+fn atomic_writes(it: &mut Worker<'_>) -> Result<(), GaveUp> {
+    it.write("/atomic", 0, &[0xff; 6 * BLOCK])?;
+    it.sync_all()?;
+    let file = it.open("/atomic")?;
+    for round in 0..8 {
+        let (block, bytes) = (round % 5, vec![round as u8 + 1; (1 + round % 3) * BLOCK]);
+        let mut content = it.book.now("/atomic").unwrap();
+        content.resize(content.len().max(block * BLOCK + bytes.len()), 0);
+        content[block * BLOCK..][..bytes.len()].copy_from_slice(&bytes);
+        it.book.begin("/atomic", Some(content));
+        it.durable(|it| {
+            let write = file.write_atomic(Buffer::copy_of(&bytes), (block * BLOCK) as u64);
+            it.reactor.block_on(write).1
+        })?;
+        it.book.acknowledge("/atomic");
+        if round % 3 == 2 {
+            it.compare("/atomic")?;
+        }
+    }
+    Ok(())
+}
+
+/// A file that is made longer, gets holes, is cut off, and goes.
+fn space(it: &mut Worker<'_>) -> Result<(), GaveUp> {
+    for round in 0..3_usize {
+        let path = format!("/space {}", round % 2);
+        let file = it.open(&path)?;
+        let ask = |it: &mut Worker<'_>,
+                   content: Vec<u8>,
+                   what: &dyn Fn(&File) -> uringfs_file::Ask<Result<(), Errno>>| {
+            it.give(&path, Some(content), |it| it.reactor.block_on(what(&file)))?;
+            it.durable(|it| it.reactor.block_on(file.sync()))?;
+            it.book.acknowledge_all();
+            Ok(())
+        };
+        it.write(&path, 0, &vec![round as u8 + 1; 5 * BLOCK + 700])?;
+        let mut content = it.book.now(&path).unwrap();
+        content.resize(9 * BLOCK, 0);
+        ask(it, content.clone(), &|file| file.set_size(9 * BLOCK as u64))?;
+        content[1000..3 * BLOCK].fill(0);
+        ask(it, content.clone(), &|file| file.punch_hole(1000, 3 * BLOCK as u64 - 1000))?;
+        it.write(&path, BLOCK, &vec![round as u8 + 11; BLOCK + 100])?;
+        let mut content = it.book.now(&path).unwrap();
+        content[4 * BLOCK..5 * BLOCK + 100].fill(0);
+        let zeroed = BLOCK as u64 + 100;
+        ask(it, content.clone(), &|file| file.zero_range(4 * BLOCK as u64, zeroed, Size::Keep))?;
+        content.truncate(BLOCK + 50);
+        ask(it, content.clone(), &|file| file.set_size(BLOCK as u64 + 50))?;
+        content.resize(12 * BLOCK, 0);
+        ask(it, content, &|file| file.allocate(0, 12 * BLOCK as u64, Size::Extend))?;
+        it.compare(&path)?;
+        drop(file);
+        if round < 2 {
+            it.book.begin(&path, None);
+            it.twice(|it| it.volume.remove(&path))?;
+            it.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+type Workload = fn(&mut Worker<'_>) -> Result<(), GaveUp>;
+
+const WORKLOADS: [(&str, Workload); 5] = [
+    ("log", log),
+    ("tree", tree),
+    ("overwrites", overwrites),
+    ("atomic writes", atomic_writes),
+    ("space", space),
+];
+
+/// A volume in which a workload has run before.
+fn worked_on(workload: Workload, cache: Cache, reactor: &Reactor) -> (Sim, Book) {
+    let sim = Sim::new(SimOptions::new(SIZE).cache(cache));
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::format(&device, &FormatOptions::default()).unwrap();
+    let volume = Volume::open_on(device).unwrap();
+    let book = work(workload, &volume, reactor, Book::default());
+    assert_eq!((book.1, book.2), (true, 0));
+    drop(volume);
+    (sim, book.0)
+}
+
+/// What is known afterwards, whether all of it was done, and how many errors were told.
+fn work(workload: Workload, volume: &Volume, reactor: &Reactor, book: Book) -> (Book, bool, usize) {
+    let errors = volume.errors();
+    let (told, flush_failed) = (0, false);
+    let mut worker = Worker { volume, reactor, errors: &errors, book, told, flush_failed };
+    let is_done = workload(&mut worker).is_ok();
+    worker.listen();
+    (worker.book, is_done, worker.told)
+}
+
+/// Opens a volume again, in which nothing is wrong, and compares it with what is known.
+fn compare(sim: &Sim, book: &Book, reactor: &Reactor) -> Result<(), String> {
+    let device = Device::new(sim.clone()).unwrap();
+    let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {});
+    let report = checked.map_err(|error| error.to_string())?;
+    let is_kept_twice =
+        |line: &String| ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept));
+    let mut lines = report.findings.iter().map(ToString::to_string);
+    if let Some(line) = lines.find(|line| !is_kept_twice(line)) {
+        return Err(line);
+    }
+    let volume = Volume::open_on(device).map_err(|error| error.to_string())?;
+    for path in book.files.keys() {
+        let found = match volume.open(path, OpenOptions::default()) {
+            Ok(file) => Some(content_of(reactor, &file).map_err(|errno| errno.to_string())?),
+            Err(error) if error.errno() == Errno::NOENT => None,
+            Err(error) => return Err(error.to_string()),
+        };
+        if !book.allows(path, &found) {
+            return Err(format!("{path} holds {:?} bytes", found.map(|found| found.len())));
+        }
+    }
+    volume.make_directory("/after", 0o700).map_err(|error| error.to_string())?;
+    volume.sync().map_err(|error| error.to_string())
+}
+
+/// Has a workload run over a device that fails so. False when nothing of it did.
+fn fails(
+    workload: Workload,
+    (before, book): &(Sim, Book),
+    rule: Rule,
+    reactor: &Reactor,
+) -> Result<bool, String> {
+    let sim = before.crash_image(Crash::KeepAll);
+    sim.inject(rule);
+    let (mut book, mut told) = (book.clone(), 0);
+    match Volume::open_on(Device::new(sim.clone()).unwrap()) {
+        Err(_) => told += 1,
+        Ok(volume) => {
+            let errors = volume.errors();
+            told += volume.recent_errors().len();
+            let done = work(workload, &volume, reactor, book);
+            book = done.0;
+            told += done.2;
+            drop(volume);
+            told += std::iter::from_fn(|| errors.try_next()).count();
+        }
+    }
+    let has_failed = sim.faults_hit() > 0;
+    if has_failed && told == 0 {
+        return Err("nobody was told".into());
+    }
+    sim.clear_faults();
+    for crash in [Crash::LoseAll, Crash::KeepAll, Crash::Seeded(1)] {
+        let image = sim.crash_image(crash);
+        compare(&image, &book, reactor).map_err(|flaw| format!("{crash:?}: {flaw}"))?;
+    }
+    compare(&sim, &book, reactor).map_err(|flaw| format!("without a power cut: {flaw}"))?;
+    Ok(has_failed)
+}
+
+#[test]
+fn whichever_request_fails_somebody_is_told_and_nothing_acknowledged_is_lost() {
+    // Each of them with the usual volume, and with four times as much on every kind of cache.
+    let stride = (4 / drive::volume(4)).max(1);
+    let caches = [Cache::VolatileWithFua, Cache::Volatile, Cache::None];
+    let kinds = [
+        (Op::Read, Errno::IO),
+        (Op::Write, Errno::IO),
+        (Op::Write, Errno::NOSPC),
+        (Op::Flush, Errno::IO),
+    ];
+    let runs = AtomicUsize::new(0);
+    let fail_all = |cache: Cache, how: fn(u64) -> When| {
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        for (name, workload) in WORKLOADS {
+            let worked_on = worked_on(workload, cache, &reactor);
+            for (op, errno) in kinds {
+                let failed = (1..).step_by(stride).take_while(|n| {
+                    let rule = Rule::new(op, how(*n), Fault::Error(errno));
+                    let failed = fails(workload, &worked_on, rule, &reactor);
+                    failed.unwrap_or_else(|flaw| panic!("{name}, {cache:?}, {rule:?}: {flaw}"))
+                });
+                let failed = failed.count();
+                assert!(failed > 0, "{name}: no {op:?} failed");
+                runs.fetch_add(failed, Ordering::Relaxed);
+            }
+        }
+    };
+    for cache in caches.into_iter().take(drive::volume(1)) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| fail_all(cache, When::Nth));
+            scope.spawn(|| fail_all(cache, When::From));
+        });
+    }
+    // Past the harness, which keeps what a test prints.
+    let runs = runs.into_inner();
+    writeln!(std::io::stderr(), "requests that failed, once or for good: {runs}").unwrap();
+}
