@@ -138,7 +138,7 @@ pub const ALPHABET: [Operation; 24] = [
     Hold { path: "/a" },
 ];
 
-const PATHS: [&str; 7] = ["/a", "/b", "/c", "/d", "/d/a", "/d/b", "/d/d"];
+const PATHS: [&str; 8] = ["/a", "/a", "/a", "/b", "/b", "/d", "/d/a", "/d/b"];
 const OFFSETS: [usize; 8] = [0, 0, 100, 512, 4096, 6000, 8192, 16_384];
 const LENGTHS: [usize; 8] = [1, 100, 512, 1024, 4096, 5000, 8192, 20_000];
 const BLOCKS: [usize; 4] = [0, 4096, 8192, 20_480];
