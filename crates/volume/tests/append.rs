@@ -128,7 +128,8 @@ fn a_durable_append_is_there_after_a_power_cut_and_many_share_a_commit() {
         }
     }
     let flushes = reactor.counters().get(Counter::DeferredFlush) - flushes;
-    assert_eq!(flushes, 10 * FILES as u64);
+    // But for those that another's commit has made durable before they ask.
+    assert!((1..=10 * FILES as u64).contains(&flushes), "{flushes}");
 }
 
 #[test]
