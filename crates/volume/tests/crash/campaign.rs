@@ -39,8 +39,10 @@ const KINDS: [&str; 4] = ["kept", "lost", "reordered", "torn"];
 
 fn kind_of(crash: Crash) -> usize {
     match crash {
+        Crash::LoseAll | Crash::Subset(0) => 1,
         Crash::KeepAll => 0,
-        Crash::LoseAll => 1,
+        // Those before some write, and none behind it.
+        Crash::Subset(bits) if (bits + 1).is_power_of_two() => 0,
         Crash::Subset(_) => 2,
         Crash::Seeded(_) => 3,
     }
