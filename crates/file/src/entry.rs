@@ -55,16 +55,8 @@ impl Way {
     }
 }
 
-/// Taken by who asks whether a writer takes rights away: bytes that no file has.
-const RIGHTS: Range<u64> = LONGEST..LONGEST + 1;
-
-/// Tells the map that the file is about to be changed, and waits for what that takes. One does it for all
-/// who write meanwhile: as a rule there is nothing to be done again.
+/// Tells the map that the file is about to be changed, and waits for what that takes.
 pub(crate) async fn note_write(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
-    if shared.map.note_write().is_none() {
-        return Ok(());
-    }
-    let _guard = operation.wait_uncounted(shared.lock.range(RIGHTS)).await?;
     match shared.map.note_write() {
         None => Ok(()),
         Some(done) => {

@@ -103,6 +103,7 @@ impl OpenFile {
         number: InodeNumber,
         extents: ExtentMap,
         inode: &Inode,
+        has_capability: bool,
         taken_by: CommitNumber,
     ) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == State::Written);
@@ -125,8 +126,7 @@ impl OpenFile {
         let notes = Notes {
             modified: AtomicI64::new(0),
             set_id: AtomicBool::new(inode.lent_rights() != 0),
-            // Asked for by the first who writes.
-            capability: AtomicBool::new(true),
+            capability: AtomicBool::new(has_capability),
         };
         OpenFile {
             number,
@@ -259,14 +259,14 @@ impl OpenFile {
     #[inline]
     pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
         let notes = &self.notes;
-        notes.capability.load(Ordering::Relaxed)
+        // Forgotten, every write asks: the counters must tell (`scripts/test planted`).
+        cfg!(forgets_rights)
+            || notes.capability.load(Ordering::Relaxed)
             || notes.set_id.load(Ordering::Relaxed) && !to_trusted
     }
 
     /// Notes whether it may have a capability. With the volume's lock held, under which it gets them.
     pub(crate) fn note_capability(&self, may_have: bool) {
-        // Forgotten, every write asks again: the counters must tell (`scripts/test planted`).
-        let may_have = may_have || cfg!(forgets_rights);
         self.notes.capability.store(may_have, Ordering::Relaxed);
     }
 
@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn whatever_is_done_to_a_file_an_address_is_that_of_its_map() {
         let inode = Inode::new(FileKind::File, 0o644);
-        let file = OpenFile::new(InodeNumber(7), ExtentMap::new(), &inode, 0);
+        let file = OpenFile::new(InodeNumber(7), ExtentMap::new(), &inode, false, 0);
         let (mut random, mut next, mut found) = (1_u64, 1 << 20, 0);
         let mut below = |most: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -550,7 +550,7 @@ mod tests {
     }
 
     fn open(inode: &Inode) -> OpenFile {
-        OpenFile::new(InodeNumber(2), ExtentMap::new(), inode, 0)
+        OpenFile::new(InodeNumber(2), ExtentMap::new(), inode, false, 0)
     }
 
     #[test]

@@ -132,7 +132,9 @@ impl Shared {
                 let extent = extent_of(&record, state.superblock.total_blocks).map_err(of_file)?;
                 map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
             }
-            let open = Arc::new(OpenFile::new(number, map, &inode, self.board.next() - 1));
+            let has_capability = records.has_capability(number)?;
+            let taken_by = self.board.next() - 1;
+            let open = Arc::new(OpenFile::new(number, map, &inode, has_capability, taken_by));
             state.note_open(number, &open);
             Ok(open)
         })

@@ -195,12 +195,16 @@ impl Records<'_> {
 
     /// Takes away what a program may do more than whoever runs it. False when it is nothing.
     pub(crate) fn take_capability(&mut self, number: InodeNumber) -> Result<bool, Stop> {
-        let key = Key::Xattr(number.0, CAPABILITY);
-        let is_there = self.get(key)?.is_some();
+        let is_there = self.has_capability(number)?;
         if is_there {
-            self.delete(key);
+            self.delete(Key::Xattr(number.0, CAPABILITY));
         }
         Ok(is_there)
+    }
+
+    /// Whether a program may do more than whoever runs it.
+    pub(crate) fn has_capability(&self, number: InodeNumber) -> Result<bool, Stop> {
+        Ok(self.get(Key::Xattr(number.0, CAPABILITY))?.is_some())
     }
 }
 
