@@ -134,7 +134,8 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
             self.current = epoch;
             self.first = self.newest;
             self.epochs[self.newest as usize] = epoch;
-            self.member.oldest.store(epoch, Ordering::Relaxed);
+            // Whoever finds a later epoch here finds all that came before it ended, too.
+            self.member.oldest.store(epoch, Ordering::Release);
             fence(Ordering::SeqCst);
         } else if self.newest.wrapping_sub(self.first) < MAX_EPOCHS {
             self.current = epoch;
