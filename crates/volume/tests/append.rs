@@ -1,33 +1,26 @@
 //! Appends from many threads and reactors: each goes where the file ends when its turn has come, whole, and the
 //! durable ones are there after a power cut though many share a commit.
 
+mod made;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_file::{File, FileOptions};
-use uringfs_reactor::{Counter, Reactor, ReactorOptions};
-use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+use uringfs_reactor::{Counter, Reactor};
+use uringfs_volume::Volume;
 
 const SIZE: u64 = 32 << 20;
 
 fn made() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
-    let device = Device::new(sim.clone()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    (sim, Volume::open_on(device).unwrap())
-}
-
-fn reactor() -> Reactor {
-    Reactor::new(ReactorOptions::default()).unwrap()
-}
-
-fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    volume.open(path, create).unwrap()
+    let volume = formatted(&sim);
+    (sim, volume)
 }
 
 fn content(reactor: &Reactor, file: &File) -> Vec<u8> {

@@ -1,15 +1,18 @@
 //! Atomic writes: after a power cut at any write all of one is there or nothing, and when it has ended all of
 //! it; whoever else writes the range comes before or after; and no block is lost whatever stops one.
 
+mod made;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Crash, CrashPlan, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions, LONGEST_ATOMIC};
-use uringfs_reactor::{Counter, Reactor, ReactorOptions};
-use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
+use uringfs_reactor::{Counter, Reactor};
+use uringfs_volume::{CheckOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -17,18 +20,8 @@ const BLOCKS: usize = 24;
 
 fn made() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
-    let device = Device::new(sim.clone()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    (sim, Volume::open_on(device).unwrap())
-}
-
-fn reactor() -> Reactor {
-    Reactor::new(ReactorOptions::default()).unwrap()
-}
-
-fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    volume.open(path, create).unwrap()
+    let volume = formatted(&sim);
+    (sim, volume)
 }
 
 /// A file of blocks of ones, durable, in pieces that alternate with another's.

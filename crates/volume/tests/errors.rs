@@ -1,14 +1,15 @@
 //! What fails is told, too: each error once to everyone who listens, with its file and range, whoever asked
 //! for it and wherever its completion was finished.
 
+mod made;
+
+use made::formatted;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, FileOptions, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Reactor, ReactorOptions, Token};
-use uringfs_volume::{
-    ErrorEvent, ErrorKind, Errors, Follow, FormatOptions, OpenOptions, Subject, Volume,
-};
+use uringfs_volume::{ErrorEvent, ErrorKind, Errors, Follow, OpenOptions, Subject, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
@@ -16,9 +17,8 @@ const BLOCKS: usize = 64;
 
 fn made() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
-    let device = Device::new(sim.clone()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    (sim, Volume::open_on(device).unwrap())
+    let volume = formatted(&sim);
+    (sim, volume)
 }
 
 fn reactor(completion: CompletionMode) -> Reactor {

@@ -1,28 +1,20 @@
 //! Volumes that are full: they refuse only when nothing more can come free, and everything goes on.
 
+mod made;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use made::{create, formatted};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 use uringfs_device::{Device, Errno};
 use uringfs_file::{File, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
-use uringfs_volume::{ErrorKind, FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{ErrorKind, OpenOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: usize = 4096;
-
-fn made(sim: &Sim) -> Volume {
-    let device = Device::new(sim.clone()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    Volume::open_on(device).unwrap()
-}
-
-fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    volume.open(path, create).unwrap()
-}
 
 /// Blocks that files can have, with those that the catalog has taken since.
 fn free_blocks(volume: &Volume) -> u64 {
@@ -54,7 +46,7 @@ fn is_all(reactor: &Reactor, file: &File, byte: u8) -> bool {
 #[test]
 fn what_was_removed_is_room_at_once_though_nobody_synced() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let mut first = None;
     for round in 0..20u8 {
         let file = create(&volume, "/a");
@@ -81,7 +73,7 @@ fn what_somebody_still_reads_is_waited_for_and_told() {
         Reactor::new(ReactorOptions::default()).unwrap(),
         Reactor::new(ReactorOptions::default()).unwrap(),
     );
-    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let file = create(&volume, "/a");
     fill(&reactor, &file, 1);
     assert_eq!(volume.shortage().kind(), ErrorKind::NoSpace);
@@ -102,7 +94,7 @@ fn what_somebody_still_reads_is_waited_for_and_told() {
 
 #[test]
 fn many_threads_fill_it_and_make_room_for_each_other() {
-    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let free = free_blocks(&volume);
     std::thread::scope(|scope| {
         for thread in 1..5u8 {
@@ -128,7 +120,7 @@ fn many_threads_fill_it_and_make_room_for_each_other() {
 #[test]
 fn what_was_removed_is_room_while_a_commit_destroys_it() {
     const FILES: usize = 800;
-    let volume = made(&Sim::new(SimOptions::new(SIZE)));
+    let volume = formatted(&Sim::new(SimOptions::new(SIZE)));
     let blocks = free_blocks(&volume) as usize * 3 / 5 / FILES;
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -164,7 +156,7 @@ fn what_was_removed_is_room_while_a_commit_destroys_it() {
 fn a_power_cut_of_a_full_volume_leaves_one_that_can_be_filled_again() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
     let sim = Sim::new(SimOptions::new(SIZE));
-    let volume = made(&sim);
+    let volume = formatted(&sim);
     let first = fill(&reactor, &create(&volume, "/a"), 1);
     volume.sync().unwrap();
     sim.restart_record();

@@ -2,15 +2,17 @@
 //! ever shows what another file wrote.
 
 mod drive;
+mod made;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drive::{Random, volume as scaled};
+use made::reactor;
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_file::{File, FileOptions, Size, Tokens, WriteLocking};
-use uringfs_reactor::{Counter, Reactor, ReactorOptions, Token};
+use uringfs_reactor::{Counter, Reactor, Token};
 use uringfs_volume::{CheckOptions, FormatOptions, OpenOptions, Volume};
 
 const SIZE: u64 = 32 << 20;
@@ -33,10 +35,6 @@ fn made() -> (Device, Volume) {
     let device = Device::new(Sim::new(SimOptions::new(SIZE))).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     (device.clone(), Volume::open_on(device).unwrap())
-}
-
-fn reactor() -> Reactor {
-    Reactor::new(ReactorOptions::default()).unwrap()
 }
 
 fn open(volume: &Volume, path: &str, file: FileOptions) -> File {

@@ -3,12 +3,14 @@
 //! what some order of the operations leaves in which each takes effect between its beginning and its end.
 
 mod drive;
+mod made;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use drive::{Random, volume as scaled};
+use made::create;
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Recording, Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
@@ -288,11 +290,6 @@ fn check_all(volume: &Volume, reactor: &Reactor, (history, second): (&History, u
         let after = history.now + 1..history.now + 2;
         history.check(&place, &bytes, after, what);
     }
-}
-
-fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    volume.open(path, create).unwrap()
 }
 
 fn race(seed: u64) {

@@ -1,17 +1,20 @@
 //! What a sync of one file promises while others commit: what is acknowledged is on the device at that
 //! moment. Each acknowledgement is followed by a power cut that loses all that a flush has not saved.
 
+mod made;
+
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
-use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{FormatOptions, OpenOptions, Rename, Volume};
+use uringfs_reactor::Reactor;
+use uringfs_volume::{OpenOptions, Rename, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -20,18 +23,8 @@ fn made(size: u64) -> (Sim, Volume) {
 }
 
 fn made_on(sim: Sim) -> (Sim, Volume) {
-    let device = Device::new(sim.clone()).unwrap();
-    Volume::format(&device, &FormatOptions::default()).unwrap();
-    (sim, Volume::open_on(device).unwrap())
-}
-
-fn reactor() -> Reactor {
-    Reactor::new(ReactorOptions::default()).unwrap()
-}
-
-fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
-    volume.open(path, create).unwrap()
+    let volume = formatted(&sim);
+    (sim, volume)
 }
 
 fn write(reactor: &Reactor, file: &File, byte: u8, offset: u64) {
