@@ -1,11 +1,16 @@
 //! Nobody waits for ever: not what found a queue full, and not who waits for
 //! everything that was in flight.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
 use uringfs_buffer::Buffer;
-use uringfs_device::Device;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::null::Null;
 use uringfs_device::queue::QueueKind;
+use uringfs_device::{Access, Device};
 use uringfs_file::{File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token, quiescence};
 
@@ -41,5 +46,44 @@ fn what_ended_where_it_began_holds_nobody_back() {
         let domain = quiescence(file.device().index());
         let epoch = domain.retire();
         assert!(domain.passed(epoch), "{queue}: {:?}", domain.holders(epoch));
+    }
+}
+
+/// Waits for nothing, but lets others have their turn: again and again until then.
+async fn until(is_over: impl Fn() -> bool) {
+    poll_fn(|context| {
+        context.waker().wake_by_ref();
+        if is_over() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn requests_are_done_beside_what_wakes_itself_again_and_again() {
+    for queue in [QueueKind::Ring, QueueKind::Sync, QueueKind::Threads] {
+        let reactor = Reactor::new(ReactorOptions { queue, ..Default::default() }).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let device = Device::open(file.path(), Access::ReadWrite).unwrap();
+        let file = File::over(device, FileOptions::default());
+        let read = || {
+            let (is_read, read) = (Rc::new(Cell::new(false)), file.read(Buffer::zeroed(4096), 0));
+            let told = is_read.clone();
+            reactor.spawn(async move {
+                assert_eq!(read.await.1, Ok(4096));
+                told.set(true);
+            });
+            is_read
+        };
+        let is_read = read();
+        reactor.block_on(until(|| is_read.get()));
+        let is_read = read();
+        let (told, heard) = (Rc::new(Cell::new(false)), is_read.clone());
+        let ended = told.clone();
+        reactor.spawn(async move {
+            until(|| heard.get()).await;
+            told.set(true);
+        });
+        reactor.block_on(until(|| ended.get()));
     }
 }

@@ -196,6 +196,7 @@ impl Reactor {
         let waker = waker_of(ROOT, &self.inner.letterbox);
         let mut context = Context::from_waker(&waker);
         self.inner.root_woken.set(true);
+        let mut polls = 0;
         loop {
             if self.inner.root_woken.replace(false)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut context)
@@ -206,6 +207,10 @@ impl Reactor {
             if !self.inner.root_woken.get() {
                 self.inner.wait_or_report(1, None);
                 self.inner.progress();
+                polls = 0;
+            } else {
+                polls += 1;
+                self.inner.submit_at_times(polls);
             }
         }
     }

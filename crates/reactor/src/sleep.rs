@@ -113,7 +113,8 @@ impl Inner {
             clock.advance_to(until);
             return self.enter_all(io);
         }
-        if !ring_busy && !readable && self.spin(until) {
+        let is_soon = io.state.at_worker > 0;
+        if is_soon && !ring_busy && !readable && self.spin(until) {
             return self.enter_all(io);
         }
         let mut limit =
@@ -146,7 +147,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks for mail for a while. Short, and once a sleep: an idle reactor sleeps.
+    /// Looks for mail for a while: of a worker, which answers before a thread has gone to sleep and come back.
+    /// Others take longer, a commit for one, and what they wait for may want this very core. Short, and
+    /// once a sleep: an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
         let spin = Duration::from_micros(self.options.spin_us.into());
         if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
