@@ -32,6 +32,8 @@ struct Taken {
     /// Blocks that no file has any more.
     freed: Vec<Run>,
     for_catalog: Vec<Run>,
+    /// It goes into the catalog's pages.
+    is_checkpoint: bool,
 }
 
 impl Shared {
@@ -39,7 +41,7 @@ impl Shared {
     pub(crate) fn commit(self: &Arc<Self>, board: &Board) -> Result<(), Failed> {
         let buried = self.bury()?;
         self.load_for_freeing()?;
-        let Taken { changes, freed, for_catalog } = loop {
+        let Taken { changes, freed, for_catalog, is_checkpoint } = loop {
             self.grow()?;
             self.order()?;
             let taken = now(self.attempt(Who::Thread, |state, answers| state.take(answers, board)));
@@ -51,11 +53,13 @@ impl Shared {
         self.extend_catalog(&for_catalog)?;
         let mut batch = changes.to_batch();
         batch.reserve(Reserve::Use);
-        let committed = self.catalog.commit(&batch);
-        let room = self.catalog.room()?;
+        let is_logged = !is_checkpoint && self.catalog.log(&batch)?;
+        let committed = if is_logged { Ok(()) } else { self.catalog.commit(&batch) };
+        let room = if is_logged { None } else { Some(self.catalog.room()?) };
         {
             let state = &mut *self.state.lock();
-            state.room = room;
+            state.room = room.unwrap_or(state.room).beside(self.catalog.logged());
+            state.checkpoints += u64::from(!is_logged && committed.is_ok());
             state.ordered.end_commit();
             match committed {
                 Ok(()) => {}
@@ -270,7 +274,11 @@ impl VolumeState {
         // Together with the records of the regions, which count them as taken.
         let for_catalog = self.ordered.begin_commit();
         let (changes, freed) = (self.pending.begin_commit(), std::mem::take(&mut self.freed));
-        Ok(Some(Taken { changes, freed, for_catalog }))
+        // What is in the log must have room in the catalog with all that goes there until the next checkpoint.
+        let has_room = self.room.missing_for(changes.size(), Reserve::Keep) == 0;
+        let is_checkpoint =
+            std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();
+        Ok(Some(Taken { changes, freed, for_catalog, is_checkpoint }))
     }
 
     /// Those that nobody has open any more; what was to be collected of them is.

@@ -14,7 +14,7 @@ use uringfs_device::{Device, Failure, Listener, Op};
 use crate::blocks::BLOCK;
 use crate::inode::InodeNumber;
 use crate::shared::Shared;
-use crate::superblock::RESERVED_BLOCKS;
+use crate::superblock::{RESERVED_BLOCKS, Superblock};
 
 /// Failures that one listener is kept; then the oldest go.
 const MOST_KEPT: usize = 1024;
@@ -269,8 +269,8 @@ impl Shared {
         let block = address / BLOCK;
         let open = {
             let state = self.state.lock();
-            let mut catalog = state.superblock.catalog.iter();
-            if catalog.any(|run| (run.start..run.end()).contains(&block)) {
+            let Superblock { catalog, log, .. } = &state.superblock;
+            if catalog.iter().chain([log]).any(|run| (run.start..run.end()).contains(&block)) {
                 return Subject::Catalog;
             }
             if block < RESERVED_BLOCKS {

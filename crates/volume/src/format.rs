@@ -22,7 +22,7 @@ use crate::ordered::Ordered;
 use crate::reader::Reader;
 use crate::records::Orphan;
 use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
-use crate::superblock::{self, Flaw, RESERVED_BLOCKS, Superblock};
+use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::volume::{Threads, Volume};
 
 /// How a volume is made.
@@ -78,16 +78,17 @@ impl Volume {
         }
         let catalog_blocks = (total / 256).clamp(MIN_BLOCKS, 16 * MIN_BLOCKS);
         let run = Run { start: RESERVED_BLOCKS, length: catalog_blocks };
-        let mut superblock = Superblock::new(total, &options.label, vec![run])?;
+        let log = Run { start: run.end(), length: log_blocks(total) };
+        let mut superblock = Superblock::new(total, &options.label, vec![run], log)?;
         Superblock::erase(&blocks)?;
-        let catalog = Catalog::create(&blocks, &[run], CatalogOptions::default())?;
+        let catalog = Catalog::create(&blocks, &[run], log, CatalogOptions::default())?;
         let mut root = Inode::new(FileKind::Directory, 0o755);
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
         batch.put(Key::State(BLOCKS), &total.to_be_bytes());
         let mut allocator = Allocator::open(total, reserve_of(total), [])?;
-        let taken = Run { start: 0, length: run.end() };
+        let taken = Run { start: 0, length: log.end() };
         allocator.claim::<Error>(taken, |_| Ok(None))?;
         for changed in allocator.take_changed() {
             batch.put(Key::Region(changed.index), &region_record(&changed));
@@ -127,7 +128,7 @@ impl Volume {
             cache_bytes: options.cache_bytes / 2,
             ..CatalogOptions::default()
         };
-        let catalog = Catalog::open(&blocks, &superblock.catalog, catalog_options)?;
+        let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
         if access == Access::ReadWrite && !bad_slots.is_empty() {
             superblock.write(&blocks)?;
         }
@@ -145,7 +146,7 @@ impl Volume {
         if let Err(error) = allocator.grow::<Error>(total, load) {
             flaws.push(error.to_string());
         }
-        for run in &superblock.catalog {
+        for run in &catalog.takes() {
             // After a crash between the two the regions do not know of them yet. A region that cannot
             // be read is not allocated from, either.
             let taken = allocator.take_free(*run, load);
@@ -172,6 +173,8 @@ impl Volume {
             reserved: 0,
             is_burying: false,
             allocated: 0,
+            wants_checkpoint: false,
+            checkpoints: 0,
             freed: Vec::new(),
             freeing: Vec::new(),
             discards: options.discard && device.geometry().discard.is_some(),
@@ -208,6 +211,12 @@ impl Volume {
         let threads = Arc::new(Threads::new(shared.clone(), committer));
         Ok(Volume { shared, _threads: threads })
     }
+}
+
+/// Blocks of the log of a volume of so many: large enough that redb seldom hears of a commit, small enough
+/// that opening reads it at once.
+fn log_blocks(total: u64) -> u64 {
+    (total / 1024).clamp(4, MAX_LOG_BLOCKS / 2) * 2
 }
 
 fn reserve_of(blocks: u64) -> u64 {

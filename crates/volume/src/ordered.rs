@@ -80,9 +80,13 @@ impl VolumeState {
         if has_room && self.pending.waiting().changes < MOST_WAITING {
             return Ok(());
         }
-        match answers.has_waited || self.pending.size() + self.to_collect() == Size::default() {
+        let uncommitted = self.pending.size() + self.to_collect() + self.room.logged();
+        match answers.has_waited || uncommitted == Size::default() {
             // A commit makes room, or shows that there is none.
-            false => Err(Stop::Uncommitted),
+            false => {
+                self.wants_checkpoint = true;
+                Err(Stop::Uncommitted)
+            }
             true if has_room || reserve == Reserve::Use => Ok(()),
             true => {
                 let what = "the catalog is full: remove files, or enlarge the volume";

@@ -75,6 +75,11 @@ pub(crate) struct VolumeState {
     pub(crate) reserved: u64,
     /// Whether a commit is destroying some that are not among [`Self::orphans`] meanwhile.
     pub(crate) is_burying: bool,
+    /// The next commit goes into the catalog's pages, with what is in its log: for room, or since it is the
+    /// last.
+    pub(crate) wants_checkpoint: bool,
+    /// Commits that went there.
+    pub(crate) checkpoints: u64,
     /// Extents that have come or gone since the last commit, about.
     pub(crate) allocated: usize,
     /// Blocks that no file has any more, once the changes that wait are committed.

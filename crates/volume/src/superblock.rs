@@ -24,6 +24,8 @@ pub(crate) const RESERVED_BLOCKS: u64 = 32;
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
 /// The most runs of blocks that the catalog may lie in.
 pub(crate) const MAX_CATALOG_RUNS: usize = 240;
+/// The most blocks of the catalog's log, both halves together.
+pub(crate) const MAX_LOG_BLOCKS: u64 = 512;
 /// The most bytes of a label.
 pub(crate) const MAX_LABEL: usize = 64;
 /// Blocks of the largest volume: 64 TiB.
@@ -31,7 +33,7 @@ pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 
 const MAGIC: [u8; 8] = *b"uringfs\x1a";
 /// The version of the format that this code reads and writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Feature bits that this code knows, one word a class; none are given away yet.
 const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: 0 };
 
@@ -61,6 +63,8 @@ pub(crate) struct Superblock {
     pub(crate) created_ns: u64,
     /// Where the catalog lies, in the catalog's order.
     pub(crate) catalog: Vec<Run>,
+    /// Where its log lies; of no blocks, if it has none.
+    pub(crate) log: Run,
     /// Which of [`SLOTS`] this was read from or is the older; the other is written first.
     slot: usize,
     /// Bytes that compatible features may use, kept as they were found.
@@ -112,7 +116,7 @@ impl fmt::Display for BadSlot {
     }
 }
 
-const SPARE: usize = 104;
+const SPARE: usize = 88;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -140,8 +144,21 @@ struct Slot {
     catalog_runs: U32,
     total_blocks: U64,
     created_ns: U64,
+    log: RawRun,
     spare: [u8; SPARE],
     catalog: [RawRun; MAX_CATALOG_RUNS],
+}
+
+impl From<Run> for RawRun {
+    fn from(run: Run) -> RawRun {
+        RawRun { start: run.start.into(), length: run.length.into() }
+    }
+}
+
+impl From<RawRun> for Run {
+    fn from(raw: RawRun) -> Run {
+        Run { start: raw.start.get(), length: raw.length.get() }
+    }
 }
 
 const _: () = assert!(size_of::<Slot>() == BLOCK as usize);
@@ -149,7 +166,8 @@ const _: () = assert!(size_of::<Slot>() == BLOCK as usize);
 const COVERED: usize = 12;
 
 impl Superblock {
-    /// Of a new volume of `total_blocks` whose catalog lies in `catalog`; not yet written.
+    /// Of a new volume of `total_blocks` whose catalog lies in `catalog`, and its log in `log`; not yet
+    /// written.
     ///
     /// # Errors
     /// For a label over [`MAX_LABEL`] bytes or with a zero byte, too many blocks, and a catalog
@@ -158,6 +176,7 @@ impl Superblock {
         total_blocks: u64,
         label: &str,
         catalog: Vec<Run>,
+        log: Run,
     ) -> Result<Superblock, Error> {
         if label.len() > MAX_LABEL || label.contains('\0') {
             let context = format!("label {label:?}: at most {MAX_LABEL} bytes, none of them zero");
@@ -175,6 +194,7 @@ impl Superblock {
             total_blocks,
             created_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
             catalog,
+            log,
             slot: 0,
             spare: [0; SPARE],
         };
@@ -275,13 +295,17 @@ impl Superblock {
         if self.catalog.is_empty() || self.catalog.len() > MAX_CATALOG_RUNS {
             return Err("number of catalog runs");
         }
+        if !self.log.length.is_multiple_of(2) || self.log.length > MAX_LOG_BLOCKS {
+            return Err("length of the log");
+        }
         let mut sorted = self.catalog.clone();
+        sorted.extend((self.log.length > 0).then_some(self.log));
         sorted.sort_unstable();
         let mut free_from = RESERVED_BLOCKS;
         for run in sorted {
-            let end = run.start.checked_add(run.length).ok_or("catalog run")?;
+            let end = run.start.checked_add(run.length).ok_or("run of the catalog or its log")?;
             if run.length == 0 || run.start < free_from || end > self.total_blocks {
-                return Err("catalog run");
+                return Err("run of the catalog or its log");
             }
             free_from = end;
         }
@@ -291,9 +315,9 @@ impl Superblock {
     fn to_slot(&self) -> Slot {
         let mut label = [0; MAX_LABEL];
         label[..self.label.len()].copy_from_slice(self.label.as_bytes());
-        let mut catalog = [RawRun { start: 0.into(), length: 0.into() }; MAX_CATALOG_RUNS];
+        let mut catalog = [RawRun::from(Run { start: 0, length: 0 }); MAX_CATALOG_RUNS];
         for (raw, run) in catalog.iter_mut().zip(&self.catalog) {
-            *raw = RawRun { start: run.start.into(), length: run.length.into() };
+            *raw = (*run).into();
         }
         let mut slot = Slot {
             magic: MAGIC,
@@ -309,6 +333,7 @@ impl Superblock {
             catalog_runs: (self.catalog.len() as u32).into(),
             total_blocks: self.total_blocks.into(),
             created_ns: self.created_ns.into(),
+            log: self.log.into(),
             spare: self.spare,
             catalog,
         };
@@ -341,8 +366,16 @@ fn read_slot(blocks: &Blocks, slot: usize) -> Result<Result<Superblock, Flaw>, E
         let context = format!("{what}; this uringfs knows none of it: use a newer one");
         Err(Error::new(ErrorKind::Unsupported, context))
     };
-    if raw.version.get() > VERSION {
-        return unsupported(format!("the volume has format version {}", raw.version.get()));
+    let version = raw.version.get();
+    if version > VERSION {
+        return unsupported(format!("the volume has format version {version}"));
+    }
+    if version != VERSION {
+        let context = format!(
+            "the volume has format version {version}, of an older uringfs, and this one has {VERSION}: get \
+             the files out with the older one, and put them into a new volume"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, context));
     }
     let unknown = raw.incompatible.get() & !KNOWN.incompatible;
     if unknown != 0 {
@@ -352,9 +385,6 @@ fn read_slot(blocks: &Blocks, slot: usize) -> Result<Result<Superblock, Flaw>, E
 }
 
 fn parse(raw: &Slot, slot: usize) -> Result<Superblock, Flaw> {
-    if raw.version.get() != VERSION {
-        return Err(Flaw::Field("version"));
-    }
     if u64::from(raw.block_size.get()) != BLOCK {
         return Err(Flaw::Field("block size"));
     }
@@ -374,10 +404,8 @@ fn parse(raw: &Slot, slot: usize) -> Result<Superblock, Flaw> {
         label: str::from_utf8(label).map_err(|_| Flaw::Field("label"))?.into(),
         total_blocks: raw.total_blocks.get(),
         created_ns: raw.created_ns.get(),
-        catalog: runs
-            .iter()
-            .map(|run| Run { start: run.start.get(), length: run.length.get() })
-            .collect(),
+        catalog: runs.iter().map(|run| Run::from(*run)).collect(),
+        log: raw.log.into(),
         slot,
         spare: raw.spare,
     };
@@ -402,6 +430,7 @@ mod tests {
     use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
 
     const TOTAL: u64 = 1024;
+    const LOG: Run = Run { start: 160, length: 8 };
 
     fn blocks_of(sim: &Sim) -> Blocks {
         Blocks::of(&Device::new(sim.clone()).unwrap())
@@ -418,7 +447,7 @@ mod tests {
     fn volume() -> (Sim, Superblock) {
         let sim = new_sim();
         let catalog = runs(&[(100, 50), (40, 10)]);
-        let mut superblock = Superblock::new(TOTAL, "données", catalog).unwrap();
+        let mut superblock = Superblock::new(TOTAL, "données", catalog, LOG).unwrap();
         superblock.write(&blocks_of(&sim)).unwrap();
         (sim, superblock)
     }
@@ -555,8 +584,10 @@ mod tests {
     #[test]
     fn fields_that_do_not_fit_are_refused() {
         type Change = fn(&mut Slot);
-        let changes: [Change; 11] = [
-            |slot| slot.version = 0.into(),
+        let changes: [Change; 13] = [
+            |slot| slot.log.length = 7.into(),
+            |slot| slot.log.start = 45.into(),
+            |slot| slot.log.length = 514.into(),
             |slot| slot.block_size = 512.into(),
             |slot| slot.label[3] = 0xff,
             |slot| slot.total_blocks = 0.into(),
@@ -575,9 +606,12 @@ mod tests {
     }
 
     #[test]
-    fn newer_volumes_are_refused_or_only_read() {
-        let newer = Superblock::read(&forged(|slot| slot.version = 2.into()));
+    fn newer_and_older_volumes_are_refused_or_only_read() {
+        let newer = Superblock::read(&forged(|slot| slot.version = (VERSION + 1).into()));
         assert_eq!(kind_of(newer), ErrorKind::Unsupported);
+        let older = Superblock::read(&forged(|slot| slot.version = 1.into())).unwrap_err();
+        assert_eq!(older.kind(), ErrorKind::Unsupported);
+        assert!(older.to_string().contains("older uringfs"), "{older}");
         let unknown = Superblock::read(&forged(|slot| slot.incompatible = 4.into()));
         assert_eq!(kind_of(unknown), ErrorKind::Unsupported);
         let found = Superblock::read(&forged(|slot| slot.read_only_compatible = 1.into()));
@@ -610,7 +644,7 @@ mod tests {
         sim.restart_record();
         Superblock::erase(&blocks).unwrap();
         let erased = sim.forgotten() + sim.record().len() as u64;
-        let mut new = Superblock::new(TOTAL, "new", runs(&[(40, 10)])).unwrap();
+        let mut new = Superblock::new(TOTAL, "new", runs(&[(40, 10)]), LOG).unwrap();
         new.write(&blocks).unwrap();
         for image in sim.crash_images(CrashPlan { exhaustive_up_to: 4, samples: 8, seed: 12 }) {
             match Superblock::read(&blocks_of(&image.sim)) {
@@ -631,7 +665,7 @@ mod tests {
             (TOTAL, "", runs(&[])),
             (MAX_BLOCKS + 1, "", runs(&[(40, 10)])),
         ] {
-            let error = Superblock::new(total, label, catalog).unwrap_err();
+            let error = Superblock::new(total, label, catalog, LOG).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Input, "{error}");
         }
     }

@@ -54,6 +54,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        self.shared.state.lock().wants_checkpoint = true;
         drop(self.committer.take());
         self.shared.reader.stop();
     }
@@ -89,6 +90,8 @@ pub struct Statistics {
     pub catalog_blocks: u64,
     /// Commits since it was opened, each for all who waited.
     pub commits: u64,
+    /// Of these, those that went into the catalog's pages, with all that was in its log only.
+    pub checkpoints: u64,
 }
 
 impl Volume {
@@ -134,6 +137,7 @@ impl Volume {
         let space = state.allocator.space();
         Statistics {
             commits: self.shared.board.next() - 1,
+            checkpoints: state.checkpoints,
             catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum::<u64>()
                 + state.ordered.blocks(),
             blocks: space.total,

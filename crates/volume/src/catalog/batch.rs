@@ -64,6 +64,23 @@ impl Batch {
         self.changes.push(Change { table, key: key.to_vec(), stored });
     }
 
+    /// The same of a value with its sum.
+    pub(super) fn store(&mut self, table: Table, key: &[u8], stored: Option<Vec<u8>>) {
+        self.changes.push(Change { table, key: key.to_vec(), stored });
+    }
+
+    /// Does another one behind this, and leaves free what that does.
+    pub(super) fn follow(&mut self, next: &Batch) {
+        self.changes.extend_from_slice(&next.changes);
+        self.reserve = next.reserve;
+        self.of_new_catalog |= next.of_new_catalog;
+    }
+
+    /// All changes: values with their sums.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Table, &[u8], Option<&[u8]>)> {
+        self.changes.iter().map(|change| (change.table, &change.key[..], change.stored.as_deref()))
+    }
+
     /// How much it is.
     pub(crate) fn size(&self) -> Size {
         let bytes = |change: &Change| change.key.len() + change.stored.as_ref().map_or(0, Vec::len);

@@ -13,6 +13,9 @@ use crate::error::{Error, ErrorKind};
 const ROOM: usize = 448;
 
 const MAGIC: [u8; 8] = *b"urcatlog";
+/// The byte of page 0 whose lowest bit chooses between redb's two commit slots: it changes with the write
+/// that makes a commit hold, and with no other.
+const CHOOSES: usize = 9;
 
 /// A head as it lies at the beginning of its block.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -24,7 +27,9 @@ struct Sector {
     length: U64,
     /// Counts the writes of a head.
     sequence: U64,
-    spare: [u8; 36],
+    /// The last record of the log that the chosen commit has.
+    log: U64,
+    spare: [u8; 28],
     /// CRC32C of every byte before it.
     sum: U32,
 }
@@ -39,13 +44,17 @@ const COPIES: [usize; 2] = [0, 2048];
 pub(super) struct Head {
     bytes: [u8; ROOM],
     sequence: u64,
+    /// The last record of the log that the commit which holds has.
+    pub(super) log: u64,
+    /// And the next one that comes to hold.
+    pub(super) next_log: u64,
     /// Copies that were found bad, in bytes from the block's beginning; the next write mends them.
     pub(super) bad_copies: Vec<usize>,
 }
 
 impl Default for Head {
     fn default() -> Head {
-        Head { bytes: [0; ROOM], sequence: 0, bad_copies: Vec::new() }
+        Head { bytes: [0; ROOM], sequence: 0, log: 0, next_log: 0, bad_copies: Vec::new() }
     }
 }
 
@@ -66,7 +75,11 @@ impl Head {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         if !inside.is_empty() {
+            let chosen = self.bytes[CHOOSES] & 1;
             self.bytes[at..at + inside.len()].copy_from_slice(inside);
+            if self.bytes[CHOOSES] & 1 != chosen {
+                self.log = self.next_log;
+            }
         }
         Ok(())
     }
@@ -79,7 +92,8 @@ impl Head {
             magic: MAGIC,
             length: length.into(),
             sequence: self.sequence.into(),
-            spare: [0; 36],
+            log: self.log.into(),
+            spare: [0; 28],
             sum: 0.into(),
         };
         sector.sum = sum_of(&sector).into();
@@ -106,7 +120,9 @@ pub(super) fn parse(block: &[u8]) -> Option<(Head, u64)> {
         }
     }
     let newest = newest?;
-    let head = Head { bytes: newest.bytes, sequence: newest.sequence.get(), bad_copies };
+    let log = newest.log.get();
+    let sequence = newest.sequence.get();
+    let head = Head { bytes: newest.bytes, sequence, log, next_log: log, bad_copies };
     Some((head, newest.length.get()))
 }
 

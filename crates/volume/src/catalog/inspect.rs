@@ -76,9 +76,16 @@ impl Catalog {
         Store::open(blocks.clone(), runs, access, lost)?.rewrite(pages)
     }
 
-    /// Where it lies, in its order.
+    /// Where its pages lie, in its order.
     pub(crate) fn runs(&self) -> Vec<Run> {
         self.state.read().runs.clone()
+    }
+
+    /// All that it lies in: its pages, and its log.
+    pub(crate) fn takes(&self) -> Vec<Run> {
+        let mut takes = self.runs();
+        takes.push(self.log.lock().run());
+        takes
     }
 }
 

@@ -9,6 +9,9 @@
 //! catalog.commit(&batch)?;
 //! ```
 //!
+//! What is committed goes into redb's pages, or, where it is little, first into a log beside them, which costs
+//! one flush: see [`Catalog::log`]. Whoever reads finds the one laid over the other.
+//!
 //! Calls block on the device: the committer and a catalog thread make them, never a reactor.
 //!
 //! Trouble stays inside. A damaged page or record is an error of whoever asked for it; since redb
@@ -20,6 +23,7 @@ mod batch;
 mod damage;
 mod head;
 mod inspect;
+mod log;
 mod record;
 mod room;
 mod rows;
@@ -34,7 +38,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use redb::ConcurrencyMode;
 
 use crate::blocks::{BLOCK, Blocks, Run};
@@ -42,6 +46,7 @@ use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
 use backend::{Backend, Reader};
 use damage::BadPage;
+use log::{Log, Logged, Replayed};
 use store::Store;
 use trouble::{Fenced, Opened, Trouble, contained};
 use view::View;
@@ -86,6 +91,9 @@ pub(crate) struct Catalog {
     blocks: Blocks,
     options: CatalogOptions,
     state: RwLock<State>,
+    log: Mutex<Log>,
+    /// What the log has and redb has not.
+    logged: Mutex<Logged>,
     /// redb had to walk every page to open; with commits as they are here it never has to.
     repaired: Arc<AtomicBool>,
 }
@@ -108,13 +116,39 @@ struct Open {
 }
 
 impl Catalog {
-    /// An empty catalog in `runs`. Nothing leads to it before a superblock is written.
+    /// An empty catalog in `runs`, with a log that lies in `log`, cleared before. Nothing leads to it before
+    /// a superblock is written.
     ///
     /// # Errors
     /// `Input` for fewer than [`MIN_BLOCKS`]; the device's.
     pub(crate) fn create(
         blocks: &Blocks,
         runs: &[Run],
+        log: Run,
+        options: CatalogOptions,
+    ) -> Result<Catalog, Error> {
+        Log::clear(blocks, log)?;
+        Catalog::create_with(blocks, runs, Log::after(log, 0), options)
+    }
+
+    /// An empty catalog in `runs` that is to take the place of another, of which it shares the log: nothing
+    /// that is in there now belongs to it.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub(crate) fn create_in_place_of(
+        old: &Catalog,
+        runs: &[Run],
+        options: CatalogOptions,
+    ) -> Result<Catalog, Error> {
+        let log = old.log.lock().spent();
+        Catalog::create_with(&old.blocks, runs, log, options)
+    }
+
+    fn create_with(
+        blocks: &Blocks,
+        runs: &[Run],
+        log: Log,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
         let given: u64 = runs.iter().map(|run| run.length).sum();
@@ -122,7 +156,7 @@ impl Catalog {
             let context = format!("a catalog of {given} blocks: {MIN_BLOCKS} at least");
             return Err(Error::new(ErrorKind::Input, context));
         }
-        let catalog = Catalog::closed(blocks, runs, options);
+        let catalog = Catalog::closed(blocks, runs, log, options);
         let store = Store::create(blocks.clone(), runs)?;
         catalog.state.write().open = Some(catalog.open_redb(store)?);
         catalog.commit(&Batch::of_new_catalog())?;
@@ -136,12 +170,20 @@ impl Catalog {
     pub(crate) fn open(
         blocks: &Blocks,
         runs: &[Run],
+        log: Run,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        let catalog = Catalog::closed(blocks, runs, options);
+        let catalog = Catalog::closed(blocks, runs, Log::after(log, 0), options);
         let store = catalog.open_store(runs)?;
-        let flaws = store.flaws();
+        let mut flaws = store.flaws();
+        let Replayed { log, changes, flaws: of_log, loss } = Log::replay(blocks, log, store.log())?;
+        if let Some(loss) = loss.filter(|_| options.lost == LostPages::Refuse) {
+            let context = format!("{loss}; uringfs check --repair goes on with what is before it");
+            return Err(Error::damaged(context));
+        }
+        flaws.extend(of_log);
         let open = catalog.open_redb(store)?;
+        (*catalog.log.lock(), *catalog.logged.lock()) = (log, changes);
         {
             let mut state = catalog.state.write();
             state.open = Some(open);
@@ -150,7 +192,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    fn closed(blocks: &Blocks, runs: &[Run], options: CatalogOptions) -> Catalog {
+    fn closed(blocks: &Blocks, runs: &[Run], log: Log, options: CatalogOptions) -> Catalog {
         let state = RwLock::new(State {
             open: None,
             failed: None,
@@ -159,7 +201,14 @@ impl Catalog {
             damaged: BTreeMap::new(),
             opened: 0,
         });
-        Catalog { blocks: blocks.clone(), options, state, repaired: Arc::default() }
+        Catalog {
+            blocks: blocks.clone(),
+            options,
+            state,
+            log: Mutex::new(log),
+            logged: Mutex::default(),
+            repaired: Arc::default(),
+        }
     }
 
     fn open_redb(&self, store: Store) -> Result<Open, Error> {
@@ -211,6 +260,7 @@ impl Catalog {
     /// and for redb to double its storage, since it must find the blocks there. Without them commits
     /// go on as long as pages are free in the storage as it is.
     pub(crate) fn wanted_blocks(&self, coming: Size) -> u64 {
+        let coming = coming + self.logged.lock().size();
         let state = self.state.read();
         state.open.as_ref().map_or(0, |open| {
             let length = open.store.length();
@@ -266,6 +316,13 @@ impl Catalog {
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn record(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        // Before redb is read: what is not in the log any more is there.
+        let logged = self.logged.lock().get(table, key);
+        if let Some(stored) = logged {
+            return stored
+                .map(|stored| record::open(table, key, &stored).map(<[u8]>::to_vec))
+                .transpose();
+        }
         self.read(|view| {
             let Some(guard) = view.table(table)?.get(key)? else { return Ok(None) };
             record::open(table, key, guard.value())
@@ -274,28 +331,68 @@ impl Catalog {
         })
     }
 
-    /// Makes all of a batch happen, in its order, or nothing; durable when it returns.
+    /// Makes all of a batch happen, in its order, or nothing; durable when it returns. It goes into redb with
+    /// all that is in the log: a checkpoint.
     ///
     /// # Errors
     /// `NoSpace` when the blocks do not suffice, with nothing changed: add blocks or free records,
     /// then try again. `Damaged` with nothing changed when a page it needs is. After any other the
     /// catalog has stopped, and the batch may be there after opening it anew or not.
     pub(crate) fn commit(&self, batch: &Batch) -> Result<(), Error> {
-        if self.options.access != Access::ReadWrite {
-            return Err(Error::new(ErrorKind::Input, "the volume is open for reading only"));
-        }
-        match self.try_commit(batch) {
+        self.must_be_writable()?;
+        let mut log = self.log.lock();
+        let batch = self.logged.lock().before(batch);
+        match self.try_commit(&batch, log.number()) {
             Err(error) if error.kind() == ErrorKind::NoSpace && self.stretch()? => {
-                self.try_commit(batch)
+                self.try_commit(&batch, log.number())
             }
             done => done,
+        }?;
+        log.restart();
+        *self.logged.lock() = Logged::default();
+        Ok(())
+    }
+
+    /// Makes all of a batch happen, in its order, or nothing; durable when it returns. It goes into the log,
+    /// if it has room, and costs a flush and no page; else this answers false, and nothing has happened.
+    ///
+    /// The next [`Self::commit`] takes it into redb: the room that it has must be enough for both.
+    ///
+    /// # Errors
+    /// The device's. The catalog has stopped then, and the batch may be there after opening it anew or not.
+    pub(crate) fn log(&self, batch: &Batch) -> Result<bool, Error> {
+        self.must_be_writable()?;
+        self.state.read().usable()?;
+        let mut log = self.log.lock();
+        match log.append(&self.blocks, batch) {
+            Ok(true) => self.logged.lock().extend(batch),
+            Ok(false) => return Ok(false),
+            Err(error) => return Err(self.state.write().stop(error)),
+        }
+        Ok(true)
+    }
+
+    /// How much the next [`Self::commit`] takes from the log.
+    pub(crate) fn logged(&self) -> Size {
+        self.logged.lock().size()
+    }
+
+    fn must_be_writable(&self) -> Result<(), Error> {
+        match self.options.access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => {
+                Err(Error::new(ErrorKind::Input, "the volume is open for reading only"))
+            }
         }
     }
 
-    fn try_commit(&self, batch: &Batch) -> Result<(), Error> {
+    fn try_commit(&self, batch: &Batch, log: u64) -> Result<(), Error> {
         let done = self.attempt(|open| {
             let heads = open.store.heads();
+            open.store.set_next_log(log);
             let done = batch::apply(open.redb.writer(), &open.store, batch);
+            // What redb commits by itself has no more of it.
+            open.store.set_next_log(open.store.log());
             open.redb.pass_view();
             // Its second head is durable: it happened, whatever came after.
             let happened = open.store.heads() >= heads + 2;
@@ -315,8 +412,8 @@ impl Catalog {
         if self.options.access == Access::ReadOnly {
             return Ok(CatalogRoom::default());
         }
-        self.attempt(|open| room::room_of(open.redb.writer(), &open.store))
-            .map_err(Trouble::into_error)
+        let room = self.attempt(|open| room::room_of(open.redb.writer(), &open.store));
+        room.map(|room| room.beside(self.logged())).map_err(Trouble::into_error)
     }
 
     /// Lets redb use every block there is, where doubling would need more: it takes the length

@@ -84,11 +84,24 @@ pub(crate) struct CatalogRoom {
     pub(super) pages: u64,
     /// Of these, and of those that the storage may have more, free ones, as far as it is known.
     pub(super) free: u64,
+    /// What the next commit takes from the log besides.
+    logged: Size,
 }
 
 impl CatalogRoom {
+    /// The same, with so much in the log.
+    pub(crate) fn beside(self, logged: Size) -> CatalogRoom {
+        CatalogRoom { logged, ..self }
+    }
+
+    /// What the next commit takes from the log.
+    pub(crate) fn logged(self) -> Size {
+        self.logged
+    }
+
     /// Blocks that the catalog has to get before so much can be committed.
     pub(crate) fn missing_for(self, coming: Size, reserve: Reserve) -> u64 {
+        let coming = coming + self.logged;
         match coming.most_pages(self.pages, reserve).saturating_sub(self.free) {
             0 => 0,
             pages => pages + pages.div_ceil(GROUP) + 1,
@@ -109,7 +122,7 @@ pub(super) fn room_of(database: &Database, store: &Store) -> Result<CatalogRoom,
         }
         false => 0,
     };
-    Ok(CatalogRoom { pages, free: behind + inside })
+    Ok(CatalogRoom { pages, free: behind + inside, logged: Size::default() })
 }
 
 /// Whether the transaction can commit without growing past the blocks, which redb would not

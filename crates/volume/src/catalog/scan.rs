@@ -46,28 +46,55 @@ impl Catalog {
         inode: Option<u64>,
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
-        let prefix = inode.map(u64::to_be_bytes);
+        let prefix = inode.map_or(Vec::new(), |inode| inode.to_be_bytes().to_vec());
+        // Before redb is read: what is not in the log any more is there.
+        let logged = self.logged.lock().from(table, &from, &prefix);
         self.read(|view| {
-            let records = view.table(table)?;
             let mut found = Vec::new();
-            for record in records.range(from.as_slice()..)?.take(limit.min(MAX_RECORDS)) {
+            let mut add = |key: &[u8], stored: &[u8]| {
+                let value = record::open(table, key, stored).map(<[u8]>::to_vec);
+                found.push(Found { key: key.to_vec(), value });
+                found.len() == limit.min(MAX_RECORDS)
+            };
+            let mut logged = logged.iter().peekable();
+            for record in view.table(table)?.range(from.as_slice()..)? {
                 let (key, stored) = record?;
                 let key = key.value();
-                if prefix.is_some_and(|prefix| !key.starts_with(&prefix)) {
+                if !key.starts_with(&prefix) {
                     break;
                 }
-                let value = record::open(table, key, stored.value()).map(<[u8]>::to_vec);
-                found.push(Found { key: key.to_vec(), value });
+                while let Some((newer, stored)) = logged.next_if(|(newer, _)| &newer[..] < key) {
+                    if stored.as_ref().is_some_and(|stored| add(newer, stored)) {
+                        return Ok(found);
+                    }
+                }
+                let is_full = match logged.next_if(|(newer, _)| newer == key) {
+                    Some((_, Some(newer))) => add(key, newer),
+                    Some((_, None)) => false,
+                    None => add(key, stored.value()),
+                };
+                if is_full {
+                    return Ok(found);
+                }
+            }
+            for (key, stored) in logged {
+                if stored.as_ref().is_some_and(|stored| add(key, stored)) {
+                    break;
+                }
             }
             Ok(found)
         })
     }
 
-    /// The last key of a table.
+    /// A key behind which a table has none: its last, mostly.
     ///
     /// # Errors
     /// As [`Self::scan_each`].
     pub(crate) fn last_key(&self, table: Table) -> Result<Option<Vec<u8>>, Error> {
-        self.read(|view| Ok(view.table(table)?.last()?.map(|(key, _)| key.value().to_vec())))
+        let logged = self.logged.lock().last_key(table);
+        self.read(|view| {
+            let last = view.table(table)?.last()?.map(|(key, _)| key.value().to_vec());
+            Ok(last.max(logged.clone()))
+        })
     }
 }

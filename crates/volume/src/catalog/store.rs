@@ -248,6 +248,16 @@ impl Store {
         self.state.lock().fail("", Errno::IO);
     }
 
+    /// The last record of the log that the commit which holds has.
+    pub(crate) fn log(&self) -> u64 {
+        self.state.lock().head.log
+    }
+
+    /// The commit that is begun now, if it comes to hold, has the log up to this record.
+    pub(crate) fn set_next_log(&self, number: u64) {
+        self.state.lock().head.next_log = number;
+    }
+
     /// Makes it as long as its blocks allow, before redb opens it.
     pub(crate) fn stretch(&self) {
         let mut state = self.state.lock();

@@ -112,7 +112,7 @@ pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64
 
 impl Round<'_> {
     pub(super) fn check_blocks(&mut self) -> Result<(), Error> {
-        let catalog_runs = self.catalog.runs();
+        let catalog_runs = self.catalog.takes();
         let mut suspects = Vec::new();
         for window in windows(self.total, self.bounds.blocks) {
             let mut used = Used::by_metadata(window, &catalog_runs);
@@ -260,7 +260,7 @@ impl Round<'_> {
             }
         };
         // What the superblock names is taken, whatever the region says: see commit.rs.
-        for block in self.catalog.runs().into_iter().flat_map(|run| within(index, run)) {
+        for block in self.catalog.takes().into_iter().flat_map(|run| within(index, run)) {
             said[block as usize / 64] &= !(1 << (block % 64));
         }
         let (in_use, leaked) =

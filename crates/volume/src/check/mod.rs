@@ -25,9 +25,9 @@ mod tree;
 
 use uringfs_device::Device;
 
-use crate::blocks::{Blocks, Run};
+use crate::blocks::Blocks;
 use crate::catalog::{
-    Access, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table, Verified,
+    Access, Batch, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table, Verified,
 };
 use crate::error::{Error, ErrorKind};
 use crate::format::{known_blocks, recorded_blocks};
@@ -158,7 +158,7 @@ pub(crate) fn check_within(
     }
     progress(CheckStep::Pages, 0);
     // A superblock is trusted with both slots only once the catalog was found where it says.
-    let catalog = open(&blocks, &superblock.catalog, LostPages::Empty)?;
+    let catalog = open(&blocks, &superblock, LostPages::Empty)?;
     let is_small = check_size(&blocks, &catalog, &mut superblock, &mut findings)?;
     drop(catalog);
     if options.repair && (is_small || !bad_slots.is_empty()) {
@@ -166,7 +166,7 @@ pub(crate) fn check_within(
     }
     let lost = check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
-        let catalog = open(&blocks, &superblock.catalog, lost)?;
+        let catalog = open(&blocks, &superblock, lost)?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
         let mut round = Round {
@@ -193,7 +193,7 @@ pub(crate) fn check_within(
             fixes.extend([findings::put(Key::State(BLOCKS), total.to_be_bytes().to_vec())]);
         }
         drop(catalog);
-        commit(&blocks, &superblock.catalog, fixes)?;
+        commit(&blocks, &superblock, fixes)?;
     }
     Err(endless())
 }
@@ -214,13 +214,18 @@ struct Round<'r> {
     progress: Progress<'r>,
 }
 
-fn open(blocks: &Blocks, runs: &[Run], lost: LostPages) -> Result<Catalog, Error> {
-    let access = Access::ReadOnly;
-    Catalog::open(blocks, runs, CatalogOptions { access, lost, ..CatalogOptions::default() })
+fn open(blocks: &Blocks, superblock: &Superblock, lost: LostPages) -> Result<Catalog, Error> {
+    let options = CatalogOptions { access: Access::ReadOnly, lost, ..CatalogOptions::default() };
+    Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
-fn open_to_write(blocks: &Blocks, runs: &[Run]) -> Result<Catalog, Error> {
-    Catalog::open(blocks, runs, CatalogOptions::default())
+fn open_to_write(
+    blocks: &Blocks,
+    superblock: &Superblock,
+    lost: LostPages,
+) -> Result<Catalog, Error> {
+    let options = CatalogOptions { lost, ..CatalogOptions::default() };
+    Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
 /// Whether the superblock says fewer blocks than the catalog: then it is of before the volume grew. It is
@@ -255,7 +260,7 @@ fn check_pages(
     findings: &mut Findings,
 ) -> Result<LostPages, Error> {
     for _ in 0..MAX_ROUNDS {
-        let catalog = open(blocks, &superblock.catalog, LostPages::Empty)?;
+        let catalog = open(blocks, superblock, LostPages::Empty)?;
         let verified = catalog.verify();
         let found = match verified {
             Verified::Damaged(_) => read_everything(&catalog),
@@ -274,6 +279,10 @@ fn check_pages(
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
                 // What was too much to be remembered is found in the next round.
                 Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
+                // No page is lost any more; what can be read of the log goes into them.
+                let catalog = open_to_write(blocks, superblock, LostPages::Empty)?;
+                catalog.commit(&Batch::default())?;
+                catalog.close()?;
             }
             Verified::Damaged(what) => {
                 if !damaged.iter().any(|page| matches!(page.flaw, PageFlaw::Lost(_))) {
@@ -303,8 +312,8 @@ fn endless() -> Error {
 }
 
 /// Makes repairs durable.
-fn commit(blocks: &Blocks, runs: &[Run], fixes: findings::Fixes) -> Result<(), Error> {
-    let catalog = open_to_write(blocks, runs)?;
+fn commit(blocks: &Blocks, superblock: &Superblock, fixes: findings::Fixes) -> Result<(), Error> {
+    let catalog = open_to_write(blocks, superblock, LostPages::Refuse)?;
     for mut batch in findings::batches(fixes) {
         batch.reserve(Reserve::Use);
         catalog.commit(&batch)?;

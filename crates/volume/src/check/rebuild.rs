@@ -33,13 +33,14 @@ pub(super) fn rebuild(
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
     let runs = find_room(old, total, bounds)?;
-    let new = Catalog::create(blocks, &runs, CatalogOptions::default())?;
+    let new = Catalog::create_in_place_of(old, &runs, CatalogOptions::default())?;
+    let takes = new.takes();
     // Free space is counted anew; the old catalog's blocks are free then.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
         copy(old, &new, table, findings)?;
     }
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_metadata(window, &runs);
+        let mut used = Used::by_metadata(window, &takes);
         mark_files(&mut used, &new, total)?;
         let mut batch = Batch::default();
         for (index, free) in used.free() {
@@ -59,11 +60,11 @@ pub(super) fn rebuild(
 
 /// Free runs for as much as the old catalog has.
 fn find_room(old: &Catalog, total: u64, bounds: Bounds) -> Result<Vec<Run>, Error> {
-    let old_runs = old.runs();
-    let needed = old_runs.iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
+    let takes = old.takes();
+    let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
     let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_metadata(window, &old_runs);
+        let mut used = Used::by_metadata(window, &takes);
         mark_files(&mut used, old, total)?;
         for run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
             if run.length >= SHORTEST && room.add(run) {

@@ -148,7 +148,7 @@ fn salvage_finds_all_that_does_not_lie_in_a_lost_page() {
     let (block, _) = leaf_of_names(&sim, &records);
     spoil(&sim, block);
     let salvage = CatalogOptions { access: Access::ReadOnly, lost: LostPages::Empty, ..options() };
-    let catalog = Catalog::open(&blocks_of(&sim), &RUNS, salvage).unwrap();
+    let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
     assert!(matches!(catalog.verify(), Verified::Damaged(_)));
     let found = all_of(&catalog).unwrap();
     let missing: Vec<_> = records.keys().filter(|key| !found.contains_key(key)).collect();
@@ -205,7 +205,7 @@ fn checksums_that_are_lost_cost_an_answer_each_and_are_made_again() {
                 assert!(catalog.failure().is_none(), "{place}: {:?}", catalog.failure());
             }
             let reads = CatalogOptions { access: Access::ReadOnly, ..options() };
-            let catalog = Catalog::open(&blocks_of(&image), &RUNS, reads);
+            let catalog = Catalog::open(&blocks_of(&image), &RUNS, LOG, reads);
             let Ok(catalog) = catalog else { panic!("{place}") };
             if catalog.verify() == Verified::WithoutSums {
                 let is_sum = |bad: &BadPage| bad.flaw == PageFlaw::Sum;
@@ -231,7 +231,7 @@ fn damage_in_pages_of_redb_itself_keeps_nobody_from_reading() {
         }
         unopened += 1;
         let reads = CatalogOptions { access: Access::ReadOnly, ..options() };
-        let found = Catalog::open(&blocks_of(&image), &RUNS, reads).and_then(|it| all_of(&it));
+        let found = Catalog::open(&blocks_of(&image), &RUNS, LOG, reads).and_then(|it| all_of(&it));
         all_there += usize::from(found.is_ok_and(|found| found == records));
     }
     assert!(all_there >= 1 && all_there + 2 >= unopened, "{all_there} of {unopened}");

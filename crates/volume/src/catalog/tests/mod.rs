@@ -17,6 +17,8 @@ use super::*;
 
 /// Blocks of the devices here, and the catalog in them: in two runs, the later part first.
 const DEVICE_BLOCKS: u64 = 8192;
+/// Where its log lies.
+const LOG: Run = Run { start: 1650, length: 16 };
 const RUNS: [Run; 2] = [Run { start: 700, length: 900 }, Run { start: 40, length: 600 }];
 
 /// What a catalog holds.
@@ -35,11 +37,11 @@ fn new_sim() -> Sim {
 }
 
 fn create_on(sim: &Sim) -> Catalog {
-    Catalog::create(&blocks_of(sim), &RUNS, options()).unwrap()
+    Catalog::create(&blocks_of(sim), &RUNS, LOG, options()).unwrap()
 }
 
 fn open_on(sim: &Sim) -> Result<Catalog, Error> {
-    Catalog::open(&blocks_of(sim), &RUNS, options())
+    Catalog::open(&blocks_of(sim), &RUNS, LOG, options())
 }
 
 /// Every record, read a few at a time.

@@ -101,7 +101,7 @@ fn what_only_reads_writes_nothing() {
     // As a crash leaves it: opening has something to write.
     let image = sim.crash_image(uringfs_device::backend::sim::Crash::LoseAll);
     let access = CatalogOptions { access: Access::ReadOnly, ..options() };
-    let reader = Catalog::open(&blocks_of(&image), &RUNS, access).unwrap();
+    let reader = Catalog::open(&blocks_of(&image), &RUNS, LOG, access).unwrap();
     assert!(all_of(&reader).unwrap() == records);
     let error = reader.commit(&Batch::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Input);

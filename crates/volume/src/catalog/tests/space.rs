@@ -54,7 +54,7 @@ fn when_blocks_run_out_nothing_is_lost_and_deleting_works() {
 fn with_the_blocks_it_wants_it_never_runs_out() {
     let sim = Sim::new(SimOptions::new(40_000 * BLOCK));
     let blocks = blocks_of(&sim);
-    let mut superblock = Superblock::new(40_000, "", RUNS.to_vec()).unwrap();
+    let mut superblock = Superblock::new(40_000, "", RUNS.to_vec(), LOG).unwrap();
     superblock.write(&blocks).unwrap();
     let catalog = create_on(&sim);
     let mut free = 2000;
@@ -77,7 +77,7 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
     drop(catalog);
     let found = Superblock::read(&blocks).unwrap();
     assert!(found.superblock.catalog.len() < 10 && found.superblock == superblock);
-    let catalog = Catalog::open(&blocks, &superblock.catalog, options()).unwrap();
+    let catalog = Catalog::open(&blocks, &superblock.catalog, LOG, options()).unwrap();
     assert_eq!(inodes(&catalog, 0).len(), 300);
 }
 
@@ -85,7 +85,7 @@ fn with_the_blocks_it_wants_it_never_runs_out() {
 fn a_batch_far_larger_than_the_catalog_fits_the_blocks_it_wants() {
     let sim = Sim::new(SimOptions::new(100_000 * BLOCK));
     let blocks = blocks_of(&sim);
-    let mut superblock = Superblock::new(100_000, "", RUNS.to_vec()).unwrap();
+    let mut superblock = Superblock::new(100_000, "", RUNS.to_vec(), LOG).unwrap();
     superblock.write(&blocks).unwrap();
     let catalog = create_on(&sim);
     let mut free = 2000;
@@ -114,7 +114,7 @@ fn a_crash_while_blocks_are_added_leaves_a_catalog_that_fits_its_superblock() {
     for block in 2000..2600 {
         blocks.write(block, uringfs_buffer::Buffer::copy_of(&[0xa5; BLOCK as usize])).unwrap();
     }
-    let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec()).unwrap();
+    let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec(), LOG).unwrap();
     superblock.write(&blocks).unwrap();
     let catalog = create_on(&sim);
     let count = fill(&catalog, 0, 60_000);
@@ -128,7 +128,7 @@ fn a_crash_while_blocks_are_added_leaves_a_catalog_that_fits_its_superblock() {
     for image in sim.crash_images(CrashPlan { exhaustive_up_to: 2, samples: 2, seed: 33 }) {
         let blocks = blocks_of(&image.sim);
         let superblock = Superblock::read(&blocks).unwrap().superblock;
-        let catalog = Catalog::open(&blocks, &superblock.catalog, options()).unwrap();
+        let catalog = Catalog::open(&blocks, &superblock.catalog, LOG, options()).unwrap();
         let found = inodes(&catalog, 0);
         assert!((count..=count + 3).contains(&(found.len() as u64)), "cut {}", image.cut);
         assert!(found.iter().all(|(inode, value)| *value == vec![*inode as u8; 60_000]));
@@ -141,10 +141,10 @@ fn a_crash_while_blocks_are_added_leaves_a_catalog_that_fits_its_superblock() {
 fn too_few_blocks_and_too_many_pieces_are_refused() {
     let sim = new_sim();
     let few = [Run { start: 40, length: MIN_BLOCKS - 1 }];
-    let error = Catalog::create(&blocks_of(&sim), &few, options()).err().unwrap();
+    let error = Catalog::create(&blocks_of(&sim), &few, LOG, options()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Input);
     let catalog = create_on(&sim);
-    let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec()).unwrap();
+    let mut superblock = Superblock::new(DEVICE_BLOCKS, "", RUNS.to_vec(), LOG).unwrap();
     let pieces: Vec<Run> = (0..240).map(|n| Run { start: 3000 + 2 * n, length: 1 }).collect();
     let error = catalog.extend(&mut superblock, &pieces).unwrap_err();
     assert_eq!((error.kind(), superblock.catalog.len()), (ErrorKind::NoSpace, 2));

@@ -12,7 +12,7 @@ use uringfs_reactor::{Reactor, ReactorOptions};
 
 use super::*;
 use crate::blocks::BLOCK;
-use crate::catalog::{Batch, Key, Table};
+use crate::catalog::{Key, Table};
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::format::FormatOptions;
 use crate::inode::{FileKind, Inode, InodeNumber};
@@ -84,7 +84,7 @@ impl Patient {
     }
 
     fn catalog(&self) -> Catalog {
-        open_to_write(&Blocks::of(&self.device), &self.superblock().catalog).unwrap()
+        open_to_write(&Blocks::of(&self.device), &self.superblock(), LostPages::Refuse).unwrap()
     }
 
     /// Changes records as no volume would.

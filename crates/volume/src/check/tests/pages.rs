@@ -55,9 +55,9 @@ fn damaged_records_that_a_new_catalog_does_not_get_are_named() {
     super::planted::spoil(&patient, Key::Inode(two));
     let (blocks, mut superblock) = (Blocks::of(&patient.device), patient.superblock());
     let mut findings = Findings::new(true);
-    let old = open(&blocks, &superblock.catalog, LostPages::Empty).unwrap();
+    let old = open(&blocks, &superblock, LostPages::Empty).unwrap();
     rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, &mut findings).unwrap();
-    let new = open(&blocks, &superblock.catalog, LostPages::Refuse).unwrap();
+    let new = open(&blocks, &superblock, LostPages::Refuse).unwrap();
     findings.name(&new, &paths::Parents::new()).unwrap();
     let lines = text(&findings.into_report(CheckReport::default()));
     assert!(lines.contains(&format!("inode {two}): its inode cannot be read")), "{lines}");

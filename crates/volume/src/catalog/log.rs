@@ -1,0 +1,335 @@
+//! The redo log: what was committed and has not gone into redb yet. A commit there is one record, which
+//! costs one flush and no page; redb takes all of them together, at a checkpoint.
+//!
+//! The log lies twice, in the halves of its run. Records stand one behind the other from a half's beginning
+//! on, each in whole blocks, at the same place in both. They are numbered. The head that makes a checkpoint hold
+//! says up to which number that has them: from then on they are old, and the next record stands at the
+//! beginning again.
+//!
+//! # After a crash
+//! A record is there if one of its copies is: both are durable before anybody hears of it. So one flipped
+//! bit, one torn or lost sector, never costs a record. The first number that no copy has ends the log. It
+//! was never acknowledged, unless a later one is there: then it is damage, and not taken for the end.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crc_fast::{CrcAlgorithm, checksum};
+use uringfs_buffer::Buffer;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::batch::Batch;
+use super::record::Table;
+use super::room::Size;
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::error::Error;
+
+const MAGIC: [u8; 8] = *b"urlogrec";
+
+/// What a record begins with.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    /// CRC32C of the rest of the header and the changes.
+    sum: U32,
+    /// Bytes of the changes.
+    length: U32,
+    number: U64,
+}
+
+const HEADER: usize = size_of::<Header>();
+/// Where the sum's cover begins.
+const COVERED: usize = 12;
+
+/// What a change begins with; key and value follow it.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Change {
+    table: u8,
+    /// 1 where the record gets a value, 0 where it goes.
+    is_put: u8,
+    /// Bytes of the key, then of the value.
+    key: U16,
+    value: U32,
+}
+
+/// Where records are written.
+#[derive(Debug)]
+pub(super) struct Log {
+    run: Run,
+    /// Where in a half the next record goes, in blocks.
+    next: u64,
+    /// The last record's number.
+    number: u64,
+}
+
+/// What a log held.
+pub(super) struct Replayed {
+    pub(super) log: Log,
+    pub(super) changes: Logged,
+    /// What was damaged though nothing is lost, a line each.
+    pub(super) flaws: Vec<String>,
+    /// What is lost, if something is.
+    pub(super) loss: Option<String>,
+}
+
+impl Log {
+    /// Of a catalog that has everything up to a number.
+    pub(super) fn after(run: Run, number: u64) -> Log {
+        Log { run, next: 0, number }
+    }
+
+    /// Makes blocks hold no record.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn clear(blocks: &Blocks, run: Run) -> Result<(), Error> {
+        let zeros = Buffer::zeroed((run.length * BLOCK) as usize);
+        let cleared = blocks.write(run.start, zeros).and_then(|()| blocks.flush());
+        cleared.map_err(|errno| Error::io("clearing the catalog's log", errno))
+    }
+
+    /// The same for a catalog that has all of it.
+    pub(super) fn spent(&self) -> Log {
+        Log::after(self.run, self.number)
+    }
+
+    /// Where it lies.
+    pub(super) fn run(&self) -> Run {
+        self.run
+    }
+
+    /// The last record's number.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn half(&self) -> u64 {
+        self.run.length / 2
+    }
+
+    /// Where the halves begin.
+    fn halves(&self) -> [u64; 2] {
+        [self.run.start, self.run.start + self.half()]
+    }
+
+    /// Writes a batch as the next record, durable when it returns; or answers false where it has no room.
+    ///
+    /// # Errors
+    /// The device's: the record may be there or not.
+    pub(super) fn append(&mut self, blocks: &Blocks, batch: &Batch) -> Result<bool, Error> {
+        let room = (self.half() - self.next) * BLOCK;
+        let Some(record) = to_record(batch, self.number + 1, room as usize) else {
+            return Ok(false);
+        };
+        let length = record.len() as u64 / BLOCK;
+        for half in self.halves() {
+            let block = half + self.next;
+            blocks.write(block, Buffer::copy_of(&record)).map_err(|errno| {
+                Error::io(format!("writing the catalog's log, block {block}"), errno)
+            })?;
+        }
+        blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
+        self.next += length;
+        self.number += 1;
+        Ok(true)
+    }
+
+    /// redb has all of it.
+    pub(super) fn restart(&mut self) {
+        self.next = 0;
+    }
+
+    /// What a log holds behind the number up to which redb has it.
+    ///
+    /// # Errors
+    /// The device's, where neither half can be read.
+    pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replayed, Error> {
+        let mut log = Log::after(run, number);
+        let mut replayed = Replayed {
+            log: Log::after(run, number),
+            changes: Logged::default(),
+            flaws: Vec::new(),
+            loss: None,
+        };
+        if run.length == 0 {
+            return Ok(replayed);
+        }
+        let halves =
+            log.halves().map(|half| (half, blocks.read(half, (log.half() * BLOCK) as usize)));
+        if let [(block, Err(errno)), (_, Err(_))] = &halves {
+            return Err(Error::io(format!("reading the catalog's log, block {block}"), *errno));
+        }
+        let bytes_at = |half: usize, block: u64| match &halves[half].1 {
+            Ok(bytes) => &bytes[(block * BLOCK) as usize..],
+            Err(_) => &[],
+        };
+        let mut last_lacks = None;
+        while log.next < log.half() {
+            let copies = [0, 1].map(|half| parse(bytes_at(half, log.next)));
+            let copies = copies.map(|copy| copy.filter(|record| record.number == log.number + 1));
+            let lacks = copies.iter().position(Option::is_none);
+            let Some(record) = copies.into_iter().flatten().next() else { break };
+            // The last may have been torn: that is told of those before it only.
+            replayed.flaws.extend(last_lacks.take());
+            last_lacks = lacks.map(|half| {
+                let block = halves[half].0 + log.next;
+                format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
+            });
+            record.changes.into_iter().for_each(|change| replayed.changes.set(change));
+            log.next += record.blocks;
+            log.number = record.number;
+        }
+        let later = (0..log.half()).flat_map(|block| [0, 1].map(|half| (half, block)));
+        let later = later.filter_map(|(half, block)| Some(parse(bytes_at(half, block))?.number));
+        if let Some(later) = later.max().filter(|later| *later > log.number) {
+            let block = log.run.start + log.next;
+            replayed.loss = Some(format!(
+                "catalog log, block {block}: record {} is damaged, and {later} was written after it",
+                log.number + 1
+            ));
+            // None of them comes back.
+            log.number = later;
+        }
+        replayed.flaws.extend(replayed.loss.clone());
+        if log.next > 0 || replayed.loss.is_some() {
+            // Of the last one maybe one copy is there: it is not built upon.
+            log.next = log.half();
+        }
+        replayed.log = log;
+        Ok(replayed)
+    }
+}
+
+/// A batch as it is written, in whole blocks; none where it does not fit into `room` bytes.
+fn to_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
+    let size = batch.size();
+    let length = size.bytes as usize + size.changes as usize * size_of::<Change>();
+    let bytes = (HEADER + length).next_multiple_of(BLOCK as usize);
+    if bytes > room {
+        return None;
+    }
+    let mut record = Vec::with_capacity(bytes);
+    let header = Header {
+        magic: MAGIC,
+        sum: 0.into(),
+        length: u32::try_from(length).ok()?.into(),
+        number: number.into(),
+    };
+    record.extend_from_slice(header.as_bytes());
+    for (table, key, stored) in batch.iter() {
+        let change = Change {
+            table: table as u8,
+            is_put: stored.is_some().into(),
+            key: u16::try_from(key.len()).ok()?.into(),
+            value: u32::try_from(stored.map_or(0, <[u8]>::len)).ok()?.into(),
+        };
+        record.extend_from_slice(change.as_bytes());
+        record.extend_from_slice(key);
+        record.extend_from_slice(stored.unwrap_or_default());
+    }
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &record[COVERED..]) as u32;
+    record[8..COVERED].copy_from_slice(&sum.to_le_bytes());
+    record.resize(bytes, 0);
+    Some(record)
+}
+
+/// A record as it was read.
+struct Parsed {
+    number: u64,
+    blocks: u64,
+    changes: Vec<(Table, Vec<u8>, Stored)>,
+}
+
+/// The record that bytes begin with, if one does.
+fn parse(bytes: &[u8]) -> Option<Parsed> {
+    let (header, body) = Header::ref_from_prefix(bytes).ok()?;
+    if header.magic != MAGIC {
+        return None;
+    }
+    let length = header.length.get() as usize;
+    let mut left = body.get(..length)?;
+    let covered = &bytes[COVERED..HEADER + length];
+    if header.sum.get() != checksum(CrcAlgorithm::Crc32Iscsi, covered) as u32 {
+        return None;
+    }
+    let mut changes = Vec::new();
+    while !left.is_empty() {
+        let (change, rest) = Change::ref_from_prefix(left).ok()?;
+        let table = Table::ALL.into_iter().find(|table| *table as u8 == change.table)?;
+        let (key, rest) = rest.split_at_checked(usize::from(change.key.get()))?;
+        let (value, rest) = rest.split_at_checked(change.value.get() as usize)?;
+        let stored = (change.is_put == 1).then(|| value.to_vec());
+        changes.push((table, key.to_vec(), stored));
+        left = rest;
+    }
+    let blocks = ((HEADER + length) as u64).div_ceil(BLOCK);
+    Some(Parsed { number: header.number.get(), blocks, changes })
+}
+
+/// A record's value with its sum, as redb is going to store it; none where the record goes.
+pub(super) type Stored = Option<Vec<u8>>;
+
+/// What the log says of records, the last of each: it lies over what redb has.
+#[derive(Debug, Default)]
+pub(super) struct Logged {
+    tables: [BTreeMap<Vec<u8>, Stored>; Table::ALL.len()],
+    size: Size,
+}
+
+impl Logged {
+    fn set(&mut self, (table, key, stored): (Table, Vec<u8>, Stored)) {
+        let bytes = |stored: &Stored| stored.as_ref().map_or(0, |stored| stored.len() as u64);
+        let key_bytes = key.len() as u64;
+        self.size.bytes += bytes(&stored);
+        match self.tables[table.index()].insert(key, stored) {
+            Some(old) => self.size.bytes -= bytes(&old),
+            None => {
+                self.size.changes += 1;
+                self.size.bytes += key_bytes;
+            }
+        }
+    }
+
+    /// Takes what has been written.
+    pub(super) fn extend(&mut self, batch: &Batch) {
+        for (table, key, stored) in batch.iter() {
+            self.set((table, key.to_vec(), stored.map(<[u8]>::to_vec)));
+        }
+    }
+
+    /// How much it is.
+    pub(super) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// What it says of a record, if anything.
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<Stored> {
+        self.tables[table.index()].get(key).cloned()
+    }
+
+    /// All that it says of keys from one on that begin with `prefix`, in their order.
+    pub(super) fn from(&self, table: Table, from: &[u8], prefix: &[u8]) -> Vec<(Vec<u8>, Stored)> {
+        let records = self.tables[table.index()]
+            .range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix));
+        records.map(|(key, stored)| (key.clone(), stored.clone())).collect()
+    }
+
+    /// A key behind which it has none of a table.
+    pub(super) fn last_key(&self, table: Table) -> Option<Vec<u8>> {
+        self.tables[table.index()].last_key_value().map(|(key, _)| key.clone())
+    }
+
+    /// All of it, for redb; then `batch`.
+    pub(super) fn before(&self, batch: &Batch) -> Batch {
+        let mut all = Batch::default();
+        for (table, records) in Table::ALL.iter().zip(&self.tables) {
+            records.iter().for_each(|(key, stored)| all.store(*table, key, stored.clone()));
+        }
+        all.follow(batch);
+        all
+    }
+}
