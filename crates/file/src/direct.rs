@@ -11,7 +11,7 @@ use uringfs_reactor::{Counter, Operation, Order};
 
 use crate::entry::{Entry, enter, enter_at_end, note_write};
 use crate::file::{File, Shared};
-use crate::map::{Commit, Durable, Place};
+use crate::map::{Commit, Durable, Place, Preparation};
 use crate::transfer::transfer;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
@@ -104,14 +104,21 @@ pub(crate) async fn write(
     if let Some(result) = early {
         return operation.end(payload, result);
     }
-    let fua = fua(shared, durability);
     let range = offset..offset + length;
+    let mut preparation = Preparation::InPlace;
     let (payload, result) = match enter(&mut operation, shared, range.clone()).await {
         Err(error) => (payload, Err(error)),
-        Ok(entry) => write_entered(&operation, shared, payload, range, fua, entry).await,
+        Ok(entry) => {
+            preparation = entry.preparation;
+            let fua = fua(shared, durability, preparation);
+            write_entered(&operation, shared, payload, range, fua, entry).await
+        }
     };
     let result = match result {
-        Ok(written) => made_durable(&mut operation, shared, durability).await.map(|()| written),
+        Ok(written) => {
+            let durable = made_durable(&mut operation, shared, durability, preparation);
+            durable.await.map(|()| written)
+        }
         result => result,
     };
     operation.end(payload, result);
@@ -130,23 +137,27 @@ pub(crate) async fn append(
         Err(error) => (payload, Err(error)),
         Ok((_, offset)) if length == 0 => (payload, Ok(offset)),
         Ok((entry, offset)) => {
-            let fua = fua(shared, durability);
-            let range = offset..offset + length;
+            let (range, fua) = (offset..offset + length, Durability::Volatile);
             let written = write_entered(&operation, shared, payload, range, fua, entry).await;
             (written.0, written.1.map(|_| offset))
         }
     };
     let result = match result {
-        Ok(offset) => made_durable(&mut operation, shared, durability).await.map(|()| offset),
+        Ok(offset) => {
+            let preparation = Preparation::Allocated;
+            let durable = made_durable(&mut operation, shared, durability, preparation);
+            durable.await.map(|()| offset)
+        }
         result => result,
     };
     operation.end(payload, result);
 }
 
-/// How the requests of a write are issued that is to be durable.
-fn fua(shared: &Shared, durability: Durability) -> Durability {
-    match durability {
-        Durability::Durable if shared.device.geometry().fua => Durability::Durable,
+/// How the requests of a write are issued that is to be durable: what the map hears of has to be committed,
+/// and a commit flushes.
+fn fua(shared: &Shared, durability: Durability, preparation: Preparation) -> Durability {
+    match (durability, preparation) {
+        (Durability::Durable, Preparation::InPlace) if shared.device.geometry().fua => durability,
         _ => Durability::Volatile,
     }
 }
@@ -158,7 +169,7 @@ async fn write_entered(
     payload: Payload,
     range: Range<u64>,
     fua: Durability,
-    entry: Entry,
+    mut entry: Entry,
 ) -> (Payload, Result<u64, Errno>) {
     let (offset, length) = (range.start, range.end - range.start);
     let is_whole_blocks = (offset | length) & (entry.block - 1) == 0;
@@ -173,7 +184,7 @@ async fn write_entered(
         (ended.payload, result)
     } else {
         operation.count(Counter::Bounced);
-        let written = write_bounced(operation, shared, &payload, range, fua, &entry);
+        let written = write_bounced(operation, shared, &payload, range, fua, &mut entry);
         let result = Box::pin(written).await;
         (payload, result)
     };
@@ -189,14 +200,18 @@ async fn made_durable(
     operation: &mut Operation,
     shared: &Shared,
     durability: Durability,
+    preparation: Preparation,
 ) -> Result<(), Errno> {
     if durability == Durability::Volatile {
         return Ok(());
     }
+    let fua = fua(shared, durability, preparation);
     // What lies in place now may have been put there by a write that is not committed.
-    match (shared.map.commit(Durable::Data), fua(shared, durability)) {
-        (None, Durability::Durable) => Ok(()),
-        (commit, _) => {
+    match shared.map.commit(Durable::Data) {
+        None if fua == Durability::Durable => Ok(()),
+        // Another's commit has begun since the map heard of it.
+        None if preparation == Preparation::Allocated => Ok(()),
+        commit => {
             operation.count(Counter::DeferredFlush);
             make_durable(operation, shared, commit).await
         }
@@ -211,7 +226,7 @@ async fn write_bounced(
     payload: &Payload,
     range: Range<u64>,
     durability: Durability,
-    entry: &Entry,
+    entry: &mut Entry,
 ) -> Result<u64, Errno> {
     let mut at = range.start;
     while at < range.end {
@@ -222,7 +237,15 @@ async fn write_bounced(
             let start = (at - blocks.start) as usize;
             copy_out(payload, at - range.start, &mut bounce[start..start + (end - at) as usize]);
         };
-        merge_blocks(operation, shared, entry.block, at..end, durability, bytes).await?;
+        let tail = entry.take_tail(blocks.start).map(|tail| tail.bytes);
+        let written =
+            merge_blocks(operation, shared, entry.block, at..end, tail, durability, bytes).await?;
+        if shared.map.grows() && !end.is_multiple_of(entry.block) {
+            let last = blocks.end - entry.block;
+            let is_one = last == blocks.start;
+            let rest = || Buffer::copy_of(&written[(last - blocks.start) as usize..]);
+            entry.leave_tail(last, if is_one { written } else { rest() });
+        }
         // With the lock held, or the next would find the rest of a new block unwritten.
         shared.map.wrote(entry.preparation, at..end, entry.begun);
         at = end;
@@ -230,22 +253,29 @@ async fn write_bounced(
     Ok(range.end - range.start)
 }
 
-/// Reads what of the blocks around `range` lies outside it, has `fill` put the rest in, and writes
-/// all. What lies behind the file's end is zeros then, whatever it was.
+/// Reads what of the blocks around `range` lies outside it, unless `first` is the first of them, has `fill`
+/// put the rest in, writes all, and answers it. What lies behind the file's end is zeros then, whatever it
+/// was.
 async fn merge_blocks(
     operation: &Operation,
     shared: &Shared,
     block: u64,
     range: Range<u64>,
+    first: Option<Buffer>,
     durability: Durability,
     fill: impl FnOnce(&mut Buffer),
-) -> Result<(), Errno> {
+) -> Result<Buffer, Errno> {
     let blocks = around(block, range.clone());
     let mut bounce = bounce(shared, blocks.end - blocks.start);
     let head = (blocks.start < range.start).then_some(blocks.start);
     let tail = (range.end < blocks.end).then_some(blocks.end - block);
+    let mut first = first.filter(|first| first.len() as u64 == block);
     for start in head.into_iter().chain(tail.filter(|tail| Some(*tail) != head)) {
-        let (mut old, _) = read_blocks(operation, shared, start..start + block).await?;
+        let known = first.take_if(|_| start == blocks.start);
+        let mut old = match known {
+            Some(known) => known,
+            None => read_blocks(operation, shared, start..start + block).await?.0,
+        };
         let place = (start - blocks.start) as usize;
         let inside = shared.map.size().saturating_sub(start).min(block) as usize;
         old[inside..].fill(0);
@@ -255,7 +285,10 @@ async fn merge_blocks(
     let length = bounce.len() as u64;
     let payload = Payload::Buffer(bounce);
     let ended = transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
-    if ended.result()? < length { Err(Errno::IO) } else { Ok(()) }
+    if ended.result()? < length {
+        return Err(Errno::IO);
+    }
+    Ok(the_one(ended.payload))
 }
 
 /// Writes zeros over a range, as [`merge_blocks`]. The caller keeps writers out, so that only who empties
@@ -270,10 +303,10 @@ pub(crate) async fn merge_zeros(
     let end = start + (range.end - range.start) as usize;
     let zeros = |bounce: &mut Buffer| bounce[start..end].fill(0);
     let at = range.start;
-    match merge_blocks(operation, shared, block, range, Durability::Volatile, zeros).await {
+    match merge_blocks(operation, shared, block, range, None, Durability::Volatile, zeros).await {
         // The file was emptied meanwhile: it reads as zeros already.
         Err(Errno::IO) if shared.map.map(at).place == Place::Hole => Ok(()),
-        zeroed => zeroed,
+        zeroed => zeroed.map(drop),
     }
 }
 
@@ -319,9 +352,14 @@ async fn read_blocks(
     let payload = Payload::Buffer(bounce(shared, blocks.end - blocks.start));
     let ended =
         transfer(operation, shared, Op::Read, Durability::Volatile, payload, blocks.start).await;
-    let result = ended.result();
-    match ended.payload {
-        Payload::Buffer(buffer) => Ok((buffer, result?)),
+    let read = ended.result()?;
+    Ok((the_one(ended.payload), read))
+}
+
+/// The memory of a request that went out with one buffer.
+fn the_one(payload: Payload) -> Buffer {
+    match payload {
+        Payload::Buffer(buffer) => buffer,
         Payload::Buffers(_) | Payload::Length(_) => unreachable!("one buffer went in"),
     }
 }

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Operation};
 
 use crate::direct::{LONGEST, around, merge_zeros};
 use crate::file::Shared;
-use crate::lock::{Exclusion, RangeGuard};
+use crate::lock::{Exclusion, RangeGuard, Tail, Writer};
 use crate::map::{Generation, Place, Preparation, Prepared};
 
 /// How long a write waits, in all, for others to end what they read of blocks that are to be free.
@@ -23,13 +24,28 @@ pub(crate) struct Entry {
     /// It goes by blocks of this size, in bytes.
     pub(crate) block: u64,
     pub(crate) begun: Generation,
-    _held: Held,
+    held: Held,
+}
+
+impl Entry {
+    /// The block at `start` as it was written last, if that is known.
+    pub(crate) fn take_tail(&mut self, start: u64) -> Option<Tail> {
+        let found = self.held.range.as_mut()?.take_tail()?;
+        (found.start == start && found.begun == self.begun).then_some(found)
+    }
+
+    /// Leaves the block that was written last for whoever writes the rest of it.
+    pub(crate) fn leave_tail(&mut self, start: u64, bytes: Buffer) {
+        if let Held { range: Some(range), _exclusion: Some(_) } = &mut self.held {
+            range.leave_tail(Tail { start, begun: self.begun, bytes });
+        }
+    }
 }
 
 /// Locks, given back in this order.
 #[derive(Default)]
 pub(crate) struct Held {
-    _range: Option<RangeGuard>,
+    range: Option<RangeGuard>,
     _exclusion: Option<Exclusion>,
 }
 
@@ -90,13 +106,13 @@ pub(crate) async fn enter(
             Held::default()
         } else {
             operation.count(Counter::WriteRanged);
-            let lock = shared.lock.range(range.clone());
+            let lock = shared.lock.range(range.clone(), Writer::Beside);
             let guard = Box::pin(operation.wait_uncounted(lock)).await?;
             begun = shared.map.generation();
             if Way::of(shared, &range) != way {
                 continue;
             }
-            Held { _range: Some(guard), _exclusion: None }
+            Held { range: Some(guard), _exclusion: None }
         };
         let (preparation, block) = match way {
             Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
@@ -109,7 +125,7 @@ pub(crate) async fn enter(
                 }
             },
         };
-        return Ok(Entry { preparation, block, begun, _held: held });
+        return Ok(Entry { preparation, block, begun, held });
     }
 }
 
@@ -126,22 +142,22 @@ async fn enter_exclusively(
     let (guard, begun) = loop {
         // What has no place yet may have to zero the end of the last block as well.
         let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
-        let guard = operation.wait_uncounted(shared.lock.range(locked)).await?;
+        let guard = operation.wait_uncounted(shared.lock.range(locked, Writer::Other)).await?;
         let begun = shared.map.generation();
         if !is_in_place || shared.map.is_in_place(&range) {
             break (guard, begun);
         }
         is_in_place = false;
     };
-    let held = Held { _range: Some(guard), _exclusion: Some(exclusion) };
+    let held = Held { range: Some(guard), _exclusion: Some(exclusion) };
     if is_in_place {
-        return Ok(Entry { preparation: Preparation::InPlace, block, begun, _held: held });
+        return Ok(Entry { preparation: Preparation::InPlace, block, begun, held });
     }
     if leaves_a_gap(shared, range.start) {
         zero_tail(operation, shared).await?;
     }
     prepare(operation, shared, range).await?;
-    Ok(Entry { preparation: Preparation::Allocated, block, begun, _held: held })
+    Ok(Entry { preparation: Preparation::Allocated, block, begun, held })
 }
 
 /// Lets a write in behind the file's end, wherever that is when its turn has come, and answers that. Nobody
@@ -164,7 +180,7 @@ pub(crate) async fn enter_at_end(
     let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     prepare(operation, shared, offset..end).await?;
     let (preparation, block) = (Preparation::Allocated, block_of(shared));
-    Ok((Entry { preparation, block, begun, _held: held }, offset))
+    Ok((Entry { preparation, block, begun, held }, offset))
 }
 
 /// Keeps every other writer of the file out; counted as `why`.
@@ -174,11 +190,12 @@ pub(crate) async fn keep_out(
     why: Counter,
 ) -> Result<Held, Errno> {
     let exclusion = exclude(operation, shared, why).await?;
-    let guard = operation.wait_uncounted(shared.lock.range(0..u64::MAX)).await?;
-    Ok(Held { _range: Some(guard), _exclusion: Some(exclusion) })
+    let guard = operation.wait_uncounted(shared.lock.range(0..u64::MAX, Writer::Other)).await?;
+    Ok(Held { range: Some(guard), _exclusion: Some(exclusion) })
 }
 
-/// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under way.
+/// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under way, unless
+/// it has been ended before.
 async fn exclude(
     operation: &mut Operation,
     shared: &Shared,
@@ -186,7 +203,13 @@ async fn exclude(
 ) -> Result<Exclusion, Errno> {
     let (exclusion, epoch) = shared.lock.exclude(shared.index);
     operation.count(why);
-    operation.wait_for_quiescence(epoch).await?;
+    if let Some(epoch) = epoch {
+        operation.wait_for_quiescence(epoch).await?;
+        // Who writes so once does it again and again, mostly.
+        if matches!(why, Counter::WriteAppend | Counter::WriteUnaligned) {
+            exclusion.settle();
+        }
+    }
     Ok(exclusion)
 }
 
@@ -220,9 +243,9 @@ pub(crate) async fn keep_range(
     shared: &Shared,
     range: Range<u64>,
 ) -> Result<Held, Errno> {
-    let guard = operation.wait_uncounted(shared.lock.range(range.clone())).await?;
+    let guard = operation.wait_uncounted(shared.lock.range(range.clone(), Writer::Other)).await?;
     if !leaves_a_gap(shared, range.start) {
-        return Ok(Held { _range: Some(guard), _exclusion: None });
+        return Ok(Held { range: Some(guard), _exclusion: None });
     }
     drop(guard);
     let held = keep_out(operation, shared, Counter::WriteGap).await?;

@@ -1,7 +1,8 @@
 //! Who may write where. Overwriters of whole blocks take no lock while nobody
 //! excludes them: they load one word. Who writes part of a block excludes them,
 //! waits until what was issued before has finished, and then all writers take
-//! range locks until the last excluder is done.
+//! range locks. It stays so for those who do it again, until some overwriters in
+//! a row have found nobody who excludes them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,14 +10,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use uringfs_buffer::Buffer;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
+
+use crate::map::Generation;
+
+/// Overwriters in a row that take a range lock before they need none again.
+const OVERWRITERS: u32 = 8;
 
 /// Who may write where: one for all [`File`](crate::File)s of the same bytes.
 #[derive(Debug, Default)]
 pub struct WriteLock {
     mode: Mode,
-    ranges: Arc<Mutex<Ranges>>,
+    ranges: Mutex<Ranges>,
     submission: SubmissionLock,
 }
 
@@ -25,6 +32,29 @@ struct Ranges {
     held: Vec<(u64, Range<u64>)>,
     waiting: VecDeque<(u64, Range<u64>, Option<Waker>)>,
     next: u64,
+    /// Overwriters since somebody excluded them.
+    overwriters: u32,
+    /// Not while overwriters need no lock, and of nothing that anybody has written since.
+    tail: Option<Tail>,
+}
+
+/// A block of the file as it was written last, of which only a part was: whoever writes the next part need not
+/// read it.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    /// Where in the file.
+    pub(crate) start: u64,
+    pub(crate) begun: Generation,
+    pub(crate) bytes: Buffer,
+}
+
+/// Who wants a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// Writes whole blocks in place, or new ones, and would have needed no lock.
+    Beside,
+    /// Anybody else.
+    Other,
 }
 
 impl WriteLock {
@@ -35,9 +65,10 @@ impl WriteLock {
         self.mode.is_shared()
     }
 
-    /// Ends the shared mode until the guard is dropped. Overwrites that did not
-    /// see it have finished when the epoch has passed.
-    pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Epoch) {
+    /// Ends the shared mode until the guard is dropped, at least. Overwrites that
+    /// did not see it have finished when the epoch has passed: then comes
+    /// [`Exclusion::settle`]. Without one they have.
+    pub(crate) fn exclude(self: &Arc<Self>, device: DeviceIndex) -> (Exclusion, Option<Epoch>) {
         let epoch = self.mode.exclude(quiescence(device));
         (Exclusion { lock: self.clone() }, epoch)
     }
@@ -48,14 +79,21 @@ impl WriteLock {
     }
 
     /// Waits for a range of bytes, first come, first served.
-    pub(crate) fn range(&self, range: Range<u64>) -> RangeFuture {
-        RangeFuture { ranges: self.ranges.clone(), range, id: None }
+    pub(crate) fn range(self: &Arc<Self>, range: Range<u64>, who: Writer) -> RangeFuture {
+        RangeFuture { lock: self.clone(), range, who, id: None }
     }
 }
 
 /// Ends the exclusion of overwriters when dropped.
 pub(crate) struct Exclusion {
     lock: Arc<WriteLock>,
+}
+
+impl Exclusion {
+    /// The epoch has passed: the next one who excludes has nobody to wait for.
+    pub(crate) fn settle(&self) {
+        self.lock.mode.settle();
+    }
 }
 
 impl Drop for Exclusion {
@@ -66,15 +104,32 @@ impl Drop for Exclusion {
 
 /// Waits for a range lock.
 pub(crate) struct RangeFuture {
-    ranges: Arc<Mutex<Ranges>>,
+    lock: Arc<WriteLock>,
     range: Range<u64>,
+    who: Writer,
     id: Option<u64>,
 }
 
 /// A range lock; dropped, it lets the next in.
 pub(crate) struct RangeGuard {
-    ranges: Arc<Mutex<Ranges>>,
+    lock: Arc<WriteLock>,
     id: u64,
+    /// What lay in the range.
+    found: Option<Tail>,
+    /// What is left for the next.
+    left: Option<Tail>,
+}
+
+impl RangeGuard {
+    /// The block that was written last, if it lies in the range and nobody has written it since.
+    pub(crate) fn take_tail(&mut self) -> Option<Tail> {
+        self.found.take()
+    }
+
+    /// Leaves a block of the range for the next. Whoever does excludes overwriters until after.
+    pub(crate) fn leave_tail(&mut self, tail: Tail) {
+        self.left = Some(tail);
+    }
 }
 
 fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
@@ -112,7 +167,7 @@ impl Future for RangeFuture {
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RangeGuard> {
         let this = &mut *self;
-        let mut ranges = this.ranges.lock();
+        let ranges = &mut *this.lock.ranges.lock();
         let id = *this.id.get_or_insert_with(|| {
             ranges.next += 1;
             let id = ranges.next;
@@ -123,7 +178,19 @@ impl Future for RangeFuture {
             ranges.waiting.retain(|(other, _, _)| *other != id);
             ranges.held.push((id, this.range.clone()));
             this.id = None;
-            return Poll::Ready(RangeGuard { ranges: this.ranges.clone(), id });
+            let found = ranges.tail.take_if(|tail| this.range.contains(&tail.start));
+            match this.who {
+                Writer::Beside => {
+                    ranges.overwriters += 1;
+                    if ranges.overwriters >= OVERWRITERS {
+                        // Together: nobody leaves one before somebody has excluded overwriters again.
+                        ranges.tail = None;
+                        this.lock.mode.share();
+                    }
+                }
+                Writer::Other => ranges.overwriters = 0,
+            }
+            return Poll::Ready(RangeGuard { lock: this.lock.clone(), id, found, left: None });
         }
         if let Some(entry) = ranges.waiting.iter_mut().find(|(other, _, _)| *other == id) {
             entry.2 = Some(context.waker().clone());
@@ -135,7 +202,7 @@ impl Future for RangeFuture {
 impl Drop for RangeFuture {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let mut ranges = self.ranges.lock();
+            let ranges = &mut *self.lock.ranges.lock();
             ranges.waiting.retain(|(other, _, _)| *other != id);
             ranges.wake_free(&self.range);
         }
@@ -144,7 +211,8 @@ impl Drop for RangeFuture {
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        let mut ranges = self.ranges.lock();
+        let ranges = &mut *self.lock.ranges.lock();
+        ranges.tail = self.left.take().or(ranges.tail.take());
         let held = ranges.held.iter().position(|(id, _)| *id == self.id);
         let (_, range) = ranges.held.swap_remove(held.expect("it is held until now"));
         ranges.wake_free(&range);
@@ -162,17 +230,21 @@ mod tests {
 
     #[test]
     fn ranges_that_do_not_meet_are_held_together() {
-        let lock = WriteLock::default();
-        let (mut one, mut two) = (pin!(lock.range(0..4096)), pin!(lock.range(4096..8192)));
+        let lock = Arc::new(WriteLock::default());
+        let (mut one, mut two) =
+            (pin!(lock.range(0..4096, Writer::Other)), pin!(lock.range(4096..8192, Writer::Other)));
         let Poll::Ready(_one) = poll(one.as_mut()) else { panic!("free") };
         let Poll::Ready(_two) = poll(two.as_mut()) else { panic!("does not meet the first") };
     }
 
     #[test]
     fn first_come_first_served() {
-        let lock = WriteLock::default();
-        let (mut one, mut wide, mut late) =
-            (pin!(lock.range(0..10)), pin!(lock.range(0..100)), pin!(lock.range(50..60)));
+        let lock = Arc::new(WriteLock::default());
+        let (mut one, mut wide, mut late) = (
+            pin!(lock.range(0..10, Writer::Other)),
+            pin!(lock.range(0..100, Writer::Other)),
+            pin!(lock.range(50..60, Writer::Other)),
+        );
         let Poll::Ready(held) = poll(one.as_mut()) else { panic!("free") };
         assert!(poll(wide.as_mut()).is_pending());
         assert!(poll(late.as_mut()).is_pending(), "it came after the wide one");
@@ -185,12 +257,12 @@ mod tests {
 
     #[test]
     fn a_waiter_that_gives_up_is_out_of_the_way() {
-        let lock = WriteLock::default();
-        let mut one = pin!(lock.range(0..10));
+        let lock = Arc::new(WriteLock::default());
+        let mut one = pin!(lock.range(0..10, Writer::Other));
         let Poll::Ready(_held) = poll(one.as_mut()) else { panic!("free") };
-        let mut wide = Box::pin(lock.range(0..100));
+        let mut wide = Box::pin(lock.range(0..100, Writer::Other));
         assert!(poll(wide.as_mut()).is_pending());
-        let mut late = pin!(lock.range(50..60));
+        let mut late = pin!(lock.range(50..60, Writer::Other));
         assert!(poll(late.as_mut()).is_pending());
         drop(wide);
         assert!(poll(late.as_mut()).is_ready());

@@ -4,29 +4,51 @@
 use crate::quiescence::{Domain, Epoch};
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// Shared while nobody excludes.
+/// Everybody who found it shared has ended.
+const QUIET: u64 = 1;
+/// One who excludes.
+const EXCLUDER: u64 = 2;
+
+/// Shared, or not: then everybody takes a lock.
+///
+/// Whoever excludes waits once, for those who found it shared. It stays as it is afterwards, so that the
+/// next one who excludes has nobody to wait for, until [`Self::share`].
 #[derive(Debug, Default)]
 pub struct Mode {
-    excluders: AtomicU64,
+    /// How many exclude, and [`QUIET`]. Shared while it is zero.
+    word: AtomicU64,
 }
 
 impl Mode {
     /// True when no lock is needed, until the caller's request has ended. It has been counted in before it asks.
     #[inline]
     pub fn is_shared(&self) -> bool {
-        self.excluders.load(Ordering::Acquire) == 0
+        self.word.load(Ordering::Acquire) == 0
     }
 
-    /// Ends the shared mode until [`Self::include`]. Who did not see it has ended when the epoch has passed.
-    pub fn exclude(&self, domain: &Domain) -> Epoch {
-        self.excluders.fetch_add(1, Ordering::SeqCst);
+    /// Ends the shared mode, at least until [`Self::include`]. Who did not see it has ended when the epoch has
+    /// passed: then comes [`Self::settle`]. Without one nobody is left.
+    pub fn exclude(&self, domain: &Domain) -> Option<Epoch> {
+        if self.word.fetch_add(EXCLUDER, Ordering::SeqCst) & QUIET != 0 {
+            return None;
+        }
         fence(Ordering::SeqCst);
-        domain.retire()
+        Some(domain.retire())
     }
 
-    /// Lets them in again; shared once all have who excluded them.
+    /// The epoch has passed. The caller excludes until after.
+    pub fn settle(&self) {
+        self.word.fetch_or(QUIET, Ordering::AcqRel);
+    }
+
+    /// One excludes no more. The mode is shared again now only if nobody's epoch has passed meanwhile.
     pub fn include(&self) {
-        self.excluders.fetch_sub(1, Ordering::Release);
+        self.word.fetch_sub(EXCLUDER, Ordering::Release);
+    }
+
+    /// Shared again, unless somebody excludes.
+    pub fn share(&self) {
+        let _ = self.word.compare_exchange(QUIET, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -35,12 +57,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_shared_again_when_the_last_excluder_is_done() {
+    fn the_first_who_excludes_waits_and_the_others_have_nobody_to_wait_for() {
         let (mode, domain) = (Mode::default(), Domain::new());
-        mode.exclude(&domain);
-        mode.exclude(&domain);
+        assert!(mode.exclude(&domain).is_some());
+        assert!(mode.exclude(&domain).is_some(), "the first may be waiting yet");
+        mode.settle();
+        mode.include();
+        assert_eq!(mode.exclude(&domain), None);
+        mode.include();
+        mode.share();
+        assert!(!mode.is_shared(), "one still excludes");
         mode.include();
         assert!(!mode.is_shared());
+        assert_eq!(mode.exclude(&domain), None);
+        mode.include();
+        mode.share();
+        assert!(mode.is_shared());
+        assert!(mode.exclude(&domain).is_some());
+    }
+
+    #[test]
+    fn who_gives_up_before_its_epoch_has_passed_leaves_it_shared() {
+        let (mode, domain) = (Mode::default(), Domain::new());
+        mode.exclude(&domain);
         mode.include();
         assert!(mode.is_shared());
     }
@@ -73,6 +112,7 @@ mod loom_tests {
             })
         }
 
+        /// Shares what is not shared: the next one needs no lock.
         fn overwrite(&self, tracker: &mut Tracker<loom::sync::Arc<Domain>>) {
             let mark = tracker.begin();
             if self.mode.is_shared() {
@@ -80,6 +120,7 @@ mod loom_tests {
             } else {
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with(|_| ());
+                self.mode.share();
             }
             tracker.end(mark);
             tracker.settle();
@@ -87,8 +128,12 @@ mod loom_tests {
 
         /// Answers whether those who were before it had ended at once.
         fn cut(&self) -> bool {
-            let has_passed = self.domain.passed(self.mode.exclude(&self.domain));
+            let has_passed = match self.mode.exclude(&self.domain) {
+                Some(epoch) => self.domain.passed(epoch),
+                None => true,
+            };
             if has_passed {
+                self.mode.settle();
                 let _held = self.lock.lock().unwrap();
                 self.bytes.with_mut(|_| ());
             }
@@ -108,7 +153,8 @@ mod loom_tests {
             });
             file.cut();
             overwriter.join().unwrap();
-            assert!(file.mode.is_shared() && file.cut(), "nobody is left to wait for");
+            assert!(file.cut(), "nobody is left to wait for");
+            assert!(file.cut(), "nor now");
         });
     }
 
@@ -123,6 +169,7 @@ mod loom_tests {
             file.cut();
             overwriter.join().unwrap();
             other.join().unwrap();
+            file.mode.share();
             assert!(file.mode.is_shared());
         });
     }

@@ -139,12 +139,17 @@ impl Inner {
 
     /// Hands over what is pushed, and has the kernel finish what it deferred.
     pub(crate) fn enter_all(&self, io: &mut Io) -> Result<(), Errno> {
-        for ring in [&mut io.ring, &mut io.polled].into_iter().flatten() {
-            if ring.queued() > 0 || ring.in_flight() > 0 {
-                ring.enter(0, None)?;
-            }
+        // The watch on the mailbox has nothing to finish: mail is looked for there.
+        let watches = self.mail_watched.get() as usize;
+        if let Some(ring) = &mut io.ring
+            && (ring.queued() > 0 || ring.in_flight() > watches)
+        {
+            ring.enter(0, None)?;
         }
-        Ok(())
+        match &mut io.polled {
+            Some(polled) if polled.queued() > 0 || polled.in_flight() > 0 => polled.enter(0, None),
+            _ => Ok(()),
+        }
     }
 
     /// Looks for mail for a while: of a worker, which answers before a thread has gone to sleep and come back.

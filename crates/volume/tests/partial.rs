@@ -1,0 +1,150 @@
+//! Writes of parts of blocks, one after the other: what the file remembers of the last block is what lies there,
+//! whatever came between two of them.
+
+mod drive;
+mod made;
+
+use drive::{Random, volume as scaled};
+use made::{create, formatted, reactor};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Errno, Op};
+use uringfs_file::{File, Size};
+use uringfs_reactor::Reactor;
+use uringfs_volume::{OpenOptions, Volume};
+
+const BLOCK: u64 = 4096;
+/// Few blocks, so that the same are met again and again.
+const LONGEST: u64 = 4 * BLOCK;
+
+/// A file, and what it is to hold.
+struct Pair<'v> {
+    volume: &'v Volume,
+    reactor: &'v Reactor,
+    /// Two openings of the same.
+    files: [File; 2],
+    bytes: Vec<u8>,
+}
+
+impl Pair<'_> {
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let (start, end) = (offset as usize, offset as usize + bytes.len());
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[start..end].copy_from_slice(bytes);
+    }
+
+    fn step(&mut self, random: &mut Random, byte: u8) {
+        let file = self.files[random.below(2) as usize].clone();
+        let on = |future| self.reactor.block_on(future);
+        let (start, blocks) = (random.below(4), 1 + random.below(2));
+        let blocks = start * BLOCK..(start + blocks).min(4) * BLOCK;
+        let length = blocks.end - blocks.start;
+        let whole = vec![byte; length as usize];
+        match random.below(12) {
+            0..=3 => {
+                let part = vec![byte; 1 + random.below(900) as usize];
+                if self.bytes.len() as u64 + 900 < LONGEST {
+                    let (_, offset) = self.reactor.block_on(file.append(Buffer::copy_of(&part)));
+                    assert_eq!(offset, Ok(self.bytes.len() as u64));
+                    self.put(self.bytes.len() as u64, &part);
+                }
+            }
+            4..=6 => {
+                let (offset, part) = (random.below(LONGEST - 900), 1 + random.below(900));
+                let part = vec![byte; part as usize];
+                let (_, written) =
+                    self.reactor.block_on(file.write(Buffer::copy_of(&part), offset));
+                assert_eq!(written, Ok(part.len()));
+                self.put(offset, &part);
+            }
+            7 | 8 => {
+                // More in a row than it takes until overwriters need no lock again, now and then.
+                for _ in 0..1 + random.below(12) {
+                    let write = file.write(Buffer::copy_of(&whole), blocks.start);
+                    assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
+                }
+                self.put(blocks.start, &whole);
+            }
+            9 => {
+                let write = file.write_atomic(Buffer::copy_of(&whole), blocks.start);
+                assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
+                self.put(blocks.start, &whole);
+            }
+            10 => {
+                let size = random.below(LONGEST);
+                assert_eq!(on(file.set_size(size)), Ok(()));
+                self.bytes.resize(size as usize, 0);
+            }
+            _ => match random.below(3) {
+                0 => {
+                    let options = OpenOptions { truncate: true, ..OpenOptions::default() };
+                    self.files[0] = self.volume.open("/file", options).unwrap();
+                    self.bytes.clear();
+                }
+                1 => {
+                    assert_eq!(on(file.punch_hole(blocks.start, length)), Ok(()));
+                    let end = self.bytes.len().min(blocks.end as usize);
+                    self.bytes[(blocks.start as usize).min(end)..end].fill(0);
+                }
+                _ => {
+                    assert_eq!(on(file.zero_range(blocks.start, length, Size::Extend)), Ok(()));
+                    self.put(blocks.start, &vec![0; length as usize]);
+                }
+            },
+        }
+    }
+
+    fn is_right(&self) -> bool {
+        let file = &self.files[1];
+        let (found, read) = self.reactor.block_on(file.read(Buffer::zeroed(LONGEST as usize), 0));
+        assert_eq!(read, Ok(self.bytes.len()));
+        found[..self.bytes.len()] == self.bytes
+    }
+}
+
+#[test]
+fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
+    let reactor = reactor();
+    for seed in 0..scaled(24) as u64 {
+        let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
+        let files = [create(&volume, "/file"), create(&volume, "/file")];
+        let mut pair = Pair { volume: &volume, reactor: &reactor, files, bytes: Vec::new() };
+        let mut random = Random(seed);
+        for step in 0..400_u32 {
+            let byte = (step % 251) as u8 + 1;
+            pair.step(&mut random, byte);
+            assert!(pair.is_right(), "seed {seed}, step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_part_that_could_not_be_written_is_not_remembered() {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let (volume, reactor) = (formatted(&sim), reactor());
+    let file = create(&volume, "/file");
+    let append = |byte| reactor.block_on(file.append(Buffer::copy_of(&[byte; 100]))).1;
+    assert_eq!(append(1), Ok(0));
+    sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::IO)));
+    assert!(append(2).is_err());
+    sim.clear_faults();
+    assert_eq!(append(3), Ok(100));
+    let (found, read) = reactor.block_on(file.read(Buffer::zeroed(4096), 0));
+    assert_eq!(read, Ok(200));
+    assert!(found[..100] == [1; 100] && found[100..200] == [3; 100]);
+}
+
+#[test]
+fn small_appends_read_nothing() {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let (volume, reactor) = (formatted(&sim), reactor());
+    let file = create(&volume, "/file");
+    sim.inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)));
+    for n in 0..100 {
+        assert_eq!(
+            reactor.block_on(file.append(Buffer::copy_of(&[n; 100]))).1,
+            Ok(u64::from(n) * 100)
+        );
+    }
+    assert_eq!(sim.faults_hit(), 0);
+}
