@@ -1,9 +1,13 @@
 //! What reactors and other threads write to each other, and how a sleeping
-//! reactor is woken: by a message of the sender's own ring, else by an eventfd.
+//! reactor is woken: one that waits for mail alone as any parked thread, others by
+//! a message of the sender's own ring, else by an eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -30,17 +34,43 @@ pub(crate) enum Letter {
 /// A reactor's mailbox.
 pub(crate) type Letterbox = Mailbox<Letter, EventBell>;
 
-/// Wakes by writing to an eventfd.
+/// Wakes a parked owner, and others by writing to an eventfd.
 pub(crate) struct EventBell {
     event: Arc<OwnedFd>,
     /// The owner's ring, for senders that have one of their own.
     ring: Option<OwnedFd>,
+    owner: Thread,
+    /// Whether it sleeps in [`Self::park`]: said before it announces that it sleeps at all.
+    is_parked: AtomicBool,
 }
 
 impl EventBell {
     pub(crate) fn new(ring: Option<OwnedFd>) -> Result<EventBell, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(EventBell { event: Arc::new(event), ring })
+        let owner = thread::current();
+        Ok(EventBell { event: Arc::new(event), ring, owner, is_parked: AtomicBool::new(false) })
+    }
+
+    /// The owner is going to wait for nothing but this bell.
+    pub(crate) fn will_park(&self) {
+        self.is_parked.store(true, Ordering::Relaxed);
+    }
+
+    /// The owner waits for the bell, or for a while; it may find that neither has come.
+    pub(crate) fn park(&self, limit: Option<Duration>) {
+        match limit {
+            Some(limit) => thread::park_timeout(limit),
+            None => thread::park(),
+        }
+    }
+
+    pub(crate) fn will_not_park(&self) {
+        self.is_parked.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether only [`Bell::ring`] wakes the owner.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.is_parked.load(Ordering::Relaxed)
     }
 
     /// Readable once it has been rung.
@@ -61,6 +91,9 @@ impl EventBell {
 
 impl Bell for EventBell {
     fn ring(&self) {
+        if self.is_parked() {
+            return self.owner.unpark();
+        }
         // EAGAIN: it is readable already.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }

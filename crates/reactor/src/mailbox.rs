@@ -102,7 +102,8 @@ impl<T, B: Bell> Mailbox<T, B> {
 
     /// The owner is going to wait for the bell. False when it must not: there is mail.
     pub(crate) fn announce_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::Relaxed);
+        // Whoever ends the sleep sees what the bell was told before.
+        self.sleeping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.has_mail() {
             self.sleeping.store(false, Ordering::Relaxed);

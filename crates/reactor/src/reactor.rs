@@ -568,7 +568,8 @@ impl Remote {
 
 /// Wakes by a message of our own ring when both sides have one, else by the eventfd.
 pub(crate) fn ring_bell(bell: &EventBell) {
-    if let (Some(target), Some(inner)) = (bell.owners_ring(), current())
+    if !bell.is_parked()
+        && let (Some(target), Some(inner)) = (bell.owners_ring(), current())
         && let Ok(mut io) = inner.io.try_borrow_mut()
         && let Some(ring) = &mut io.ring
         && ring.push_message(target.as_fd())

@@ -123,6 +123,11 @@ impl Inner {
             return self.wait_by_epoll(io, limit);
         }
         let ring = io.ring.as_mut().expect("without a ring everything is by epoll");
+        let watches = self.mail_watched.get() as usize;
+        if ring.queued() == 0 && ring.in_flight() <= watches {
+            self.wait_for_mail(limit);
+            return Ok(());
+        }
         self.watch_mail(ring);
         if !self.mail_watched.get() {
             // No place, entry or descriptor for the watch: nothing tells us of a bell.
@@ -135,6 +140,18 @@ impl Inner {
         let entered = ring.enter(1, limit);
         self.letterbox.announce_awake();
         entered
+    }
+
+    /// Sleeps until mail has come, which is all there is to wait for, or for a while.
+    fn wait_for_mail(&self, limit: Option<Duration>) {
+        let bell = self.letterbox.bell();
+        bell.will_park();
+        if self.letterbox.announce_sleep() {
+            self.count(Counter::Sleeps);
+            bell.park(limit);
+            self.letterbox.announce_awake();
+        }
+        bell.will_not_park();
     }
 
     /// Hands over what is pushed, and has the kernel finish what it deferred.

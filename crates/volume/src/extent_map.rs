@@ -54,6 +54,12 @@ impl ExtentMap {
         }
     }
 
+    /// Whether one written extent holds a range of blocks.
+    pub fn is_written(&self, range: &Range<u64>) -> bool {
+        matches!(self.find(range.start), Found::Extent(extent)
+            if extent.state == State::Written && range.end <= extent.end())
+    }
+
     /// The extents in order, from the one that holds `block` or the first behind it.
     pub fn iter_from(&self, block: u64) -> Iter<'_> {
         let (leaf, next) = self.tree.leaf_from(block);

@@ -20,11 +20,11 @@ use crate::extent_map::{ExtentMap, Found};
 use crate::inode::{Inode, InodeNumber, Time};
 use crate::lookaside::Lookaside;
 
-/// What readers see of a file: never changed, only replaced.
+/// What readers see of a file: replaced, never changed, but that it becomes longer within its written blocks.
 pub(crate) struct Snapshot {
     pub(crate) extents: ExtentMap,
     /// Bytes.
-    pub(crate) size: u64,
+    size: AtomicU64,
 }
 
 /// A file that somebody has open, or that has changes to commit.
@@ -119,7 +119,7 @@ impl OpenFile {
             is_less: false,
             taken_by,
         };
-        let snapshot = Snapshot { extents, size: inode.size };
+        let snapshot = Snapshot::new(extents, inode.size);
         edit.window = edit.large_window(&snapshot);
         let glance = Glance::new(edit.window);
         glance.set_unread(inode.is_access_due(Time::now()));
@@ -177,14 +177,14 @@ impl OpenFile {
         // It may be another than a moment ago, but not with the lock held.
         let snapshot = self.snapshot.load();
         if let Some(window) = snapshot.window(offset / BLOCK) {
-            self.lookaside.note(offset, window, snapshot.extents.len(), snapshot.size);
+            self.lookaside.note(offset, window, snapshot.extents.len(), snapshot.size());
         }
     }
 
     /// Whether it has neither bytes nor blocks.
     pub(crate) fn is_empty(&self) -> bool {
         let now = self.snapshot.load();
-        now.size == 0 && now.extents.is_empty()
+        now.size() == 0 && now.extents.is_empty()
     }
 
     /// The commit after which it is durable: `next`, if there is something to take, else the last that
@@ -361,16 +361,24 @@ impl OpenFile {
     /// Makes a range written, and the file as long; unless it has been emptied since `begun`.
     pub(crate) fn wrote(&self, bytes: Range<u64>, begun: Generation) {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
-        self.change(|map, size, edit| {
-            if self.generation() != begun {
-                return;
-            }
+        let edit = &mut *self.edit.lock();
+        if self.generation() != begun {
+            return;
+        }
+        self.touch(edit);
+        edit.inode = true;
+        let now = self.snapshot.load();
+        if now.extents.is_written(&blocks) {
+            // As small appends find it: whoever has this snapshot may as well see them.
+            now.size.fetch_max(bytes.end, Ordering::Release);
+            return self.show(edit, &now);
+        }
+        drop(now);
+        self.change_with(edit, |map, size, edit| {
             if map.convert(blocks.clone()) > 0 {
                 edit.note(blocks);
             }
             *size = bytes.end.max(*size);
-            self.touch(edit);
-            edit.inode = true;
         });
     }
 
@@ -391,21 +399,34 @@ impl OpenFile {
     }
 
     fn change<T>(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T) -> T {
-        let edit = &mut *self.edit.lock();
+        self.change_with(&mut self.edit.lock(), how)
+    }
+
+    fn change_with<T>(
+        &self,
+        edit: &mut Edit,
+        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T,
+    ) -> T {
         let now = self.snapshot.load_full();
-        let (mut extents, mut size) = (now.extents.clone(), now.size);
+        let (mut extents, was) = (now.extents.clone(), now.size());
+        let mut size = was;
         let done = how(&mut extents, &mut size, edit);
-        let is_less = std::mem::take(&mut edit.is_less) || size < now.size;
-        let snapshot = Snapshot { extents, size };
-        let window = edit.large_window(&snapshot);
-        self.snapshot.store(Arc::new(snapshot));
+        let is_less = std::mem::take(&mut edit.is_less) || size < was;
+        let snapshot = Arc::new(Snapshot::new(extents, size));
+        self.snapshot.store(snapshot.clone());
         if is_less {
             self.lookaside.forget();
         }
+        self.show(edit, &snapshot);
+        done
+    }
+
+    /// Shows readers the largest extent as it is now.
+    fn show(&self, edit: &mut Edit, now: &Snapshot) {
+        let window = edit.large_window(now);
         if std::mem::replace(&mut edit.window, window) != window {
             self.glance.show(window);
         }
-        done
     }
 
     /// Adds what has changed to a commit: records of extents, and what is newer than the inode's.
@@ -443,7 +464,7 @@ impl OpenFile {
 
 impl Edit {
     fn newer(&self, now: &Snapshot) -> Newer {
-        let (size, blocks) = (now.size, now.extents.blocks());
+        let (size, blocks) = (now.size(), now.extents.blocks());
         Newer { size, blocks, modified: self.modified, accessed: self.accessed }
     }
 
@@ -477,15 +498,25 @@ impl Edit {
 }
 
 impl Snapshot {
+    fn new(extents: ExtentMap, size: u64) -> Snapshot {
+        Snapshot { extents, size: AtomicU64::new(size) }
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
     /// The written extent that holds `block`, as far as it lies inside the size.
     fn window(&self, block: u64) -> Option<Window> {
+        let size = self.size();
         match self.extents.find(block) {
             Found::Extent(extent)
-                if extent.state == State::Written && extent.offset * BLOCK < self.size =>
+                if extent.state == State::Written && extent.offset * BLOCK < size =>
             {
                 Some(Window {
                     start: extent.offset * BLOCK,
-                    end: self.size.min(extent.end() * BLOCK),
+                    end: size.min(extent.end() * BLOCK),
                     address: extent.start * BLOCK,
                 })
             }
@@ -536,7 +567,7 @@ mod tests {
                 let expected = match snapshot.extents.find(offset / BLOCK) {
                     Found::Extent(extent)
                         if extent.state == State::Written
-                            && end <= snapshot.size.min(extent.end() * BLOCK) =>
+                            && end <= snapshot.size().min(extent.end() * BLOCK) =>
                     {
                         Some(offset + extent.start * BLOCK - extent.offset * BLOCK)
                     }

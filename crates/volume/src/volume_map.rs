@@ -82,7 +82,7 @@ impl Map for VolumeMap {
     }
 
     fn size(&self) -> u64 {
-        self.file.snapshot().size
+        self.file.snapshot().size()
     }
 
     fn block_size(&self) -> u64 {
@@ -98,7 +98,11 @@ impl Map for VolumeMap {
     }
 
     fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
-        self.volume.shared.allocate(&self.file, range.start / BLOCK..range.end.div_ceil(BLOCK))
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
+            return Ok(Prepared::Ready(()));
+        }
+        self.volume.shared.allocate(&self.file, blocks)
     }
 
     fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
