@@ -60,7 +60,7 @@ impl Default for ReactorOptions {
             polled: false,
             require: Require::Any,
             depth: 1024,
-            spin_us: 10,
+            spin_us: 50,
             clock: Clock::System,
         }
     }

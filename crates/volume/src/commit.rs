@@ -237,7 +237,9 @@ impl VolumeState {
             }
         }
         for (number, error) in lost {
-            self.dirty.remove(&number);
+            if let Some(file) = self.dirty.remove(&number) {
+                file.collect(&mut Changes::default(), 0);
+            }
             self.flaws
                 .push(error.of(format!("changes of inode {} are lost", number.0)).to_string());
         }

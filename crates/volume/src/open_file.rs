@@ -93,6 +93,8 @@ struct Edit {
     is_less: bool,
     /// The last commit that took changes of it.
     taken_by: CommitNumber,
+    /// The next one is going to.
+    is_noted: bool,
 }
 
 impl OpenFile {
@@ -118,6 +120,7 @@ impl OpenFile {
             window: Window::default(),
             is_less: false,
             taken_by,
+            is_noted: false,
         };
         let snapshot = Snapshot::new(extents, inode.size);
         edit.window = edit.large_window(&snapshot);
@@ -358,20 +361,28 @@ impl OpenFile {
         });
     }
 
-    /// Makes a range written, and the file as long; unless it has been emptied since `begun`.
-    pub(crate) fn wrote(&self, bytes: Range<u64>, begun: Generation) {
+    /// Notes that the next commit is going to take its changes. With the volume's lock held.
+    pub(crate) fn note(&self) {
+        self.edit.lock().is_noted = true;
+    }
+
+    /// Makes a range written, and the file as long; unless it has been emptied since `begun`. Answers whether
+    /// no commit is going to take that yet.
+    pub(crate) fn wrote(&self, bytes: Range<u64>, begun: Generation) -> bool {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
         let edit = &mut *self.edit.lock();
         if self.generation() != begun {
-            return;
+            return false;
         }
         self.touch(edit);
         edit.inode = true;
+        let is_news = !edit.is_noted;
         let now = self.snapshot.load();
         if now.extents.is_written(&blocks) {
             // As small appends find it: whoever has this snapshot may as well see them.
             now.size.fetch_max(bytes.end, Ordering::Release);
-            return self.show(edit, &now);
+            self.show(edit, &now);
+            return is_news;
         }
         drop(now);
         self.change_with(edit, |map, size, edit| {
@@ -380,6 +391,7 @@ impl OpenFile {
             }
             *size = bytes.end.max(*size);
         });
+        is_news
     }
 
     /// Puts written extents where they say, has the file reach to `end` at least, and answers the blocks
@@ -432,7 +444,7 @@ impl OpenFile {
     /// Adds what has changed to a commit: records of extents, and what is newer than the inode's.
     pub(crate) fn collect(&self, changes: &mut Changes, number: CommitNumber) -> Option<Newer> {
         let edit = &mut *self.edit.lock();
-        edit.taken_by = number;
+        (edit.taken_by, edit.is_noted) = (number, false);
         let now = self.snapshot.load_full();
         // Also what only touches them: it may have been joined or cut.
         let changed: Vec<Range<u64>> = std::mem::take(&mut edit.changed)

@@ -62,7 +62,9 @@ impl Shared {
             return Ok(later);
         }
         let made = state.take_blocks(file, holes)?;
-        file.insert(&made);
+        if !made.is_empty() {
+            file.insert(&made);
+        }
         state.dirty.insert(file.number, file.clone());
         state.allocated += made.len().max(extents);
         if state.allocated as u64 > MANY_WAITING {

@@ -353,6 +353,7 @@ impl Volume {
     pub(crate) fn note_dirty(&self, file: &Arc<OpenFile>) {
         let state = &mut *self.shared.state.lock();
         state.dirty.insert(file.number, file.clone());
+        file.note();
         if state.dirty.len() as u64 > MANY_WAITING {
             self.shared.board.ask(self.shared.board.next());
         }

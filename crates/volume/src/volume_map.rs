@@ -144,8 +144,9 @@ impl Map for VolumeMap {
     }
 
     fn wrote(&self, range: Range<u64>, begun: Generation) {
-        self.file.wrote(range, begun);
-        self.volume.note_dirty(&self.file);
+        if self.file.wrote(range, begun) {
+            self.volume.note_dirty(&self.file);
+        }
     }
 
     fn commit(&self, what: Durable) -> Option<Commit> {
