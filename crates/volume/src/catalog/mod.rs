@@ -74,6 +74,8 @@ pub(crate) struct CatalogOptions {
     pub(crate) cache_bytes: usize,
     pub(crate) access: Access,
     pub(crate) lost: LostPages,
+    /// A log of which a record is lost ends there. Else it is not opened: later ones were acknowledged.
+    pub(crate) cuts_log: bool,
 }
 
 impl Default for CatalogOptions {
@@ -82,6 +84,7 @@ impl Default for CatalogOptions {
             cache_bytes: CACHE_BYTES,
             access: Access::ReadWrite,
             lost: LostPages::Refuse,
+            cuts_log: false,
         }
     }
 }
@@ -177,7 +180,7 @@ impl Catalog {
         let store = catalog.open_store(runs)?;
         let mut flaws = store.flaws();
         let Replayed { log, changes, flaws: of_log, loss } = Log::replay(blocks, log, store.log())?;
-        if let Some(loss) = loss.filter(|_| options.lost == LostPages::Refuse) {
+        if let Some(loss) = loss.filter(|_| !options.cuts_log) {
             let context = format!("{loss}; uringfs check --repair goes on with what is before it");
             return Err(Error::damaged(context));
         }

@@ -215,16 +215,13 @@ struct Round<'r> {
 }
 
 fn open(blocks: &Blocks, superblock: &Superblock, lost: LostPages) -> Result<Catalog, Error> {
-    let options = CatalogOptions { access: Access::ReadOnly, lost, ..CatalogOptions::default() };
+    let access = Access::ReadOnly;
+    let options = CatalogOptions { access, lost, cuts_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
-fn open_to_write(
-    blocks: &Blocks,
-    superblock: &Superblock,
-    lost: LostPages,
-) -> Result<Catalog, Error> {
-    let options = CatalogOptions { lost, ..CatalogOptions::default() };
+fn open_to_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
+    let options = CatalogOptions { cuts_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
@@ -279,8 +276,8 @@ fn check_pages(
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
                 // What was too much to be remembered is found in the next round.
                 Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
-                // No page is lost any more; what can be read of the log goes into them.
-                let catalog = open_to_write(blocks, superblock, LostPages::Empty)?;
+                // What can be read of the log goes into them.
+                let catalog = open_to_write(blocks, superblock)?;
                 catalog.commit(&Batch::default())?;
                 catalog.close()?;
             }
@@ -313,7 +310,7 @@ fn endless() -> Error {
 
 /// Makes repairs durable.
 fn commit(blocks: &Blocks, superblock: &Superblock, fixes: findings::Fixes) -> Result<(), Error> {
-    let catalog = open_to_write(blocks, superblock, LostPages::Refuse)?;
+    let catalog = open_to_write(blocks, superblock)?;
     for mut batch in findings::batches(fixes) {
         batch.reserve(Reserve::Use);
         catalog.commit(&batch)?;

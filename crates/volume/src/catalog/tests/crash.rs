@@ -10,8 +10,15 @@ struct History {
     states: Vec<(u64, Records)>,
 }
 
+/// How a batch is committed.
+type Commit = fn(&Catalog, &Batch) -> Result<(), Error>;
+
 /// Commits batches, remembering what was acknowledged when.
 fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
+    run_by(Catalog::commit, sim, seed, batches)
+}
+
+fn run_by(commit: Commit, sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
     let catalog = create_on(&sim);
     sim.restart_record();
     let now = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
@@ -20,7 +27,7 @@ fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
     let mut random = Random(seed);
     for &(changes, value) in batches {
         let batch = random_batch(&mut random, changes, value, &mut records);
-        catalog.commit(&batch).unwrap();
+        commit(&catalog, &batch).unwrap();
         states.push((now(&sim), records.clone()));
     }
     catalog.close().unwrap();
@@ -48,8 +55,10 @@ fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
         // What was found goes on: a commit, opened once more.
         if count % 7 == 0 {
             let mut records = found;
-            let batch = random_batch(&mut Random(image.cut), 20, 200, &mut records);
-            catalog.commit(&batch).map_err(|error| format!("{place}: {error}"))?;
+            for _ in 0..2 {
+                let batch = random_batch(&mut Random(image.cut), 20, 200, &mut records);
+                log_or_commit(&catalog, &batch).map_err(|error| format!("{place}: {error}"))?;
+            }
             drop(catalog);
             let again = open_on(&image.sim).map_err(|error| format!("{place}: {error}"))?;
             if all_of(&again).map_err(|error| format!("{place}: {error}"))? != records {
@@ -92,25 +101,47 @@ fn a_crash_while_the_storage_grows_and_shrinks_leaves_a_committed_state() {
     assert!(count > 300, "{count} images");
 }
 
+/// Twice as many: all go into the log but those that are larger than it, and those that find it full.
+fn logged() -> Vec<(u64, u64)> {
+    SMALL.iter().chain(&SMALL).copied().collect()
+}
+
+#[test]
+fn a_crash_while_batches_go_into_the_log_leaves_a_committed_state() {
+    for seed in 6..=7 {
+        let run = run_by(log_or_commit, new_sim(), seed, &logged());
+        let plan = CrashPlan { exhaustive_up_to: 3, samples: 4, seed };
+        let count = check(&run, plan).unwrap();
+        assert!(count > 500, "{count} images");
+    }
+}
+
 #[test]
 fn a_crash_inside_recovery_leaves_the_same_state() {
-    let run = run(new_sim(), 4, &SMALL[..4]);
-    let plan = CrashPlan { exhaustive_up_to: 1, samples: 1, seed: 4 };
-    for image in run.sim.crash_images(plan).step_by(11) {
-        let found = all_of(&open_on(&image.sim).unwrap()).unwrap();
-        for inner in image.sim.crash_images(CrashPlan { samples: 2, ..plan }) {
-            let again = all_of(&open_on(&inner.sim).unwrap()).unwrap();
-            assert!(again == found, "cut {}, then {}, {:?}", image.cut, inner.cut, inner.crash);
+    for (commit, batches) in [(Catalog::commit as Commit, &SMALL[..4]), (log_or_commit, &SMALL)] {
+        let run = run_by(commit, new_sim(), 4, batches);
+        let plan = CrashPlan { exhaustive_up_to: 1, samples: 1, seed: 4 };
+        for image in run.sim.crash_images(plan).step_by(11) {
+            let catalog = open_on(&image.sim).unwrap();
+            let found = all_of(&catalog).unwrap();
+            catalog.commit(&Batch::default()).unwrap();
+            drop(catalog);
+            for inner in image.sim.crash_images(CrashPlan { samples: 2, ..plan }) {
+                let again = all_of(&open_on(&inner.sim).unwrap()).unwrap();
+                assert!(again == found, "cut {}, then {}, {:?}", image.cut, inner.cut, inner.crash);
+            }
         }
     }
 }
 
 #[test]
 fn a_device_that_lies_about_flushes_is_found() {
-    let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
-    let run = run(sim, 5, &SMALL);
-    let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
-    check(&run, plan).expect_err("commits without flushes pass for durable ones");
+    for commit in [Catalog::commit as Commit, log_or_commit] {
+        let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
+        let run = run_by(commit, sim, 5, &SMALL);
+        let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
+        check(&run, plan).expect_err("commits without flushes pass for durable ones");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 #[path = "../../../tests/drive/mod.rs"]
 mod drive;
+mod log;
 mod model;
 mod space;
 
@@ -42,6 +43,11 @@ fn create_on(sim: &Sim) -> Catalog {
 
 fn open_on(sim: &Sim) -> Result<Catalog, Error> {
     Catalog::open(&blocks_of(sim), &RUNS, LOG, options())
+}
+
+/// Commits a batch as a volume does: to the log, if it has room.
+fn log_or_commit(catalog: &Catalog, batch: &Batch) -> Result<(), Error> {
+    if catalog.log(batch)? { Ok(()) } else { catalog.commit(batch) }
 }
 
 /// Every record, read a few at a time.

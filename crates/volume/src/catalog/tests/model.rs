@@ -7,16 +7,18 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Commit { seed: u64, changes: u64, value: u64 },
+    Log { seed: u64, changes: u64, value: u64 },
     Close,
     Drop,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let commit = (any::<u64>(), 0..60u64, prop_oneof![Just(20u64), Just(300), Just(6000)])
-        .prop_map(|(seed, changes, value)| Step::Commit { seed, changes, value });
+    let batch = || (any::<u64>(), 0..60u64, prop_oneof![Just(20u64), Just(300), Just(6000)]);
+    let commit = batch().prop_map(|(seed, changes, value)| Step::Commit { seed, changes, value });
+    let log = batch().prop_map(|(seed, changes, value)| Step::Log { seed, changes, value });
     prop::collection::vec(
-        prop_oneof![6 => commit, 1 => Just(Step::Close), 1 => Just(Step::Drop)],
-        1..12,
+        prop_oneof![3 => commit, 6 => log, 1 => Just(Step::Close), 1 => Just(Step::Drop)],
+        1..16,
     )
 }
 
@@ -34,6 +36,10 @@ proptest! {
                     let batch = random_batch(&mut Random(seed), changes, value, &mut records);
                     catalog.commit(&batch).unwrap();
                 }
+                Step::Log { seed, changes, value } => {
+                    let batch = random_batch(&mut Random(seed), changes, value, &mut records);
+                    log_or_commit(&catalog, &batch).unwrap();
+                }
                 Step::Close => {
                     catalog.close().unwrap();
                     catalog = open_on(&sim).unwrap();
@@ -45,6 +51,17 @@ proptest! {
             }
             prop_assert!(all_of(&catalog).unwrap() == records);
             prop_assert!(!catalog.was_repaired());
+            prop_assert!(catalog.flaws().is_empty());
+            for table in Table::ALL {
+                let last = records.keys().rfind(|(of, _)| *of == table).map(|(_, key)| key.clone());
+                prop_assert!(catalog.last_key(table).unwrap() >= last);
+                let of_one = |key: &(Table, Vec<u8>)| {
+                    key.0 == table && key.1.starts_with(&7_u64.to_be_bytes())
+                };
+                let there = records.keys().filter(|key| of_one(key)).count();
+                let found = catalog.scan(table, 7_u64.to_be_bytes().into(), Some(7), 100).unwrap();
+                prop_assert!(found.len() == there && found.is_sorted());
+            }
         }
         for ((table, key), value) in &records {
             if *table == Table::State {

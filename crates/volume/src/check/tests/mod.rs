@@ -7,7 +7,7 @@ mod space;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
-use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
 use super::*;
@@ -56,6 +56,15 @@ impl Patient {
         patient
     }
 
+    /// The same after some work, as a kill leaves it.
+    fn killed_after(self, work: impl FnOnce(&Volume)) -> Patient {
+        let volume = self.open();
+        work(&volume);
+        let sim = self.sim.crash_image(Crash::LoseAll);
+        drop(volume);
+        Patient { device: Device::new(sim.clone()).unwrap(), sim, reactor: self.reactor }
+    }
+
     fn open(&self) -> Volume {
         Volume::open_on(self.device.clone()).unwrap()
     }
@@ -84,7 +93,7 @@ impl Patient {
     }
 
     fn catalog(&self) -> Catalog {
-        open_to_write(&Blocks::of(&self.device), &self.superblock(), LostPages::Refuse).unwrap()
+        open_to_write(&Blocks::of(&self.device), &self.superblock()).unwrap()
     }
 
     /// Changes records as no volume would.

@@ -165,3 +165,63 @@ fn a_superblock_of_before_the_volume_grew_is_no_reason_to_drop_files() {
     patient.is_cured_of(&format!("says {} blocks, the volume has {total}", total - 1000));
     assert_eq!(patient.superblock().total_blocks, total);
 }
+
+/// Directories that are made one after the other, each durable before the next: all in the log.
+fn made_durably(volume: &Volume) {
+    for n in 0..4 {
+        volume.make_directory(format!("/logged {n}"), 0o755).unwrap();
+        volume.sync().unwrap();
+    }
+    assert_eq!(volume.statistics().checkpoints, 0);
+}
+
+fn are_there(volume: &Volume) -> [bool; 4] {
+    [0, 1, 2, 3].map(|n| volume.inode(format!("/logged {n}"), Follow::No).is_ok())
+}
+
+#[test]
+fn what_is_in_the_log_is_checked_and_stays_there() {
+    let patient = Patient::new().killed_after(made_durably);
+    let before = patient.sim.record().len();
+    assert_eq!(patient.check(CHECK).directories, 9);
+    assert!(patient.check(REPAIR).is_sound());
+    assert_eq!(patient.sim.record().len(), before, "nothing was written");
+    assert_eq!(are_there(&patient.open()), [true; 4]);
+}
+
+#[test]
+fn a_record_of_the_log_that_is_lost_costs_it_and_what_came_after() {
+    let patient = Patient::new().killed_after(made_durably);
+    let log = patient.superblock().log;
+    for half in [log.start, log.start + log.length / 2] {
+        patient.sim.rot((half + 2) * BLOCK + 100, 0);
+    }
+    let error = Volume::open_on(patient.device.clone()).err().expect("the log is damaged");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    patient.is_cured_of(&format!("catalog log, block {}: record 3 is damaged", log.start + 2));
+    let patient = patient.killed_after(|volume| {
+        assert_eq!(are_there(volume), [true, true, false, false]);
+        volume.make_directory("/logged 3", 0o755).unwrap();
+        volume.sync().unwrap();
+        assert_eq!(volume.statistics().checkpoints, 0);
+    });
+    patient.assert_sound();
+    assert_eq!(are_there(&patient.open()), [true, true, false, true]);
+}
+
+#[test]
+fn a_lost_page_of_the_catalog_costs_nothing_of_what_is_in_the_log() {
+    let patient = Patient::new().killed_after(made_durably);
+    let (blocks, mut superblock) = (Blocks::of(&patient.device), patient.superblock());
+    let mut findings = Findings::new(true);
+    let old = open(&blocks, &superblock, LostPages::Empty).unwrap();
+    rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, &mut findings).unwrap();
+    patient.assert_sound();
+    let patient = patient.killed_after(|volume| {
+        assert_eq!(are_there(volume), [true; 4]);
+        volume.remove_directory("/logged 1").unwrap();
+        volume.sync().unwrap();
+    });
+    patient.assert_sound();
+    assert_eq!(are_there(&patient.open()), [true, false, true, true]);
+}
