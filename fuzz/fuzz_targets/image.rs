@@ -1,5 +1,8 @@
 //! A volume with something in it, of which every input gets its own copy to damage.
 
+#![allow(dead_code)] // each target uses its own part
+
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use uringfs::backend::sim::{Crash, Sim, SimOptions};
@@ -37,6 +40,29 @@ static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
 /// A copy of the volume.
 pub fn copy() -> Sim {
     IMAGE.crash_image(Crash::KeepAll)
+}
+
+static IMAGE_WITH_LOG: LazyLock<Sim> = LazyLock::new(|| {
+    let sim = copy();
+    let volume = Volume::open_on(Device::new(sim.clone()).unwrap()).unwrap();
+    for n in 0..3 {
+        volume.make_directory(format!("/late {n}"), 0o755).unwrap();
+        volume.remove(format!("/{}", 3 * n)).unwrap();
+        volume.sync().unwrap();
+    }
+    assert_eq!(volume.statistics().checkpoints, 0);
+    let killed = sim.crash_image(Crash::KeepAll);
+    drop(volume);
+    killed
+});
+
+/// A copy that has records in its log, and the blocks of that.
+pub fn copy_with_log() -> (Sim, Range<u64>) {
+    let sim = IMAGE_WITH_LOG.crash_image(Crash::KeepAll);
+    let superblock = read(&sim, 0);
+    let word = |at: usize| u64::from_le_bytes(superblock[at..at + 8].try_into().unwrap());
+    let (start, blocks) = (word(152), word(160));
+    (sim, start..start + blocks)
 }
 
 /// The sum that the format has everywhere.
