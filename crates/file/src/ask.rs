@@ -21,7 +21,7 @@ use crate::file::{File, Shared};
 use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
-use crate::{atomic, direct};
+use crate::{append, atomic, direct};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,7 +381,7 @@ fn start_here(
             direct::write(operation, file, payload, offset, durability)
         }),
         What::Append(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::append(operation, file, payload, durability)
+            append::append(operation, file, payload, durability)
         }),
         What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
             atomic::write(operation, file, payload, offset)

@@ -9,7 +9,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::entry::{Entry, enter, enter_at_end, note_write};
+use crate::entry::{Entry, enter, note_write};
 use crate::file::{File, Shared};
 use crate::map::{Commit, Durable, Place, Preparation};
 use crate::transfer::transfer;
@@ -124,35 +124,6 @@ pub(crate) async fn write(
     operation.end(payload, result);
 }
 
-/// Writes `payload` behind the file's end, and answers where that was.
-pub(crate) async fn append(
-    mut operation: Operation,
-    file: File,
-    payload: Payload,
-    durability: Durability,
-) {
-    let shared = &*file.shared;
-    let length = payload.length();
-    let (payload, result) = match enter_at_end(&mut operation, shared, length).await {
-        Err(error) => (payload, Err(error)),
-        Ok((_, offset)) if length == 0 => (payload, Ok(offset)),
-        Ok((entry, offset)) => {
-            let (range, fua) = (offset..offset + length, Durability::Volatile);
-            let written = write_entered(&operation, shared, payload, range, fua, entry).await;
-            (written.0, written.1.map(|_| offset))
-        }
-    };
-    let result = match result {
-        Ok(offset) => {
-            let preparation = Preparation::Allocated;
-            let durable = made_durable(&mut operation, shared, durability, preparation);
-            durable.await.map(|()| offset)
-        }
-        result => result,
-    };
-    operation.end(payload, result);
-}
-
 /// How the requests of a write are issued that is to be durable: what the map hears of has to be committed,
 /// and a commit flushes.
 fn fua(shared: &Shared, durability: Durability, preparation: Preparation) -> Durability {
@@ -163,7 +134,7 @@ fn fua(shared: &Shared, durability: Durability, preparation: Preparation) -> Dur
 }
 
 /// Moves the bytes of a write that has been let in.
-async fn write_entered(
+pub(crate) async fn write_entered(
     operation: &Operation,
     shared: &Shared,
     payload: Payload,
@@ -196,7 +167,7 @@ async fn write_entered(
 }
 
 /// Makes a write durable that is to be and has completed.
-async fn made_durable(
+pub(crate) async fn made_durable(
     operation: &mut Operation,
     shared: &Shared,
     durability: Durability,
@@ -357,7 +328,7 @@ async fn read_blocks(
 }
 
 /// The memory of a request that went out with one buffer.
-fn the_one(payload: Payload) -> Buffer {
+pub(crate) fn the_one(payload: Payload) -> Buffer {
     match payload {
         Payload::Buffer(buffer) => buffer,
         Payload::Buffers(_) | Payload::Length(_) => unreachable!("one buffer went in"),

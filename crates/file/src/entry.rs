@@ -161,23 +161,18 @@ async fn enter_exclusively(
 }
 
 /// Lets a write in behind the file's end, wherever that is when its turn has come, and answers that. Nobody
-/// else writes the file meanwhile.
+/// else writes the file meanwhile; `length` is asked then.
 ///
 /// # Errors
-/// EOPNOTSUPP for what does not grow; EROFS; EFBIG; as [`enter`].
+/// EFBIG; as [`enter`].
 pub(crate) async fn enter_at_end(
     operation: &mut Operation,
     shared: &Shared,
-    length: u64,
+    length: impl FnOnce() -> u64,
 ) -> Result<(Entry, u64), Errno> {
-    let map = shared.map.growing()?;
-    if shared.read_only {
-        return Err(Errno::ROFS);
-    }
-    note_write(operation, shared).await?;
     let held = keep_out(operation, shared, Counter::WriteAppend).await?;
-    let (begun, offset) = (map.generation(), map.size());
-    let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
+    let (begun, offset) = (shared.map.generation(), shared.map.size());
+    let end = offset.checked_add(length()).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     prepare(operation, shared, offset..end).await?;
     let (preparation, block) = (Preparation::Allocated, block_of(shared));
     Ok((Entry { preparation, block, begun, held }, offset))

@@ -4,6 +4,7 @@
 //! ([`File::read`] and the rest), or by token on a reactor ([`Tokens`]).
 //! Small reads take the simple way; everything else is an operation.
 
+mod append;
 mod ask;
 mod atomic;
 mod direct;

@@ -14,6 +14,7 @@ use uringfs_buffer::Buffer;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
+use crate::append::Appends;
 use crate::map::Generation;
 
 /// Overwriters in a row that take a range lock before they need none again.
@@ -24,6 +25,7 @@ const OVERWRITERS: u32 = 8;
 pub struct WriteLock {
     mode: Mode,
     ranges: Mutex<Ranges>,
+    appends: Appends,
     submission: SubmissionLock,
 }
 
@@ -76,6 +78,11 @@ impl WriteLock {
     /// What writers take with `direct.write_lock=exclusive`.
     pub(crate) fn submission(&self) -> &SubmissionLock {
         &self.submission
+    }
+
+    /// Who appends.
+    pub(crate) fn appends(&self) -> &Appends {
+        &self.appends
     }
 
     /// Waits for a range of bytes, first come, first served.

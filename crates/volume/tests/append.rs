@@ -187,6 +187,101 @@ fn a_durable_append_is_there_after_a_power_cut_and_many_share_a_commit() {
     assert!(checkpoints * 3 <= commits, "{checkpoints} of {commits} commits went past the log");
 }
 
+/// Polls all of them once: the first writes, the others have come meanwhile.
+async fn begin<F: Future + Unpin>(all: &mut [F]) {
+    std::future::poll_fn(|context| {
+        for one in &mut *all {
+            assert!(std::pin::Pin::new(one).poll(context).is_pending());
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn those_who_wait_for_one_append_share_a_write_and_a_commit() {
+    const APPENDS: u64 = 20;
+    let (sim, volume) = made();
+    let (reactor, file) = (reactor(), create(&volume, "/log"));
+    for round in 0..5 {
+        let before = reactor.counters().get(Counter::DeferredFlush);
+        reactor.block_on(async {
+            let appends = (0..APPENDS).map(|n| {
+                let bytes = Buffer::copy_of(&vec![n as u8 + 1; 300]);
+                // Not all of them are to be durable.
+                if n % 3 == 2 { file.append(bytes) } else { file.append_durably(bytes) }
+            });
+            let mut all: Vec<_> = appends.collect();
+            begin(&mut all).await;
+            for (n, one) in (0..).zip(all) {
+                let (bytes, offset) = one.await;
+                assert_eq!(offset, Ok((round * APPENDS + n) * 300));
+                assert!(bytes.len() == 300 && bytes.iter().all(|byte| *byte == n as u8 + 1));
+            }
+        });
+        // The first writes for itself, the second for all others.
+        assert_eq!(reactor.counters().get(Counter::DeferredFlush) - before, 2);
+        let cut = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
+        let found = Volume::open_on(cut).unwrap();
+        let bytes = content(&reactor, &create(&found, "/log"));
+        assert_eq!(bytes.len() as u64, (round + 1) * APPENDS * 300);
+        for (n, append) in (0..).zip(bytes.chunks(300)) {
+            assert!(append.iter().all(|byte| u64::from(*byte) == n % APPENDS + 1));
+        }
+    }
+}
+
+#[test]
+fn an_append_that_is_cancelled_takes_nobody_with_it() {
+    let (_sim, volume) = made();
+    let (reactor, file) = (reactor(), create(&volume, "/log"));
+    for cancelled in 0..6 {
+        reactor.block_on(async {
+            let bytes = |n| Buffer::copy_of(&[n; 700]);
+            let mut all: Vec<_> = (0..6).map(|n| file.append_durably(bytes(n))).collect();
+            begin(&mut all).await;
+            all[cancelled].cancel();
+            for (n, one) in all.into_iter().enumerate() {
+                let (back, result) = one.await;
+                assert!(back.len() == 700 && back.iter().all(|byte| usize::from(*byte) == n));
+                match result {
+                    Ok(_) => {}
+                    Err(error) => assert_eq!((n, error), (cancelled, Errno::CANCELED)),
+                }
+            }
+        });
+        let bytes = content(&reactor, &file);
+        let found: Vec<u8> = bytes.chunks(700).map(|append| append[0]).collect();
+        assert!(bytes.chunks(700).all(|append| append.iter().all(|byte| *byte == append[0])));
+        for n in (0..6).filter(|n| usize::from(*n) != cancelled) {
+            assert_eq!(found.iter().filter(|found| **found == n).count(), 1, "{found:?}");
+        }
+        reactor.block_on(file.set_size(0)).unwrap();
+    }
+}
+
+#[test]
+fn an_append_that_finds_no_room_is_no_reason_for_the_others() {
+    let (_sim, volume) = made();
+    let (reactor, file) = (reactor(), create(&volume, "/log"));
+    let free = volume.statistics().free_blocks as usize * 4096;
+    let lengths = [100, 100, free, 100, 4096, 100];
+    reactor.block_on(async {
+        let mut all: Vec<_> =
+            lengths.iter().map(|length| file.append(Buffer::zeroed(*length))).collect();
+        begin(&mut all).await;
+        for (length, one) in lengths.into_iter().zip(all) {
+            let (back, result) = one.await;
+            assert_eq!(back.len(), length);
+            match result {
+                Ok(_) => assert!(length < free),
+                Err(error) => assert_eq!((length, error), (free, Errno::NOSPC)),
+            }
+        }
+    });
+    assert_eq!(file.size(), lengths.iter().sum::<usize>() as u64 - free as u64);
+}
+
 #[test]
 fn what_does_not_grow_takes_none_and_nothing_appends_nothing() {
     let reactor = reactor();
