@@ -12,6 +12,20 @@ struct History {
 
 /// Commits batches, remembering what was acknowledged when.
 fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
+    run_with(sim, seed, batches, |catalog, batch| catalog.commit(batch).unwrap())
+}
+
+/// The same, by way of the log.
+fn run_logged(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
+    run_with(sim, seed, batches, log_or_commit)
+}
+
+fn run_with(
+    sim: Sim,
+    seed: u64,
+    batches: &[(u64, u64)],
+    commit: impl Fn(&Catalog, &Batch),
+) -> History {
     let catalog = create_on(&sim);
     sim.restart_record();
     let now = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
@@ -20,7 +34,7 @@ fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
     let mut random = Random(seed);
     for &(changes, value) in batches {
         let batch = random_batch(&mut random, changes, value, &mut records);
-        catalog.commit(&batch).unwrap();
+        commit(&catalog, &batch);
         states.push((now(&sim), records.clone()));
     }
     catalog.close().unwrap();
@@ -45,11 +59,12 @@ fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
         if catalog.was_repaired() {
             return Err(format!("{place}: every page was read to recover"));
         }
-        // What was found goes on: a commit, opened once more.
+        // What was found goes on: some commits, with what the first leaves of the log, opened once more.
         if count % 7 == 0 {
-            let mut records = found;
-            let batch = random_batch(&mut Random(image.cut), 20, 200, &mut records);
-            catalog.commit(&batch).map_err(|error| format!("{place}: {error}"))?;
+            let (mut records, mut random) = (found, Random(image.cut));
+            for _ in 0..3 {
+                log_or_commit(&catalog, &random_batch(&mut random, 20, 200, &mut records));
+            }
             drop(catalog);
             let again = open_on(&image.sim).map_err(|error| format!("{place}: {error}"))?;
             if all_of(&again).map_err(|error| format!("{place}: {error}"))? != records {
@@ -107,10 +122,62 @@ fn a_crash_inside_recovery_leaves_the_same_state() {
 
 #[test]
 fn a_device_that_lies_about_flushes_is_found() {
-    let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
-    let run = run(sim, 5, &SMALL);
+    let sim = || Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
     let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
-    check(&run, plan).expect_err("commits without flushes pass for durable ones");
+    for run in [run(sim(), 5, &SMALL), run_logged(sim(), 5, &LITTLE)] {
+        check(&run, plan).expect_err("commits without flushes pass for durable ones");
+    }
+}
+
+/// Batches of which several find room in the log, and one does not.
+const LITTLE: [(u64, u64); 14] = [
+    (3, 20),
+    (10, 200),
+    (0, 0),
+    (60, 100),
+    (5, 900),
+    (1, 20),
+    (40, 300),
+    (5, 5000),
+    (40, 30),
+    (9, 5000),
+    (2, 20),
+    (30, 100),
+    (4, 40),
+    (20, 600),
+];
+
+#[test]
+fn a_crash_at_every_write_leaves_what_was_logged() {
+    for seed in 11..=14 {
+        let run = run_logged(new_sim(), seed, &LITTLE);
+        let plan = CrashPlan { exhaustive_up_to: 4, samples: 8, seed };
+        let count = check(&run, plan).unwrap();
+        assert!(count > 300, "{count} images");
+    }
+}
+
+#[test]
+fn a_crash_inside_the_first_commits_after_a_crash_loses_nothing_logged() {
+    let seed = 15;
+    let run = run_logged(new_sim(), seed, &LITTLE);
+    let plan = CrashPlan { exhaustive_up_to: 2, samples: 2, seed };
+    let (mut count, mut logged) = (0, 0);
+    for image in run.sim.crash_images(plan).step_by(17) {
+        let catalog = open_on(&image.sim).unwrap();
+        let mut records = all_of(&catalog).unwrap();
+        logged += usize::from(catalog.logged() != Size::default());
+        let at = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
+        let mut states = vec![(0, records.clone())];
+        for changes in [6, 3, 9] {
+            let batch = random_batch(&mut Random(image.cut), changes, 50, &mut records);
+            log_or_commit(&catalog, &batch);
+            states.push((at(&image.sim), records.clone()));
+        }
+        drop(catalog);
+        count += check(&History { sim: image.sim, states }, plan).unwrap();
+    }
+    assert!(count > 300 && logged > 10, "{count} images, {logged} of them with records in the log");
 }
 
 #[test]
