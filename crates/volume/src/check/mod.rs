@@ -272,8 +272,9 @@ fn check_pages(
         lines.into_iter().for_each(|line| findings.mended(line));
         let repairs = findings.repairs();
         match verified {
-            Verified::Good if is_sound || !repairs => return Ok(LostPages::Refuse),
-            Verified::WithoutSums if !repairs => return Ok(LostPages::AsTheyAre),
+            Verified::Good if is_sound => return Ok(LostPages::Refuse),
+            // The pages are good; sums may be lost, or records of the log, which has been told.
+            Verified::Good | Verified::WithoutSums if !repairs => return Ok(LostPages::AsTheyAre),
             Verified::Good | Verified::WithoutSums => {
                 drop(catalog);
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
