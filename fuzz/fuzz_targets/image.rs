@@ -11,7 +11,30 @@ use uringfs::{
 pub const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 << 20;
 
+/// Closed: all of it lies in the catalog's pages.
 static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
+    let (sim, volume) = made();
+    drop(volume);
+    sim.restart_record();
+    sim
+});
+
+/// As a kill leaves it, with records in the catalog's log.
+static KILLED: LazyLock<Sim> = LazyLock::new(|| {
+    let (sim, volume) = made();
+    volume.sync().unwrap();
+    let before = volume.statistics();
+    for n in 0..6 {
+        volume.make_directory(format!("/later {n}"), 0o755).unwrap();
+        volume.remove(format!("/d/{}", 3 * n + 1)).unwrap();
+        volume.sync().unwrap();
+    }
+    let after = volume.statistics();
+    assert!(after.commits >= before.commits + 6 && after.checkpoints <= before.checkpoints + 1);
+    sim.crash_image(Crash::KeepAll)
+});
+
+fn made() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -29,14 +52,19 @@ static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
     }
     volume.link("/0", "/d/link").unwrap();
     volume.make_symlink(b"d/e", "/s").unwrap();
-    drop(volume);
-    sim.restart_record();
-    sim
-});
+    (sim, volume)
+}
 
 /// A copy of the volume.
+#[allow(dead_code, reason = "each target takes one of the two")]
 pub fn copy() -> Sim {
     IMAGE.crash_image(Crash::KeepAll)
+}
+
+/// A copy of the volume with records in its log.
+#[allow(dead_code, reason = "each target takes one of the two")]
+pub fn killed_copy() -> Sim {
+    KILLED.crash_image(Crash::KeepAll)
 }
 
 /// The sum that the format has everywhere.
