@@ -345,3 +345,61 @@ fn a_catalog_without_a_log_commits_everything() {
     drop(catalog);
     assert_eq!(inodes(&open(), 0).len(), 1);
 }
+
+#[test]
+fn after_a_failed_write_or_flush_of_the_log_the_catalog_stops_and_what_was_acknowledged_is_there() {
+    for (op, nth) in [(Op::Write, 1), (Op::Write, 2), (Op::Flush, 1)] {
+        let sim = new_sim();
+        let catalog = create_on(&sim);
+        assert!(catalog.log(&put(1, b"acknowledged")).unwrap());
+        sim.fail_nth(op, nth, Errno::IO);
+        let error = catalog.log(&put(2, b"perhaps")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{op:?} {nth}: {error}");
+        assert!(catalog.failure().is_some());
+        assert!(catalog.log(&put(3, b"never")).is_err());
+        assert!(catalog.commit(&put(3, b"never")).is_err());
+        drop(catalog);
+        sim.clear_faults();
+        for crash in [Crash::KeepAll, Crash::LoseAll] {
+            let image = sim.crash_image(crash);
+            let catalog = open_on(&image).unwrap();
+            let found: Vec<u64> = inodes(&catalog, 0).into_iter().map(|(inode, _)| inode).collect();
+            assert!(found == [1] || found == [1, 2], "{op:?} {nth}: {found:?}");
+            let records = all_of(&catalog).unwrap();
+            drop(catalog);
+            assert_goes_on(&image, records);
+        }
+    }
+}
+
+#[test]
+fn who_reads_beside_commits_finds_all_that_was_acknowledged_before() {
+    const COMMITS: u64 = 400;
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let acknowledged = std::sync::atomic::AtomicU64::new(0);
+    let counter =
+        |value: Option<Vec<u8>>| value.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0;
+            loop {
+                let before = acknowledged.load(Ordering::SeqCst);
+                let last = counter(catalog.get(Key::State(b"last")).unwrap());
+                let there = inodes(&catalog, 1);
+                assert!(last >= before && there.len() as u64 >= before, "{last}, {before}");
+                reads += 1;
+                if before == COMMITS {
+                    return reads;
+                }
+            }
+        });
+        for number in 1..=COMMITS {
+            let mut batch = put(number, b"there");
+            batch.put(Key::State(b"last"), &number.to_be_bytes());
+            log_or_commit(&catalog, &batch);
+            acknowledged.store(number, Ordering::SeqCst);
+        }
+        assert!(reader.join().unwrap() > 10);
+    });
+}
