@@ -1,8 +1,5 @@
 //! A volume with something in it, of which every input gets its own copy to damage.
 
-#![allow(dead_code)] // each target uses its own part
-
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use uringfs::backend::sim::{Crash, Sim, SimOptions};
@@ -14,7 +11,30 @@ use uringfs::{
 pub const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 << 20;
 
+/// Closed: all of it lies in the catalog's pages.
 static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
+    let (sim, volume) = made();
+    drop(volume);
+    sim.restart_record();
+    sim
+});
+
+/// As a kill leaves it, with records in the catalog's log.
+static KILLED: LazyLock<Sim> = LazyLock::new(|| {
+    let (sim, volume) = made();
+    volume.sync().unwrap();
+    let before = volume.statistics();
+    for n in 0..6 {
+        volume.make_directory(format!("/later {n}"), 0o755).unwrap();
+        volume.remove(format!("/d/{}", 3 * n + 1)).unwrap();
+        volume.sync().unwrap();
+    }
+    let after = volume.statistics();
+    assert!(after.commits >= before.commits + 6 && after.checkpoints <= before.checkpoints + 1);
+    sim.crash_image(Crash::KeepAll)
+});
+
+fn made() -> (Sim, Volume) {
     let sim = Sim::new(SimOptions::new(SIZE));
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -32,37 +52,19 @@ static IMAGE: LazyLock<Sim> = LazyLock::new(|| {
     }
     volume.link("/0", "/d/link").unwrap();
     volume.make_symlink(b"d/e", "/s").unwrap();
-    drop(volume);
-    sim.restart_record();
-    sim
-});
+    (sim, volume)
+}
 
 /// A copy of the volume.
+#[allow(dead_code, reason = "each target takes one of the two")]
 pub fn copy() -> Sim {
     IMAGE.crash_image(Crash::KeepAll)
 }
 
-static IMAGE_WITH_LOG: LazyLock<Sim> = LazyLock::new(|| {
-    let sim = copy();
-    let volume = Volume::open_on(Device::new(sim.clone()).unwrap()).unwrap();
-    for n in 0..3 {
-        volume.make_directory(format!("/late {n}"), 0o755).unwrap();
-        volume.remove(format!("/{}", 3 * n)).unwrap();
-        volume.sync().unwrap();
-    }
-    assert_eq!(volume.statistics().checkpoints, 0);
-    let killed = sim.crash_image(Crash::KeepAll);
-    drop(volume);
-    killed
-});
-
-/// A copy that has records in its log, and the blocks of that.
-pub fn copy_with_log() -> (Sim, Range<u64>) {
-    let sim = IMAGE_WITH_LOG.crash_image(Crash::KeepAll);
-    let superblock = read(&sim, 0);
-    let word = |at: usize| u64::from_le_bytes(superblock[at..at + 8].try_into().unwrap());
-    let (start, blocks) = (word(152), word(160));
-    (sim, start..start + blocks)
+/// A copy of the volume with records in its log.
+#[allow(dead_code, reason = "each target takes one of the two")]
+pub fn killed_copy() -> Sim {
+    KILLED.crash_image(Crash::KeepAll)
 }
 
 /// The sum that the format has everywhere.

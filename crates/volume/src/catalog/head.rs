@@ -183,4 +183,27 @@ mod tests {
         assert!(Head::default().write(440, &[1; 8]).is_ok());
         assert!(Head::default().write(1000, &[1]).is_err());
     }
+
+    #[test]
+    fn what_the_log_is_taken_up_to_changes_with_the_choice_of_a_commit_only() {
+        let mut head = Head::default();
+        let written = |head: &mut Head| {
+            let mut block = vec![0; 4096];
+            head.write_to(&mut block, 1 << 20);
+            parse(&block).unwrap().0.log
+        };
+        head.next_log = 7;
+        head.write(0, &[0; 320]).unwrap();
+        head.write(64, &[1; 256]).unwrap();
+        // Other bits of the same byte.
+        head.write(CHOOSES, &[6]).unwrap();
+        assert_eq!((head.log, written(&mut head)), (0, 0));
+        head.write(CHOOSES, &[1]).unwrap();
+        assert_eq!((head.log, written(&mut head)), (7, 7));
+        head.next_log = 9;
+        head.write(0, &[1; 320]).unwrap();
+        assert_eq!(head.log, 7);
+        head.write(0, &[2; 320]).unwrap();
+        assert_eq!((head.log, written(&mut head)), (9, 9));
+    }
 }

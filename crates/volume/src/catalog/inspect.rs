@@ -84,7 +84,7 @@ impl Catalog {
     /// All that it lies in: its pages, and its log.
     pub(crate) fn takes(&self) -> Vec<Run> {
         let mut takes = self.runs();
-        takes.push(self.log.lock().run());
+        takes.extend(Some(self.log.lock().run()).filter(|run| run.length > 0));
         takes
     }
 }

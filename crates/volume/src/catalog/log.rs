@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crc_fast::{CrcAlgorithm, checksum};
+use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -25,13 +26,18 @@ use super::room::Size;
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::Error;
 
-const MAGIC: [u8; 8] = *b"urlogrec";
+/// What a record's first block begins with, and each other one. So what users wrote, which may look like a
+/// record, never lies where a record could begin.
+const BEGINS: [u8; MARK] = *b"urlogrec";
+const GOES_ON: [u8; MARK] = *b"urlogmor";
+const MARK: usize = 8;
+/// Bytes of a record that a block holds behind its mark.
+const PART: usize = BLOCK as usize - MARK;
 
-/// What a record begins with.
+/// What a record's bytes begin with; its changes follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {
-    magic: [u8; 8],
     /// CRC32C of the rest of the header and the changes.
     sum: U32,
     /// Bytes of the changes.
@@ -41,7 +47,7 @@ struct Header {
 
 const HEADER: usize = size_of::<Header>();
 /// Where the sum's cover begins.
-const COVERED: usize = 12;
+const COVERED: usize = 4;
 
 /// What a change begins with; key and value follow it.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -106,6 +112,12 @@ impl Log {
         self.number
     }
 
+    /// Where in a half the next record goes.
+    #[cfg(test)]
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
     fn half(&self) -> u64 {
         self.run.length / 2
     }
@@ -121,9 +133,8 @@ impl Log {
     /// The device's: the record may be there or not.
     pub(super) fn append(&mut self, blocks: &Blocks, batch: &Batch) -> Result<bool, Error> {
         let room = (self.half() - self.next) * BLOCK;
-        let Some(record) = to_record(batch, self.number + 1, room as usize) else {
-            return Ok(false);
-        };
+        let Some(number) = self.number.checked_add(1) else { return Ok(false) };
+        let Some(record) = to_record(batch, number, room as usize) else { return Ok(false) };
         let length = record.len() as u64 / BLOCK;
         for half in self.halves() {
             let block = half + self.next;
@@ -133,7 +144,7 @@ impl Log {
         }
         blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
         self.next += length;
-        self.number += 1;
+        self.number = number;
         Ok(true)
     }
 
@@ -145,7 +156,7 @@ impl Log {
     /// What a log holds behind the number up to which redb has it.
     ///
     /// # Errors
-    /// The device's, where neither half can be read.
+    /// The device's, where neither half has all that may follow the last record found.
     pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replayed, Error> {
         let mut log = Log::after(run, number);
         let mut replayed = Replayed {
@@ -157,33 +168,31 @@ impl Log {
         if run.length == 0 {
             return Ok(replayed);
         }
-        let halves =
-            log.halves().map(|half| (half, blocks.read(half, (log.half() * BLOCK) as usize)));
-        if let [(block, Err(errno)), (_, Err(_))] = &halves {
-            return Err(Error::io(format!("reading the catalog's log, block {block}"), *errno));
-        }
-        let bytes_at = |half: usize, block: u64| match &halves[half].1 {
-            Ok(bytes) => &bytes[(block * BLOCK) as usize..],
-            Err(_) => &[],
-        };
+        let halves = log.halves().map(|start| Half::read(blocks, start, log.half()));
         let mut last_lacks = None;
         while log.next < log.half() {
-            let copies = [0, 1].map(|half| parse(bytes_at(half, log.next)));
-            let copies = copies.map(|copy| copy.filter(|record| record.number == log.number + 1));
+            let number = log.number.checked_add(1);
+            let copies = halves.each_ref().map(|half| parse(half.from(log.next)));
+            let copies = copies.map(|copy| copy.filter(|record| Some(record.number) == number));
             let lacks = copies.iter().position(Option::is_none);
             let Some(record) = copies.into_iter().flatten().next() else { break };
             // The last may have been torn: that is told of those before it only.
             replayed.flaws.extend(last_lacks.take());
             last_lacks = lacks.map(|half| {
-                let block = halves[half].0 + log.next;
+                let block = halves[half].start + log.next;
                 format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
             });
             record.changes.into_iter().for_each(|change| replayed.changes.set(change));
             log.next += record.blocks;
             log.number = record.number;
         }
-        let later = (0..log.half()).flat_map(|block| [0, 1].map(|half| (half, block)));
-        let later = later.filter_map(|(half, block)| Some(parse(bytes_at(half, block))?.number));
+        let unread = halves.each_ref().map(|half| half.unread.filter(|it| it.0 >= log.next));
+        if let [Some((block, errno)), Some(_)] = unread {
+            let block = halves[0].start + block;
+            return Err(Error::io(format!("reading the catalog's log, block {block}"), errno));
+        }
+        let later = halves.iter().flat_map(|half| (0..log.half()).map(|block| half.from(block)));
+        let later = later.filter_map(|bytes| Some(parse(bytes)?.number));
         if let Some(later) = later.max().filter(|later| *later > log.number) {
             let block = log.run.start + log.next;
             replayed.loss = Some(format!(
@@ -203,22 +212,49 @@ impl Log {
     }
 }
 
+/// What can be read of a half.
+struct Half {
+    start: u64,
+    /// Zeros where nothing can be read.
+    bytes: Buffer,
+    /// The last block that cannot be, counted from the beginning.
+    unread: Option<(u64, Errno)>,
+}
+
+impl Half {
+    /// Reads all of it; block by block where that fails, since one sector is no reason to lose the others.
+    fn read(blocks: &Blocks, start: u64, length: u64) -> Half {
+        if let Ok(bytes) = blocks.read(start, (length * BLOCK) as usize) {
+            return Half { start, bytes, unread: None };
+        }
+        let mut half =
+            Half { start, bytes: Buffer::zeroed((length * BLOCK) as usize), unread: None };
+        for (block, bytes) in (0..length).zip(half.bytes.chunks_exact_mut(BLOCK as usize)) {
+            match blocks.read(start + block, BLOCK as usize) {
+                Ok(found) => bytes.copy_from_slice(&found),
+                Err(errno) => half.unread = Some((block, errno)),
+            }
+        }
+        half
+    }
+
+    fn from(&self, block: u64) -> &[u8] {
+        &self.bytes[(block * BLOCK) as usize..]
+    }
+}
+
 /// A batch as it is written, in whole blocks; none where it does not fit into `room` bytes.
 fn to_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
     let size = batch.size();
     let length = size.bytes as usize + size.changes as usize * size_of::<Change>();
-    let bytes = (HEADER + length).next_multiple_of(BLOCK as usize);
+    let bytes = (HEADER + length).div_ceil(PART) * BLOCK as usize;
     if bytes > room {
         return None;
     }
-    let mut record = Vec::with_capacity(bytes);
-    let header = Header {
-        magic: MAGIC,
-        sum: 0.into(),
-        length: u32::try_from(length).ok()?.into(),
-        number: number.into(),
-    };
-    record.extend_from_slice(header.as_bytes());
+    let mut content = Vec::with_capacity(HEADER + length);
+    let header =
+        Header { sum: 0.into(), length: u32::try_from(length).ok()?.into(), number: number.into() };
+    content.extend_from_slice(header.as_bytes());
     for (table, key, stored) in batch.iter() {
         let change = Change {
             table: table as u8,
@@ -226,14 +262,24 @@ fn to_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
             key: u16::try_from(key.len()).ok()?.into(),
             value: u32::try_from(stored.map_or(0, <[u8]>::len)).ok()?.into(),
         };
-        record.extend_from_slice(change.as_bytes());
-        record.extend_from_slice(key);
-        record.extend_from_slice(stored.unwrap_or_default());
+        content.extend_from_slice(change.as_bytes());
+        content.extend_from_slice(key);
+        content.extend_from_slice(stored.unwrap_or_default());
     }
-    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &record[COVERED..]) as u32;
-    record[8..COVERED].copy_from_slice(&sum.to_le_bytes());
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &content[COVERED..]) as u32;
+    content[..COVERED].copy_from_slice(&sum.to_le_bytes());
+    let mut record = Vec::with_capacity(bytes);
+    for (index, part) in content.chunks(PART).enumerate() {
+        record.extend_from_slice(&mark_of(index));
+        record.extend_from_slice(part);
+    }
     record.resize(bytes, 0);
     Some(record)
+}
+
+/// What a block of a record begins with.
+fn mark_of(index: usize) -> [u8; MARK] {
+    if index == 0 { BEGINS } else { GOES_ON }
 }
 
 /// A record as it was read.
@@ -245,16 +291,18 @@ struct Parsed {
 
 /// The record that bytes begin with, if one does.
 fn parse(bytes: &[u8]) -> Option<Parsed> {
-    let (header, body) = Header::ref_from_prefix(bytes).ok()?;
-    if header.magic != MAGIC {
+    let (header, _) = Header::ref_from_prefix(bytes.strip_prefix(&BEGINS)?).ok()?;
+    let length = HEADER + header.length.get() as usize;
+    let count = length.div_ceil(PART);
+    let mut content = Vec::new();
+    for (index, block) in bytes.get(..count * BLOCK as usize)?.chunks(BLOCK as usize).enumerate() {
+        content.extend_from_slice(block.strip_prefix(&mark_of(index))?);
+    }
+    content.truncate(length);
+    if header.sum.get() != checksum(CrcAlgorithm::Crc32Iscsi, &content[COVERED..]) as u32 {
         return None;
     }
-    let length = header.length.get() as usize;
-    let mut left = body.get(..length)?;
-    let covered = &bytes[COVERED..HEADER + length];
-    if header.sum.get() != checksum(CrcAlgorithm::Crc32Iscsi, covered) as u32 {
-        return None;
-    }
+    let mut left = &content[HEADER..];
     let mut changes = Vec::new();
     while !left.is_empty() {
         let (change, rest) = Change::ref_from_prefix(left).ok()?;
@@ -265,8 +313,7 @@ fn parse(bytes: &[u8]) -> Option<Parsed> {
         changes.push((table, key.to_vec(), stored));
         left = rest;
     }
-    let blocks = ((HEADER + length) as u64).div_ceil(BLOCK);
-    Some(Parsed { number: header.number.get(), blocks, changes })
+    Some(Parsed { number: header.number.get(), blocks: count as u64, changes })
 }
 
 /// A record's value with its sum, as redb is going to store it; none where the record goes.

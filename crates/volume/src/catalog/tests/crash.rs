@@ -10,15 +10,22 @@ struct History {
     states: Vec<(u64, Records)>,
 }
 
-/// How a batch is committed.
-type Commit = fn(&Catalog, &Batch) -> Result<(), Error>;
-
 /// Commits batches, remembering what was acknowledged when.
 fn run(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
-    run_by(Catalog::commit, sim, seed, batches)
+    run_with(sim, seed, batches, |catalog, batch| catalog.commit(batch).unwrap())
 }
 
-fn run_by(commit: Commit, sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
+/// The same, by way of the log.
+fn run_logged(sim: Sim, seed: u64, batches: &[(u64, u64)]) -> History {
+    run_with(sim, seed, batches, log_or_commit)
+}
+
+fn run_with(
+    sim: Sim,
+    seed: u64,
+    batches: &[(u64, u64)],
+    commit: impl Fn(&Catalog, &Batch),
+) -> History {
     let catalog = create_on(&sim);
     sim.restart_record();
     let now = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
@@ -27,7 +34,7 @@ fn run_by(commit: Commit, sim: Sim, seed: u64, batches: &[(u64, u64)]) -> Histor
     let mut random = Random(seed);
     for &(changes, value) in batches {
         let batch = random_batch(&mut random, changes, value, &mut records);
-        commit(&catalog, &batch).unwrap();
+        commit(&catalog, &batch);
         states.push((now(&sim), records.clone()));
     }
     catalog.close().unwrap();
@@ -52,12 +59,11 @@ fn check(run: &History, plan: CrashPlan) -> Result<usize, String> {
         if catalog.was_repaired() {
             return Err(format!("{place}: every page was read to recover"));
         }
-        // What was found goes on: a commit, opened once more.
+        // What was found goes on: some commits, with what the first leaves of the log, opened once more.
         if count % 7 == 0 {
-            let mut records = found;
-            for _ in 0..2 {
-                let batch = random_batch(&mut Random(image.cut), 20, 200, &mut records);
-                log_or_commit(&catalog, &batch).map_err(|error| format!("{place}: {error}"))?;
+            let (mut records, mut random) = (found, Random(image.cut));
+            for _ in 0..3 {
+                log_or_commit(&catalog, &random_batch(&mut random, 20, 200, &mut records));
             }
             drop(catalog);
             let again = open_on(&image.sim).map_err(|error| format!("{place}: {error}"))?;
@@ -101,47 +107,77 @@ fn a_crash_while_the_storage_grows_and_shrinks_leaves_a_committed_state() {
     assert!(count > 300, "{count} images");
 }
 
-/// Twice as many: all go into the log but those that are larger than it, and those that find it full.
-fn logged() -> Vec<(u64, u64)> {
-    SMALL.iter().chain(&SMALL).copied().collect()
-}
-
-#[test]
-fn a_crash_while_batches_go_into_the_log_leaves_a_committed_state() {
-    for seed in 6..=7 {
-        let run = run_by(log_or_commit, new_sim(), seed, &logged());
-        let plan = CrashPlan { exhaustive_up_to: 3, samples: 4, seed };
-        let count = check(&run, plan).unwrap();
-        assert!(count > 500, "{count} images");
-    }
-}
-
 #[test]
 fn a_crash_inside_recovery_leaves_the_same_state() {
-    for (commit, batches) in [(Catalog::commit as Commit, &SMALL[..4]), (log_or_commit, &SMALL)] {
-        let run = run_by(commit, new_sim(), 4, batches);
-        let plan = CrashPlan { exhaustive_up_to: 1, samples: 1, seed: 4 };
-        for image in run.sim.crash_images(plan).step_by(11) {
-            let catalog = open_on(&image.sim).unwrap();
-            let found = all_of(&catalog).unwrap();
-            catalog.commit(&Batch::default()).unwrap();
-            drop(catalog);
-            for inner in image.sim.crash_images(CrashPlan { samples: 2, ..plan }) {
-                let again = all_of(&open_on(&inner.sim).unwrap()).unwrap();
-                assert!(again == found, "cut {}, then {}, {:?}", image.cut, inner.cut, inner.crash);
-            }
+    let run = run(new_sim(), 4, &SMALL[..4]);
+    let plan = CrashPlan { exhaustive_up_to: 1, samples: 1, seed: 4 };
+    for image in run.sim.crash_images(plan).step_by(11) {
+        let found = all_of(&open_on(&image.sim).unwrap()).unwrap();
+        for inner in image.sim.crash_images(CrashPlan { samples: 2, ..plan }) {
+            let again = all_of(&open_on(&inner.sim).unwrap()).unwrap();
+            assert!(again == found, "cut {}, then {}, {:?}", image.cut, inner.cut, inner.crash);
         }
     }
 }
 
 #[test]
 fn a_device_that_lies_about_flushes_is_found() {
-    for commit in [Catalog::commit as Commit, log_or_commit] {
-        let sim = Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
-        let run = run_by(commit, sim, 5, &SMALL);
-        let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
+    let sim = || Sim::new(SimOptions::new(DEVICE_BLOCKS * BLOCK).promises(Promises::Broken));
+    let plan = CrashPlan { exhaustive_up_to: 2, samples: 4, seed: 5 };
+    for run in [run(sim(), 5, &SMALL), run_logged(sim(), 5, &LITTLE)] {
         check(&run, plan).expect_err("commits without flushes pass for durable ones");
     }
+}
+
+/// Batches of which several find room in the log, and one does not.
+const LITTLE: [(u64, u64); 14] = [
+    (3, 20),
+    (10, 200),
+    (0, 0),
+    (60, 100),
+    (5, 900),
+    (1, 20),
+    (40, 300),
+    (5, 5000),
+    (40, 30),
+    (9, 5000),
+    (2, 20),
+    (30, 100),
+    (4, 40),
+    (20, 600),
+];
+
+#[test]
+fn a_crash_at_every_write_leaves_what_was_logged() {
+    for seed in 11..=14 {
+        let run = run_logged(new_sim(), seed, &LITTLE);
+        let plan = CrashPlan { exhaustive_up_to: 4, samples: 8, seed };
+        let count = check(&run, plan).unwrap();
+        assert!(count > 300, "{count} images");
+    }
+}
+
+#[test]
+fn a_crash_inside_the_first_commits_after_a_crash_loses_nothing_logged() {
+    let seed = 15;
+    let run = run_logged(new_sim(), seed, &LITTLE);
+    let plan = CrashPlan { exhaustive_up_to: 2, samples: 2, seed };
+    let (mut count, mut logged) = (0, 0);
+    for image in run.sim.crash_images(plan).step_by(17) {
+        let catalog = open_on(&image.sim).unwrap();
+        let mut records = all_of(&catalog).unwrap();
+        logged += usize::from(catalog.logged() != Size::default());
+        let at = |sim: &Sim| sim.forgotten() + sim.record().len() as u64;
+        let mut states = vec![(0, records.clone())];
+        for changes in [6, 3, 9] {
+            let batch = random_batch(&mut Random(image.cut), changes, 50, &mut records);
+            log_or_commit(&catalog, &batch);
+            states.push((at(&image.sim), records.clone()));
+        }
+        drop(catalog);
+        count += check(&History { sim: image.sim, states }, plan).unwrap();
+    }
+    assert!(count > 300 && logged > 10, "{count} images, {logged} of them with records in the log");
 }
 
 #[test]

@@ -1,209 +1,405 @@
-//! The redo log: what is in it is there, whatever happens to one of its copies, and nothing else is.
+//! The log: what is in it is there after opening anew, whatever became of one of its copies.
 
 use rustix::io::Errno;
+use uringfs_buffer::Buffer;
 use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 
 use super::*;
-use crate::catalog::batch::Reserve;
 
-/// Blocks of a half of the log.
 const HALF: u64 = LOG.length / 2;
 
-fn put(inode: u64, bytes: usize) -> Batch {
+/// A catalog on a device with records in its log, as a kill leaves it.
+struct Logged {
+    sim: Sim,
+    records: Records,
+    /// Blocks of each record, counted from a half's beginning.
+    places: Vec<std::ops::Range<u64>>,
+}
+
+/// Old records lie in the log too, behind those that count.
+fn logged(seed: u64) -> Logged {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let (mut records, mut random) = (Records::new(), Random(seed));
+    for _ in 0..HALF {
+        let batch = random_batch(&mut random, 5, 100, &mut records);
+        assert!(catalog.log(&batch).unwrap());
+    }
+    catalog.commit(&random_batch(&mut random, 60, 300, &mut records)).unwrap();
+    let mut places = Vec::new();
+    for changes in [3, 40, 1, 8] {
+        let begin = catalog.log.lock().next();
+        assert!(catalog.log(&random_batch(&mut random, changes, 300, &mut records)).unwrap());
+        places.push(begin..catalog.log.lock().next());
+    }
+    assert!(places[1].end - places[1].start > 1 && places[3].end < HALF, "{places:?}");
+    Logged { sim: sim.crash_image(Crash::KeepAll), records, places }
+}
+
+/// Where the halves begin.
+const HALVES: [u64; 2] = [LOG.start, LOG.start + HALF];
+
+fn put(inode: u64, value: &[u8]) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Key::Inode(inode), &vec![inode as u8; bytes]);
+    batch.put(Key::Inode(inode), value);
     batch
 }
 
-/// A catalog with one inode in redb and others in its log, a record each, as a kill leaves it.
-fn logged(records: u64) -> Sim {
-    let sim = new_sim();
-    let catalog = create_on(&sim);
-    catalog.commit(&put(0, 100)).unwrap();
-    for inode in 1..=records {
-        assert!(catalog.log(&put(inode, 100)).unwrap());
+/// Overwrites blocks with zeros.
+fn clear(sim: &Sim, start: u64, length: u64) {
+    blocks_of(sim).write(start, Buffer::zeroed((length * BLOCK) as usize)).unwrap();
+}
+
+fn flaws_of_log(catalog: &Catalog) -> Vec<String> {
+    catalog.flaws().into_iter().filter(|line| line.contains("log")).collect()
+}
+
+/// Commits and logs by turns, and finds all of it after opening anew.
+fn assert_goes_on(sim: &Sim, mut records: Records) {
+    let mut random = Random(1);
+    for round in 0..3 {
+        let catalog = open_on(sim).unwrap();
+        assert!(all_of(&catalog).unwrap() == records, "round {round}");
+        for _ in 0..3 {
+            log_or_commit(&catalog, &random_batch(&mut random, 4, 100, &mut records));
+        }
+        drop(catalog);
     }
-    sim.crash_image(Crash::LoseAll)
-}
-
-/// The inodes that are there, which are as they were written.
-fn found(catalog: &Catalog) -> Vec<u64> {
-    let inodes = inodes(catalog, 0);
-    assert!(inodes.iter().all(|(inode, value)| *value == vec![*inode as u8; 100]));
-    inodes.into_iter().map(|(inode, _)| inode).collect()
-}
-
-fn flip(sim: &Sim, block: u64) {
-    sim.rot(block * BLOCK + 20, 3);
-}
-
-fn cut(sim: &Sim) -> Result<Catalog, Error> {
-    let options = CatalogOptions { cuts_log: true, ..options() };
-    Catalog::open(&blocks_of(sim), &RUNS, LOG, options)
+    assert!(all_of(&open_on(sim).unwrap()).unwrap() == records);
 }
 
 #[test]
-fn what_is_logged_is_read_and_goes_into_the_next_commit() {
-    let sim = logged(3);
-    for access in [Access::ReadOnly, Access::ReadWrite] {
-        let catalog =
-            Catalog::open(&blocks_of(&sim), &RUNS, LOG, CatalogOptions { access, ..options() });
-        assert_eq!(found(&catalog.unwrap()), [0, 1, 2, 3]);
-    }
-    let catalog = open_on(&sim).unwrap();
-    assert_eq!(catalog.logged().changes, 3);
-    let mut batch = Batch::default();
-    batch.delete(Key::Inode(2));
-    catalog.commit(&batch).unwrap();
-    assert_eq!((catalog.logged(), found(&catalog)), (Size::default(), vec![0, 1, 3]));
-    // The records lie there yet, and are old.
-    assert_eq!(found(&open_on(&sim.crash_image(Crash::LoseAll)).unwrap()), [0, 1, 3]);
-    assert!(catalog.log(&put(4, 100)).unwrap());
-    let again = open_on(&sim.crash_image(Crash::LoseAll)).unwrap();
-    assert_eq!((again.logged().changes, found(&again)), (1, vec![0, 1, 3, 4]));
-}
-
-#[test]
-fn a_log_that_was_read_is_not_built_upon() {
-    let sim = logged(2);
-    let catalog = open_on(&sim).unwrap();
-    // Of the last record there may be one copy.
-    assert!(!catalog.log(&put(3, 100)).unwrap());
-    catalog.commit(&put(3, 100)).unwrap();
-    assert!(catalog.log(&put(4, 100)).unwrap());
-}
-
-#[test]
-fn what_has_no_room_in_the_log_changes_nothing() {
-    let sim = new_sim();
-    let catalog = create_on(&sim);
-    let before = sim.record().len();
-    assert!(!catalog.log(&put(1, (HALF * BLOCK) as usize)).unwrap());
-    assert_eq!(sim.record().len(), before);
-    let records = (1..).find(|inode| !catalog.log(&put(*inode, 100)).unwrap()).unwrap() - 1;
-    assert_eq!(records, HALF);
-    assert_eq!(found(&catalog).len() as u64, records);
-}
-
-#[test]
-fn one_flipped_bit_in_the_log_costs_nothing_and_is_told_of_all_but_the_last_record() {
-    let records = 4;
-    let sim = logged(records);
-    for half in [LOG.start, LOG.start + HALF] {
-        for block in half..half + records {
-            for bit in (0..BLOCK * 8).step_by(97) {
-                let image = sim.crash_image(Crash::KeepAll);
-                image.rot(block * BLOCK + bit / 8, (bit % 8) as u32);
-                let catalog = open_on(&image).unwrap();
-                assert_eq!(found(&catalog), [0, 1, 2, 3, 4], "block {block}, bit {bit}");
-                // A record's end is zeros that nobody reads; the last may have been torn.
-                let length = 24 + 8 + 8 + 4 + 100;
-                let is_told = bit / 8 < length && block + 1 != half + records;
-                let flaws = catalog.flaws();
-                assert_eq!(
-                    flaws.len(),
-                    usize::from(is_told),
-                    "block {block}, bit {bit}: {flaws:?}"
-                );
-                assert!(flaws.iter().all(|line| line.contains(&format!("block {block}"))));
+fn one_flipped_bit_in_any_sector_of_the_log_costs_no_record_and_is_told_of_all_but_the_last() {
+    let seed = 41;
+    let Logged { sim, records, places } = logged(seed);
+    let mut random = Random(seed);
+    let (mut live, mut last, mut old) = (0, 0, 0);
+    for sector in 0..LOG.length * 8 {
+        let address = LOG.start * BLOCK + sector * 512;
+        let mut bytes = [0; 512];
+        sim.peek(address, &mut bytes);
+        // Behind a record no byte counts.
+        let Some(end) = bytes.iter().rposition(|byte| *byte != 0) else { continue };
+        let (byte, bit) = (address + random.below(end as u64 + 1), random.below(8) as u32);
+        let image = sim.crash_image(Crash::KeepAll);
+        image.rot(byte, bit);
+        let place = format!("seed {seed}, byte {byte}, bit {bit}");
+        let catalog = open_on(&image).unwrap_or_else(|error| panic!("{place}: {error}"));
+        assert!(all_of(&catalog).unwrap() == records, "{place}");
+        let block = sector / 8 % HALF;
+        let record = places.iter().position(|place| place.contains(&block));
+        let flaws = flaws_of_log(&catalog);
+        match record {
+            Some(record) if record + 1 < places.len() => {
+                let first = sector / 8 / HALF * HALF + LOG.start + places[record].start;
+                assert_eq!(flaws.len(), 1, "{place}");
+                assert!(flaws[0].contains(&format!("block {first}:")), "{place}: {flaws:?}");
+                live += 1;
+            }
+            // The last may have been torn, which is no damage.
+            _ => {
+                assert_eq!(flaws, Vec::<String>::new(), "{place}");
+                *(if record.is_some() { &mut last } else { &mut old }) += 1;
             }
         }
-    }
-}
-
-#[test]
-fn a_lost_half_costs_nothing() {
-    for half in 0..2 {
-        let zeros = logged(4);
-        let first = LOG.start + half * HALF;
-        for block in first..first + HALF {
-            blocks_of(&zeros).write(block, uringfs_buffer::Buffer::zeroed(BLOCK as usize)).unwrap();
+        drop(catalog);
+        if sector % 5 == 0 {
+            assert_goes_on(&image, records.clone());
         }
-        assert_eq!(found(&open_on(&zeros).unwrap()), [0, 1, 2, 3, 4]);
-        let unreadable = logged(4);
-        let (start, end) = (first * BLOCK, (first + HALF) * BLOCK);
-        unreadable
-            .inject(Rule::new(Op::Read, When::From(1), Fault::Error(Errno::IO)).within(start, end));
-        let catalog = open_on(&unreadable).unwrap();
-        assert_eq!(found(&catalog), [0, 1, 2, 3, 4]);
+    }
+    assert!(live > 20 && last >= 2 && old >= 2, "{live} live, {last} last, {old} old");
+}
+
+#[test]
+fn a_lost_copy_costs_nothing() {
+    for half in HALVES {
+        let Logged { sim, records, places } = logged(42);
+        let (start, end) = (half * BLOCK, (half + HALF) * BLOCK);
+        sim.inject(Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(start, end));
+        let catalog = open_on(&sim).unwrap();
+        assert!(all_of(&catalog).unwrap() == records);
+        assert_eq!(flaws_of_log(&catalog).len(), places.len() - 1);
+        drop(catalog);
+        sim.clear_faults();
+        clear(&sim, half, HALF);
+        let catalog = open_on(&sim).unwrap();
+        assert!(all_of(&catalog).unwrap() == records);
+        assert_eq!(flaws_of_log(&catalog).len(), places.len() - 1);
+        drop(catalog);
+        assert_goes_on(&sim, records);
     }
 }
 
 #[test]
-fn a_record_that_is_damaged_twice_is_no_end_if_another_follows() {
-    let sim = logged(4);
-    for half in [LOG.start, LOG.start + HALF] {
-        flip(&sim, half + 2);
-    }
-    let error = open_on(&sim).err().expect("what came after it was acknowledged");
-    assert_eq!(error.kind(), ErrorKind::Damaged);
-    let block = LOG.start + 2;
-    for part in [format!("block {block}"), "record 3".into(), "uringfs check --repair".into()] {
-        assert!(error.to_string().contains(&part), "{error}");
-    }
-    let catalog = cut(&sim).unwrap();
-    assert_eq!(found(&catalog), [0, 1, 2]);
-    assert!(catalog.flaws().iter().any(|line| line.contains("record 3 is damaged")));
-    // Those behind it never come back, and it goes on.
-    catalog.commit(&Batch::default()).unwrap();
+fn sectors_of_both_halves_that_cannot_be_read_cost_nothing_where_they_are_of_different_records() {
+    let Logged { sim, records, places } = logged(43);
+    let unreadable = |block: u64| {
+        let (start, end) = (block * BLOCK + 512, block * BLOCK + 1024);
+        Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(start, end)
+    };
+    sim.inject(unreadable(HALVES[0] + places[0].start));
+    sim.inject(unreadable(HALVES[1] + places[1].start));
+    let catalog = open_on(&sim).unwrap();
+    assert!(all_of(&catalog).unwrap() == records);
+    assert_eq!(flaws_of_log(&catalog).len(), 2);
     drop(catalog);
-    let catalog = open_on(&sim).unwrap();
-    assert_eq!((found(&catalog), catalog.flaws()), (vec![0, 1, 2], vec![]));
-    assert!(catalog.log(&put(7, 100)).unwrap());
-    assert_eq!(found(&open_on(&sim.crash_image(Crash::LoseAll)).unwrap()), [0, 1, 2, 7]);
+    // The same record in both: it may come back, so nothing is taken for its end.
+    sim.inject(unreadable(HALVES[1] + places[0].start));
+    let error = open_on(&sim).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+    assert!(error.to_string().contains(&format!("block {}", HALVES[0])), "{error}");
+    sim.clear_faults();
+    assert_goes_on(&sim, records);
 }
 
 #[test]
-fn the_last_record_that_is_damaged_twice_was_never_acknowledged() {
-    let sim = logged(4);
-    for half in [LOG.start, LOG.start + HALF] {
-        flip(&sim, half + 3);
-    }
-    let catalog = open_on(&sim).unwrap();
-    assert_eq!((found(&catalog), catalog.flaws()), (vec![0, 1, 2, 3], vec![]));
+fn a_record_that_is_lost_in_both_halves_is_told_where_another_came_behind_it() {
+    let Logged { sim, places, .. } = logged(44);
+    let lost = &places[1];
+    HALVES.iter().for_each(|half| sim.rot((half + lost.start) * BLOCK + 100, 3));
+    let error = open_on(&sim).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    let message = error.to_string();
+    assert!(message.contains(&format!("block {}", LOG.start + lost.start)), "{message}");
+    assert!(message.contains("uringfs check --repair"), "{message}");
+    // What only looks gets what is before it, and goes on behind all numbers there are.
+    let salvage = CatalogOptions { cuts_log: true, ..options() };
+    let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
+    let records = all_of(&catalog).unwrap();
+    assert_eq!(flaws_of_log(&catalog).len(), 1);
+    assert!(!catalog.log(&put(1, b"no room is left behind damage")).unwrap());
+    catalog.commit(&Batch::default()).unwrap();
+    catalog.close().unwrap();
+    assert_goes_on(&sim, records);
 }
 
 #[test]
-fn a_commit_that_is_refused_leaves_what_is_in_the_log_there() {
+fn a_last_record_that_is_torn_in_both_halves_was_never_there() {
+    let Logged { sim, places, .. } = logged(45);
+    let last = places.last().unwrap().start;
+    HALVES.iter().for_each(|half| sim.rot((half + last) * BLOCK + 20, 3));
+    let catalog = open_on(&sim).unwrap();
+    assert_eq!(flaws_of_log(&catalog), Vec::<String>::new());
+    let records = all_of(&catalog).unwrap();
+    drop(catalog);
+    assert_goes_on(&sim, records);
+}
+
+#[test]
+fn a_full_log_takes_no_more_and_a_checkpoint_empties_it() {
     let sim = new_sim();
     let catalog = create_on(&sim);
-    catalog.commit(&put(0, 100)).unwrap();
-    assert!(catalog.log(&put(1, 100)).unwrap());
-    let mut large = put(2, 64 << 20);
-    large.reserve(Reserve::Use);
-    assert_eq!(catalog.commit(&large).unwrap_err().kind(), ErrorKind::NoSpace);
-    assert_eq!((found(&catalog), catalog.logged().changes), (vec![0, 1], 1));
-    // Closing, redb may commit by itself.
+    for round in 0..3 {
+        let before = all_of(&catalog).unwrap();
+        // Larger than all of it.
+        assert!(!catalog.log(&put(1, &vec![1; (HALF * BLOCK) as usize])).unwrap());
+        assert!(all_of(&catalog).unwrap() == before);
+        for inode in 0..HALF {
+            assert!(catalog.log(&put(100 * round + inode, b"short")).unwrap(), "{inode}");
+        }
+        let (before, size) = (all_of(&catalog).unwrap(), catalog.logged());
+        let record = || sim.forgotten() + sim.record().len() as u64;
+        let events = record();
+        assert!(!catalog.log(&put(99, b"one more")).unwrap());
+        assert_eq!(record(), events, "nothing was written");
+        assert!(all_of(&catalog).unwrap() == before && catalog.logged() == size);
+        catalog.commit(&put(99, b"one more")).unwrap();
+        assert_eq!(catalog.logged(), Size::default());
+    }
+    assert_eq!(inodes(&catalog, 0).len() as u64, 3 * HALF + 1);
+}
+
+#[test]
+fn a_record_fills_the_log_to_its_last_byte() {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    // Eight bytes of each block are not the record's; header, change, key and sum are 36.
+    let most = (HALF * (BLOCK - 8)) as usize - 36;
+    assert!(!catalog.log(&put(7, &vec![5; most + 1])).unwrap());
+    assert!(catalog.log(&put(7, &vec![5; most])).unwrap());
+    assert!(!catalog.log(&Batch::default()).unwrap());
+    drop(catalog);
+    let catalog = open_on(&sim).unwrap();
+    assert_eq!(catalog.get(Key::Inode(7)).unwrap().unwrap(), vec![5; most]);
+}
+
+#[test]
+fn what_is_in_the_log_stays_when_a_commit_is_refused() {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let mut count = 0;
+    while catalog.commit(&put(count, &[7; 20_000])).is_ok() {
+        count += 1;
+    }
+    for round in 0..3 {
+        assert!(catalog.log(&put(10_000 + round, b"small")).unwrap());
+        let error = catalog.commit(&put(count, &[7; 60_000])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    }
+    // Ending, redb commits something by itself.
+    let found = all_of(&catalog).unwrap();
     catalog.close().unwrap();
     let catalog = open_on(&sim).unwrap();
-    assert_eq!((found(&catalog), catalog.logged().changes), (vec![0, 1], 1));
-    catalog.commit(&put(2, 100)).unwrap();
-    drop(catalog);
-    assert_eq!(found(&open_on(&sim).unwrap()), [0, 1, 2]);
+    assert!(all_of(&catalog).unwrap() == found);
+    assert_eq!(inodes(&catalog, 10_000).len(), 3);
+    assert_eq!(catalog.get(Key::Inode(count)).unwrap(), None);
 }
 
 #[test]
-fn records_of_an_earlier_catalog_in_the_same_place_never_come_back() {
-    let sim = logged(4);
+fn records_of_before_a_new_catalog_never_come_back() {
+    let sim = new_sim();
     let catalog = create_on(&sim);
-    assert!(catalog.log(&put(9, 100)).unwrap());
+    for inode in 0..HALF {
+        assert!(catalog.log(&put(100 + inode, b"old")).unwrap());
+    }
     drop(catalog);
-    assert_eq!(found(&open_on(&sim).unwrap()), [9]);
+    let catalog = create_on(&sim);
+    assert!(all_of(&catalog).unwrap().is_empty());
+    // With the number that the first of them had.
+    assert!(catalog.log(&put(1, b"new")).unwrap());
+    drop(catalog);
+    let catalog = open_on(&sim).unwrap();
+    assert_eq!(inodes(&catalog, 0), [(1, b"new".to_vec())]);
+}
+
+/// A record as the log has it, whole blocks.
+fn forged(number: u64, batch: &Batch) -> Vec<u8> {
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    (1..number).for_each(|_| {
+        catalog.log(&Batch::default()).unwrap();
+        catalog.commit(&Batch::default()).unwrap();
+    });
+    assert!(catalog.log(batch).unwrap());
+    let mut bytes = vec![0; BLOCK as usize];
+    sim.peek(LOG.start * BLOCK, &mut bytes);
+    bytes
 }
 
 #[test]
-fn a_write_or_flush_of_the_log_that_fails_stops_the_catalog() {
-    for op in [Op::Write, Op::Flush] {
-        let sim = logged(0);
-        let catalog = open_on(&sim).unwrap();
-        sim.inject(Rule::new(op, When::Nth(1), Fault::Error(Errno::IO)));
-        assert_eq!(catalog.log(&put(1, 100)).unwrap_err().errno(), Errno::IO);
-        sim.clear_faults();
-        let error = catalog.log(&put(1, 100)).unwrap_err();
-        assert!(error.to_string().contains("has stopped"), "{error}");
-        drop(catalog);
-        let found = found(&open_on(&sim).unwrap());
-        assert!(found == [0] || found == [0, 1], "{found:?}");
+fn a_value_that_looks_like_a_record_is_not_taken_for_one() {
+    for number in [2, 3, 9] {
+        let forgery = forged(number, &put(1, b"forged"));
+        // Wherever a block begins in it.
+        for before in 0..80 {
+            let sim = new_sim();
+            let catalog = create_on(&sim);
+            let mut value = vec![0; BLOCK as usize - before];
+            value.extend_from_slice(&forgery);
+            let mut batch = Batch::default();
+            batch.put(Key::Xattr(1, b"user.a"), &value);
+            assert!(catalog.log(&batch).unwrap());
+            drop(catalog);
+            let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
+            assert_eq!(inodes(&catalog, 0), [], "{before} before");
+            // Now it is what an old record left, behind a new one.
+            catalog.commit(&put(2, b"right")).unwrap();
+            assert!(catalog.log(&put(3, b"right")).unwrap());
+            drop(catalog);
+            let catalog = open_on(&sim).unwrap_or_else(|e| panic!("{before} before: {e}"));
+            assert_eq!(inodes(&catalog, 0).len(), 2, "{before} before");
+        }
     }
+}
+
+#[test]
+fn numbers_that_no_log_reaches_neither_overflow_nor_keep_a_catalog_from_commits() {
+    for number in [u64::MAX, u64::MAX - 1] {
+        let sim = new_sim();
+        create_on(&sim).close().unwrap();
+        let mut bytes = forged(1, &put(1, b"far away"));
+        bytes[16..24].copy_from_slice(&number.to_le_bytes());
+        let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+        let sum = checksum(&bytes[12..24 + length]);
+        bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+        blocks_of(&sim).write(LOG.start, Buffer::copy_of(&bytes)).unwrap();
+        assert_eq!(open_on(&sim).err().unwrap().kind(), ErrorKind::Damaged);
+        let salvage = CatalogOptions { cuts_log: true, ..options() };
+        let catalog = Catalog::open(&blocks_of(&sim), &RUNS, LOG, salvage).unwrap();
+        catalog.commit(&put(2, b"near")).unwrap();
+        catalog.close().unwrap();
+        for inode in 3..6 {
+            let catalog = open_on(&sim).unwrap();
+            log_or_commit(&catalog, &put(inode, b"near"));
+            drop(catalog);
+        }
+        assert_eq!(inodes(&open_on(&sim).unwrap(), 0).len(), 4);
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[test]
+fn a_catalog_without_a_log_commits_everything() {
+    let sim = new_sim();
+    create_on(&sim).close().unwrap();
+    let none = Run { start: 0, length: 0 };
+    let open = || Catalog::open(&blocks_of(&sim), &RUNS, none, options()).unwrap();
+    let catalog = open();
+    assert!(!catalog.log(&put(1, b"")).unwrap());
+    catalog.commit(&put(1, b"")).unwrap();
+    assert_eq!(catalog.takes(), RUNS);
+    drop(catalog);
+    assert_eq!(inodes(&open(), 0).len(), 1);
+}
+
+#[test]
+fn after_a_failed_write_or_flush_of_the_log_the_catalog_stops_and_what_was_acknowledged_is_there() {
+    for (op, nth) in [(Op::Write, 1), (Op::Write, 2), (Op::Flush, 1)] {
+        let sim = new_sim();
+        let catalog = create_on(&sim);
+        assert!(catalog.log(&put(1, b"acknowledged")).unwrap());
+        sim.fail_nth(op, nth, Errno::IO);
+        let error = catalog.log(&put(2, b"perhaps")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{op:?} {nth}: {error}");
+        assert!(catalog.failure().is_some());
+        assert!(catalog.log(&put(3, b"never")).is_err());
+        assert!(catalog.commit(&put(3, b"never")).is_err());
+        drop(catalog);
+        sim.clear_faults();
+        for crash in [Crash::KeepAll, Crash::LoseAll] {
+            let image = sim.crash_image(crash);
+            let catalog = open_on(&image).unwrap();
+            let found: Vec<u64> = inodes(&catalog, 0).into_iter().map(|(inode, _)| inode).collect();
+            assert!(found == [1] || found == [1, 2], "{op:?} {nth}: {found:?}");
+            let records = all_of(&catalog).unwrap();
+            drop(catalog);
+            assert_goes_on(&image, records);
+        }
+    }
+}
+
+#[test]
+fn who_reads_beside_commits_finds_all_that_was_acknowledged_before() {
+    const COMMITS: u64 = 400;
+    let sim = new_sim();
+    let catalog = create_on(&sim);
+    let acknowledged = std::sync::atomic::AtomicU64::new(0);
+    let counter =
+        |value: Option<Vec<u8>>| value.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0;
+            loop {
+                let before = acknowledged.load(Ordering::SeqCst);
+                let last = counter(catalog.get(Key::State(b"last")).unwrap());
+                let there = inodes(&catalog, 1);
+                assert!(last >= before && there.len() as u64 >= before, "{last}, {before}");
+                reads += 1;
+                if before == COMMITS {
+                    return reads;
+                }
+            }
+        });
+        for number in 1..=COMMITS {
+            let mut batch = put(number, b"there");
+            batch.put(Key::State(b"last"), &number.to_be_bytes());
+            log_or_commit(&catalog, &batch);
+            acknowledged.store(number, Ordering::SeqCst);
+        }
+        assert!(reader.join().unwrap() > 10);
+    });
 }

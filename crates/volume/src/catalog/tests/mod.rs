@@ -45,19 +45,27 @@ fn open_on(sim: &Sim) -> Result<Catalog, Error> {
     Catalog::open(&blocks_of(sim), &RUNS, LOG, options())
 }
 
-/// Commits a batch as a volume does: to the log, if it has room.
-fn log_or_commit(catalog: &Catalog, batch: &Batch) -> Result<(), Error> {
-    if catalog.log(batch)? { Ok(()) } else { catalog.commit(batch) }
+/// Puts a batch into the log, or where that has no room into redb.
+fn log_or_commit(catalog: &Catalog, batch: &Batch) {
+    if !catalog.log(batch).unwrap() {
+        catalog.commit(batch).unwrap();
+    }
 }
 
-/// Every record, read a few at a time.
+/// Every record, read many at a time.
 fn all_of(catalog: &Catalog) -> Result<Records, Error> {
+    all_by(catalog, 100)
+}
+
+/// Every record, read so many at a time.
+fn all_by(catalog: &Catalog, limit: usize) -> Result<Records, Error> {
     let mut all = Records::new();
     for table in Table::ALL {
         let mut from = Vec::new();
         loop {
-            let found = catalog.scan(table, from, None, 100)?;
+            let found = catalog.scan(table, from, None, limit)?;
             let Some((last, _)) = found.last() else { break };
+            assert!(found.len() <= limit && found.is_sorted());
             from = [last.as_slice(), &[0]].concat();
             all.extend(found.into_iter().map(|(key, value)| ((table, key), value)));
         }

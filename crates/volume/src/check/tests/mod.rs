@@ -1,13 +1,14 @@
 //! Checks of volumes in which damage was planted, through the catalog: each kind is found and named, is
 //! repaired, and a second check finds nothing.
 
+mod log;
 mod pages;
 mod planted;
 mod space;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
-use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
 use super::*;
@@ -54,15 +55,6 @@ impl Patient {
         patient.write(&volume, "/a/two", 40 * BLOCK, 5000);
         drop(volume);
         patient
-    }
-
-    /// The same after some work, as a kill leaves it.
-    fn killed_after(self, work: impl FnOnce(&Volume)) -> Patient {
-        let volume = self.open();
-        work(&volume);
-        let sim = self.sim.crash_image(Crash::LoseAll);
-        drop(volume);
-        Patient { device: Device::new(sim.clone()).unwrap(), sim, reactor: self.reactor }
     }
 
     fn open(&self) -> Volume {
