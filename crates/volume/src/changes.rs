@@ -93,6 +93,9 @@ impl Changes {
     }
 }
 
+/// Records of a commit that are kept at hand when it has ended, if there are no more.
+const MOST_KEPT: u64 = 256;
+
 /// What has changed and is not committed: what is being committed now, and what came after. And
 /// records that have not, as far as there is room for them.
 #[derive(Debug)]
@@ -227,9 +230,15 @@ impl Pending {
         changes
     }
 
-    /// The catalog has it.
+    /// The catalog has it. A few records are kept at hand: the next commit asks for the same inodes, mostly.
     pub(crate) fn end_commit(&mut self) {
         let Some(committed) = self.committing.take() else { return };
+        if committed.size().changes <= MOST_KEPT {
+            for (table, records) in Table::ALL.iter().zip(&committed.tables) {
+                let old = records.iter().filter(|(key, _)| self.current.get(*table, key).is_none());
+                old.for_each(|(key, value)| self.clean.insert(*table, key.clone(), value.clone()));
+            }
+        }
         self.watches.retain(|watch| match watch.upgrade() {
             Some(watch) => {
                 watch.note(&committed);
@@ -298,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_known_and_what_is_committed_is_forgotten() {
+    fn the_newest_is_known_and_of_what_is_committed_a_little() {
         let mut pending = Pending::new(1 << 20);
         put(&mut pending, name("a"), "1");
         put(&mut pending, name("b"), "1");
@@ -309,8 +318,17 @@ mod tests {
         assert_eq!(known(&pending, name("b")), Known::Value(b"1"));
         assert_eq!(known(&pending, Key::Xattr(7, b"b")), Known::Nothing);
         pending.end_commit();
-        assert_eq!(known(&pending, name("b")), Known::Nothing);
+        assert_eq!(known(&pending, name("b")), Known::Value(b"1"));
         assert_eq!((known(&pending, name("a")), pending.waiting().changes), (Known::Gone, 1));
+        pending.begin_commit();
+        pending.end_commit();
+        assert_eq!(known(&pending, name("a")), Known::Gone);
+        for n in 0..=MOST_KEPT {
+            put(&mut pending, Key::Inode(n), "1");
+        }
+        pending.begin_commit();
+        pending.end_commit();
+        assert_eq!(known(&pending, Key::Inode(0)), Known::Nothing);
     }
 
     #[test]
@@ -385,6 +403,8 @@ mod tests {
         pending.begin_commit();
         pending.learn(&old, None);
         pending.end_commit();
+        // It may have been forgotten.
+        pending.clean.remove(Table::Names, &name("a").bytes());
         assert_eq!(known(&pending, name("a")), Known::Nothing);
         pending.learn(&old, None);
         assert_eq!(known(&pending, name("a")), Known::Value(b"new"));
