@@ -44,8 +44,7 @@ pub struct ReactorOptions {
     pub require: Require,
     /// `reactor.depth`: requests in flight at once in each queue, at most 16384.
     pub depth: u32,
-    /// `reactor.spin_us`: look for a worker's answer this long before sleeping, on a thread that has more than
-    /// one processor.
+    /// `reactor.spin_us`: look for a worker's answer this long before sleeping.
     pub spin_us: u32,
     /// What time it is.
     pub clock: Clock,

@@ -60,8 +60,6 @@ pub struct Inner {
     pub(crate) letters: RefCell<Vec<Letter>>,
     pub(crate) root_woken: Cell<bool>,
     pub(crate) mail_watched: Cell<bool>,
-    /// How long to look for a worker's answer, once that is known.
-    pub(crate) patience: OnceCell<Duration>,
     /// Set when somebody else's loop watches our descriptor.
     pub(crate) watched: OnceCell<OwnedFd>,
     /// A foreign loop's turn is under way.
@@ -166,7 +164,6 @@ impl Reactor {
             letters: RefCell::default(),
             root_woken: Cell::new(false),
             mail_watched: Cell::new(false),
-            patience: OnceCell::new(),
             watched: OnceCell::new(),
             turning: Cell::new(false),
             closing: Cell::new(false),

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::thread::sched_getaffinity;
 use uringfs_device::{Clock, Ready, Request};
 use uringfs_ring::{Ring, Wait};
 
@@ -174,7 +173,7 @@ impl Inner {
     /// Others take longer, a commit for one, and what they wait for may want this very core. Short, and
     /// once a sleep: an idle reactor sleeps.
     pub(crate) fn spin(&self, until: Option<Instant>) -> bool {
-        let spin = *self.patience.get_or_init(|| self.patience());
+        let spin = Duration::from_micros(self.options.spin_us.into());
         if spin.is_zero() || matches!(self.options.clock, Clock::Virtual(_)) {
             return self.letterbox.has_mail();
         }
@@ -190,15 +189,9 @@ impl Inner {
             if Instant::now() >= end {
                 return false;
             }
+            // The worker may be waiting for this very processor.
+            std::thread::yield_now();
         }
-    }
-
-    /// None where this thread has one processor only: a worker, which has no other, would wait for it.
-    #[cold]
-    fn patience(&self) -> Duration {
-        let processors = sched_getaffinity(None).map_or(1, |set| set.count());
-        let spin_us = if processors > 1 { self.options.spin_us } else { 0 };
-        Duration::from_micros(spin_us.into())
     }
 
     /// Has the ring wake us when the mailbox's bell is rung.
