@@ -71,17 +71,29 @@ struct Part {
     buffer: Buffer,
     durability: Durability,
     /// Who hears of it; none where that is whoever writes.
-    seat: Option<Arc<Seat>>,
+    seat: Option<Duty>,
     result: Result<u64, Errno>,
 }
 
 impl Part {
-    fn new(buffer: Buffer, durability: Durability, seat: Option<Arc<Seat>>) -> Part {
+    fn new(buffer: Buffer, durability: Durability, seat: Option<Duty>) -> Part {
         Part { buffer, durability, seat, result: Err(Errno::IO) }
     }
 
     fn wants_commit(&self) -> bool {
         self.durability == Durability::Durable && self.result.is_ok()
+    }
+}
+
+/// To tell whose bytes were taken. Dropped without, as where a reactor ends that the kernel takes no more
+/// requests of, it says so.
+struct Duty(Arc<Seat>);
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        if matches!(*self.0.state.lock(), Seated::Taken(_)) {
+            self.0.tell(Told::Done(Buffer::zeroed(0), Err(Errno::IO), true));
+        }
     }
 }
 
@@ -116,7 +128,7 @@ impl Lead<'_> {
                     *state = Seated::Taken(waker);
                     drop(state);
                     length += buffer.len();
-                    parts.push(Part::new(buffer, seat.durability, Some(seat)));
+                    parts.push(Part::new(buffer, seat.durability, Some(Duty(seat))));
                 }
                 Seated::Left | Seated::Taken(_) | Seated::Told(_) => {}
             }
@@ -126,15 +138,15 @@ impl Lead<'_> {
     /// Has those wait again who are not written for after all.
     fn put_back(&self, parts: &mut Vec<Part>) {
         let mut queue = self.0.queue.lock();
-        while let Some(Part { buffer, seat: Some(seat), .. }) =
+        while let Some(Part { buffer, seat: Some(duty), .. }) =
             parts.pop_if(|part| part.seat.is_some())
         {
-            let mut state = seat.state.lock();
+            let mut state = duty.0.state.lock();
             if let Seated::Taken(waker) = std::mem::replace(&mut *state, Seated::Left) {
                 *state = Seated::Waits(buffer, waker);
             }
             drop(state);
-            queue.waiting.push_front(seat);
+            queue.waiting.push_front(duty.0.clone());
         }
     }
 }
@@ -267,14 +279,14 @@ async fn lead(
     let is_stopped = durable.is_err() && operation.check().is_err();
     for part in parts.drain(1..) {
         let wants_commit = part.wants_commit();
-        let Part { buffer, seat: Some(seat), result, .. } = part else { continue };
+        let Part { buffer, seat: Some(duty), result, .. } = part else { continue };
         let is_done = !wants_commit || !is_stopped;
         let result = if wants_commit && is_done {
             result.and_then(|at| durable.map(|()| at))
         } else {
             result
         };
-        seat.tell(Told::Done(buffer, result, is_done));
+        duty.0.tell(Told::Done(buffer, result, is_done));
     }
     let own = parts.pop().expect("its own is the first");
     let result = if own.wants_commit() {
@@ -298,15 +310,16 @@ async fn write_all(
         Err(_) if parts.len() > 1 && operation.check().is_err() => lead.put_back(parts),
         Err(_) if parts.len() > 1 => {
             // One that finds no room is no reason for the others.
-            for part in parts.iter_mut() {
-                let mut alone = vec![Part::new(
-                    std::mem::replace(&mut part.buffer, Buffer::zeroed(0)),
-                    part.durability,
-                    None,
-                )];
-                let _ = write_parts(operation, shared, &mut alone, |_| ()).await;
+            for index in 0..parts.len() {
+                let part = &mut parts[index];
+                let buffer = std::mem::replace(&mut part.buffer, Buffer::zeroed(0));
+                let mut alone = vec![Part::new(buffer, part.durability, None)];
+                let written = write_parts(operation, shared, &mut alone, |_| ()).await;
                 let alone = alone.pop().expect("it went in");
                 (part.buffer, part.result) = (alone.buffer, alone.result);
+                if written.is_err() && operation.check().is_err() {
+                    return lead.put_back(&mut parts.split_off(index.max(1)));
+                }
             }
         }
         _ => {}
@@ -359,4 +372,78 @@ async fn write_parts(
         at += part.buffer.len() as u64;
     }
     written.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Context;
+
+    fn bytes(length: usize) -> Buffer {
+        Buffer::zeroed(length)
+    }
+
+    fn wait(appends: &Appends, length: usize) -> Arc<Seat> {
+        match appends.join(bytes(length), Durability::Volatile) {
+            Joined::Waits(seat) => seat,
+            Joined::Leads(_) => panic!("another has the turn"),
+        }
+    }
+
+    fn told(seat: &Seat) -> Option<Told> {
+        match pin!(seat.told()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(told) => Some(told),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn the_turn_goes_to_the_first_who_waits_and_ends_when_nobody_does() {
+        let appends = Appends::default();
+        assert!(matches!(appends.join(bytes(1), Durability::Volatile), Joined::Leads(_)));
+        let seats = [1, 2, 3].map(|length| wait(&appends, length));
+        assert_eq!(seats[0].leave().map(|buffer| buffer.len()), Some(1));
+        drop(Lead(&appends));
+        assert!(matches!(told(&seats[1]), Some(Told::Leads(buffer)) if buffer.len() == 2));
+        assert!(told(&seats[2]).is_none());
+        let lead = Lead(&appends);
+        let mut parts = Vec::new();
+        lead.take(&mut parts);
+        assert!(parts.len() == 1 && seats[2].leave().is_none(), "it has been taken");
+        lead.put_back(&mut parts);
+        assert_eq!(seats[2].leave().map(|buffer| buffer.len()), Some(3));
+        drop(lead);
+        assert!(matches!(appends.join(bytes(1), Durability::Volatile), Joined::Leads(_)));
+    }
+
+    #[test]
+    fn no_more_is_taken_than_is_written_together_and_in_order() {
+        let appends = Appends::default();
+        appends.join(bytes(1), Durability::Volatile);
+        let lengths = [MOST_TOGETHER - 10, 10, 1, MOST_TOGETHER + 1, 5];
+        let _seats = lengths.map(|length| wait(&appends, length));
+        let lead = Lead(&appends);
+        let taken = || {
+            let mut parts = Vec::new();
+            lead.take(&mut parts);
+            parts.iter().map(|part| part.buffer.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(), [MOST_TOGETHER - 10, 10]);
+        assert_eq!(taken(), [1]);
+        // What is longer than that leads itself.
+        assert_eq!(taken(), [0; 0]);
+    }
+
+    #[test]
+    fn who_was_taken_and_is_not_told_hears_of_an_error() {
+        let appends = Appends::default();
+        appends.join(bytes(1), Durability::Volatile);
+        let seat = wait(&appends, 7);
+        let mut parts = Vec::new();
+        Lead(&appends).take(&mut parts);
+        assert!(told(&seat).is_none());
+        drop(parts);
+        assert!(matches!(told(&seat), Some(Told::Done(_, Err(Errno::IO), true))));
+    }
 }
