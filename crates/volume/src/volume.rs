@@ -90,7 +90,7 @@ pub struct Statistics {
     pub catalog_blocks: u64,
     /// Commits since it was opened, each for all who waited.
     pub commits: u64,
-    /// Of these, those that went into the catalog's pages, with all that was in its log only.
+    /// Of these, those that went into the pages of the catalog, with all that was in its log.
     pub checkpoints: u64,
 }
 
