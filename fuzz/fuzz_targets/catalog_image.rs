@@ -5,7 +5,7 @@
 
 mod image;
 
-use image::{copy, look_at, mend, read, sum, write};
+use image::{contained_panics_are_lines, copy, look_at, mend, read, sum, write};
 use libfuzzer_sys::fuzz_target;
 
 /// Where the catalog of a new volume of this size lies; its first block has the sums.
@@ -14,10 +14,7 @@ const BLOCKS: u64 = 200;
 
 // Input: blocks, offsets and bytes that are put there; the last bit of a block says whether its sum
 // becomes that of what is there now.
-fuzz_target!(init: {
-    // What goes wrong inside the catalog's library is contained, and no crash.
-    drop(std::panic::take_hook());
-}, |bytes: &[u8]| {
+fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
     let sim = copy();
     for edit in bytes.chunks_exact(4) {
         let page = u64::from(edit[0] >> 1) % BLOCKS;

@@ -55,6 +55,12 @@ fn made() -> (Sim, Volume) {
     (sim, volume)
 }
 
+/// What goes wrong inside the catalog's library is contained, and no crash: a line is enough, where each
+/// backtrace would take a good part of the time an input has.
+pub fn contained_panics_are_lines() {
+    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+}
+
 /// A copy of the volume.
 #[allow(dead_code, reason = "each target takes one of the two")]
 pub fn copy() -> Sim {

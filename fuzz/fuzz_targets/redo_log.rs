@@ -5,7 +5,7 @@
 
 mod image;
 
-use image::{BLOCK, killed_copy, look_at, mend, read, sum, write};
+use image::{BLOCK, contained_panics_are_lines, killed_copy, look_at, mend, read, sum, write};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of a block that are not the record's own.
@@ -17,10 +17,7 @@ const CHANGES: usize = 24;
 // Input: blocks of the log, offsets and bytes that are put there; the last bit of a block says whether the
 // sum of the record in it, if it is one of one block, becomes that of what is there now, and the last but one
 // whether both halves get it.
-fuzz_target!(init: {
-    // What goes wrong inside the catalog's library is contained, and no crash.
-    drop(std::panic::take_hook());
-}, |bytes: &[u8]| {
+fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
     let sim = killed_copy();
     let superblock = read(&sim, 0);
     let word = |at: usize| u64::from_le_bytes(superblock[at..at + 8].try_into().unwrap());

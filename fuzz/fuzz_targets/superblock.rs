@@ -4,16 +4,13 @@
 
 mod image;
 
-use image::{copy, look_at, mend, read, sum, write};
+use image::{contained_panics_are_lines, copy, look_at, mend, read, sum, write};
 use libfuzzer_sys::fuzz_target;
 
 const SLOTS: [u64; 2] = [0, 16];
 
 // Input: which slots, then offsets and bytes that are put there.
-fuzz_target!(init: {
-    // What goes wrong inside the catalog's library is contained, and no crash.
-    drop(std::panic::take_hook());
-}, |bytes: &[u8]| {
+fuzz_target!(init: contained_panics_are_lines(), |bytes: &[u8]| {
     let Some((which, edits)) = bytes.split_first() else { return };
     let sim = copy();
     for (index, block) in SLOTS.into_iter().enumerate() {
