@@ -1,0 +1,1 @@
+//! Which folio leaves next.

@@ -1,0 +1,3 @@
+//! The page cache: which folio is where. Does no I/O.
+
+mod eviction;
