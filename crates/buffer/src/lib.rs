@@ -4,6 +4,7 @@
 //! read or write them, so handing it to a request hands the memory to the
 //! kernel, and the completion hands it back. A [`BufferPool`] carves a fixed
 //! number of equal buffers out of one [`Region`], which a ring can register once.
+//! The frames of a [`Slab`] many may read at once, and one at a time may change or lend as a buffer.
 //!
 //! ```
 //! use uringfs_buffer::{Buffer, BufferPool};
@@ -26,7 +27,10 @@
 mod buffer;
 mod pool;
 mod region;
+mod slab;
+mod sync;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};
+pub use slab::{FrameState, Hold, Share, Slab, Snapshot, Snapshots};

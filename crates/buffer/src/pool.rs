@@ -34,7 +34,7 @@ impl BufferPool {
                 format!("a pool of {count} buffers of {length} bytes cannot be made"),
             ));
         };
-        let region = Region::mapped(total, Slots::new(length, stride, count))?;
+        let region = Region::mapped(total, Some(Slots::new(length, stride, count)))?;
         Ok(BufferPool { region })
     }
 

@@ -105,7 +105,7 @@ impl Region {
     ///
     /// # Errors
     /// What `mmap` says when even ordinary pages are refused.
-    pub(crate) fn mapped(length: usize, slots: Slots) -> io::Result<Arc<Region>> {
+    pub(crate) fn mapped(length: usize, slots: Option<Slots>) -> io::Result<Arc<Region>> {
         let huge_length = length.next_multiple_of(HUGE_PAGE);
         let map = |length, flags| {
             // SAFETY: an anonymous mapping at an address the kernel chooses
@@ -140,7 +140,7 @@ impl Region {
             alignment: 0,
             id: take_id(),
             itself: itself.clone(),
-            slots: Some(slots),
+            slots,
         }))
     }
 
