@@ -1,3 +1,37 @@
 //! The page cache: which folio is where. Does no I/O.
+//!
+//! A [`Cache`] has folios of many files, in memory with a bound; a file's are its [`Pages`]. Whoever finds one
+//! ([`Pages::look`]) may read it, and nobody changes it meanwhile. Whoever finds none takes it into the cache
+//! ([`Pages::fill`]), and has a duty then: to fill it, or to say why not. Others that want it meanwhile leave a
+//! callback there and are told ([`Pages::wait`]); no thread waits.
+//!
+//! ```
+//! use uringfs_cache::{Cache, Look};
+//!
+//! let cache = Cache::new(1 << 20);
+//! let pages = cache.pages();
+//! assert!(matches!(pages.look(7), Look::Absent));
+//! for mut fill in pages.fill(7..8).unwrap() {
+//!     fill.bytes()[..5].copy_from_slice(b"hello");
+//!     fill.end(Ok(()));
+//! }
+//! let Look::Found(page) = pages.look(7) else { panic!("it was filled") };
+//! assert_eq!(&page[..5], b"hello");
+//! ```
 
-mod eviction;
+mod cache;
+#[doc(hidden)]
+pub mod eviction;
+mod fill;
+mod folio;
+mod index;
+mod memory;
+mod page;
+mod sync;
+mod wait;
+
+pub use cache::{Cache, CacheStatistics, Full, Look, Pages};
+pub use fill::Fill;
+pub use folio::FOLIO;
+pub use page::{Found, Page};
+pub use wait::{Told, Wait};

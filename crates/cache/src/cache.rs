@@ -1,0 +1,386 @@
+//! The cache: folios of all its files, in memory that has a bound.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use uringfs_buffer::Hold;
+
+use crate::eviction::{Answer, Eviction};
+use crate::fill::Fill;
+use crate::folio::{DETACHED, FOLIO, Folio, Key, STALE, USED, USED_AGAIN};
+use crate::index::Index;
+use crate::memory::Memory;
+use crate::page::{Found, Page};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::wait::Wait;
+
+/// A page cache. Clones are the same cache; it can be used from any thread.
+#[derive(Clone)]
+pub struct Cache {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) memory: Memory,
+    pub(crate) index: Index,
+    pub(crate) eviction: Mutex<Eviction>,
+    next_file: AtomicU32,
+    /// Folios that came and that eviction took.
+    filled: AtomicU64,
+    evicted: AtomicU64,
+}
+
+/// What a cache has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStatistics {
+    /// Bytes it may have at most.
+    pub bound_bytes: u64,
+    /// Bytes of memory that it has from the system.
+    pub mapped_bytes: u64,
+    /// Bytes of folios.
+    pub used_bytes: u64,
+    /// Folios that have come since the beginning.
+    pub filled: u64,
+    /// Folios that left to make room.
+    pub evicted: u64,
+}
+
+/// What is found of a folio.
+pub enum Look<'a> {
+    /// It is there.
+    Found(Found<'a>),
+    /// Somebody fills it: [`Pages::wait`] for that.
+    Busy,
+    /// It is not there: [`Pages::fill`] it.
+    Absent,
+}
+
+/// Folios that may leave the cache are not to be had: all are being filled or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Cache {
+    /// A cache of at most `bound_bytes` of files' bytes, at least one folio. Memory is taken when it is needed.
+    pub fn new(bound_bytes: u64) -> Cache {
+        let bound = (bound_bytes / FOLIO).clamp(1, u64::from(u32::MAX >> 1)) as u32;
+        let memory = Memory::new(bound);
+        let mut eviction = Eviction::new();
+        eviction.grow(memory.places());
+        let shared = Shared {
+            memory,
+            index: Index::new(bound),
+            eviction: Mutex::new(eviction),
+            next_file: AtomicU32::new(0),
+            filled: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        };
+        Cache { shared: Arc::new(shared) }
+    }
+
+    /// The folios of a file that has none yet.
+    pub fn pages(&self) -> Pages {
+        let file = self.shared.next_file.fetch_add(1, Ordering::Relaxed);
+        Pages { cache: self.shared.clone(), file, folios: AtomicU32::new(0) }
+    }
+
+    /// What it has.
+    pub fn statistics(&self) -> CacheStatistics {
+        let Shared { memory, filled, evicted, .. } = &*self.shared;
+        CacheStatistics {
+            bound_bytes: u64::from(memory.bound()) * FOLIO,
+            mapped_bytes: u64::from(memory.mapped()) * FOLIO,
+            used_bytes: u64::from(memory.taken()) * FOLIO,
+            filled: filled.load(Ordering::Relaxed),
+            evicted: evicted.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Evicts folios until at most `bytes` are used, as far as they may leave, and gives memory back to the
+    /// system that is not used; answers how many bytes of memory that was.
+    pub fn shrink(&self, bytes: u64) -> u64 {
+        while u64::from(self.shared.memory.taken()) * FOLIO > bytes {
+            if self.shared.evict(1) == 0 {
+                break;
+            }
+        }
+        self.shared.memory.unmap_vacant()
+    }
+}
+
+impl Shared {
+    /// Frames for up to `count` folios, in as few rows as can be; other folios leave for them.
+    fn frames(&self, count: u32) -> Vec<Hold<Folio>> {
+        let mut rows = self.memory.take(count);
+        let taken: u32 = rows.iter().map(Hold::count).sum();
+        if taken < count && self.evict(count - taken) > 0 {
+            rows.extend(self.memory.take(count - taken));
+        }
+        rows
+    }
+
+    /// Evicts up to `count` folios, and answers how many.
+    fn evict(&self, count: u32) -> u32 {
+        let mut leaving = Vec::new();
+        {
+            let mut eviction = self.eviction.lock();
+            while leaving.len() < count as usize {
+                let mut is_any_used = false;
+                let left = eviction.evict(|place| {
+                    let answer = self.ask(place, &mut leaving);
+                    is_any_used |= matches!(answer, Answer::Used);
+                    answer
+                });
+                // Those that were used are nearer to leaving when they are asked again.
+                if left.is_none() && !is_any_used {
+                    break;
+                }
+            }
+        }
+        let evicted = leaving.len() as u32;
+        for (place, hold) in leaving {
+            let (slab, frame) = self.memory.frame(place);
+            let key = slab.data(frame).key();
+            let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+            self.memory.give_back(hold);
+            seats.into_iter().for_each(|seat| seat.tell(crate::Told::Again));
+        }
+        self.evicted.fetch_add(u64::from(evicted), Ordering::Relaxed);
+        evicted
+    }
+
+    /// Whether a folio may leave; it is held then.
+    fn ask(&self, place: u32, leaving: &mut Vec<(u32, Hold<Folio>)>) -> Answer {
+        let (slab, frame) = self.memory.frame(place);
+        let state = slab.state(frame);
+        if state.is_held() || state.shares() > 0 {
+            return Answer::Busy;
+        }
+        let uses = state.flags() & (USED | USED_AGAIN);
+        if uses != 0 {
+            let last = if uses & USED_AGAIN != 0 { USED_AGAIN } else { USED };
+            slab.clear_flags(frame, last);
+            return Answer::Used;
+        }
+        match slab.hold(frame, |flags| flags & (USED | USED_AGAIN) == 0) {
+            None => Answer::Busy,
+            Some(hold) => {
+                let key = slab.data(frame).key().hash();
+                leaving.push((place, hold));
+                Answer::Leaves { key }
+            }
+        }
+    }
+
+    /// Gives the frame of a folio back that is in the index no more.
+    pub(crate) fn forget(&self, place: u32, hold: Hold<Folio>) {
+        self.eviction.lock().remove(place);
+        self.memory.give_back(hold);
+    }
+
+    /// Gives the frame of a detached folio back that nobody shares any more.
+    #[cold]
+    pub(crate) fn reclaim(&self, place: u32) {
+        let (slab, frame) = self.memory.frame(place);
+        if let Some(hold) = slab.hold(frame, |flags| flags & DETACHED != 0) {
+            self.memory.give_back(hold);
+        }
+    }
+}
+
+/// The folios of one file.
+pub struct Pages {
+    cache: Arc<Shared>,
+    file: u32,
+    /// How many came and were not invalidated; those that eviction took are counted yet.
+    folios: AtomicU32,
+}
+
+impl Pages {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.cache
+    }
+
+    pub(crate) fn file(&self) -> u32 {
+        self.file
+    }
+
+    /// Looks for the `index`th folio.
+    #[inline(always)]
+    pub fn look(&self, index: u64) -> Look<'_> {
+        let key = Key { file: self.file, index };
+        let memory = &self.cache.memory;
+        let Some(place) = self.cache.index.walk(memory, key) else { return self.look_again(key) };
+        let (slab, frame) = memory.frame(place);
+        match slab.share(frame) {
+            Ok(share) => {
+                let flags = share.state().flags();
+                let found = Found::new(&self.cache, place, share);
+                // It was found without a lock: it may have become another's meanwhile.
+                if flags & DETACHED != 0 || !slab.data(frame).is(key) {
+                    drop(found);
+                    return self.look_again(key);
+                }
+                if flags & USED_AGAIN == 0 {
+                    slab.set_flags(frame, if flags & USED == 0 { USED } else { USED_AGAIN });
+                }
+                Look::Found(found)
+            }
+            Err(_) => self.look_again(key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_again(&self, key: Key) -> Look<'_> {
+        let memory = &self.cache.memory;
+        let part = self.cache.index.part(key);
+        let Some(place) = self.cache.index.look(&part, memory, key) else { return Look::Absent };
+        let (slab, frame) = memory.frame(place);
+        match slab.share(frame) {
+            // It is in the index, which is not changed meanwhile: it is the one.
+            Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
+            Err(_) => Look::Busy,
+        }
+    }
+
+    /// Waits until whoever fills a folio has.
+    pub fn wait(&self, index: u64) -> Wait {
+        Wait::new(&self.cache, Key { file: self.file, index })
+    }
+
+    /// Takes folios into the cache that are not there, in the order of `indexes`, up to the first that is or
+    /// that there is no room for. The caller fills them.
+    ///
+    /// # Errors
+    /// [`Full`] when there is room for none.
+    pub fn fill(&self, indexes: Range<u64>) -> Result<Vec<Fill>, Full> {
+        let cache = &*self.cache;
+        let wanted = (indexes.end - indexes.start).min(u64::from(cache.memory.bound())) as u32;
+        let mut fills: Vec<Fill> = Vec::new();
+        let mut index = indexes.start;
+        let mut rows = cache.frames(wanted).into_iter();
+        if rows.len() == 0 {
+            return Err(Full);
+        }
+        let mut came = Vec::with_capacity(wanted as usize);
+        for row in rows.by_ref() {
+            let (first, count) = (cache.memory.place_of(&row), row.count());
+            let mut taken = 0;
+            while taken < count && self.insert(index + u64::from(taken), first + taken) {
+                came.push((
+                    first + taken,
+                    Key { file: self.file, index: index + u64::from(taken) },
+                ));
+                taken += 1;
+            }
+            let mut row = row;
+            let rest = (taken < count).then(|| row.split_off(taken));
+            match taken {
+                0 => cache.memory.give_back(row),
+                _ => fills.push(Fill::new(self, index, row)),
+            }
+            index += u64::from(taken);
+            if let Some(rest) = rest {
+                cache.memory.give_back(rest);
+                break;
+            }
+        }
+        rows.for_each(|row| cache.memory.give_back(row));
+        let mut eviction = cache.eviction.lock();
+        came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
+        drop(eviction);
+        cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);
+        self.folios.fetch_add(came.len() as u32, Ordering::Relaxed);
+        Ok(fills)
+    }
+
+    /// Puts a held frame in the index, unless the folio is there.
+    fn insert(&self, index: u64, place: u32) -> bool {
+        let (cache, key) = (&*self.cache, Key { file: self.file, index });
+        let part = &mut *cache.index.part(key);
+        if cache.index.look(part, &cache.memory, key).is_some() {
+            return false;
+        }
+        cache.index.insert(part, &cache.memory, key, place);
+        true
+    }
+
+    /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody
+    /// waits: what is being filled is thrown away when that has ended.
+    pub fn invalidate(&self, indexes: Range<u64>) {
+        if self.folios.load(Ordering::Relaxed) == 0 || indexes.is_empty() {
+            return;
+        }
+        let places = u64::from(self.cache.memory.places());
+        if indexes.end - indexes.start <= places {
+            for index in indexes {
+                self.invalidate_one(Key { file: self.file, index });
+            }
+            return;
+        }
+        // Fewer frames than folios there might be: each is looked at.
+        for place in 0..places as u32 {
+            let Some((slab, frame)) = self.cache.memory.frame_if_any(place) else { continue };
+            let key = slab.data(frame).key();
+            if key.file == self.file && indexes.contains(&key.index) {
+                self.invalidate_one(key);
+            }
+        }
+    }
+
+    fn invalidate_one(&self, key: Key) {
+        let cache = &*self.cache;
+        let mut part = cache.index.part(key);
+        let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
+        let (slab, frame) = cache.memory.frame(place);
+        let share = loop {
+            match slab.share(frame) {
+                // Now nobody comes to hold it.
+                Ok(share) => break Found::new(&self.cache, place, share),
+                Err(_) if slab.set_flags_if_held(frame, STALE) => return,
+                Err(_) => {}
+            }
+        };
+        slab.set_flags(frame, DETACHED);
+        let seats = cache.index.remove(&mut part, &cache.memory, key, place);
+        assert!(seats.is_empty(), "nobody waits for what is not held");
+        drop(part);
+        cache.eviction.lock().remove(place);
+        drop(share);
+    }
+
+    /// Which bytes of a range are cached, and not being filled, in order.
+    pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut found: Vec<Range<u64>> = Vec::new();
+        for index in range.start / FOLIO..range.end.div_ceil(FOLIO) {
+            let key = Key { file: self.file, index };
+            let place = self.cache.index.look(&self.cache.index.part(key), &self.cache.memory, key);
+            let is_there = place.is_some_and(|place| {
+                let (slab, frame) = self.cache.memory.frame(place);
+                !slab.state(frame).is_held()
+            });
+            if is_there {
+                let bytes = (index * FOLIO).max(range.start)..((index + 1) * FOLIO).min(range.end);
+                match found.last_mut() {
+                    Some(last) if last.end == bytes.start => last.end = bytes.end,
+                    _ => found.push(bytes),
+                }
+            }
+        }
+        found
+    }
+
+    /// A snapshot of the `index`th folio, if it is there.
+    pub fn page(&self, index: u64) -> Option<Page> {
+        match self.look(index) {
+            Look::Found(found) => Some(found.keep()),
+            Look::Busy | Look::Absent => None,
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.invalidate(0..u64::MAX);
+    }
+}

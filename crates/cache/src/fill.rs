@@ -1,0 +1,156 @@
+//! Folios that came into the cache and have no bytes yet: whoever has them fills them, and says so. Readers of
+//! these meanwhile wait.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use uringfs_buffer::{Buffer, Hold};
+
+use crate::cache::{Pages, Shared};
+use crate::folio::{FOLIO, Folio, Key, MARKED, STALE, WAITED};
+use crate::page::Page;
+use crate::wait::Told;
+
+/// A duty: to fill folios that lie in a row in the file and in memory. Dropped, it has failed (EIO).
+#[must_use = "readers wait for it"]
+pub struct Fill {
+    cache: Arc<Shared>,
+    file: u32,
+    first: u64,
+    hold: Option<Hold<Folio>>,
+    /// A buffer has the bytes.
+    is_lent: bool,
+}
+
+impl Fill {
+    pub(crate) fn new(pages: &Pages, first: u64, hold: Hold<Folio>) -> Fill {
+        Fill {
+            cache: pages.shared().clone(),
+            file: pages.file(),
+            first,
+            hold: Some(hold),
+            is_lent: false,
+        }
+    }
+
+    fn hold(&mut self) -> &mut Hold<Folio> {
+        self.hold.as_mut().expect("until it is ended")
+    }
+
+    /// Which bytes of the file.
+    pub fn range(&self) -> Range<u64> {
+        let count = self.hold.as_ref().map_or(0, Hold::count);
+        self.first * FOLIO..(self.first + u64::from(count)) * FOLIO
+    }
+
+    /// Keeps the first `bytes` bytes, whole folios, and gives the others away.
+    pub fn split_off(&mut self, bytes: u64) -> Fill {
+        assert!(bytes.is_multiple_of(FOLIO) && !self.is_lent);
+        let folios = bytes / FOLIO;
+        let hold = self.hold().split_off(folios as u32);
+        let (cache, first) = (self.cache.clone(), self.first + folios);
+        Fill { cache, file: self.file, first, hold: Some(hold), is_lent: false }
+    }
+
+    /// The bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.hold().bytes()
+    }
+
+    /// The bytes as a buffer, for a request: [`Self::take_back`] ends that.
+    pub fn lend(&mut self) -> Buffer {
+        self.is_lent = true;
+        self.hold().lend()
+    }
+
+    /// Takes back what was lent.
+    pub fn take_back(&mut self, buffer: Buffer) {
+        self.hold().take_back(buffer);
+        self.is_lent = false;
+    }
+
+    /// Marks the folio at an offset: whoever reads it starts the next window of readahead.
+    pub fn mark(&mut self, offset: u64) {
+        let place = self.hold().first() + (offset / FOLIO - self.first) as u32;
+        self.hold().slab().set_flags(place, MARKED);
+    }
+
+    /// Says that they are filled, or why not. Those who wait are told.
+    pub fn end(mut self, result: Result<(), Errno>) {
+        self.end_all(result);
+    }
+
+    fn end_all(&mut self, result: Result<(), Errno>) {
+        let Some(mut rest) = self.hold.take() else { return };
+        let mut index = self.first;
+        while rest.count() > 0 {
+            let tail = rest.split_off(1);
+            let key = Key { file: self.file, index };
+            match result {
+                Ok(()) => self.cache.open(key, rest),
+                Err(error) => self.cache.remove_held(key, rest, Some(error)),
+            }
+            (rest, index) = (tail, index + 1);
+        }
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        if self.is_lent {
+            // Who knows what writes there yet: the frames are lost, those who wait are told.
+            if let Some(hold) = self.hold.take() {
+                for frame in 0..u64::from(hold.count()) {
+                    let key = Key { file: self.file, index: self.first + frame };
+                    self.cache.lose(key, self.cache.memory.place_of(&hold) + frame as u32);
+                }
+            }
+        } else {
+            self.end_all(Err(Errno::IO));
+        }
+    }
+}
+
+impl Shared {
+    /// Has all share a folio that was held: those who waited have a page of it each.
+    fn open(self: &Arc<Self>, key: Key, hold: Hold<Folio>) {
+        let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags);
+        let Err(hold) = hold.open_if(0, is_plain).map(drop) else { return };
+        let mut part = self.index.part(key);
+        let place = self.memory.place_of(&hold);
+        let seats = part.seats(place);
+        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED);
+        match hold.open_if(seats.len() as u32, is_wanted) {
+            Ok((_, pages)) => {
+                drop(part);
+                for (seat, page) in seats.into_iter().zip(pages) {
+                    seat.tell(Told::Page(Page::new(self.clone(), place, page)));
+                }
+            }
+            Err(hold) => {
+                self.index.remove(&mut part, &self.memory, key, place);
+                drop(part);
+                self.forget(place, hold);
+                seats.into_iter().for_each(|seat| seat.tell(Told::Again));
+            }
+        }
+    }
+
+    /// Takes a held folio out of the cache. Those who wait are told to look again, or why it failed.
+    pub(crate) fn remove_held(&self, key: Key, hold: Hold<Folio>, why: Option<Errno>) {
+        let place = self.memory.place_of(&hold);
+        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        self.forget(place, hold);
+        for seat in seats {
+            seat.tell(why.map_or(Told::Again, Told::Failed));
+        }
+    }
+
+    /// The same for one whose frame nobody can have any more.
+    fn lose(&self, key: Key, place: u32) {
+        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        self.eviction.lock().remove(place);
+        seats.into_iter().for_each(|seat| seat.tell(Told::Failed(Errno::IO)));
+    }
+}

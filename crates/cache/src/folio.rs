@@ -1,0 +1,66 @@
+//! A folio: what is known of a frame besides its bytes. Its state, its lock and that somebody waits for it are
+//! one word, the frame's (see [`uringfs_buffer::Slab`]); these are that word's flags.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes in a folio.
+pub const FOLIO: u64 = 4096;
+
+/// Somebody waits until it is held no more.
+pub(crate) const WAITED: u32 = 1 << 0;
+/// What it is being filled with is not what is to be there any more.
+pub(crate) const STALE: u32 = 1 << 1;
+/// It is nobody's any more: who shares it yet keeps the bytes, and the last one gives the frame back.
+pub(crate) const DETACHED: u32 = 1 << 2;
+/// Used, and used again, since eviction asked last.
+pub(crate) const USED: u32 = 1 << 3;
+pub(crate) const USED_AGAIN: u32 = 1 << 4;
+/// Reading it starts the next window of readahead.
+pub(crate) const MARKED: u32 = 1 << 5;
+
+/// Where no folio is.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// Which bytes of which file a frame has. It changes only while the frame is held.
+#[derive(Default)]
+pub(crate) struct Folio {
+    index: AtomicU64,
+    file: AtomicU32,
+    /// The next folio with the same place in the index.
+    pub(crate) next: AtomicU32,
+}
+
+/// Names a folio: a file, and how many folios of it lie before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) file: u32,
+    pub(crate) index: u64,
+}
+
+impl Key {
+    /// Spread over all bits.
+    #[inline(always)]
+    pub(crate) fn hash(self) -> u64 {
+        const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mixed = (self.index ^ u64::from(self.file).rotate_left(40)).wrapping_mul(ODD);
+        (mixed ^ mixed >> 32).wrapping_mul(ODD)
+    }
+}
+
+impl Folio {
+    #[inline(always)]
+    pub(crate) fn is(&self, key: Key) -> bool {
+        self.index.load(Ordering::Relaxed) == key.index
+            && self.file.load(Ordering::Relaxed) == key.file
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        let (file, index) = (self.file.load(Ordering::Relaxed), self.index.load(Ordering::Relaxed));
+        Key { file, index }
+    }
+
+    pub(crate) fn name(&self, key: Key) {
+        self.file.store(key.file, Ordering::Relaxed);
+        self.index.store(key.index, Ordering::Relaxed);
+    }
+}

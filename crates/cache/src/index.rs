@@ -1,0 +1,138 @@
+//! Which folio is where: a table of chains that anybody walks without a lock, and, under the lock of a part of
+//! it, whoever changes it. Who waits for a folio is noted there, too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::folio::{Key, NOWHERE, WAITED};
+use crate::memory::Memory;
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
+use crate::wait::Seat;
+
+/// Parts of the table.
+const PARTS: usize = 64;
+/// Steps of a walk without a lock: one that is led astray, since a folio it stands on goes elsewhere, ends.
+const MOST_STEPS: u32 = 64;
+
+pub(crate) struct Index {
+    heads: Box<[AtomicU32]>,
+    parts: Box<[Mutex<Part>]>,
+}
+
+/// Those who wait for folios of a part, by place.
+#[derive(Default)]
+pub(crate) struct Part {
+    waiting: HashMap<u32, Vec<Arc<Seat>>>,
+}
+
+/// What is found of a folio that is waited for.
+pub(crate) enum Wanted {
+    /// It is held: the seat is noted.
+    Held,
+    /// It is not there, or not held: look again.
+    Changed,
+}
+
+impl Index {
+    /// For as many folios.
+    pub(crate) fn new(bound: u32) -> Index {
+        let count = (bound as usize).next_power_of_two();
+        let heads = (0..count).map(|_| AtomicU32::new(NOWHERE)).collect();
+        let parts = (0..PARTS.min(count)).map(|_| Mutex::new(Part::default())).collect();
+        Index { heads, parts }
+    }
+
+    #[inline(always)]
+    fn chain(&self, key: Key) -> usize {
+        key.hash() as usize & (self.heads.len() - 1)
+    }
+
+    /// Where a folio is; none may be said of one that is just being put elsewhere.
+    #[inline(always)]
+    pub(crate) fn walk(&self, memory: &Memory, key: Key) -> Option<u32> {
+        let mut place = self.heads[self.chain(key)].load(Ordering::Acquire);
+        for _ in 0..MOST_STEPS {
+            if place == NOWHERE {
+                return None;
+            }
+            let (slab, frame) = memory.frame(place);
+            let folio = slab.data(frame);
+            if folio.is(key) {
+                return Some(place);
+            }
+            place = folio.next.load(Ordering::Acquire);
+        }
+        None
+    }
+
+    /// The part of the table that a folio belongs to. What is asked of a part is asked of this one.
+    pub(crate) fn part(&self, key: Key) -> MutexGuard<'_, Part> {
+        self.parts[self.chain(key) & (self.parts.len() - 1)].lock()
+    }
+
+    /// Where a folio is, for certain.
+    pub(crate) fn look(&self, _part: &Part, memory: &Memory, key: Key) -> Option<u32> {
+        let mut place = self.heads[self.chain(key)].load(Ordering::Relaxed);
+        while place != NOWHERE {
+            let (slab, frame) = memory.frame(place);
+            if slab.data(frame).is(key) {
+                return Some(place);
+            }
+            place = slab.data(frame).next.load(Ordering::Relaxed);
+        }
+        None
+    }
+
+    /// Puts a folio there that is not there. It is held.
+    pub(crate) fn insert(&self, _part: &mut Part, memory: &Memory, key: Key, place: u32) {
+        let head = &self.heads[self.chain(key)];
+        let (slab, frame) = memory.frame(place);
+        slab.data(frame).name(key);
+        slab.data(frame).next.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
+        head.store(place, Ordering::Release);
+    }
+
+    /// Takes a folio out, and answers who waits for it.
+    pub(crate) fn remove(
+        &self,
+        part: &mut Part,
+        memory: &Memory,
+        key: Key,
+        place: u32,
+    ) -> Vec<Arc<Seat>> {
+        let next_of = |place| {
+            let (slab, frame) = memory.frame(place);
+            &slab.data(frame).next
+        };
+        let mut link = &self.heads[self.chain(key)];
+        loop {
+            let at = link.load(Ordering::Relaxed);
+            assert!(at != NOWHERE, "it is there");
+            if at == place {
+                break;
+            }
+            link = next_of(at);
+        }
+        link.store(next_of(place).load(Ordering::Relaxed), Ordering::Release);
+        part.seats(place)
+    }
+
+    /// Notes that somebody waits for a folio, if it is there and held.
+    pub(crate) fn wait(&self, memory: &Memory, key: Key, seat: &Arc<Seat>) -> Wanted {
+        let part = &mut *self.part(key);
+        let Some(place) = self.look(part, memory, key) else { return Wanted::Changed };
+        let (slab, frame) = memory.frame(place);
+        if !slab.set_flags_if_held(frame, WAITED) {
+            return Wanted::Changed;
+        }
+        part.waiting.entry(place).or_default().push(seat.clone());
+        Wanted::Held
+    }
+}
+
+impl Part {
+    /// Who waits for the folio at a place.
+    pub(crate) fn seats(&mut self, place: u32) -> Vec<Arc<Seat>> {
+        self.waiting.remove(&place).unwrap_or_default()
+    }
+}

@@ -1,0 +1,100 @@
+//! A folio's bytes, as they are read: for the moment, or for as long as one likes.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use uringfs_buffer::{FrameState, Share, Snapshot};
+
+use crate::cache::Shared;
+use crate::folio::{DETACHED, Folio, MARKED};
+
+/// A folio that was found, for as long as it takes to copy from it.
+pub struct Found<'a> {
+    cache: &'a Arc<Shared>,
+    place: u32,
+    /// None once it is kept.
+    share: Option<Share<'a, Folio>>,
+}
+
+impl<'a> Found<'a> {
+    #[inline(always)]
+    pub(crate) fn new(cache: &'a Arc<Shared>, place: u32, share: Share<'a, Folio>) -> Found<'a> {
+        Found { cache, place, share: Some(share) }
+    }
+
+    /// Whether reading it starts the next window of readahead: said to one reader.
+    #[inline]
+    pub fn take_mark(&self) -> bool {
+        let state = self.share.as_ref().map(Share::state);
+        if state.is_none_or(|state| state.flags() & MARKED == 0) {
+            return false;
+        }
+        let (slab, frame) = self.cache.memory.frame(self.place);
+        slab.clear_flags(frame, MARKED).flags() & MARKED != 0
+    }
+
+    /// The same, for as long as it is wanted.
+    pub fn keep(mut self) -> Page {
+        let share = self.share.take().expect("it is kept once");
+        let snapshot = share.keep(self.cache.memory.frame(self.place).0);
+        Page::new(self.cache.clone(), self.place, snapshot)
+    }
+}
+
+impl Deref for Found<'_> {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.share.as_ref().expect("it is not kept")
+    }
+}
+
+impl Drop for Found<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(share) = self.share.take() {
+            let before = share.release();
+            if is_the_last(before) {
+                self.cache.reclaim(self.place);
+            }
+        }
+    }
+}
+
+/// Whether whoever has given up its share of a folio was the last one, and it is nobody's.
+#[inline(always)]
+fn is_the_last(before: FrameState) -> bool {
+    before.flags() & DETACHED != 0 && before.shares() == 1
+}
+
+/// A snapshot of a folio: it keeps its bytes, and its frame, whatever happens to the file.
+pub struct Page {
+    cache: Arc<Shared>,
+    place: u32,
+    snapshot: Option<Snapshot<Folio>>,
+}
+
+impl Page {
+    pub(crate) fn new(cache: Arc<Shared>, place: u32, snapshot: Snapshot<Folio>) -> Page {
+        Page { cache, place, snapshot: Some(snapshot) }
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.snapshot.as_ref().expect("until it is dropped")
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let snapshot = self.snapshot.take().expect("it is dropped once");
+        if is_the_last(snapshot.release()) {
+            self.cache.reclaim(self.place);
+        }
+    }
+}

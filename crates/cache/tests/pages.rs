@@ -1,0 +1,243 @@
+//! What readers, fillers and those who invalidate promise one another.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, Pages, Told, Wait};
+
+fn fill_with(pages: &Pages, index: u64, byte: u8) {
+    for mut fill in pages.fill(index..index + 1).unwrap() {
+        fill.bytes().fill(byte);
+        fill.end(Ok(()));
+    }
+}
+
+fn byte(pages: &Pages, index: u64) -> Option<u8> {
+    match pages.look(index) {
+        Look::Found(page) => Some(page[0]),
+        Look::Busy | Look::Absent => None,
+    }
+}
+
+fn one(pages: &Pages, index: u64) -> Fill {
+    let mut fills = pages.fill(index..index + 1).unwrap();
+    assert_eq!(fills.len(), 1);
+    fills.remove(0)
+}
+
+fn poll(wait: std::pin::Pin<&mut Wait>) -> Poll<Told> {
+    wait.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn files_have_folios_of_their_own() {
+    let cache = Cache::new(64 * FOLIO);
+    let (one, other) = (cache.pages(), cache.pages());
+    fill_with(&one, 5, 1);
+    fill_with(&other, 5, 2);
+    assert_eq!((byte(&one, 5), byte(&other, 5), byte(&one, 6)), (Some(1), Some(2), None));
+    assert_eq!(cache.statistics().used_bytes, 2 * FOLIO);
+    drop(one);
+    assert_eq!(cache.statistics().used_bytes, FOLIO);
+    assert_eq!(byte(&other, 5), Some(2));
+}
+
+#[test]
+fn a_range_is_filled_up_to_what_is_there() {
+    let cache = Cache::new(64 * FOLIO);
+    let pages = cache.pages();
+    fill_with(&pages, 3, 3);
+    let mut fills = pages.fill(0..8).unwrap();
+    assert_eq!(fills.iter().map(Fill::range).collect::<Vec<_>>(), [0..3 * FOLIO]);
+    let mut first = fills.remove(0);
+    let mut buffer = first.lend();
+    buffer.fill(9);
+    first.take_back(buffer);
+    let rest = first.split_off(FOLIO);
+    first.end(Ok(()));
+    assert!(matches!(pages.look(1), Look::Busy));
+    assert_eq!(pages.cached(0..8 * FOLIO), [0..FOLIO, 3 * FOLIO..4 * FOLIO]);
+    rest.end(Ok(()));
+    assert_eq!(byte(&pages, 2), Some(9));
+    assert!(pages.fill(2..3).unwrap().is_empty());
+    assert_eq!(pages.cached(100..8192), [100..8192]);
+}
+
+#[test]
+fn who_waits_is_told_what_became_of_it() {
+    let cache = Cache::new(64 * FOLIO);
+    let pages = cache.pages();
+    let mut fill = one(&pages, 1);
+    let (mut first, mut second) = (pin!(pages.wait(1)), pin!(pages.wait(1)));
+    assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+    fill.bytes().fill(7);
+    fill.end(Ok(()));
+    for wait in [first, second] {
+        let Poll::Ready(Told::Page(page)) = poll(wait) else { panic!("it is there") };
+        assert_eq!(page[0], 7);
+    }
+    assert!(matches!(poll(pin!(pages.wait(1))), Poll::Ready(Told::Again)), "nobody holds it");
+    for (index, error) in [(2, Some(Errno::NODATA)), (3, None)] {
+        let fill = one(&pages, index);
+        let mut wait = pin!(pages.wait(index));
+        assert!(poll(wait.as_mut()).is_pending());
+        match error {
+            Some(error) => fill.end(Err(error)),
+            None => drop(fill),
+        }
+        let Poll::Ready(Told::Failed(told)) = poll(wait) else { panic!("it failed") };
+        assert_eq!(told, error.unwrap_or(Errno::IO));
+        assert!(matches!(pages.look(index), Look::Absent), "the next one tries again");
+    }
+    assert_eq!(cache.statistics().used_bytes, FOLIO);
+}
+
+#[test]
+fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
+    let cache = Cache::new(64 * FOLIO);
+    let pages = cache.pages();
+    let mut fill = one(&pages, 1);
+    let mut wait = pin!(pages.wait(1));
+    assert!(poll(wait.as_mut()).is_pending());
+    pages.invalidate(0..2);
+    assert!(matches!(pages.look(1), Look::Busy), "nobody waits to invalidate");
+    fill.bytes().fill(1);
+    fill.end(Ok(()));
+    assert!(matches!(poll(wait), Poll::Ready(Told::Again)));
+    assert!(matches!(pages.look(1), Look::Absent));
+    assert_eq!(cache.statistics().used_bytes, 0);
+}
+
+#[test]
+fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
+    let cache = Cache::new(2 * FOLIO);
+    let pages = cache.pages();
+    fill_with(&pages, 1, 1);
+    let page = pages.page(1).unwrap();
+    pages.invalidate(0..u64::MAX);
+    assert!(matches!(pages.look(1), Look::Absent));
+    fill_with(&pages, 1, 2);
+    assert_eq!((page[0], byte(&pages, 1)), (1, Some(2)));
+    assert_eq!(cache.statistics().used_bytes, 2 * FOLIO);
+    fill_with(&pages, 3, 3);
+    assert_eq!(byte(&pages, 1), None, "it left for the third: the first cannot");
+    let also = pages.page(3).unwrap();
+    assert!(matches!(pages.fill(4..5), Err(Full)));
+    drop(page);
+    fill_with(&pages, 4, 4);
+    assert_eq!((also[0], byte(&pages, 4)), (3, Some(4)));
+}
+
+#[test]
+fn the_bound_holds_and_memory_goes_back() {
+    let cache = Cache::new(1000 * FOLIO);
+    let pages = cache.pages();
+    assert_eq!(cache.statistics().mapped_bytes, 0);
+    for index in 0..5000 {
+        fill_with(&pages, index, index as u8);
+        assert!(cache.statistics().used_bytes <= 1000 * FOLIO);
+    }
+    let statistics = cache.statistics();
+    assert_eq!((statistics.filled, statistics.evicted), (5000, 4000));
+    assert_eq!(statistics.mapped_bytes, 1000 * FOLIO);
+    let kept = (0..5000).filter(|index| byte(&pages, *index).is_some()).count();
+    assert_eq!(kept, 1000);
+    assert_eq!(cache.shrink(0), 1000 * FOLIO);
+    assert_eq!((cache.statistics().mapped_bytes, byte(&pages, 4999)), (0, None));
+    fill_with(&pages, 1, 1);
+    assert_eq!(byte(&pages, 1), Some(1));
+}
+
+#[test]
+fn ten_thousand_wait_for_one_folio() {
+    let cache = Cache::new(64 * FOLIO);
+    let pages = cache.pages();
+    let mut fill = one(&pages, 0);
+    let mut waits: Vec<_> = (0..10_000).map(|_| Box::pin(pages.wait(0))).collect();
+    assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
+    let left = waits.split_off(5000);
+    drop(left);
+    fill.bytes().fill(5);
+    fill.end(Ok(()));
+    let told = |wait: &mut std::pin::Pin<Box<Wait>>| match poll(wait.as_mut()) {
+        Poll::Ready(Told::Page(page)) => page,
+        _ => panic!("each has it"),
+    };
+    let held: Vec<_> = waits.iter_mut().map(told).collect();
+    assert!(held.iter().all(|page| page[0] == 5));
+    pages.invalidate(0..1);
+    assert_eq!(cache.statistics().used_bytes, FOLIO);
+    drop(held);
+    assert_eq!(cache.statistics().used_bytes, 0, "those who left hold nothing");
+}
+
+/// Each folio says in each of its words which it is and which version of it. Torn ones, another's, and those
+/// older than what had been invalidated when the look began would be seen.
+#[test]
+fn threads_find_whole_folios_and_none_that_is_gone() {
+    const FOLIOS: u64 = 100;
+    const ROUNDS: u64 = 20_000;
+    let cache = Cache::new(64 * FOLIO);
+    let files = [cache.pages(), cache.pages()];
+    let versions: Vec<AtomicU64> = (0..2 * FOLIOS).map(|_| AtomicU64::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    let work = |seed: u64| {
+        let (mut state, mut found) = (seed, 0_u64);
+        let mut kept = Vec::new();
+        for round in 0.. {
+            if round >= ROUNDS && is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let name = (state >> 33) % (2 * FOLIOS);
+            let (pages, index) = (&files[(name / FOLIOS) as usize], name % FOLIOS);
+            if seed == 1 && state >> 60 == 0 {
+                versions[name as usize].fetch_add(1, Ordering::SeqCst);
+                pages.invalidate(index..index + 1);
+            }
+            let least = versions[name as usize].load(Ordering::SeqCst);
+            let check = |bytes: &[u8]| {
+                let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+                assert_eq!(word(0) & 0xFFFF, name, "another's");
+                // While it is being invalidated either version may be found.
+                assert!(word(0) >> 16 >= least.saturating_sub(u64::from(seed != 1)), "older");
+                assert!((0..512).all(|at| word(8 * at) == word(0)), "torn");
+            };
+            match pages.look(index) {
+                Look::Found(page) => {
+                    check(&page);
+                    found += 1;
+                    if state >> 59 == 1 {
+                        kept.push((page.keep(), name));
+                    }
+                }
+                Look::Absent => {
+                    for mut fill in pages.fill(index..index + 1).into_iter().flatten() {
+                        let version = versions[name as usize].load(Ordering::SeqCst);
+                        let word = (version << 16 | name).to_le_bytes();
+                        fill.bytes().chunks_exact_mut(8).for_each(|at| at.copy_from_slice(&word));
+                        fill.end(Ok(()));
+                    }
+                }
+                Look::Busy => drop(pages.wait(index)),
+            }
+            if kept.len() > 8 {
+                for (page, name) in kept.drain(..) {
+                    assert_eq!(u64::from(page[0]) | u64::from(page[1]) << 8, name, "it was kept");
+                }
+            }
+        }
+        found
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others = [2, 3].map(|seed| scope.spawn(move || work(seed)));
+        is_over.store(true, Ordering::Relaxed);
+        assert!(work(1) > ROUNDS / 10);
+        others.into_iter().for_each(|other| assert!(other.join().unwrap() > ROUNDS / 10));
+    });
+    drop(files);
+    assert_eq!(cache.statistics().used_bytes, 0);
+}
