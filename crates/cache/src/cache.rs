@@ -1,5 +1,6 @@
 //! The cache: folios of all its files, in memory that has a bound.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -376,6 +377,18 @@ impl Pages {
             Look::Found(found) => Some(found.keep()),
             Look::Busy | Look::Absent => None,
         }
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Pages of file {}", self.file)
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Cache: {:?}", self.statistics())
     }
 }
 

@@ -76,7 +76,8 @@ impl Fill {
         self.hold().slab().set_flags(place, MARKED);
     }
 
-    /// Says that they are filled, or why not. Those who wait are told.
+    /// Says that they are filled, or why not. Those who wait are told; of several that could not be filled
+    /// together, that they look again, since nobody knows which of them it was.
     pub fn end(mut self, result: Result<(), Errno>) {
         self.end_all(result);
     }
@@ -84,12 +85,13 @@ impl Fill {
     fn end_all(&mut self, result: Result<(), Errno>) {
         let Some(mut rest) = self.hold.take() else { return };
         let mut index = self.first;
+        let is_one = rest.count() == 1;
         while rest.count() > 0 {
             let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
             match result {
                 Ok(()) => self.cache.open(key, rest),
-                Err(error) => self.cache.remove_held(key, rest, Some(error)),
+                Err(error) => self.cache.remove_held(key, rest, is_one.then_some(error)),
             }
             (rest, index) = (tail, index + 1);
         }

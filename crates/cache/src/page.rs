@@ -22,15 +22,16 @@ impl<'a> Found<'a> {
         Found { cache, place, share: Some(share) }
     }
 
-    /// Whether reading it starts the next window of readahead: said to one reader.
+    /// Whether reading it starts the next window of readahead.
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.state().flags() & MARKED != 0)
+    }
+
+    /// The same, said to one reader only.
     #[inline]
     pub fn take_mark(&self) -> bool {
-        let state = self.share.as_ref().map(Share::state);
-        if state.is_none_or(|state| state.flags() & MARKED == 0) {
-            return false;
-        }
-        let (slab, frame) = self.cache.memory.frame(self.place);
-        slab.clear_flags(frame, MARKED).flags() & MARKED != 0
+        self.is_marked() && self.cache.take_mark(self.place)
     }
 
     /// The same, for as long as it is wanted.
@@ -79,6 +80,11 @@ impl Page {
     pub(crate) fn new(cache: Arc<Shared>, place: u32, snapshot: Snapshot<Folio>) -> Page {
         Page { cache, place, snapshot: Some(snapshot) }
     }
+
+    /// Whether reading it starts the next window of readahead: said to one reader.
+    pub fn take_mark(&self) -> bool {
+        self.cache.take_mark(self.place)
+    }
 }
 
 impl Deref for Page {
@@ -96,5 +102,12 @@ impl Drop for Page {
         if is_the_last(snapshot.release()) {
             self.cache.reclaim(self.place);
         }
+    }
+}
+
+impl Shared {
+    fn take_mark(&self, place: u32) -> bool {
+        let (slab, frame) = self.memory.frame(place);
+        slab.clear_flags(frame, MARKED).flags() & MARKED != 0
     }
 }

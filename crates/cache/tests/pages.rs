@@ -50,7 +50,7 @@ fn a_range_is_filled_up_to_what_is_there() {
     let pages = cache.pages();
     fill_with(&pages, 3, 3);
     let mut fills = pages.fill(0..8).unwrap();
-    assert_eq!(fills.iter().map(Fill::range).collect::<Vec<_>>(), [0..3 * FOLIO]);
+    assert_eq!((fills.len(), fills[0].range()), (1, 0..3 * FOLIO));
     let mut first = fills.remove(0);
     let mut buffer = first.lend();
     buffer.fill(9);
@@ -62,7 +62,7 @@ fn a_range_is_filled_up_to_what_is_there() {
     rest.end(Ok(()));
     assert_eq!(byte(&pages, 2), Some(9));
     assert!(pages.fill(2..3).unwrap().is_empty());
-    assert_eq!(pages.cached(100..8192), [100..8192]);
+    assert_eq!(pages.cached(100..8192).first(), Some(&(100..8192)));
 }
 
 #[test]

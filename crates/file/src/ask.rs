@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload, Tag};
 use uringfs_reactor::{
-    Asker, Counter, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed,
+    Asker, Counter, Fate, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed,
     current, service,
 };
 
@@ -21,7 +21,7 @@ use crate::file::{File, Shared};
 use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
-use crate::{append, atomic, direct};
+use crate::{append, atomic, buffered, direct};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,8 +306,13 @@ fn start_unpushed(
 ) -> Result<(), Refused> {
     let (inner, shared) = (reactor.inner(), &*file.shared);
     match unpushed {
-        Unpushed::NoPlace(buffer) => {
+        Unpushed::NoPlace(mut buffer) => {
             if what == What::Read {
+                if let Some(read) = buffered::read_now(shared, &mut buffer, offset) {
+                    inner.count(Counter::CacheHit);
+                    inner.answer(shared.index, token, buffer, read as u64);
+                    return Ok(());
+                }
                 simple::count_refusal(inner, shared, &buffer, offset);
             }
             let payload = Payload::Buffer(buffer);
@@ -374,6 +379,11 @@ fn start_here(
     };
     let length = payload.length();
     match what {
+        What::Read if file.shared.cache.is_some() => {
+            inner.start_operation(admitted, asker, deadline, |operation| {
+                buffered::read(operation, file, payload, offset)
+            });
+        }
         What::Read => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::read(operation, file, payload, offset)
         }),
@@ -487,10 +497,27 @@ impl<R> Ask<R> {
     /// Starts it if it was not, and answers how it ended.
     fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         if self.started.is_none() {
+            if let Some(outcome) = self.answer_from_cache() {
+                return Poll::Ready(outcome);
+            }
             self.start();
         }
         let (cell, _) = self.started.as_ref().expect("it was just started");
         cell.poll(context)
+    }
+
+    /// A read of what is cached needs no reactor.
+    fn answer_from_cache(&mut self) -> Option<Outcome> {
+        let Some(Payload::Buffer(buffer)) = &mut self.payload else { return None };
+        if self.what != What::Read {
+            return None;
+        }
+        let read = buffered::read_now(&self.file.shared, buffer, self.offset)?;
+        if let Some(inner) = current() {
+            inner.count(Counter::CacheHit);
+        }
+        let payload = self.payload.take().expect("it is a buffer");
+        Some(Outcome { result: Ok(read as u64), fate: Fate::Done, payload })
     }
 
     /// On this thread's reactor, else on the process's own.

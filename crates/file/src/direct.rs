@@ -315,7 +315,7 @@ async fn request_flush(operation: &Operation, shared: &Shared) -> Result<u64, Er
     operation.request(&shared.core, order, Payload::Length(0)).await.result()
 }
 
-async fn read_blocks(
+pub(crate) async fn read_blocks(
     operation: &Operation,
     shared: &Shared,
     blocks: Range<u64>,
@@ -359,7 +359,7 @@ pub(crate) fn is_aligned(shared: &Shared, payload: &Payload, offset: u64) -> boo
 }
 
 /// Copies `bytes` into the payload, `skip` bytes after its beginning.
-fn copy_in(payload: &mut Payload, skip: u64, bytes: &[u8]) {
+pub(crate) fn copy_in(payload: &mut Payload, skip: u64, bytes: &[u8]) {
     let mut skip = skip as usize;
     let mut bytes = bytes;
     let buffers = match payload {

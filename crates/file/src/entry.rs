@@ -36,7 +36,7 @@ impl Entry {
 
     /// Leaves the block that was written last for whoever writes the rest of it.
     pub(crate) fn leave_tail(&mut self, start: u64, bytes: Buffer) {
-        if let Held { range: Some(range), _exclusion: Some(_) } = &mut self.held {
+        if let Held { range: Some(range), _exclusion: Some(_), .. } = &mut self.held {
             range.leave_tail(Tail { start, begun: self.begun, bytes });
         }
     }
@@ -45,8 +45,18 @@ impl Entry {
 /// Locks, given back in this order.
 #[derive(Default)]
 pub(crate) struct Held {
+    /// What the page cache says of these bytes is so no more when they are given back.
+    changed: Range<u64>,
     range: Option<RangeGuard>,
     _exclusion: Option<Exclusion>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(range) = &self.range {
+            range.invalidate(self.changed.clone());
+        }
+    }
 }
 
 /// How a range is written.
@@ -112,7 +122,7 @@ pub(crate) async fn enter(
             if Way::of(shared, &range) != way {
                 continue;
             }
-            Held { range: Some(guard), _exclusion: None }
+            Held { changed: range.clone(), range: Some(guard), _exclusion: None }
         };
         let (preparation, block) = match way {
             Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
@@ -149,7 +159,9 @@ async fn enter_exclusively(
         }
         is_in_place = false;
     };
-    let held = Held { range: Some(guard), _exclusion: Some(exclusion) };
+    // Where there is a gap, what lies between the end and the range changes, too.
+    let changed = blocks.start.min(shared.map.size())..blocks.end;
+    let held = Held { changed, range: Some(guard), _exclusion: Some(exclusion) };
     if is_in_place {
         return Ok(Entry { preparation: Preparation::InPlace, block, begun, held });
     }
@@ -170,23 +182,27 @@ pub(crate) async fn enter_at_end(
     shared: &Shared,
     length: impl FnOnce() -> u64,
 ) -> Result<(Entry, u64), Errno> {
-    let held = keep_out(operation, shared, Counter::WriteAppend).await?;
+    let mut held = keep_out(operation, shared, Counter::WriteAppend, |size| size..size).await?;
     let (begun, offset) = (shared.map.generation(), shared.map.size());
     let end = offset.checked_add(length()).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
+    held.changed = offset..end;
     prepare(operation, shared, offset..end).await?;
     let (preparation, block) = (Preparation::Allocated, block_of(shared));
     Ok((Entry { preparation, block, begun, held }, offset))
 }
 
-/// Keeps every other writer of the file out; counted as `why`.
+/// Keeps every other writer of the file out; counted as `why`. `changed` says of the file's size what is going to
+/// change.
 pub(crate) async fn keep_out(
     operation: &mut Operation,
     shared: &Shared,
     why: Counter,
+    changed: impl FnOnce(u64) -> Range<u64>,
 ) -> Result<Held, Errno> {
     let exclusion = exclude(operation, shared, why).await?;
     let guard = operation.wait_uncounted(shared.lock.range(0..u64::MAX, Writer::Other)).await?;
-    Ok(Held { range: Some(guard), _exclusion: Some(exclusion) })
+    let changed = changed(shared.map.size());
+    Ok(Held { changed, range: Some(guard), _exclusion: Some(exclusion) })
 }
 
 /// Ends the mode in which writers of whole blocks need no lock, and waits for those that are under way, unless
@@ -240,10 +256,11 @@ pub(crate) async fn keep_range(
 ) -> Result<Held, Errno> {
     let guard = operation.wait_uncounted(shared.lock.range(range.clone(), Writer::Other)).await?;
     if !leaves_a_gap(shared, range.start) {
-        return Ok(Held { range: Some(guard), _exclusion: None });
+        return Ok(Held { changed: range, range: Some(guard), _exclusion: None });
     }
     drop(guard);
-    let held = keep_out(operation, shared, Counter::WriteGap).await?;
+    let changed = |size| range.start.min(size)..range.end;
+    let held = keep_out(operation, shared, Counter::WriteGap, changed).await?;
     zero_tail(operation, shared).await?;
     Ok(held)
 }

@@ -3,13 +3,17 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use uringfs_cache::{Cache, FOLIO, Page};
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
+use crate::buffered;
+use crate::cached::Caching;
 use crate::lock::WriteLock;
 use crate::map::{AnyMap, Flat, Map, Mapping, Place};
 use crate::options::{FileOptions, WriteLocking};
@@ -32,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) map: AnyMap,
     pub(crate) options: FileOptions,
     pub(crate) lock: Arc<WriteLock>,
+    /// Where reads look first; none of a file that is asked directly.
+    pub(crate) cache: Option<Caching>,
     /// Offsets, lengths and addresses of direct requests have none of these bits.
     pub(crate) block_mask: u64,
     /// Nor has the memory of these.
@@ -66,6 +72,23 @@ impl File {
         File::new(device, AnyMap::Flat(Flat { address: 0, size }), lock, options)
     }
 
+    /// The same file, its reads through a page cache, where all that read it so find what one of them has read.
+    /// Its writes go to the device, and what the cache had of these bytes is forgotten. A file is in one cache:
+    /// that in which it was first.
+    pub fn buffered(&self, cache: &Cache) -> File {
+        self.asked(Some(Caching::new(cache)))
+    }
+
+    /// The same file, asked directly.
+    pub fn direct(&self) -> File {
+        self.asked(None)
+    }
+
+    fn asked(&self, cache: Option<Caching>) -> File {
+        let Shared { device, map, lock, options, .. } = &*self.shared;
+        File::with_cache(device.clone(), map.clone(), lock.clone(), *options, cache)
+    }
+
     /// A file on `device` whose bytes lie where `map` says: at addresses that
     /// are multiples of the device's block size. Files of the same bytes share a lock.
     pub fn with_map(
@@ -75,11 +98,23 @@ impl File {
         options: FileOptions,
     ) -> File {
         let view = map.view();
-        File::new(device, AnyMap::Other(Box::new(map), view), lock, options)
+        File::new(device, AnyMap::Other(Arc::new(map), view), lock, options)
     }
 
     fn new(device: Device, map: AnyMap, lock: Arc<WriteLock>, options: FileOptions) -> File {
+        File::with_cache(device, map, lock, options, None)
+    }
+
+    fn with_cache(
+        device: Device,
+        map: AnyMap,
+        lock: Arc<WriteLock>,
+        options: FileOptions,
+        cache: Option<Caching>,
+    ) -> File {
         let geometry = device.geometry();
+        // Folios are filled block by block: larger blocks are read directly.
+        let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
         let limit = SIMPLE_LIMIT.max(geometry.block_size);
         let read_only = geometry.read_only || map.is_read_only();
         let submission = match options.write_lock {
@@ -89,12 +124,13 @@ impl File {
         let shared = Shared {
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
-            simple_read_limit: if options.simple_read { limit } else { 0 },
+            simple_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
             simple_write_limit: if read_only || submission.is_some() { 0 } else { limit },
             core: device.core().clone(),
             index: device.index(),
             read_only,
             submission,
+            cache,
             map,
             options,
             lock,
@@ -149,6 +185,32 @@ impl File {
             at += length;
         }
         Ok(size)
+    }
+
+    /// Reads what the page cache has, at once and in whatever thread this is (`RWF_NOWAIT`): fewer bytes at the end
+    /// of the file.
+    ///
+    /// # Errors
+    /// EAGAIN when some of it is not there, or the file is asked directly.
+    pub fn try_read(&self, into: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        buffered::read_now(&self.shared, into, offset).ok_or(Errno::AGAIN)
+    }
+
+    /// The folio of the page cache in which `offset` lies, without copying it: none when it is not there, or the file
+    /// is asked directly. It is a snapshot: nobody waits for it, and it says what the file said. What of it lies
+    /// behind the file's end is undefined. It counts against the cache's bound until it is dropped.
+    pub fn page(&self, offset: u64) -> Option<Page> {
+        let cached = self.shared.cache.as_ref()?.of(&self.shared);
+        let is_current = cached.is_current(self.shared.map.generation());
+        if is_current { cached.pages().page(offset / FOLIO) } else { None }
+    }
+
+    /// Which bytes of a range the page cache has, in order (as `cachestat` says how many); none of a file that
+    /// is asked directly.
+    pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let Some(caching) = &self.shared.cache else { return Vec::new() };
+        let end = range.end.min(self.size());
+        caching.of(&self.shared).pages().cached(range.start.min(end)..end)
     }
 
     /// The device the bytes lie on.

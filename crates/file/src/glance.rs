@@ -117,6 +117,7 @@ pub enum Reads {
 }
 
 /// A file's glance, as the reads of one opening look at it.
+#[derive(Clone)]
 pub struct View {
     glance: Arc<Glance>,
     /// Bits of the glance's state with which the map is asked.

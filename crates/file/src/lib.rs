@@ -7,6 +7,8 @@
 mod append;
 mod ask;
 mod atomic;
+mod buffered;
+mod cached;
 mod direct;
 mod entry;
 mod file;
@@ -14,6 +16,7 @@ mod glance;
 mod lock;
 mod map;
 mod options;
+mod readahead;
 mod simple;
 mod space;
 mod transfer;

@@ -6,15 +6,17 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use uringfs_buffer::Buffer;
+use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
 use crate::append::Appends;
+use crate::cached::Cached;
 use crate::map::Generation;
 
 /// Overwriters in a row that take a range lock before they need none again.
@@ -27,6 +29,7 @@ pub struct WriteLock {
     ranges: Mutex<Ranges>,
     appends: Appends,
     submission: SubmissionLock,
+    cached: OnceLock<Cached>,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +83,21 @@ impl WriteLock {
         &self.submission
     }
 
+    /// What the page cache has of the file: of this cache, unless it is in another one already.
+    pub(crate) fn cached(&self, cache: &Cache) -> &Cached {
+        self.cached.get_or_init(|| Cached::new(cache))
+    }
+
+    /// Ends the shared mode for good. The caller waits as after [`Self::exclude`], and settles then.
+    pub(crate) fn mix(&self, device: DeviceIndex) -> Option<Epoch> {
+        self.mode.exclude(quiescence(device))
+    }
+
+    /// The epoch of [`Self::mix`] has passed.
+    pub(crate) fn settle(&self) {
+        self.mode.settle();
+    }
+
     /// Who appends.
     pub(crate) fn appends(&self) -> &Appends {
         &self.appends
@@ -128,6 +146,13 @@ pub(crate) struct RangeGuard {
 }
 
 impl RangeGuard {
+    /// Takes what the page cache has of these bytes out of it.
+    pub(crate) fn invalidate(&self, range: Range<u64>) {
+        if let Some(cached) = self.lock.cached.get() {
+            cached.invalidate(range);
+        }
+    }
+
     /// The block that was written last, if it lies in the range and nobody has written it since.
     pub(crate) fn take_tail(&mut self) -> Option<Tail> {
         self.found.take()

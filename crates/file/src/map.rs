@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use uringfs_reactor::Epoch;
@@ -263,10 +264,11 @@ pub trait Map: Send + Sync + 'static {
 }
 
 /// The map of one file: the usual ones without a call through a table.
+#[derive(Clone)]
 pub(crate) enum AnyMap {
     Flat(Flat),
     /// With what it shows.
-    Other(Box<dyn Map>, View),
+    Other(Arc<dyn Map>, View),
 }
 
 impl AnyMap {

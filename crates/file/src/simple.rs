@@ -48,7 +48,7 @@ fn is_unaligned(shared: &Shared, buffer: &Buffer, offset: u64) -> bool {
 /// Counts why a read had no place; a device that is gone is no reason of the read's.
 #[cold]
 pub(crate) fn count_refusal(inner: &Inner, shared: &Shared, buffer: &Buffer, offset: u64) {
-    if !shared.core.is_closed() {
+    if !shared.core.is_closed() && shared.cache.is_none() {
         inner.count(why_not(shared, buffer, offset));
     }
 }

@@ -74,6 +74,20 @@ counters! {
     WriteRights = "direct.write.exclusive.rights",
     /// Writes that took the file's lock because all do: `direct.write_lock=exclusive`.
     WriteAlways = "direct.write.exclusive.always",
+    /// Reads of the page cache that found all they asked for.
+    CacheHit = "buffered.hit",
+    /// Reads that waited for a folio: each time a callback was left on it.
+    CacheArmed = "buffered.wait.callbacks",
+    /// Reads that were restarted by whoever filled the folio.
+    CacheRestarted = "buffered.wait.restarts",
+    /// Reads that waited in a thread: `buffered.wait=thread`.
+    CacheThreads = "buffered.wait.threads",
+    /// Folios that readers had read from the device.
+    CacheFilled = "buffered.filled",
+    /// Folios that were read ahead of readers.
+    CacheAhead = "buffered.readahead",
+    /// Reads that found no room in the cache and went past it.
+    CacheBypassed = "buffered.bypassed",
     /// Operations completed by the thread that issued them, while it reaped.
     CompletedInline = "completion.inline",
     /// Operations that needed a flush after their write.

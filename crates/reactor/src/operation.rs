@@ -31,6 +31,8 @@ pub enum Asker {
     Token(Token),
     /// A caller that awaits.
     Cell(OutcomeCell),
+    /// Another operation, which does not wait for its end: what it leaves, others find.
+    Nobody,
 }
 
 /// What the reactor knows of an operation that has not ended.
@@ -70,6 +72,12 @@ pub struct Operation {
     issued: Cell<bool>,
 }
 
+impl OperationState {
+    pub(crate) fn is_asked(&self) -> bool {
+        !matches!(self.asker, Asker::Nobody)
+    }
+}
+
 impl Inner {
     /// Takes an operation on this device, which is attached at its first use, and
     /// counts it in: [`Self::start_operation`] is to follow.
@@ -87,7 +95,7 @@ impl Inner {
         if core.is_closed() {
             return Err(Errno::NODEV);
         }
-        if self.tasks.borrow().operations() >= self.options.depth as usize {
+        if self.tasks.borrow().asked() >= self.options.depth as usize {
             return Err(Errno::AGAIN);
         }
         match io.state.lanes.get_mut(device.get()) {
@@ -99,6 +107,18 @@ impl Inner {
                 self.admit_first(core)
             }
         }
+    }
+
+    /// The same for an operation that another one brings about, which the depth bounds already:
+    /// [`Asker::Nobody`] is to ask for it.
+    ///
+    /// # Errors
+    /// As [`Self::admit`], without EAGAIN.
+    pub fn admit_unasked(&self, core: &Arc<Core>) -> Result<Admitted, Errno> {
+        if core.is_closed() {
+            return Err(Errno::NODEV);
+        }
+        self.admit_first(core)
     }
 
     #[cold]
@@ -342,6 +362,22 @@ impl Operation {
         self.inner.counters.add(counter, 1);
     }
 
+    /// The same for what happened several times.
+    pub fn count_many(&self, counter: crate::Counter, times: u64) {
+        self.inner.counters.add(counter, times);
+    }
+
+    /// Starts another operation on this reactor, which nobody waits for and nobody can cancel. When the device is
+    /// gone its body is dropped before it begins.
+    pub fn start_beside<F>(&self, core: &Arc<Core>, body: impl FnOnce(Operation) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        if let Ok(admitted) = self.inner.admit_unasked(core) {
+            self.inner.start_operation(admitted, Asker::Nobody, None, body);
+        }
+    }
+
     /// Answers whoever asked: the last step of every operation.
     pub fn end(self, payload: Payload, result: Result<u64, Errno>) {
         let mut request = Request::new(self.device, Op::Flush, 0, payload, Tag(0));
@@ -378,6 +414,7 @@ impl Operation {
                 drop(io);
                 cell.set(Outcome::of(request));
             }
+            Asker::Nobody => {}
         }
     }
 

@@ -89,6 +89,8 @@ pub(crate) struct Tasks {
     pools: Vec<Pool>,
     ready: VecDeque<u32>,
     operations: usize,
+    /// Those among them that somebody asked for.
+    asked: usize,
     letterbox: Arc<Letterbox>,
 }
 
@@ -120,6 +122,7 @@ impl Tasks {
             pools: Vec::new(),
             ready: VecDeque::new(),
             operations: 0,
+            asked: 0,
             letterbox,
         }
     }
@@ -132,6 +135,7 @@ impl Tasks {
         operation: Option<OperationState>,
     ) -> Taken<Home<F>> {
         self.operations += operation.is_some() as usize;
+        self.asked += operation.as_ref().is_some_and(OperationState::is_asked) as usize;
         let type_id = TypeId::of::<F>();
         let pool = self.pools.iter_mut().find(|pool| pool.type_id == type_id);
         let Some(place) = pool.and_then(|pool| pool.free.pop()) else {
@@ -227,6 +231,12 @@ impl Tasks {
         self.operations
     }
 
+    /// Those that somebody asked for, whom the depth bounds.
+    #[inline(always)]
+    pub(crate) fn asked(&self) -> usize {
+        self.asked
+    }
+
     /// What is known of an operation that has not ended.
     #[inline(always)]
     pub(crate) fn operation(&mut self, place: u32) -> &mut OperationState {
@@ -244,8 +254,10 @@ impl Tasks {
     /// The operation has ended; its task is about to.
     #[inline(always)]
     pub(crate) fn end_operation(&mut self, place: u32) -> OperationState {
+        let ended = self.tasks[place as usize].operation.take().expect("an operation ends once");
         self.operations -= 1;
-        self.tasks[place as usize].operation.take().expect("an operation ends once")
+        self.asked -= ended.is_asked() as usize;
+        ended
     }
 
     /// What the operation has asked of devices.

@@ -38,6 +38,7 @@ use std::io;
 use std::path::Path;
 
 pub use uringfs_buffer::{Backing, Buffer, BufferPool};
+pub use uringfs_cache::{Cache, CacheStatistics, FOLIO, Page};
 pub use uringfs_device::backend;
 pub use uringfs_device::queue::QueueKind;
 pub use uringfs_device::{Access, Clock, Device, Discard, Errno, Geometry, Payload, VirtualClock};

@@ -1,0 +1,220 @@
+//! Reads through the page cache. What is there is copied at once. Who finds a folio that somebody fills leaves a
+//! callback on it and goes on when that is done; who finds none has it filled, by an operation of its own that
+//! nobody can cancel, and waits as the others do. No thread waits, ever.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use uringfs_cache::{FOLIO, Fill, Full, Look, Told};
+use uringfs_device::{Durability, Op, Payload};
+use uringfs_reactor::{Counter, Operation};
+
+use crate::cached::{Cached, Caching};
+use crate::direct::{around, copy_in, read_blocks, the_one};
+use crate::file::{File, Shared};
+use crate::readahead::Window;
+use crate::transfer::transfer;
+
+/// Reads what is cached, if all of it is; none where something has to be waited for or begun. In bytes, as a
+/// read answers.
+#[inline]
+pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<usize> {
+    let cached = shared.cache.as_ref()?.of(shared);
+    if !cached.is_current(shared.map.generation()) {
+        return None;
+    }
+    shared.map.note_read();
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset.checked_add(done as u64)?;
+        let Look::Found(found) = cached.pages().look(at / FOLIO) else {
+            return (at >= shared.map.size()).then_some(done);
+        };
+        if found.is_marked() {
+            return None;
+        }
+        let bytes = inside(shared, &found, at);
+        let count = bytes.len().min(into.len() - done);
+        into[done..done + count].copy_from_slice(&bytes[..count]);
+        done += count;
+        if bytes.len() as u64 + at % FOLIO < FOLIO {
+            break;
+        }
+    }
+    Some(done)
+}
+
+/// What of a folio lies from an offset on and inside the file. The size is asked when the bytes are there, or what
+/// lay behind the end might be taken for what lies before it now.
+#[inline(always)]
+fn inside<'f>(shared: &Shared, folio: &'f [u8], at: u64) -> &'f [u8] {
+    let start = at % FOLIO;
+    let end = (start + shared.map.size().saturating_sub(at)).min(FOLIO);
+    &folio[start as usize..end as usize]
+}
+
+/// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
+pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload, offset: u64) {
+    let mut payload = payload;
+    let mut done = 0;
+    let ended = read_all(&mut operation, &file, &mut payload, offset, &mut done).await;
+    // Bytes that were copied are bytes that were read.
+    let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
+    operation.end(payload, result);
+}
+
+async fn read_all(
+    operation: &mut Operation,
+    file: &File,
+    payload: &mut Payload,
+    offset: u64,
+    done: &mut u64,
+) -> Result<(), Errno> {
+    let shared = &*file.shared;
+    let caching = shared.cache.as_ref().expect("it is read through a cache");
+    let cached = caching.of(shared);
+    cached.enter(operation, shared).await?;
+    shared.map.note_read();
+    let length = payload.length();
+    let mut is_alone = false;
+    while *done < length {
+        let Some(at) = offset.checked_add(*done).filter(|at| *at < shared.map.size()) else {
+            break;
+        };
+        let index = at / FOLIO;
+        match cached.pages().look(index) {
+            Look::Found(found) => {
+                let is_marked = found.take_mark();
+                *done += copy(shared, payload, *done, at, &found);
+                drop(found);
+                if is_marked {
+                    read_ahead(operation, file, caching, cached, index);
+                }
+            }
+            Look::Busy => {
+                operation.count(Counter::CacheArmed);
+                let told = operation.wait_uncounted(cached.pages().wait(index)).await?;
+                operation.count(Counter::CacheRestarted);
+                match told {
+                    Told::Page(page) => {
+                        let is_marked = page.take_mark();
+                        *done += copy(shared, payload, *done, at, &page);
+                        if is_marked {
+                            read_ahead(operation, file, caching, cached, index);
+                        }
+                    }
+                    Told::Failed(error) => return Err(error),
+                    // Where several could not be filled together, each may be by itself.
+                    Told::Again => is_alone = true,
+                }
+            }
+            Look::Absent => {
+                operation.check()?;
+                let last = (at + (length - *done)).div_ceil(FOLIO);
+                let window = match is_alone {
+                    true => Window { folios: index..index + 1, mark: None },
+                    false => caching.readahead.lock().missed(index, (last - index) as u32),
+                };
+                let wanted = index..last;
+                if begin_fill(operation, file, cached, window, &wanted).is_err() {
+                    *done += bypass(operation, shared, payload, *done, at, length - *done).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn copy(shared: &Shared, payload: &mut Payload, done: u64, at: u64, folio: &[u8]) -> u64 {
+    let bytes = inside(shared, folio, at);
+    let count = bytes.len().min((payload.length() - done) as usize);
+    copy_in(payload, done, &bytes[..count]);
+    count as u64
+}
+
+/// Starts the next window, since the mark of the one before has been reached.
+fn read_ahead(operation: &Operation, file: &File, caching: &Caching, cached: &Cached, index: u64) {
+    let window = caching.readahead.lock().reached(index);
+    if let Some(window) = window {
+        // Where there is no room nothing is read ahead.
+        let _ = begin_fill(operation, file, cached, window, &(0..0));
+    }
+}
+
+/// Takes the folios of a window into the cache, as far as they are inside the file and not there, and has them
+/// filled. `wanted` are those that somebody asks for.
+fn begin_fill(
+    operation: &Operation,
+    file: &File,
+    cached: &Cached,
+    window: Window,
+    wanted: &Range<u64>,
+) -> Result<(), Full> {
+    let end = file.shared.map.size().div_ceil(FOLIO).min(window.folios.end);
+    let folios = window.folios.start..end.max(window.folios.start);
+    for mut fill in cached.pages().fill(folios)? {
+        let range = fill.range();
+        if let Some(mark) = window.mark.filter(|mark| range.contains(&(mark * FOLIO))) {
+            fill.mark(mark * FOLIO);
+        }
+        let folios = range.start / FOLIO..range.end / FOLIO;
+        let asked = folios.end.min(wanted.end).saturating_sub(folios.start.max(wanted.start));
+        operation.count_many(Counter::CacheFilled, asked);
+        operation.count_many(Counter::CacheAhead, folios.end - folios.start - asked);
+        let file = file.clone();
+        operation
+            .start_beside(&file.shared.core.clone(), |operation| fill_from(operation, file, fill));
+    }
+    Ok(())
+}
+
+/// Fills folios from the device. What of the last lies behind the file's end becomes zeros.
+async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
+    let shared = &*file.shared;
+    let range = fill.range();
+    let block = shared.block_mask + 1;
+    let end = shared.map.size().next_multiple_of(block).clamp(range.start, range.end);
+    let mut buffer = fill.lend();
+    let mut rest = buffer.split_off((end - range.start) as usize);
+    rest.fill(0);
+    let (mut buffer, result) = match buffer.is_empty() {
+        true => (buffer, Ok(0)),
+        false => {
+            let payload = Payload::Buffer(buffer);
+            let read =
+                transfer(&operation, shared, Op::Read, Durability::Volatile, payload, range.start);
+            let ended = read.await;
+            let result = ended.result();
+            (the_one(ended.payload), result)
+        }
+    };
+    if let Ok(read) = result {
+        buffer[read as usize..].fill(0);
+    }
+    let joined = buffer.join(rest);
+    assert!(joined.is_ok(), "they were one buffer");
+    fill.take_back(buffer);
+    fill.end(result.map(drop));
+    operation.end(Payload::Length(0), Ok(0));
+}
+
+/// Reads past the cache, since there is no room in it: up to a folio's end.
+async fn bypass(
+    operation: &Operation,
+    shared: &Shared,
+    payload: &mut Payload,
+    done: u64,
+    at: u64,
+    length: u64,
+) -> Result<u64, Errno> {
+    operation.count(Counter::CacheBypassed);
+    let end = (at / FOLIO * FOLIO + FOLIO).min(at + length);
+    let blocks = around(shared.block_mask + 1, at..end);
+    let start = blocks.start;
+    let (bytes, read) = read_blocks(operation, shared, blocks).await?;
+    let left = shared.map.size().saturating_sub(at);
+    let count = (end - at).min(left).min((start + read).saturating_sub(at));
+    let skip = (at - start) as usize;
+    copy_in(payload, done, &bytes[skip..skip + count as usize]);
+    Ok(count)
+}

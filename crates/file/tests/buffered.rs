@@ -1,0 +1,337 @@
+//! Reads through the page cache: what they find, whom they wait for, and what becomes of them when something
+//! goes wrong.
+
+mod drive;
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use drive::{BackEnd, Random, file_over, join_all, pattern, reactor_by, volume};
+use parking_lot::{Mutex, MutexGuard};
+use uringfs_buffer::Buffer;
+use uringfs_cache::{Cache, FOLIO};
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Clock, Device, Errno, Op, VirtualClock};
+use uringfs_file::{File, FileOptions};
+use uringfs_reactor::{Counter, Reactor, ReactorOptions};
+
+const SIZE: u64 = 1 << 20;
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// Virtual time does not wait for other reactors of the process, and threads are counted: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A device whose every request takes 10 ms of virtual time, with content, and a file on it.
+struct Slow {
+    sim: Sim,
+    direct: File,
+    file: File,
+    cache: Cache,
+    reactor: Reactor,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Slow {
+    fn new(cache_bytes: u64) -> Slow {
+        let _alone = ALONE.lock();
+        let clock = VirtualClock::default();
+        let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
+        let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
+        let direct = file_over(&sim);
+        let clock = Clock::Virtual(clock);
+        let options = ReactorOptions { clock, depth: 16384, ..ReactorOptions::default() };
+        let reactor = Reactor::new(options).unwrap();
+        let (_, written) = reactor.block_on(direct.write(pattern(7, SIZE as usize), 0));
+        assert_eq!(written, Ok(SIZE as usize));
+        let cache = Cache::new(cache_bytes);
+        Slow { sim, file: direct.buffered(&cache), direct, cache, reactor, _alone }
+    }
+
+    fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let (buffer, read) = self.reactor.block_on(self.file.read(Buffer::zeroed(length), offset));
+        read.map(|read| buffer[..read].to_vec())
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.reactor.counters().get(counter)
+    }
+
+    /// What the file holds.
+    fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
+        pattern(7, SIZE as usize)[offset as usize..][..length].to_vec()
+    }
+}
+
+#[test]
+fn what_was_read_is_found_again_without_the_device() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.file.try_read(&mut [0; 10], 5000), Err(Errno::AGAIN));
+    assert_eq!(slow.read(5000, 10), Ok(slow.bytes(5000, 10)));
+    slow.sim.go_away(Errno::NODEV);
+    assert_eq!(slow.read(4096, 4096), Ok(slow.bytes(4096, 4096)));
+    assert_eq!(slow.count(Counter::CacheHit), 1);
+    let mut found = [0; 100];
+    assert_eq!(slow.file.try_read(&mut found, 8000), Ok(100));
+    assert_eq!(found[..], slow.bytes(8000, 100)[..]);
+    assert_eq!(slow.file.try_read(&mut found, 8100), Err(Errno::AGAIN), "its end is not there");
+    assert_eq!(slow.file.cached(0..SIZE), vec![4096..8192]);
+    assert_eq!(slow.read(8192, 1), Err(Errno::NODEV));
+    assert_eq!(slow.file.page(4096).unwrap()[..], slow.bytes(4096, 4096)[..]);
+    assert!(slow.file.page(0).is_none() && slow.direct.page(4096).is_none());
+}
+
+#[test]
+fn readers_of_one_folio_wait_for_one_fill_and_no_thread_does() {
+    const READERS: usize = 10_000;
+    let slow = Slow::new(SIZE);
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let reads = || -> Vec<Pin<Box<dyn Future<Output = bool>>>> {
+        let one = |_| -> Pin<Box<dyn Future<Output = bool>>> {
+            let file = slow.file.clone();
+            let expected = slow.bytes(8192, 100);
+            Box::pin(async move {
+                let (buffer, read) = file.read(Buffer::zeroed(100), 8192).await;
+                read == Ok(100) && buffer[..] == expected[..]
+            })
+        };
+        (0..READERS).map(one).collect()
+    };
+    assert!(slow.read(65536, 1).is_ok(), "what every read takes is there from then on");
+    let before = threads();
+    let seen = AtomicU64::new(0);
+    let all = slow.reactor.block_on(async {
+        let reads = join_all(reads());
+        let mut reads = std::pin::pin!(reads);
+        std::future::poll_fn(|context| {
+            seen.fetch_max(threads() as u64, Ordering::Relaxed);
+            reads.as_mut().poll(context)
+        })
+        .await
+    });
+    assert!(all.into_iter().all(|is_right| is_right));
+    assert_eq!(seen.into_inner(), before as u64, "threads while all wait");
+    assert_eq!(slow.count(Counter::CacheFilled), 2);
+    assert_eq!(slow.count(Counter::CacheArmed), READERS as u64 + 1);
+    assert_eq!(slow.count(Counter::CacheRestarted), READERS as u64 + 1);
+    assert_eq!(slow.count(Counter::CacheThreads), 0);
+}
+
+#[test]
+fn each_reader_of_a_folio_that_cannot_be_read_is_told_and_the_next_one_tries_again() {
+    let slow = Slow::new(SIZE);
+    slow.sim
+        .inject(Rule::new(Op::Read, When::Nth(1), Fault::Error(Errno::IO)).within(40960, 45056));
+    let read = |offset| -> Pin<Box<dyn Future<Output = Result<usize, Errno>>>> {
+        let file = slow.file.clone();
+        Box::pin(async move { file.read(Buffer::zeroed(512), offset).await.1 })
+    };
+    let told = slow.reactor.block_on(join_all(vec![read(40960), read(41000), read(44000)]));
+    assert_eq!(told, [Err(Errno::IO); 3]);
+    assert_eq!(slow.read(40960, 4096), Ok(slow.bytes(40960, 4096)));
+}
+
+#[test]
+fn of_a_window_only_what_cannot_be_read_is_an_error() {
+    let slow = Slow::new(SIZE);
+    let bad = || Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO)).within(12288, 16384);
+    slow.sim.inject(bad());
+    // Three folios and a part of the bad one are asked for: what was read is answered.
+    assert_eq!(slow.read(0, 14000), Ok(slow.bytes(0, 12288)));
+    assert_eq!(slow.read(12288, 100), Err(Errno::IO));
+    assert_eq!(slow.read(16384, 8192), Ok(slow.bytes(16384, 8192)));
+    slow.sim.clear_faults();
+    assert_eq!(slow.read(12000, 1000), Ok(slow.bytes(12000, 1000)));
+}
+
+#[test]
+fn a_reader_that_gives_up_changes_nothing_for_the_others() {
+    let slow = Slow::new(SIZE);
+    let (first, second) = slow.reactor.block_on(async {
+        let mut first = slow.file.read(Buffer::zeroed(4096), 0);
+        let mut second = Box::pin(slow.file.read(Buffer::zeroed(4096), 0));
+        std::future::poll_fn(|context| {
+            assert!(Pin::new(&mut first).poll(context).is_pending());
+            assert!(second.as_mut().poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        first.cancel();
+        (first.outcome().await, second.await)
+    });
+    assert_eq!(first.result, Err(Errno::CANCELED));
+    assert_eq!((second.1, &second.0[..]), (Ok(4096), &slow.bytes(0, 4096)[..]));
+    // One that nobody waits for any more comes into the cache all the same.
+    slow.reactor.block_on(async {
+        let mut read = slow.file.read(Buffer::zeroed(1), 40960);
+        std::future::poll_fn(|context| {
+            assert!(Pin::new(&mut read).poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        read.cancel();
+        assert_eq!(read.outcome().await.result, Err(Errno::CANCELED));
+        assert!(slow.direct.read(Buffer::zeroed(4096), 65536).await.1.is_ok());
+    });
+    assert_eq!(slow.file.cached(40960..45056), vec![40960..45056]);
+}
+
+#[test]
+fn a_cache_smaller_than_a_request_serves_it_all_the_same() {
+    for folios in [1, 2, 7] {
+        let slow = Slow::new(folios * FOLIO);
+        assert_eq!(slow.read(100, 300_000), Ok(slow.bytes(100, 300_000)));
+        let many = (0..64_u64).map(|n| -> Pin<Box<dyn Future<Output = bool>>> {
+            let (file, offset) = (slow.file.clone(), n % 16 * 5000);
+            let expected = slow.bytes(offset, 9000);
+            Box::pin(async move {
+                let (buffer, read) = file.read(Buffer::zeroed(9000), offset).await;
+                read == Ok(9000) && buffer[..] == expected[..]
+            })
+        });
+        let all = slow.reactor.block_on(join_all(many.collect()));
+        assert!(all.into_iter().all(|is_right| is_right), "{folios} folios");
+        assert!(slow.cache.statistics().used_bytes <= folios * FOLIO);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_on_is_read_ahead_of_and_one_at_random_is_not() {
+    let slow = Slow::new(SIZE);
+    for offset in (0..SIZE).step_by(4096) {
+        assert_eq!(slow.read(offset, 4096), Ok(slow.bytes(offset, 4096)));
+    }
+    let (filled, ahead) = (slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead));
+    assert_eq!(filled + ahead, SIZE / FOLIO, "each once, and nothing behind the end");
+    assert!(filled < 4, "{filled} were asked for before they were read ahead");
+    slow.cache.shrink(0);
+    for index in [50, 7, 30, 90, 12] {
+        assert_eq!(slow.read(index * 8192, 100), Ok(slow.bytes(index * 8192, 100)));
+    }
+    assert_eq!(slow.count(Counter::CacheFilled) - filled, 5);
+    assert_eq!(slow.count(Counter::CacheAhead), ahead);
+}
+
+#[test]
+fn what_lies_behind_the_end_is_never_read() {
+    let _alone = ALONE.lock();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    for size in [512, 5 * 512, 4096, 9 * 512] {
+        let device = Device::new(Sim::new(SimOptions::new(size))).unwrap();
+        let direct = File::over(device, FileOptions::default());
+        let file = direct.buffered(&Cache::new(SIZE));
+        let expected = pattern(3, size as usize);
+        assert!(reactor.block_on(direct.write(pattern(3, size as usize), 0)).1.is_ok());
+        for _ in 0..2 {
+            let (buffer, read) = reactor.block_on(file.read(Buffer::zeroed(10_000), 0));
+            assert_eq!((read, &buffer[..size as usize]), (Ok(size as usize), &expected[..]));
+            for past in [size, size + 1, size + 8192, u64::MAX] {
+                let (_, read) = reactor.block_on(file.read(Buffer::zeroed(10), past));
+                assert_eq!(read, Ok(0), "at {past} of {size}");
+            }
+        }
+    }
+}
+
+/// Reads through the cache, reads beside it, and writes of all sizes, one after the other.
+#[test]
+fn reads_agree_with_what_was_written_whichever_way() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let _alone = ALONE.lock();
+    for back_end in [BackEnd::Image, BackEnd::Memory, BackEnd::SlowSim, BackEnd::ShakySim] {
+        let clock = VirtualClock::default();
+        let made = back_end.make(folder.path(), SIZE, &clock);
+        let reactor = match back_end {
+            BackEnd::SlowSim => reactor_by(&clock),
+            _ => Reactor::new(ReactorOptions::default()).unwrap(),
+        };
+        let direct = File::over(made.device.clone(), FileOptions::default());
+        let cache = Cache::new(20 * FOLIO);
+        let files = [direct.clone(), direct.buffered(&cache), direct.buffered(&cache)];
+        let mut model = vec![0_u8; SIZE as usize];
+        let mut random = Random(11);
+        for round in 0..volume(600) as u64 {
+            let file = &files[random.below(3) as usize];
+            let offset = random.below(SIZE / 4);
+            let longest = [10, 5000, 70_000][random.below(3) as usize];
+            let length = 1 + random.below(longest) as usize;
+            let aligned = random.below(2) == 0;
+            let (offset, length) = match aligned {
+                true => (offset / 4096 * 4096, length.next_multiple_of(4096)),
+                false => (offset, length),
+            };
+            let place = offset as usize..offset as usize + length;
+            match random.below(5) {
+                0 => {
+                    let bytes = pattern(round, length);
+                    model[place].copy_from_slice(&bytes);
+                    assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
+                }
+                1 => {
+                    model[place].fill(0);
+                    let zeroed = reactor.block_on(file.write_zeroes(offset, length as u64));
+                    assert_eq!(zeroed, Ok(()));
+                }
+                _ => {
+                    let (buffer, read) =
+                        reactor.block_on(file.read(Buffer::zeroed(length), offset));
+                    assert_eq!(read, Ok(length), "{back_end:?}, round {round}");
+                    assert!(buffer[..] == model[place], "{back_end:?}, round {round}: {offset}");
+                }
+            }
+        }
+        assert!(cache.statistics().filled > 0);
+    }
+}
+
+/// Each block says how often it was written. Who reads one through the cache after a write of it was acknowledged
+/// finds that write or a later one, from whatever thread.
+#[test]
+fn what_was_acknowledged_is_seen_by_readers_of_every_thread() {
+    const BLOCKS: u64 = 64;
+    let _alone = ALONE.lock();
+    let device = Device::new(Memory::new(BLOCKS * FOLIO).unwrap()).unwrap();
+    let direct = File::over(device, FileOptions::default());
+    let cache = Cache::new(BLOCKS / 2 * FOLIO);
+    let acknowledged: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    let rounds = volume(4000) as u64;
+    let found_late = std::thread::scope(|scope| {
+        let readers = [1, 2].map(|seed| {
+            let (file, acknowledged, is_over) = (direct.buffered(&cache), &acknowledged, &is_over);
+            scope.spawn(move || {
+                let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+                let mut random = Random(seed);
+                let mut reads = 0;
+                while !is_over.load(Ordering::Relaxed) || reads < 100 {
+                    let block = random.below(BLOCKS);
+                    let least = acknowledged[block as usize].load(Ordering::SeqCst);
+                    let read = file.read(Buffer::zeroed(4096), block * 4096);
+                    let (buffer, read) = reactor.block_on(read);
+                    assert_eq!(read, Ok(4096));
+                    let word = |at: usize| {
+                        u64::from_le_bytes(buffer[8 * at..8 * at + 8].try_into().unwrap())
+                    };
+                    assert!(word(0) >= least, "block {block}: {} after {least}", word(0));
+                    reads += 1;
+                }
+                reads
+            })
+        });
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let mut random = Random(9);
+        for round in 1..=rounds {
+            let block = random.below(BLOCKS);
+            // Whole, or its first half.
+            let length = if random.below(3) == 0 { 2048 } else { 4096 };
+            let mut bytes = Buffer::zeroed(length);
+            bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&round.to_le_bytes()));
+            assert_eq!(reactor.block_on(direct.write(bytes, block * 4096)).1, Ok(length));
+            acknowledged[block as usize].store(round, Ordering::SeqCst);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        readers.map(|reader| reader.join().unwrap())
+    });
+    assert!(found_late.iter().all(|reads| *reads >= 100));
+}

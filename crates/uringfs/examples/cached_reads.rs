@@ -1,0 +1,132 @@
+//! What a random 4 KiB read costs of a file that is cached as a whole, beside the kernel's page cache and beside
+//! copying the same pages in the same order.
+//!
+//!     cargo run --release --example cached_reads -- FOLDER [MEBIBYTES [ROUNDS]]
+//!
+//! In FOLDER, on a file system, a file is made of that size (64), written, read once through both caches, and
+//! removed at the end. Each round times every way once, in an order that turns; given are medians over all rounds
+//! (15), in nanoseconds a read, and how often the kernel's pread takes as long.
+
+use std::error::Error;
+use std::fs;
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use uringfs::{Access, Buffer, Cache, File, Reactor, ReactorOptions, Token, Tokens};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Reads at an offset, one way.
+type Way<'a> = Box<dyn FnMut(u64) + 'a>;
+
+const PAGE: usize = 4096;
+/// Reads of each way in a round.
+const READS: usize = 100_000;
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (folder, rest) =
+        arguments.split_first().ok_or("usage: cached_reads FOLDER [MEBIBYTES [ROUNDS]]")?;
+    let mebibytes: usize = rest.first().map_or(Ok(64), |text| text.parse())?;
+    let rounds: usize = rest.get(1).map_or(Ok(15), |text| text.parse())?;
+    let path = PathBuf::from(folder).join(format!("cached-reads-{}", std::process::id()));
+    let outcome = measure(&path, mebibytes << 20, rounds);
+    fs::remove_file(path)?;
+    outcome
+}
+
+fn measure(path: &PathBuf, size: usize, rounds: usize) -> Outcome<()> {
+    uringfs::create_image(path, size as u64)?;
+    let cache = Cache::new(size as u64 + (8 << 20));
+    let file = File::open(path, Access::Read)?.buffered(&cache);
+    let kernel = fs::File::open(path)?;
+    let reactor = Reactor::new(ReactorOptions::default())?;
+    let mut memory = Buffer::zeroed(size);
+    for offset in (0..size).step_by(1 << 20) {
+        let end = size.min(offset + (1 << 20));
+        kernel.read_exact_at(&mut memory[offset..end], offset as u64)?;
+        reactor.block_on(file.read(Buffer::zeroed(end - offset), offset as u64)).1?;
+    }
+    let mut bytes = Buffer::zeroed(PAGE);
+    let mut token_buffer = Some(Buffer::zeroed(PAGE));
+    let mut completed = Vec::new();
+    let pages = (size / PAGE) as u64;
+    let mut ways: Vec<(&str, Way<'_>)> = vec![
+        (
+            "copy",
+            Box::new({
+                let mut into = Buffer::zeroed(PAGE);
+                let memory = &memory;
+                move |offset| {
+                    into.copy_from_slice(&memory[offset as usize..offset as usize + PAGE]);
+                    black_box(&into);
+                }
+            }),
+        ),
+        (
+            "pread",
+            Box::new({
+                let (mut into, kernel) = (Buffer::zeroed(PAGE), &kernel);
+                move |offset| {
+                    kernel.read_exact_at(&mut into, offset).expect("it is there");
+                }
+            }),
+        ),
+        (
+            "try_read",
+            Box::new(|offset| {
+                assert_eq!(file.try_read(&mut bytes, offset), Ok(PAGE));
+            }),
+        ),
+        (
+            "token",
+            Box::new(|offset| {
+                let buffer = token_buffer.take().expect("it came back");
+                reactor.read(&file, buffer, offset, Token::new(1)).expect("one at a time");
+                reactor.reap(1, None, &mut completed).expect("it is there");
+                token_buffer = completed.pop().map(|read| read.into_buffer());
+            }),
+        ),
+        (
+            "page",
+            Box::new(|offset| {
+                let page = file.page(offset).expect("it is cached");
+                black_box(&page[..64]).iter().for_each(|byte| {
+                    black_box(byte);
+                });
+            }),
+        ),
+    ];
+    let mut times = vec![Vec::new(); ways.len()];
+    for round in 0..rounds {
+        for turn in 0..ways.len() {
+            let way = (round + turn) % ways.len();
+            let mut state = round as u64 + 1;
+            let begin = Instant::now();
+            for _ in 0..READS {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (ways[way].1)((state >> 33) % pages * PAGE as u64);
+            }
+            times[way].push(begin.elapsed().as_nanos() as f64 / READS as f64);
+        }
+    }
+    let median = |times: &[f64]| {
+        let mut sorted = times.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    };
+    let ratios = |way: usize| -> Vec<f64> {
+        times[1].iter().zip(&times[way]).map(|(kernel, own)| kernel / own).collect()
+    };
+    println!("{} MiB, {rounds} rounds of {READS} reads", size >> 20);
+    for (way, (name, _)) in ways.iter().enumerate() {
+        println!(
+            "{name:>10} {:8.1} ns  pread takes {:.2} times as long",
+            median(&times[way]),
+            median(&ratios(way))
+        );
+    }
+    Ok(())
+}
