@@ -25,6 +25,8 @@ pub mod eviction;
 mod fill;
 mod folio;
 mod index;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod memory;
 mod page;
 mod sync;

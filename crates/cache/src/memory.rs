@@ -9,8 +9,10 @@ use crate::sync::Mutex;
 
 /// Slabs at most: each is registered with each ring, whose table has a bound.
 const MOST_SLABS: u64 = 64;
-/// Frames of a slab at least: two megabytes, one huge page.
+/// Frames of a slab, where there may be as many: two megabytes, one huge page.
 const FEWEST: u64 = (2 << 20) / FOLIO;
+/// Frames of the only slab of a cache that has room for fewer: a word of bits; loom knows them one by one.
+const LEAST: u64 = if cfg!(loom) { 2 } else { 64 };
 
 /// All frames there may be, by places: one number for slab and frame.
 pub(crate) struct Memory {
@@ -45,8 +47,7 @@ impl Memory {
     /// `bound` folios at most.
     pub(crate) fn new(bound: u32) -> Memory {
         let per_slab = u64::from(bound).div_ceil(MOST_SLABS).max(FEWEST).next_power_of_two();
-        // Where there is less than a slab, it is as long as it needs to be: a whole number of words of bits.
-        let per_slab = per_slab.min(u64::from(bound).next_power_of_two().max(64)) as u32;
+        let per_slab = per_slab.min(u64::from(bound).next_power_of_two().max(LEAST)) as u32;
         let count = bound.div_ceil(per_slab) as usize;
         let slabs: Box<[_]> = std::iter::repeat_with(OnceLock::new).take(count).collect();
         let vacant = vec![Vacant::default(); count].into_boxed_slice();

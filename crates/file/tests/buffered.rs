@@ -4,6 +4,7 @@
 mod drive;
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -87,10 +88,10 @@ fn readers_of_one_folio_wait_for_one_fill_and_no_thread_does() {
     const READERS: usize = 10_000;
     let slow = Slow::new(SIZE);
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let expected = Rc::new(slow.bytes(8192, 100));
     let reads = || -> Vec<Pin<Box<dyn Future<Output = bool>>>> {
         let one = |_| -> Pin<Box<dyn Future<Output = bool>>> {
-            let file = slow.file.clone();
-            let expected = slow.bytes(8192, 100);
+            let (file, expected) = (slow.file.clone(), expected.clone());
             Box::pin(async move {
                 let (buffer, read) = file.read(Buffer::zeroed(100), 8192).await;
                 read == Ok(100) && buffer[..] == expected[..]
