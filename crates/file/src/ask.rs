@@ -27,6 +27,8 @@ use crate::{append, atomic, buffered, direct};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Read,
+    /// Through the cache, waiting here whatever `buffered.wait` says.
+    ReadHere,
     Write(Durability),
     WriteAtomic,
     Append(Durability),
@@ -182,6 +184,12 @@ impl File {
             answer: PhantomData,
         }
     }
+}
+
+/// A read through the cache that waits in this thread's reactor.
+pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
+    let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
+    ask.outcome().await
 }
 
 /// Operations by token, on a reactor: what exports, benchmarks and foreign
@@ -379,14 +387,21 @@ fn start_here(
     };
     let length = payload.length();
     match what {
-        What::Read if file.shared.cache.is_some() => {
+        What::Read if file.shared.waits_in_threads() => {
+            inner.start_operation(admitted, asker, deadline, |operation| {
+                buffered::read_in_thread(operation, file, payload, offset)
+            });
+        }
+        What::Read | What::ReadHere if file.shared.cache.is_some() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
                 buffered::read(operation, file, payload, offset)
             });
         }
-        What::Read => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::read(operation, file, payload, offset)
-        }),
+        What::Read | What::ReadHere => {
+            inner.start_operation(admitted, asker, deadline, |operation| {
+                direct::read(operation, file, payload, offset)
+            })
+        }
         What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
         }),

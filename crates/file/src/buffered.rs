@@ -14,6 +14,7 @@ use crate::direct::{around, copy_in, read_blocks, the_one};
 use crate::file::{File, Shared};
 use crate::readahead::Window;
 use crate::transfer::transfer;
+use crate::waiting_threads;
 
 /// Reads what is cached, if all of it is; none where something has to be waited for or begun. In bytes, as a
 /// read answers.
@@ -61,6 +62,21 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     // Bytes that were copied are bytes that were read.
     let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
     operation.end(payload, result);
+}
+
+/// The same with `buffered.wait=thread`: what is not cached a thread waits for.
+pub(crate) async fn read_in_thread(
+    operation: Operation,
+    file: File,
+    payload: Payload,
+    offset: u64,
+) {
+    operation.count(Counter::CacheThreads);
+    let mut operation = operation;
+    // Whoever gives up gets its memory back when the thread is done with it.
+    let (payload, result) = operation.uncounted(waiting_threads::read(file, payload, offset)).await;
+    let stopped = operation.check().map(|()| 0);
+    operation.end(payload, stopped.and(result));
 }
 
 async fn read_all(

@@ -16,7 +16,7 @@ use crate::buffered;
 use crate::cached::Caching;
 use crate::lock::WriteLock;
 use crate::map::{AnyMap, Flat, Map, Mapping, Place};
-use crate::options::{FileOptions, WriteLocking};
+use crate::options::{BufferedWait, FileOptions, WriteLocking};
 
 /// The longest simple transfer: a block of the file system's usual size, or the
 /// device's, if that is larger. In bytes.
@@ -49,6 +49,13 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     /// Taken by each write while the kernel is given it: `direct.write_lock=exclusive`.
     pub(crate) submission: Option<SubmissionLock>,
+}
+
+impl Shared {
+    /// Whether a read that has to wait for the cache does so in a thread.
+    pub(crate) fn waits_in_threads(&self) -> bool {
+        self.cache.is_some() && self.options.buffered_wait == BufferedWait::Thread
+    }
 }
 
 impl File {

@@ -20,6 +20,7 @@ mod readahead;
 mod simple;
 mod space;
 mod transfer;
+mod waiting_threads;
 
 pub use ask::{Answer, Ask, Tokens};
 pub use atomic::LONGEST_ATOMIC;
@@ -29,5 +30,5 @@ pub use lock::WriteLock;
 pub use map::{
     Commit, Durable, Flat, Generation, Map, Mapping, Piece, Place, Prepared, Reservation,
 };
-pub use options::{FileOptions, WriteLocking};
+pub use options::{BufferedWait, FileOptions, WriteLocking};
 pub use space::Size;

@@ -1,4 +1,4 @@
-//! The switches of direct I/O.
+//! The switches of direct and of buffered I/O.
 
 use uringfs_reactor::on_off;
 
@@ -10,6 +10,17 @@ pub struct FileOptions {
     pub simple_read: bool,
     /// `direct.write_lock`.
     pub write_lock: WriteLocking,
+    /// `buffered.wait`.
+    pub buffered_wait: BufferedWait,
+}
+
+/// How a buffered read waits for bytes that are not in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferedWait {
+    /// `callback`: it leaves one on the folio, and its reactor goes on.
+    Callback,
+    /// `thread`: a thread of a pool does the read and sleeps until it is done, as the kernel has a worker do that.
+    Thread,
 }
 
 /// What writers of whole blocks do about other writers of the file.
@@ -24,7 +35,11 @@ pub enum WriteLocking {
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
-        FileOptions { simple_read: true, write_lock: WriteLocking::Shared }
+        FileOptions {
+            simple_read: true,
+            write_lock: WriteLocking::Shared,
+            buffered_wait: BufferedWait::Callback,
+        }
     }
 }
 
@@ -43,12 +58,22 @@ impl FileOptions {
                     _ => return Err(format!("{name} is shared or exclusive, not `{value}`")),
                 };
             }
+            "buffered.wait" => {
+                self.buffered_wait = match value {
+                    "callback" => BufferedWait::Callback,
+                    "thread" => BufferedWait::Thread,
+                    _ => return Err(format!("{name} is callback or thread, not `{value}`")),
+                };
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
 
     /// The names that [`Self::set`] knows, with their values.
-    pub const SWITCHES: &'static [(&'static str, &'static str)] =
-        &[("direct.simple_read", "on or off"), ("direct.write_lock", "shared or exclusive")];
+    pub const SWITCHES: &'static [(&'static str, &'static str)] = &[
+        ("direct.simple_read", "on or off"),
+        ("direct.write_lock", "shared or exclusive"),
+        ("buffered.wait", "callback or thread"),
+    ];
 }

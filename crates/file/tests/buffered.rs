@@ -5,6 +5,7 @@ mod drive;
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Clock, Device, Errno, Op, VirtualClock};
-use uringfs_file::{File, FileOptions};
+use uringfs_file::{BufferedWait, File, FileOptions, WriteLock};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions};
 
 const SIZE: u64 = 1 << 20;
@@ -247,9 +248,17 @@ fn reads_agree_with_what_was_written_whichever_way() {
             BackEnd::SlowSim => reactor_by(&clock),
             _ => Reactor::new(ReactorOptions::default()).unwrap(),
         };
-        let direct = File::over(made.device.clone(), FileOptions::default());
+        let lock = Arc::<WriteLock>::default();
+        let file = |options| File::over_with_lock(made.device.clone(), lock.clone(), options);
+        let direct = file(FileOptions::default());
         let cache = Cache::new(20 * FOLIO);
-        let files = [direct.clone(), direct.buffered(&cache), direct.buffered(&cache)];
+        // Threads that wait know nothing of virtual time.
+        let buffered_wait = match back_end {
+            BackEnd::SlowSim => BufferedWait::Callback,
+            _ => BufferedWait::Thread,
+        };
+        let in_threads = file(FileOptions { buffered_wait, ..FileOptions::default() });
+        let files = [direct.clone(), direct.buffered(&cache), in_threads.buffered(&cache)];
         let mut model = vec![0_u8; SIZE as usize];
         let mut random = Random(11);
         for round in 0..volume(600) as u64 {
@@ -283,6 +292,8 @@ fn reads_agree_with_what_was_written_whichever_way() {
             }
         }
         assert!(cache.statistics().filled > 0);
+        let in_threads = reactor.counters().get(Counter::CacheThreads) > 0;
+        assert_eq!(in_threads, buffered_wait == BufferedWait::Thread);
     }
 }
 

@@ -22,6 +22,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of what was not started.
+    pub fn refused(error: Errno, payload: Payload) -> Outcome {
+        Outcome { result: Err(error), fate: Fate::NotStarted, payload }
+    }
+
     /// Of a request that has ended.
     pub(crate) fn of(request: Request) -> Outcome {
         let result = request.result();
@@ -57,7 +62,7 @@ impl OutcomeCell {
 
     /// Leaves word that nothing was started.
     pub fn refuse(&self, error: Errno, payload: Payload) {
-        self.set(Outcome { result: Err(error), fate: Fate::NotStarted, payload });
+        self.set(Outcome::refused(error, payload));
     }
 
     /// Takes the outcome, or leaves word whom to wake.

@@ -301,6 +301,14 @@ impl Operation {
         ended
     }
 
+    /// The same for what cannot be given up: being asked to stop changes nothing.
+    pub async fn uncounted<T>(&mut self, wait: impl Future<Output = T>) -> T {
+        self.count_out();
+        let ended = wait.await;
+        self.count_in();
+        ended
+    }
+
     fn count_out(&mut self) {
         if let Some(mark) = self.mark.take() {
             let io = &mut *self.inner.io.borrow_mut();

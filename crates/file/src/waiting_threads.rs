@@ -1,0 +1,122 @@
+//! Threads that wait in place of reactors, for `buffered.wait=thread`: each does one read at a time, and sleeps
+//! until it is done. They are started when a read comes and none is free, and end when none has come for a while.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use uringfs_device::Payload;
+use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
+
+use crate::ask::read_here;
+use crate::file::File;
+
+/// Threads at most; reads beyond wait for one.
+const MOST: usize = 256;
+/// How long one stays without a read.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A read that is to be waited for.
+struct Job {
+    file: File,
+    payload: Payload,
+    offset: u64,
+    answer: Arc<Answer>,
+}
+
+/// Where a thread leaves what became of a read.
+#[derive(Default)]
+struct Answer {
+    state: Mutex<(Option<Outcome>, Option<Waker>)>,
+}
+
+#[derive(Default)]
+struct Pool {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Mutex<Option<Pool>> = Mutex::new(None);
+static WORK: Condvar = Condvar::new();
+
+/// Has a thread do a read, and answers what became of it.
+pub(crate) async fn read(
+    file: File,
+    payload: Payload,
+    offset: u64,
+) -> (Payload, Result<u64, Errno>) {
+    let answer = Arc::new(Answer::default());
+    let job = Job { file, payload, offset, answer: answer.clone() };
+    if let Err((payload, error)) = hand_over(job) {
+        return (payload, Err(error));
+    }
+    let outcome = std::future::poll_fn(|context| {
+        let (outcome, waker) = &mut *answer.state.lock();
+        match outcome.take() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await;
+    (outcome.payload, outcome.result)
+}
+
+fn hand_over(job: Job) -> Result<(), (Payload, Errno)> {
+    let mut guard = POOL.lock();
+    let pool = guard.get_or_insert_default();
+    if pool.idle <= pool.jobs.len() && pool.threads < MOST {
+        let started = std::thread::Builder::new().name("uringfs-waits".into()).spawn(work);
+        match started {
+            Ok(_) => pool.threads += 1,
+            Err(_) if pool.threads > 0 => {}
+            Err(_) => return Err((job.payload, Errno::AGAIN)),
+        }
+    }
+    pool.jobs.push_back(job);
+    drop(guard);
+    WORK.notify_one();
+    Ok(())
+}
+
+fn work() {
+    let options = ReactorOptions { depth: 64, ..ReactorOptions::default() };
+    let reactor = Reactor::new(options);
+    while let Some(Job { file, payload, offset, answer }) = next() {
+        let outcome = match &reactor {
+            Ok(reactor) => reactor.block_on(read_here(file, payload, offset)),
+            Err(_) => Outcome::refused(Errno::NOSYS, payload),
+        };
+        let waker = {
+            let state = &mut *answer.state.lock();
+            state.0 = Some(outcome);
+            state.1.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The next read; none when none has come for a while: the thread is counted no more.
+fn next() -> Option<Job> {
+    let mut guard = POOL.lock();
+    loop {
+        let pool = guard.get_or_insert_default();
+        if let Some(job) = pool.jobs.pop_front() {
+            return Some(job);
+        }
+        pool.idle += 1;
+        let waited = WORK.wait_for(&mut guard, PATIENCE);
+        let pool = guard.get_or_insert_default();
+        pool.idle -= 1;
+        if waited.timed_out() && pool.jobs.is_empty() {
+            pool.threads -= 1;
+            return None;
+        }
+    }
+}
