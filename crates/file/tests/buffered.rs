@@ -32,6 +32,7 @@ struct Slow {
     file: File,
     cache: Cache,
     reactor: Reactor,
+    content: Buffer,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -48,7 +49,8 @@ impl Slow {
         let (_, written) = reactor.block_on(direct.write(pattern(7, SIZE as usize), 0));
         assert_eq!(written, Ok(SIZE as usize));
         let cache = Cache::new(cache_bytes);
-        Slow { sim, file: direct.buffered(&cache), direct, cache, reactor, _alone }
+        let content = pattern(7, SIZE as usize);
+        Slow { sim, file: direct.buffered(&cache), direct, cache, reactor, content, _alone }
     }
 
     fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
@@ -62,7 +64,7 @@ impl Slow {
 
     /// What the file holds.
     fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
-        pattern(7, SIZE as usize)[offset as usize..][..length].to_vec()
+        self.content[offset as usize..][..length].to_vec()
     }
 }
 

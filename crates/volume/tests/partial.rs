@@ -1,5 +1,5 @@
-//! Writes of parts of blocks, one after the other: what the file remembers of the last block is what lies there,
-//! whatever came between two of them.
+//! Writes of parts of blocks, one after the other: what the file remembers of the last block, and what the page
+//! cache has of it, is what lies there, whatever came between two of them.
 
 mod drive;
 mod made;
@@ -7,6 +7,7 @@ mod made;
 use drive::{Random, volume as scaled};
 use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
+use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op};
 use uringfs_file::{File, Size};
@@ -23,6 +24,8 @@ struct Pair<'v> {
     reactor: &'v Reactor,
     /// Two openings of the same.
     files: [File; 2],
+    /// And two that read through a page cache.
+    cached: [File; 2],
     bytes: Vec<u8>,
 }
 
@@ -94,11 +97,20 @@ impl Pair<'_> {
         }
     }
 
-    fn is_right(&self) -> bool {
-        let file = &self.files[1];
-        let (found, read) = self.reactor.block_on(file.read(Buffer::zeroed(LONGEST as usize), 0));
-        assert_eq!(read, Ok(self.bytes.len()));
-        found[..self.bytes.len()] == self.bytes
+    /// Looks at all of it beside the cache, or through it, or at a part through it, which others then find there.
+    fn is_right(&self, random: &mut Random) -> bool {
+        let file = [&self.files[1], &self.cached[0], &self.cached[1]][random.below(3) as usize];
+        let (start, length) = match random.below(2) {
+            0 => (0, LONGEST),
+            _ => (random.below(LONGEST), 1 + random.below(LONGEST)),
+        };
+        let read = file.read(Buffer::zeroed(length as usize), start);
+        let (found, read) = self.reactor.block_on(read);
+        let inside = self.bytes.len() as u64;
+        let expected =
+            &self.bytes[start.min(inside) as usize..(start + length).min(inside) as usize];
+        assert_eq!(read, Ok(expected.len()));
+        found[..expected.len()] == *expected
     }
 }
 
@@ -108,12 +120,16 @@ fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
     for seed in 0..scaled(24) as u64 {
         let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
         let files = [create(&volume, "/file"), create(&volume, "/file")];
-        let mut pair = Pair { volume: &volume, reactor: &reactor, files, bytes: Vec::new() };
+        // Of one file more than it has room for, or all of it.
+        let cache = Cache::new([2, 8][seed as usize % 2] * BLOCK);
+        let cached = [files[0].buffered(&cache), files[1].buffered(&cache)];
+        let mut pair =
+            Pair { volume: &volume, reactor: &reactor, files, cached, bytes: Vec::new() };
         let mut random = Random(seed);
         for step in 0..400_u32 {
             let byte = (step % 251) as u8 + 1;
             pair.step(&mut random, byte);
-            assert!(pair.is_right(), "seed {seed}, step {step}");
+            assert!(pair.is_right(&mut random), "seed {seed}, step {step}");
         }
     }
 }
