@@ -1,3 +1,4 @@
 //! The page cache: which folio is where. Does no I/O.
 
-mod eviction;
+#[doc(hidden)]
+pub mod eviction;
