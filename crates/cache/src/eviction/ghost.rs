@@ -85,3 +85,63 @@ fn fingerprint(key: u64) -> u32 {
 fn age(entry: u32, now: u16) -> u16 {
     now.wrapping_sub(entry as u16)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eviction::tests::hash;
+
+    fn ghost(length: u32) -> Ghost {
+        let mut ghost = Ghost::new();
+        ghost.grow(length);
+        ghost
+    }
+
+    #[test]
+    fn a_key_is_known_once_until_as_many_others_have_left_as_the_ghost_is_long() {
+        for length in [1, 2, 3, 7, 14, 16] {
+            for after in 0..2 * u64::from(length) {
+                let mut ghost = ghost(length);
+                assert!(!ghost.recall(hash(0)));
+                (0..=after).for_each(|key| ghost.remember(hash(key)));
+                assert_eq!(ghost.recall(hash(0)), after < length.into(), "{after} of {length}");
+                assert!(!ghost.recall(hash(0)), "it was recalled before");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_ghost_knows_almost_all_of_its_length_and_nothing_else() {
+        const LENGTH: u64 = 100_000;
+        let mut ghost = ghost(LENGTH as u32);
+        (0..3 * LENGTH).for_each(|key| ghost.remember(hash(key)));
+        let mut known =
+            |keys: std::ops::Range<u64>| keys.filter(|key| ghost.recall(hash(*key))).count();
+        let half = LENGTH / 2;
+        assert!(known(5 * half..6 * half) > 49_900, "of the younger half hardly any is gone");
+        assert!(
+            known(4 * half..5 * half) > 45_000,
+            "of the older half a few were pushed out early"
+        );
+        assert!(known(0..3 * half) < 100, "strangers that look alike");
+    }
+
+    #[test]
+    fn growing_forgets_nothing() {
+        let mut ghost = ghost(14);
+        (0..14).for_each(|key| ghost.remember(hash(key)));
+        for length in [15, 17, 100, 5000] {
+            ghost.grow(length);
+        }
+        assert!((0..14).all(|key| ghost.recall(hash(key))));
+        assert!((0..14).all(|key| !ghost.recall(hash(key))));
+    }
+
+    /// At worst: one key more than the table had entries.
+    #[test]
+    fn a_key_costs_at_most_eight_bytes() {
+        for length in [16, 17, 1000, 4096, 4097, 1 << 20] {
+            assert!(size_of_val(&*ghost(length).buckets) <= 8 * length as usize, "{length}");
+        }
+    }
+}
