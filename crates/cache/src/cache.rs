@@ -8,7 +8,7 @@ use uringfs_buffer::Hold;
 
 use crate::eviction::{Answer, Eviction};
 use crate::fill::Fill;
-use crate::folio::{DETACHED, FOLIO, Folio, Key, STALE, USED, USED_AGAIN};
+use crate::folio::{DETACHED, FOLIO, Folio, Key, STALE, TOUCHES};
 use crate::index::Index;
 use crate::memory::Memory;
 use crate::page::{Found, Page};
@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
     pub(crate) index: Index,
     pub(crate) eviction: Mutex<Eviction>,
+    /// Places that eviction knows: it grows with the memory. Changed with its lock held.
+    known: AtomicU32,
     next_file: AtomicU32,
     /// Folios that came and that eviction took.
     filled: AtomicU64,
@@ -64,13 +66,11 @@ impl Cache {
     /// A cache of at most `bound_bytes` of files' bytes, at least one folio. Memory is taken when it is needed.
     pub fn new(bound_bytes: u64) -> Cache {
         let bound = (bound_bytes / FOLIO).clamp(1, u64::from(u32::MAX >> 1)) as u32;
-        let memory = Memory::new(bound);
-        let mut eviction = Eviction::new();
-        eviction.grow(memory.places());
         let shared = Shared {
-            memory,
+            memory: Memory::new(bound),
             index: Index::new(bound),
-            eviction: Mutex::new(eviction),
+            eviction: Mutex::new(Eviction::new()),
+            known: AtomicU32::new(0),
             next_file: AtomicU32::new(0),
             filled: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -156,13 +156,12 @@ impl Shared {
         if state.is_held() || state.shares() > 0 {
             return Answer::Busy;
         }
-        let uses = state.flags() & (USED | USED_AGAIN);
-        if uses != 0 {
-            let last = if uses & USED_AGAIN != 0 { USED_AGAIN } else { USED };
+        let [_, twice, thrice] = TOUCHES;
+        if let Some(last) = [thrice, twice].into_iter().find(|touch| state.flags() & touch != 0) {
             slab.clear_flags(frame, last);
             return Answer::Used;
         }
-        match slab.hold(frame, |flags| flags & (USED | USED_AGAIN) == 0) {
+        match slab.hold(frame, |flags| flags & twice == 0) {
             None => Answer::Busy,
             Some(hold) => {
                 let key = slab.data(frame).key().hash();
@@ -205,7 +204,7 @@ impl Pages {
         self.file
     }
 
-    /// Looks for the `index`th folio.
+    /// Looks for the `index`th folio. Whoever reads it touches it: [`Found::touch`].
     #[inline(always)]
     pub fn look(&self, index: u64) -> Look<'_> {
         let key = Key { file: self.file, index };
@@ -220,9 +219,6 @@ impl Pages {
                 if flags & DETACHED != 0 || !slab.data(frame).is(key) {
                     drop(found);
                     return self.look_again(key);
-                }
-                if flags & USED_AGAIN == 0 {
-                    slab.set_flags(frame, if flags & USED == 0 { USED } else { USED_AGAIN });
                 }
                 Look::Found(found)
             }
@@ -288,6 +284,11 @@ impl Pages {
         }
         rows.for_each(|row| cache.memory.give_back(row));
         let mut eviction = cache.eviction.lock();
+        let places = cache.memory.reached();
+        if places > cache.known.load(Ordering::Relaxed) {
+            cache.known.store(places, Ordering::Relaxed);
+            eviction.grow(places);
+        }
         came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
         drop(eviction);
         cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);

@@ -12,11 +12,11 @@ pub(crate) const WAITED: u32 = 1 << 0;
 pub(crate) const STALE: u32 = 1 << 1;
 /// It is nobody's any more: who shares it yet keeps the bytes, and the last one gives the frame back.
 pub(crate) const DETACHED: u32 = 1 << 2;
-/// Used, and used again, since eviction asked last.
-pub(crate) const USED: u32 = 1 << 3;
-pub(crate) const USED_AGAIN: u32 = 1 << 4;
 /// Reading it starts the next window of readahead.
-pub(crate) const MARKED: u32 = 1 << 5;
+pub(crate) const MARKED: u32 = 1 << 3;
+/// How often it was touched (see `eviction`): once, twice, three times, each with those before it, so that to set
+/// one twice does no harm.
+pub(crate) const TOUCHES: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 
 /// Where no folio is.
 pub(crate) const NOWHERE: u32 = u32::MAX;

@@ -19,5 +19,21 @@
 //! assert_eq!(&page[..5], b"hello");
 //! ```
 
+mod cache;
 #[doc(hidden)]
 pub mod eviction;
+mod fill;
+mod folio;
+mod index;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod memory;
+mod page;
+mod sync;
+mod wait;
+
+pub use cache::{Cache, CacheStatistics, Full, Look, Pages};
+pub use fill::Fill;
+pub use folio::FOLIO;
+pub use page::{Found, Page};
+pub use wait::{Told, Wait};

@@ -65,6 +65,13 @@ impl Memory {
         (self.slabs.len() as u32) << self.shift
     }
 
+    /// Behind all places that have ever had memory.
+    pub(crate) fn reached(&self) -> u32 {
+        let has_been = |slab: &OnceLock<_>| slab.get().is_some();
+        let last = self.slabs.iter().rposition(has_been).map_or(0, |slab| slab as u32 + 1);
+        last << self.shift
+    }
+
     /// Frames that have memory.
     pub(crate) fn mapped(&self) -> u32 {
         self.free.lock().mapped

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uringfs_buffer::{FrameState, Share, Snapshot};
 
 use crate::cache::Shared;
-use crate::folio::{DETACHED, Folio, MARKED};
+use crate::folio::{DETACHED, Folio, MARKED, TOUCHES};
 
 /// A folio that was found, for as long as it takes to copy from it.
 pub struct Found<'a> {
@@ -32,6 +32,17 @@ impl<'a> Found<'a> {
     #[inline]
     pub fn take_mark(&self) -> bool {
         self.is_marked() && self.cache.take_mark(self.place)
+    }
+
+    /// Counts that it is read, and not as a part of what was read of it just before: so eviction knows what is
+    /// read again and again.
+    #[inline]
+    pub fn touch(&self) {
+        let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
+        if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
+            let (slab, frame) = self.cache.memory.frame(self.place);
+            slab.set_flags(frame, next);
+        }
     }
 
     /// The same, for as long as it is wanted.
@@ -84,6 +95,12 @@ impl Page {
     /// Whether reading it starts the next window of readahead: said to one reader.
     pub fn take_mark(&self) -> bool {
         self.cache.take_mark(self.place)
+    }
+
+    /// Counts that it is read, once for all who waited for it.
+    pub fn touch_first(&self) {
+        let (slab, frame) = self.cache.memory.frame(self.place);
+        slab.set_flags(frame, TOUCHES[0]);
     }
 }
 

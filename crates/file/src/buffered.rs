@@ -20,7 +20,8 @@ use crate::waiting_threads;
 /// read answers.
 #[inline]
 pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<usize> {
-    let cached = shared.cache.as_ref()?.of(shared);
+    let caching = shared.cache.as_ref()?;
+    let cached = caching.of(shared);
     if !cached.is_current(shared.map.generation()) {
         return None;
     }
@@ -34,6 +35,9 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
         if found.is_marked() {
             return None;
         }
+        if done > 0 || !caching.goes_on(offset) {
+            found.touch();
+        }
         let bytes = inside(shared, &found, at);
         let count = bytes.len().min(into.len() - done);
         into[done..done + count].copy_from_slice(&bytes[..count]);
@@ -42,6 +46,7 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
             break;
         }
     }
+    caching.ended(offset + done as u64);
     Some(done)
 }
 
@@ -59,6 +64,9 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     let mut payload = payload;
     let mut done = 0;
     let ended = read_all(&mut operation, &file, &mut payload, offset, &mut done).await;
+    if let Some(caching) = &file.shared.cache {
+        caching.ended(offset.saturating_add(done));
+    }
     // Bytes that were copied are bytes that were read.
     let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
     operation.end(payload, result);
@@ -101,6 +109,9 @@ async fn read_all(
         match cached.pages().look(index) {
             Look::Found(found) => {
                 let is_marked = found.take_mark();
+                if *done > 0 || !caching.goes_on(offset) {
+                    found.touch();
+                }
                 *done += copy(shared, payload, *done, at, &found);
                 drop(found);
                 if is_marked {
@@ -114,6 +125,7 @@ async fn read_all(
                 match told {
                     Told::Page(page) => {
                         let is_marked = page.take_mark();
+                        page.touch_first();
                         *done += copy(shared, payload, *done, at, &page);
                         if is_marked {
                             read_ahead(operation, file, caching, cached, index);

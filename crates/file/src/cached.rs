@@ -29,11 +29,33 @@ pub(crate) struct Cached {
 pub(crate) struct Caching {
     cache: Cache,
     pub(crate) readahead: Mutex<Readahead>,
+    /// The folio in which the last read ended, when that was inside it: one that goes on there touches it no more.
+    inside: AtomicU64,
 }
+
+/// No folio.
+const NONE: u64 = u64::MAX;
 
 impl Caching {
     pub(crate) fn new(cache: &Cache) -> Caching {
-        Caching { cache: cache.clone(), readahead: Mutex::new(Readahead::new(LONGEST)) }
+        let readahead = Mutex::new(Readahead::new(LONGEST));
+        Caching { cache: cache.clone(), readahead, inside: AtomicU64::new(NONE) }
+    }
+
+    /// Whether a read that begins at an offset goes on in a folio that the last one touched.
+    #[inline]
+    pub(crate) fn goes_on(&self, offset: u64) -> bool {
+        !offset.is_multiple_of(FOLIO) && self.inside.load(Ordering::Relaxed) == offset / FOLIO
+    }
+
+    /// A read has ended before an offset. Whoever reads whole folios writes nothing here, so that threads with one
+    /// opening do not disturb one another.
+    #[inline]
+    pub(crate) fn ended(&self, offset: u64) {
+        let inside = if offset.is_multiple_of(FOLIO) { NONE } else { offset / FOLIO };
+        if self.inside.load(Ordering::Relaxed) != inside {
+            self.inside.store(inside, Ordering::Relaxed);
+        }
     }
 
     /// What the cache has of the file.
