@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) eviction: Mutex<Eviction>,
     /// Places that eviction knows: it grows with the memory. Changed with its lock held.
     known: AtomicU32,
+    /// Snapshots that somebody keeps.
+    pub(crate) guards: AtomicU32,
     next_file: AtomicU32,
     /// Folios that came and that eviction took.
     filled: AtomicU64,
@@ -58,6 +60,15 @@ pub enum Look<'a> {
     Absent,
 }
 
+/// Why there is no snapshot of a folio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPage {
+    /// It is not in the cache, or being filled.
+    Absent,
+    /// Half of what the cache may have is kept by snapshots already: copy instead.
+    TooMany,
+}
+
 /// Folios that may leave the cache are not to be had: all are being filled or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -71,6 +82,7 @@ impl Cache {
             index: Index::new(bound),
             eviction: Mutex::new(Eviction::new()),
             known: AtomicU32::new(0),
+            guards: AtomicU32::new(0),
             next_file: AtomicU32::new(0),
             filled: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -373,11 +385,18 @@ impl Pages {
     }
 
     /// A snapshot of the `index`th folio, if it is there.
-    pub fn page(&self, index: u64) -> Option<Page> {
-        match self.look(index) {
-            Look::Found(found) => Some(found.keep()),
-            Look::Busy | Look::Absent => None,
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn page(&self, index: u64) -> Result<Page, NoPage> {
+        let Look::Found(found) = self.look(index) else { return Err(NoPage::Absent) };
+        let guards = &self.cache.guards;
+        if guards.fetch_add(1, Ordering::Relaxed) >= self.cache.memory.bound().div_ceil(2) {
+            guards.fetch_sub(1, Ordering::Relaxed);
+            return Err(NoPage::TooMany);
         }
+        found.touch();
+        Ok(found.keep_counted())
     }
 }
 

@@ -32,7 +32,7 @@ mod page;
 mod sync;
 mod wait;
 
-pub use cache::{Cache, CacheStatistics, Full, Look, Pages};
+pub use cache::{Cache, CacheStatistics, Full, Look, NoPage, Pages};
 pub use fill::Fill;
 pub use folio::FOLIO;
 pub use page::{Found, Page};

@@ -7,6 +7,7 @@ use uringfs_buffer::{FrameState, Share, Snapshot};
 
 use crate::cache::Shared;
 use crate::folio::{DETACHED, Folio, MARKED, TOUCHES};
+use crate::sync::Ordering;
 
 /// A folio that was found, for as long as it takes to copy from it.
 pub struct Found<'a> {
@@ -45,11 +46,12 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The same, for as long as it is wanted.
-    pub fn keep(mut self) -> Page {
+    /// The same, for as long as it is wanted; counted among those that are kept.
+    pub(crate) fn keep_counted(mut self) -> Page {
         let share = self.share.take().expect("it is kept once");
         let snapshot = share.keep(self.cache.memory.frame(self.place).0);
-        Page::new(self.cache.clone(), self.place, snapshot)
+        let (cache, place) = (self.cache.clone(), self.place);
+        Page { cache, place, snapshot: Some(snapshot), is_counted: true }
     }
 }
 
@@ -85,11 +87,13 @@ pub struct Page {
     cache: Arc<Shared>,
     place: u32,
     snapshot: Option<Snapshot<Folio>>,
+    /// Among those that are kept, and not handed on to be copied from.
+    is_counted: bool,
 }
 
 impl Page {
     pub(crate) fn new(cache: Arc<Shared>, place: u32, snapshot: Snapshot<Folio>) -> Page {
-        Page { cache, place, snapshot: Some(snapshot) }
+        Page { cache, place, snapshot: Some(snapshot), is_counted: false }
     }
 
     /// Whether reading it starts the next window of readahead: said to one reader.
@@ -118,6 +122,9 @@ impl Drop for Page {
         let snapshot = self.snapshot.take().expect("it is dropped once");
         if is_the_last(snapshot.release()) {
             self.cache.reclaim(self.place);
+        }
+        if self.is_counted {
+            self.cache.guards.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
-use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, Pages, Told, Wait};
+use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, NoPage, Pages, Told, Wait};
 
 fn fill_with(pages: &Pages, index: u64, byte: u8) {
     for mut fill in pages.fill(index..index + 1).unwrap() {
@@ -123,11 +123,25 @@ fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
     assert_eq!(cache.statistics().used_bytes, 2 * FOLIO);
     fill_with(&pages, 3, 3);
     assert_eq!(byte(&pages, 1), None, "it left for the third: the first cannot");
+    assert_eq!(pages.page(3).err(), Some(NoPage::TooMany), "half of all are kept");
+    assert_eq!(pages.page(1).err(), Some(NoPage::Absent));
+    drop(page);
     let also = pages.page(3).unwrap();
+    assert!(matches!(pages.fill(4..6), Ok(fills) if fills.len() == 1), "the other one is left");
+    fill_with(&pages, 4, 4);
+    assert_eq!((also[0], byte(&pages, 4)), (3, Some(4)));
+}
+
+#[test]
+fn where_nothing_may_leave_nothing_comes() {
+    let cache = Cache::new(FOLIO);
+    let pages = cache.pages();
+    fill_with(&pages, 1, 1);
+    let page = pages.page(1).unwrap();
     assert!(matches!(pages.fill(4..5), Err(Full)));
     drop(page);
     fill_with(&pages, 4, 4);
-    assert_eq!((also[0], byte(&pages, 4)), (3, Some(4)));
+    assert_eq!(byte(&pages, 4), Some(4));
 }
 
 #[test]
@@ -210,7 +224,7 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
                     check(&page);
                     found += 1;
                     if state >> 59 == 1 {
-                        kept.push((page.keep(), name));
+                        kept.extend(pages.page(index).map(|page| (page, name)));
                     }
                 }
                 Look::Absent => {

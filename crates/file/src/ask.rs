@@ -17,6 +17,7 @@ use uringfs_reactor::{
     current, service,
 };
 
+use crate::cached::Advice;
 use crate::file::{File, Shared};
 use crate::map::Durable;
 use crate::simple;
@@ -37,6 +38,7 @@ enum What {
     WriteZeroes,
     SetSize,
     Change(Change),
+    Advise(Advice),
 }
 
 /// Something asked of a file, not started: await it, or give it to
@@ -171,6 +173,12 @@ impl File {
     /// Answers as [`Self::allocate`]; after ENOSPC it may read as zeros already.
     pub fn zero_range(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
         self.ask(What::Change(Change::Zero(size)), Payload::Length(length), offset)
+    }
+
+    /// Says how the file is going to be read through the page cache: by this opening, or of a range. Of a file that
+    /// is asked directly it says nothing.
+    pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+        self.ask(What::Advise(advice), Payload::Length(length), offset)
     }
 
     fn ask<R>(&self, what: What, payload: Payload, offset: u64) -> Ask<R> {
@@ -419,6 +427,9 @@ fn start_here(
         }),
         What::WriteZeroes => inner.start_operation(admitted, asker, deadline, |operation| {
             space::write_zeroes(operation, file, offset, length)
+        }),
+        What::Advise(advice) => inner.start_operation(admitted, asker, deadline, |operation| {
+            buffered::advise(operation, file, advice, offset, length)
         }),
         What::SetSize => inner.start_operation(admitted, asker, deadline, |operation| {
             space::set_size(operation, file, offset)

@@ -9,12 +9,15 @@ use uringfs_cache::{FOLIO, Fill, Full, Look, Told};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::cached::{Cached, Caching};
+use crate::cached::{Advice, Cached, Caching};
 use crate::direct::{around, copy_in, read_blocks, the_one};
 use crate::file::{File, Shared};
 use crate::readahead::Window;
 use crate::transfer::transfer;
 use crate::waiting_threads;
+
+/// Folios of a range that is going to be needed that one operation reads.
+const MOST_AHEAD: u64 = 256;
 
 /// Reads what is cached, if all of it is; none where something has to be waited for or begun. In bytes, as a
 /// read answers.
@@ -35,7 +38,7 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
         if found.is_marked() {
             return None;
         }
-        if done > 0 || !caching.goes_on(offset) {
+        if caching.is_counted(offset, done as u64) {
             found.touch();
         }
         let bytes = inside(shared, &found, at);
@@ -70,6 +73,55 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     // Bytes that were copied are bytes that were read.
     let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
     operation.end(payload, result);
+}
+
+/// Reads into the cache what is going to be needed of a range, or takes out what is not.
+pub(crate) async fn advise(
+    mut operation: Operation,
+    file: File,
+    advice: Advice,
+    offset: u64,
+    length: u64,
+) {
+    let result = follow(&mut operation, &file, advice, offset, length).await;
+    operation.end(Payload::Length(length), result.map(|()| 0));
+}
+
+async fn follow(
+    operation: &mut Operation,
+    file: &File,
+    advice: Advice,
+    offset: u64,
+    length: u64,
+) -> Result<(), Errno> {
+    let shared = &*file.shared;
+    // Of a file that is asked directly there is nothing to say.
+    let Some(caching) = &shared.cache else { return Ok(()) };
+    caching.advise(advice);
+    let cached = caching.of(shared);
+    let end = offset.saturating_add(length);
+    match advice {
+        Advice::WillNeed => {
+            cached.enter(operation, shared).await?;
+            let last = end.min(shared.map.size()).div_ceil(FOLIO);
+            let mut index = offset / FOLIO;
+            while index < last {
+                operation.check()?;
+                let folios = index..last.min(index + MOST_AHEAD);
+                index = folios.end;
+                let window = Window { folios, mark: None };
+                if begin_fill(operation, file, cached, window, &(0..0)).is_err() {
+                    break;
+                }
+            }
+        }
+        // What it covers in part somebody may need.
+        Advice::DoNotNeed => {
+            cached.invalidate(offset.next_multiple_of(FOLIO)..end / FOLIO * FOLIO);
+        }
+        Advice::Normal | Advice::Sequential | Advice::Random | Advice::NoReuse => {}
+    }
+    Ok(())
 }
 
 /// The same with `buffered.wait=thread`: what is not cached a thread waits for.
@@ -109,7 +161,7 @@ async fn read_all(
         match cached.pages().look(index) {
             Look::Found(found) => {
                 let is_marked = found.take_mark();
-                if *done > 0 || !caching.goes_on(offset) {
+                if caching.is_counted(offset, *done) {
                     found.touch();
                 }
                 *done += copy(shared, payload, *done, at, &found);
@@ -125,7 +177,9 @@ async fn read_all(
                 match told {
                     Told::Page(page) => {
                         let is_marked = page.take_mark();
-                        page.touch_first();
+                        if caching.is_counted(offset, *done) {
+                            page.touch_first();
+                        }
                         *done += copy(shared, payload, *done, at, &page);
                         if is_marked {
                             read_ahead(operation, file, caching, cached, index);

@@ -31,6 +31,25 @@ pub(crate) struct Caching {
     pub(crate) readahead: Mutex<Readahead>,
     /// The folio in which the last read ended, when that was inside it: one that goes on there touches it no more.
     inside: AtomicU64,
+    /// What is read is not counted as used: [`Advice::NoReuse`].
+    is_once: AtomicBool,
+}
+
+/// What whoever opened a file says of how it is going to be read through the page cache (`posix_fadvise`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing: what was said before is forgotten.
+    Normal,
+    /// From one end to the other: more is read ahead.
+    Sequential,
+    /// Here and there: nothing is read ahead.
+    Random,
+    /// Once: what is read leaves the cache before what others use.
+    NoReuse,
+    /// This range soon: it is read into the cache, as far as there is room, and nobody waits for it.
+    WillNeed,
+    /// This range no more: it leaves the cache.
+    DoNotNeed,
 }
 
 /// No folio.
@@ -39,12 +58,31 @@ const NONE: u64 = u64::MAX;
 impl Caching {
     pub(crate) fn new(cache: &Cache) -> Caching {
         let readahead = Mutex::new(Readahead::new(LONGEST));
-        Caching { cache: cache.clone(), readahead, inside: AtomicU64::new(NONE) }
+        let (inside, is_once) = (AtomicU64::new(NONE), AtomicBool::new(false));
+        Caching { cache: cache.clone(), readahead, inside, is_once }
+    }
+
+    /// Does what can be done about it at once: all but to read.
+    pub(crate) fn advise(&self, advice: Advice) {
+        let longest = match advice {
+            Advice::Normal | Advice::NoReuse => LONGEST,
+            Advice::Sequential => 2 * LONGEST,
+            Advice::Random => 0,
+            Advice::WillNeed | Advice::DoNotNeed => return,
+        };
+        self.is_once.store(advice == Advice::NoReuse, Ordering::Relaxed);
+        self.readahead.lock().set_longest(longest);
+    }
+
+    /// Whether a read that began at an offset and has got so far counts the folio it finds as used.
+    #[inline]
+    pub(crate) fn is_counted(&self, offset: u64, done: u64) -> bool {
+        (done > 0 || !self.goes_on(offset)) && !self.is_once.load(Ordering::Relaxed)
     }
 
     /// Whether a read that begins at an offset goes on in a folio that the last one touched.
     #[inline]
-    pub(crate) fn goes_on(&self, offset: u64) -> bool {
+    fn goes_on(&self, offset: u64) -> bool {
         !offset.is_multiple_of(FOLIO) && self.inside.load(Ordering::Relaxed) == offset / FOLIO
     }
 

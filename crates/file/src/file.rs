@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_cache::{Cache, FOLIO, Page};
+use uringfs_cache::{Cache, FOLIO, NoPage, Page};
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
@@ -203,13 +203,23 @@ impl File {
         buffered::read_now(&self.shared, into, offset).ok_or(Errno::AGAIN)
     }
 
-    /// The folio of the page cache in which `offset` lies, without copying it: none when it is not there, or the file
-    /// is asked directly. It is a snapshot: nobody waits for it, and it says what the file said. What of it lies
-    /// behind the file's end is undefined. It counts against the cache's bound until it is dropped.
-    pub fn page(&self, offset: u64) -> Option<Page> {
-        let cached = self.shared.cache.as_ref()?.of(&self.shared);
-        let is_current = cached.is_current(self.shared.map.generation());
-        if is_current { cached.pages().page(offset / FOLIO) } else { None }
+    /// The folio of the page cache in which `offset` lies, without copying it. It is a snapshot: nobody waits for
+    /// it, and it says what the file said. What of it lies behind the file's end is undefined. It counts against
+    /// the cache's bound until it is dropped.
+    ///
+    /// # Errors
+    /// EAGAIN when it is not there, or the file is asked directly; ENOBUFS when half of the cache is kept so
+    /// already: [`Self::try_read`] copies then.
+    pub fn page(&self, offset: u64) -> Result<Page, Errno> {
+        let Some(caching) = &self.shared.cache else { return Err(Errno::AGAIN) };
+        let cached = caching.of(&self.shared);
+        if !cached.is_current(self.shared.map.generation()) {
+            return Err(Errno::AGAIN);
+        }
+        cached.pages().page(offset / FOLIO).map_err(|why| match why {
+            NoPage::Absent => Errno::AGAIN,
+            NoPage::TooMany => Errno::NOBUFS,
+        })
     }
 
     /// Which bytes of a range the page cache has, in order (as `cachestat` says how many); none of a file that

@@ -24,6 +24,7 @@ mod waiting_threads;
 
 pub use ask::{Answer, Ask, Tokens};
 pub use atomic::LONGEST_ATOMIC;
+pub use cached::Advice;
 pub use file::File;
 pub use glance::{Glance, Reads, View, Window};
 pub use lock::WriteLock;

@@ -44,6 +44,11 @@ impl Readahead {
         Readahead { longest, streams: [Stream::default(); STREAMS], last: 0 }
     }
 
+    /// Has the next windows be at most so long.
+    pub(crate) fn set_longest(&mut self, longest: u32) {
+        self.longest = longest;
+    }
+
     /// `index` is not there, the first of `count` folios that somebody asks for.
     pub(crate) fn missed(&mut self, index: u64, count: u32) -> Window {
         if self.longest == 0 {
@@ -68,7 +73,8 @@ impl Readahead {
 
     /// The marked folio at `index` is being read.
     pub(crate) fn reached(&mut self, index: u64) -> Option<Window> {
-        let at = self.streams.iter().position(|stream| stream.size > 0 && stream.mark == index)?;
+        let is_it = |stream: &Stream| stream.size > 0 && stream.mark == index;
+        let at = self.streams.iter().position(is_it).filter(|_| self.longest > 0)?;
         let start = self.streams[at].end;
         Some(self.advance(at, start))
     }

@@ -16,7 +16,7 @@ use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Clock, Device, Errno, Op, VirtualClock};
-use uringfs_file::{BufferedWait, File, FileOptions, WriteLock};
+use uringfs_file::{Advice, BufferedWait, File, FileOptions, WriteLock};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions};
 
 const SIZE: u64 = 1 << 20;
@@ -83,7 +83,10 @@ fn what_was_read_is_found_again_without_the_device() {
     assert_eq!(slow.file.cached(0..SIZE), vec![4096..8192]);
     assert_eq!(slow.read(8192, 1), Err(Errno::NODEV));
     assert_eq!(slow.file.page(4096).unwrap()[..], slow.bytes(4096, 4096)[..]);
-    assert!(slow.file.page(0).is_none() && slow.direct.page(4096).is_none());
+    assert_eq!(
+        (slow.file.page(0).err(), slow.direct.page(4096).err()),
+        (Some(Errno::AGAIN), Some(Errno::AGAIN))
+    );
 }
 
 #[test]
@@ -215,6 +218,33 @@ fn a_reader_that_goes_on_is_read_ahead_of_and_one_at_random_is_not() {
     }
     assert_eq!(slow.count(Counter::CacheFilled) - filled, 5);
     assert_eq!(slow.count(Counter::CacheAhead), ahead);
+}
+
+#[test]
+fn what_is_said_of_the_reads_to_come_is_followed() {
+    let slow = Slow::new(SIZE);
+    let say = |advice, offset, length| {
+        let said = slow.reactor.block_on(slow.file.advise(advice, offset, length));
+        assert_eq!(said, Ok(()));
+    };
+    say(Advice::Random, 0, 0);
+    for offset in (0..10 * FOLIO).step_by(4096) {
+        assert!(slow.read(offset, 4096).is_ok());
+    }
+    assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead)), (10, 0));
+    say(Advice::WillNeed, 100_000, 300_000);
+    // Whoever waits for the last of it has waited for all.
+    assert_eq!(slow.read(399_999, 1), Ok(slow.bytes(399_999, 1)));
+    assert_eq!(slow.file.cached(10 * FOLIO..SIZE), vec![24 * FOLIO..98 * FOLIO]);
+    assert_eq!((slow.count(Counter::CacheFilled), slow.count(Counter::CacheAhead)), (10, 74));
+    say(Advice::DoNotNeed, 24 * FOLIO + 1, 9 * FOLIO);
+    assert_eq!(slow.file.cached(20 * FOLIO..40 * FOLIO)[1], 33 * FOLIO..40 * FOLIO);
+    say(Advice::Sequential, 0, 0);
+    for offset in (400 * 1024..SIZE).step_by(4096) {
+        assert!(slow.read(offset, 4096).is_ok());
+    }
+    assert!(slow.count(Counter::CacheFilled) < 14);
+    assert_eq!(slow.reactor.block_on(slow.direct.advise(Advice::WillNeed, 0, SIZE)), Ok(()));
 }
 
 #[test]
