@@ -225,10 +225,9 @@ impl Pages {
         let (slab, frame) = memory.frame(place);
         match slab.share(frame) {
             Ok(share) => {
-                let flags = share.state().flags();
                 let found = Found::new(&self.cache, place, share);
-                // It was found without a lock: it may have become another's meanwhile.
-                if flags & DETACHED != 0 || !slab.data(frame).is(key) {
+                // It was found without a lock: its frame may have become another's meanwhile.
+                if !slab.data(frame).is(key) {
                     drop(found);
                     return self.look_again(key);
                 }
