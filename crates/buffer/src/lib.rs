@@ -33,4 +33,4 @@ mod sync;
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};
-pub use slab::{FrameState, Hold, Share, Slab, Snapshot, Snapshots};
+pub use slab::{Blank, FrameState, Hold, Share, Slab, Snapshot, Snapshots, prefer_huge_pages};

@@ -1,14 +1,18 @@
-//! Frames: equal pieces of one region that many may read while nobody changes them, and that one at a time
-//! may change, or lend to a request.
+//! Frames: equal pieces of memory that many may read while nobody changes them, and that one at a time may change,
+//! or lend to a request. So many of them, a chunk, lie together in a region, which comes and goes as a whole.
 //!
 //! A frame is vacant, held by one, or shared. That and 32 flags, whose meaning is the user's, are one word, so
 //! that both change in one step. Nobody waits here: what cannot be had is refused.
 
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr;
 use std::slice;
 use std::sync::{Arc, Mutex};
+
+use rustix::mm::{Advice, madvise};
+#[cfg(not(loom))]
+use zerocopy::{FromZeros, KnownLayout};
 
 use crate::buffer::Buffer;
 use crate::region::Region;
@@ -17,8 +21,8 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 /// One who shares; the bits below [`SHARES`] count them.
 const SHARE: u64 = 1;
 const SHARES: u64 = (1 << 24) - 1;
-/// Nobody has it.
-const VACANT: u64 = 1 << 30;
+/// Somebody has it, or all may. All zeros is a frame that is vacant: memory that was never used.
+const TAKEN: u64 = 1 << 30;
 /// One has it alone.
 const HELD: u64 = 1 << 31;
 /// Where the user's flags begin.
@@ -28,13 +32,21 @@ const FLAGS: u32 = 32;
 pub struct Slab<T> {
     frames: Box<[Frame<T>]>,
     frame_size: usize,
-    /// Of the region's memory; null while there is none. Changes only while all frames are vacant.
+    chunks: Box<[Chunk]>,
+    /// From a frame to its chunk.
+    shift: u32,
+}
+
+/// The memory of frames in a row.
+struct Chunk {
+    /// Null while there is none. Changes only while all its frames are vacant.
     base: AtomicPtr<u8>,
     region: Mutex<Option<Arc<Region>>>,
 }
 
 /// In one cache line, and two to a line.
-#[repr(align(32))]
+#[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]
+#[repr(C, align(32))]
 struct Frame<T> {
     state: AtomicU64,
     data: T,
@@ -62,7 +74,7 @@ impl FrameState {
     /// Nobody has it, and its bytes are nothing.
     #[inline]
     pub fn is_vacant(self) -> bool {
-        self.0 & VACANT != 0
+        self.0 & TAKEN == 0
     }
 
     /// How many share it; one more may be a look that is about to be given up.
@@ -72,21 +84,64 @@ impl FrameState {
     }
 }
 
-impl<T: Default> Slab<T> {
-    /// `count` vacant frames of `frame_size` bytes each, without memory.
+impl<T: Blank> Slab<T> {
+    /// `count` vacant frames of `frame_size` bytes each, without memory, in chunks of so many. What is known of them
+    /// is zeros, and takes memory only once it is used; in huge pages, where there is enough of it.
     ///
     /// # Panics
-    /// When there is none, or the size is no multiple of a page.
-    pub fn new(count: u32, frame_size: usize) -> Slab<T> {
+    /// When there is none, the size is no multiple of a page, or a chunk no power of two.
+    pub fn new(count: u32, frame_size: usize, chunk: u32) -> Slab<T> {
         assert!(count > 0 && frame_size > 0 && frame_size.is_multiple_of(crate::ALIGNMENT));
-        let frame = || Frame {
-            state: AtomicU64::new(VACANT),
-            data: T::default(),
-            #[cfg(loom)]
-            bytes: loom::cell::UnsafeCell::new(()),
-        };
-        let frames = std::iter::repeat_with(frame).take(count as usize).collect();
-        Slab { frames, frame_size, base: AtomicPtr::new(ptr::null_mut()), region: Mutex::new(None) }
+        assert!(chunk.is_power_of_two());
+        let frames = zeroed_frames(count as usize);
+        prefer_huge_pages(&frames);
+        let chunks = std::iter::repeat_with(|| Chunk {
+            base: AtomicPtr::new(ptr::null_mut()),
+            region: Mutex::new(None),
+        });
+        let chunks = chunks.take(count.div_ceil(chunk) as usize).collect();
+        Slab { frames, frame_size, chunks, shift: chunk.trailing_zeros() }
+    }
+}
+
+/// What begins as zeros.
+#[cfg(not(loom))]
+pub trait Blank: FromZeros + KnownLayout<PointerMetadata = ()> {}
+#[cfg(not(loom))]
+impl<T: FromZeros + KnownLayout<PointerMetadata = ()>> Blank for T {}
+/// What begins as it is by default: zeros, but that loom has its own.
+#[cfg(loom)]
+pub trait Blank: Default {}
+#[cfg(loom)]
+impl<T: Default> Blank for T {}
+
+#[cfg(not(loom))]
+fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
+    let frames = <[Frame<T>]>::new_box_zeroed_with_elems(count);
+    frames.expect("memory for what is known of frames")
+}
+
+#[cfg(loom)]
+fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
+    let frame = || Frame {
+        state: AtomicU64::new(0),
+        data: T::default(),
+        bytes: loom::cell::UnsafeCell::new(()),
+    };
+    std::iter::repeat_with(frame).take(count).collect()
+}
+
+/// Asks the kernel to back a table by huge pages, as far as it covers any: one that is looked at here and there would
+/// wait for the walk through page tables each time.
+pub fn prefer_huge_pages<T>(table: &[T]) {
+    const HUGE_PAGE: usize = 2 << 20;
+    let bytes = table.as_ptr_range();
+    let start = (bytes.start as usize).next_multiple_of(HUGE_PAGE);
+    let end = bytes.end as usize / HUGE_PAGE * HUGE_PAGE;
+    if start < end {
+        let first = bytes.start.cast::<u8>().wrapping_add(start - bytes.start as usize);
+        // SAFETY: inside the table, which is borrowed. Advice only: its content stays what it is.
+        let _ = unsafe { madvise(first.cast_mut().cast(), end - start, Advice::LinuxHugepage) };
     }
 }
 
@@ -139,7 +194,7 @@ impl<T> Slab<T> {
     pub fn share(&self, frame: u32) -> Result<Share<'_, T>, FrameState> {
         let word = &self.frames[frame as usize].state;
         let state = word.fetch_add(SHARE, Ordering::Acquire);
-        if state & (HELD | VACANT) != 0 || state & SHARES > SHARES / 2 {
+        if state & (HELD | TAKEN) != TAKEN || state & SHARES > SHARES / 2 {
             word.fetch_sub(SHARE, Ordering::Relaxed);
             return Err(FrameState(state));
         }
@@ -149,7 +204,7 @@ impl<T> Slab<T> {
     /// The frame alone, if nobody shares it and `may` says so of its flags.
     pub fn hold(self: &Arc<Self>, frame: u32, may: impl Fn(u32) -> bool) -> Option<Hold<T>> {
         self.change(frame, |state| {
-            let is_free = state & (HELD | VACANT | SHARES) == 0;
+            let is_free = state & (HELD | TAKEN | SHARES) == TAKEN;
             (is_free && may(FrameState(state).flags())).then_some(state | HELD)
         })?;
         Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
@@ -157,55 +212,89 @@ impl<T> Slab<T> {
 
     /// Frames in a row that are vacant, with flags cleared; none when one of them is not, or there is no
     /// memory. Their bytes are what their last user left.
+    ///
+    /// # Panics
+    /// When they are not of one chunk.
     pub fn occupy(self: &Arc<Self>, first: u32, count: u32) -> Option<Hold<T>> {
+        let chunk = self.chunk(first);
+        assert!(ptr::eq(chunk, self.chunk(first + count.max(1) - 1)), "a row is of one chunk");
         let taken = (first..first + count).find(|frame| !self.take_vacant(*frame));
-        if taken.is_some() || self.base.load(Ordering::Acquire).is_null() {
+        if taken.is_some() || chunk.base.load(Ordering::Acquire).is_null() {
             (first..taken.unwrap_or(first + count)).for_each(|frame| self.make_vacant(frame));
             return None;
         }
         Some(Hold { slab: self.clone(), first, count, is_lent: false })
     }
 
-    /// Gives the slab memory, if it has none.
+    /// Gives a chunk memory, if it has none.
     ///
     /// # Errors
     /// What `mmap` says.
-    pub fn map_memory(&self) -> io::Result<()> {
-        let mut region = self.region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    pub fn map_memory(&self, chunk: u32) -> io::Result<()> {
+        let Chunk { base, region } = &self.chunks[chunk as usize];
+        let mut region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if region.is_none() {
-            let mapped = Region::mapped(self.frames.len() * self.frame_size, None)?;
-            self.base.store(mapped.base().as_ptr(), Ordering::Release);
+            let frames = self.frames_of(chunk);
+            let mapped = Region::mapped(frames.len() * self.frame_size, None)?;
+            base.store(mapped.base().as_ptr(), Ordering::Release);
             *region = Some(mapped);
         }
         Ok(())
     }
 
-    /// Gives the memory back to the system, if all frames are vacant. Rings that have it registered keep its
-    /// pages until they register something else.
-    pub fn unmap_memory(&self) -> bool {
-        let mut region = self.region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let count = self.count();
-        let taken = (0..count).find(|frame| !self.take_vacant(*frame));
+    /// Gives a chunk's memory back to the system, if all its frames are vacant. Rings that have it registered keep
+    /// its pages until they register something else.
+    pub fn unmap_memory(&self, chunk: u32) -> bool {
+        let Chunk { base, region } = &self.chunks[chunk as usize];
+        let mut region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Range { start, end } = self.frames_of(chunk);
+        let taken = (start..end).find(|frame| !self.take_vacant(*frame));
         if taken.is_none() {
-            self.base.store(ptr::null_mut(), Ordering::Release);
+            base.store(ptr::null_mut(), Ordering::Release);
             *region = None;
         }
-        (0..taken.unwrap_or(count)).for_each(|frame| self.make_vacant(frame));
+        (start..taken.unwrap_or(end)).for_each(|frame| self.make_vacant(frame));
         taken.is_none()
     }
 
-    /// Whether it has memory.
-    pub fn is_mapped(&self) -> bool {
-        !self.base.load(Ordering::Acquire).is_null()
+    /// Whether a chunk has memory.
+    pub fn is_mapped(&self, chunk: u32) -> bool {
+        !self.chunks[chunk as usize].base.load(Ordering::Acquire).is_null()
+    }
+
+    /// Which frames are of a chunk.
+    pub fn frames_of(&self, chunk: u32) -> Range<u32> {
+        let start = chunk << self.shift;
+        start..self.count().min(start + (1 << self.shift))
+    }
+
+    #[inline(always)]
+    fn chunk(&self, frame: u32) -> &Chunk {
+        &self.chunks[(frame >> self.shift) as usize]
+    }
+
+    /// Says that a frame's bytes are going to be read.
+    #[inline(always)]
+    pub fn expect(&self, frame: u32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let first = self.address(frame).cast_const().cast();
+            // SAFETY: a hint, of whatever address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = frame;
     }
 
     fn take_vacant(&self, frame: u32) -> bool {
         // Who looks whether it may share counts itself in for a moment.
-        self.change(frame, |state| (state & VACANT != 0).then_some(state & SHARES | HELD)).is_some()
+        self.change(frame, |state| (state & TAKEN == 0).then_some(state & SHARES | TAKEN | HELD))
+            .is_some()
     }
 
     fn make_vacant(&self, frame: u32) {
-        let vacated = self.change(frame, |state| Some(state & SHARES | VACANT));
+        let vacated = self.change(frame, |state| Some(state & SHARES));
         assert!(vacated.is_some_and(FrameState::is_held), "whoever holds it makes it vacant");
     }
 
@@ -224,15 +313,16 @@ impl<T> Slab<T> {
 
     #[inline(always)]
     fn address(&self, frame: u32) -> *mut u8 {
-        let base = self.base.load(Ordering::Relaxed);
-        base.wrapping_add(frame as usize * self.frame_size)
+        let base = self.chunk(frame).base.load(Ordering::Relaxed);
+        let in_chunk = frame & ((1 << self.shift) - 1);
+        base.wrapping_add(in_chunk as usize * self.frame_size)
     }
 
     #[inline(always)]
     fn read(&self, frame: u32) -> &[u8] {
         #[cfg(loom)]
         self.frames[frame as usize].bytes.with(|_| ());
-        // SAFETY: inside the slab's region, which stays while a frame is not vacant, and was zeroed when it was
+        // SAFETY: inside the chunk's region, which stays while a frame is not vacant, and was zeroed when it was
         // made. The caller shares the frame, or holds it: until then nobody changes it.
         unsafe { slice::from_raw_parts(self.address(frame), self.frame_size) }
     }
@@ -379,7 +469,7 @@ impl<T> Hold<T> {
             self.slab.frames[frame as usize].bytes.with_mut(|_| ());
         }
         let length = self.count as usize * self.slab.frame_size;
-        // SAFETY: inside the slab's region, as in `read`; the frames are held by this, which is borrowed alone.
+        // SAFETY: inside the chunk's region, as in `read`; the frames are held by this, which is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.slab.address(self.first), length) }
     }
 
@@ -390,9 +480,10 @@ impl<T> Hold<T> {
     pub fn lend(&mut self) -> Buffer {
         assert!(!self.is_lent, "a buffer has the bytes");
         self.is_lent = true;
-        let region = self.slab.region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let region = &self.slab.chunk(self.first).region;
+        let region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let region = region.as_ref().expect("a frame that is not vacant has memory").clone();
-        let start = self.first as usize * self.slab.frame_size;
+        let start = (self.first & ((1 << self.slab.shift) - 1)) as usize * self.slab.frame_size;
         Buffer::of_slot(region, start, self.count as usize * self.slab.frame_size)
     }
 
@@ -428,7 +519,7 @@ impl<T> Hold<T> {
         let opened = self.slab.change(self.first, |state| {
             let flags = next(FrameState(state).flags())?;
             let shares = (state & SHARES) + u64::from(shares);
-            Some(shares | (u64::from(flags) << FLAGS))
+            Some(shares | TAKEN | (u64::from(flags) << FLAGS))
         });
         match opened {
             None => Err(self),
@@ -479,8 +570,8 @@ mod tests {
     const SIZE: usize = 4096;
 
     fn slab(count: u32) -> Arc<Slab<()>> {
-        let slab = Arc::new(Slab::new(count, SIZE));
-        slab.map_memory().unwrap();
+        let slab = Arc::new(Slab::new(count, SIZE, 4));
+        slab.map_memory(0).unwrap();
         slab
     }
 
@@ -546,11 +637,11 @@ mod tests {
     fn memory_goes_only_when_every_frame_is_vacant() {
         let slab = slab(2);
         let hold = slab.occupy(1, 1).unwrap();
-        assert!(!slab.unmap_memory() && slab.is_mapped());
+        assert!(!slab.unmap_memory(0) && slab.is_mapped(0));
         hold.vacate();
-        assert!(slab.unmap_memory() && !slab.is_mapped());
+        assert!(slab.unmap_memory(0) && !slab.is_mapped(0));
         assert!(slab.occupy(0, 1).is_none());
-        slab.map_memory().unwrap();
+        slab.map_memory(0).unwrap();
         let mut hold = slab.occupy(0, 2).unwrap();
         assert!(hold.bytes().iter().all(|byte| *byte == 0));
         hold.vacate();
@@ -565,8 +656,8 @@ mod loom_tests {
     #[test]
     fn loom_nobody_reads_beside_who_changes() {
         loom::model(|| {
-            let slab = Arc::new(Slab::<()>::new(1, 4096));
-            slab.map_memory().unwrap();
+            let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
+            slab.map_memory(0).unwrap();
             slab.occupy(0, 1).unwrap().open(0, |flags| flags);
             let theirs = slab.clone();
             let writer = loom::thread::spawn(move || {
@@ -588,16 +679,16 @@ mod loom_tests {
     #[test]
     fn loom_memory_does_not_go_under_who_occupies() {
         loom::model(|| {
-            let slab = Arc::new(Slab::<()>::new(1, 4096));
-            slab.map_memory().unwrap();
+            let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
+            slab.map_memory(0).unwrap();
             let theirs = slab.clone();
-            let other = loom::thread::spawn(move || theirs.unmap_memory());
+            let other = loom::thread::spawn(move || theirs.unmap_memory(0));
             if let Some(mut hold) = slab.occupy(0, 1) {
                 hold.bytes()[0] = 1;
                 hold.vacate();
             }
             let is_gone = other.join().unwrap();
-            assert_eq!(slab.is_mapped(), !is_gone);
+            assert_eq!(slab.is_mapped(0), !is_gone);
         });
     }
 }

@@ -151,7 +151,7 @@ impl Shared {
         }
         let evicted = leaving.len() as u32;
         for (place, hold) in leaving {
-            let (slab, frame) = self.memory.frame(place);
+            let (slab, frame) = (self.memory.slab(), place);
             let key = slab.data(frame).key();
             let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
             self.memory.give_back(hold);
@@ -163,7 +163,7 @@ impl Shared {
 
     /// Whether a folio may leave; it is held then.
     fn ask(&self, place: u32, leaving: &mut Vec<(u32, Hold<Folio>)>) -> Answer {
-        let (slab, frame) = self.memory.frame(place);
+        let (slab, frame) = (self.memory.slab(), place);
         let state = slab.state(frame);
         if state.is_held() || state.shares() > 0 {
             return Answer::Busy;
@@ -192,7 +192,7 @@ impl Shared {
     /// Gives the frame of a detached folio back that nobody shares any more.
     #[cold]
     pub(crate) fn reclaim(&self, place: u32) {
-        let (slab, frame) = self.memory.frame(place);
+        let (slab, frame) = (self.memory.slab(), place);
         if let Some(hold) = slab.hold(frame, |flags| flags & DETACHED != 0) {
             self.memory.give_back(hold);
         }
@@ -222,7 +222,7 @@ impl Pages {
         let key = Key { file: self.file, index };
         let memory = &self.cache.memory;
         let Some(place) = self.cache.index.walk(memory, key) else { return self.look_again(key) };
-        let (slab, frame) = memory.frame(place);
+        let (slab, frame) = (memory.slab(), place);
         match slab.share(frame) {
             Ok(share) => {
                 let found = Found::new(&self.cache, place, share);
@@ -243,7 +243,7 @@ impl Pages {
         let memory = &self.cache.memory;
         let part = self.cache.index.part(key);
         let Some(place) = self.cache.index.look(&part, memory, key) else { return Look::Absent };
-        let (slab, frame) = memory.frame(place);
+        let (slab, frame) = (memory.slab(), place);
         match slab.share(frame) {
             // It is in the index, which is not changed meanwhile: it is the one.
             Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
@@ -272,7 +272,7 @@ impl Pages {
         }
         let mut came = Vec::with_capacity(wanted as usize);
         for row in rows.by_ref() {
-            let (first, count) = (cache.memory.place_of(&row), row.count());
+            let (first, count) = (row.first(), row.count());
             let mut taken = 0;
             while taken < count && self.insert(index + u64::from(taken), first + taken) {
                 came.push((
@@ -324,7 +324,7 @@ impl Pages {
         if self.folios.load(Ordering::Relaxed) == 0 || indexes.is_empty() {
             return;
         }
-        let places = u64::from(self.cache.memory.places());
+        let places = u64::from(self.cache.memory.reached());
         if indexes.end - indexes.start <= places {
             for index in indexes {
                 self.invalidate_one(Key { file: self.file, index });
@@ -333,8 +333,7 @@ impl Pages {
         }
         // Fewer frames than folios there might be: each is looked at.
         for place in 0..places as u32 {
-            let Some((slab, frame)) = self.cache.memory.frame_if_any(place) else { continue };
-            let key = slab.data(frame).key();
+            let key = self.cache.memory.slab().data(place).key();
             if key.file == self.file && indexes.contains(&key.index) {
                 self.invalidate_one(key);
             }
@@ -345,7 +344,7 @@ impl Pages {
         let cache = &*self.cache;
         let mut part = cache.index.part(key);
         let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
-        let (slab, frame) = cache.memory.frame(place);
+        let (slab, frame) = (cache.memory.slab(), place);
         let share = loop {
             match slab.share(frame) {
                 // Now nobody comes to hold it.
@@ -369,7 +368,7 @@ impl Pages {
             let key = Key { file: self.file, index };
             let place = self.cache.index.look(&self.cache.index.part(key), &self.cache.memory, key);
             let is_there = place.is_some_and(|place| {
-                let (slab, frame) = self.cache.memory.frame(place);
+                let (slab, frame) = (self.cache.memory.slab(), place);
                 !slab.state(frame).is_held()
             });
             if is_there {

@@ -105,7 +105,7 @@ impl Drop for Fill {
             if let Some(hold) = self.hold.take() {
                 for frame in 0..u64::from(hold.count()) {
                     let key = Key { file: self.file, index: self.first + frame };
-                    self.cache.lose(key, self.cache.memory.place_of(&hold) + frame as u32);
+                    self.cache.lose(key, hold.first() + frame as u32);
                 }
             }
         } else {
@@ -120,7 +120,7 @@ impl Shared {
         let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags);
         let Err(hold) = hold.open_if(0, is_plain).map(drop) else { return };
         let mut part = self.index.part(key);
-        let place = self.memory.place_of(&hold);
+        let place = hold.first();
         let seats = part.seats(place);
         let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED);
         match hold.open_if(seats.len() as u32, is_wanted) {
@@ -141,7 +141,7 @@ impl Shared {
 
     /// Takes a held folio out of the cache. Those who wait are told to look again, or why it failed.
     pub(crate) fn remove_held(&self, key: Key, hold: Hold<Folio>, why: Option<Errno>) {
-        let place = self.memory.place_of(&hold);
+        let place = hold.first();
         let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.forget(place, hold);
         for seat in seats {

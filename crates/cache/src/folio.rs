@@ -1,6 +1,9 @@
 //! A folio: what is known of a frame besides its bytes. Its state, its lock and that somebody waits for it are
 //! one word, the frame's (see [`uringfs_buffer::Slab`]); these are that word's flags.
 
+#[cfg(not(loom))]
+use zerocopy::{FromZeros, KnownLayout};
+
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes in a folio.
@@ -18,15 +21,14 @@ pub(crate) const MARKED: u32 = 1 << 3;
 /// one twice does no harm.
 pub(crate) const TOUCHES: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 
-/// Where no folio is.
-pub(crate) const NOWHERE: u32 = u32::MAX;
-
 /// Which bytes of which file a frame has. It changes only while the frame is held.
-#[derive(Default)]
+#[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C)]
 pub(crate) struct Folio {
     index: AtomicU64,
     file: AtomicU32,
-    /// The next folio with the same place in the index.
+    /// The link to the next folio in the same chain of the index.
     pub(crate) next: AtomicU32,
 }
 

@@ -4,17 +4,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::folio::{Key, NOWHERE, WAITED};
+use uringfs_buffer::prefer_huge_pages;
+#[cfg(not(loom))]
+use zerocopy::FromZeros;
+
+use crate::folio::{Key, WAITED};
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::wait::Seat;
 
 /// Parts of the table.
 const PARTS: usize = 64;
+/// The link at a chain's end: all of them, in memory that was never used.
+const END: u32 = 0;
 /// Steps of a walk without a lock: one that is led astray, since a folio it stands on goes elsewhere, ends.
 const MOST_STEPS: u32 = 64;
 
 pub(crate) struct Index {
+    /// Links: a frame and 1, or [`END`].
     heads: Box<[AtomicU32]>,
     parts: Box<[Mutex<Part>]>,
 }
@@ -37,7 +44,8 @@ impl Index {
     /// For as many folios.
     pub(crate) fn new(bound: u32) -> Index {
         let count = (bound as usize).next_power_of_two();
-        let heads = (0..count).map(|_| AtomicU32::new(NOWHERE)).collect();
+        let heads = zeroed(count);
+        prefer_huge_pages(&heads);
         let parts = (0..PARTS.min(count)).map(|_| Mutex::new(Part::default())).collect();
         Index { heads, parts }
     }
@@ -50,17 +58,16 @@ impl Index {
     /// Where a folio is; none may be said of one that is just being put elsewhere.
     #[inline(always)]
     pub(crate) fn walk(&self, memory: &Memory, key: Key) -> Option<u32> {
-        let mut place = self.heads[self.chain(key)].load(Ordering::Acquire);
+        let mut link = self.heads[self.chain(key)].load(Ordering::Acquire);
         for _ in 0..MOST_STEPS {
-            if place == NOWHERE {
-                return None;
-            }
-            let (slab, frame) = memory.frame(place);
-            let folio = slab.data(frame);
+            let place = link.checked_sub(1)?;
+            // It is the one, mostly: while its state is on the way its bytes come, too.
+            memory.slab().expect(place);
+            let folio = memory.slab().data(place);
             if folio.is(key) {
                 return Some(place);
             }
-            place = folio.next.load(Ordering::Acquire);
+            link = folio.next.load(Ordering::Acquire);
         }
         None
     }
@@ -72,13 +79,13 @@ impl Index {
 
     /// Where a folio is, for certain.
     pub(crate) fn look(&self, _part: &Part, memory: &Memory, key: Key) -> Option<u32> {
-        let mut place = self.heads[self.chain(key)].load(Ordering::Relaxed);
-        while place != NOWHERE {
-            let (slab, frame) = memory.frame(place);
-            if slab.data(frame).is(key) {
+        let mut link = self.heads[self.chain(key)].load(Ordering::Relaxed);
+        while let Some(place) = link.checked_sub(1) {
+            let folio = memory.slab().data(place);
+            if folio.is(key) {
                 return Some(place);
             }
-            place = slab.data(frame).next.load(Ordering::Relaxed);
+            link = folio.next.load(Ordering::Relaxed);
         }
         None
     }
@@ -86,10 +93,10 @@ impl Index {
     /// Puts a folio there that is not there. It is held.
     pub(crate) fn insert(&self, _part: &mut Part, memory: &Memory, key: Key, place: u32) {
         let head = &self.heads[self.chain(key)];
-        let (slab, frame) = memory.frame(place);
+        let (slab, frame) = (memory.slab(), place);
         slab.data(frame).name(key);
         slab.data(frame).next.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
-        head.store(place, Ordering::Release);
+        head.store(place + 1, Ordering::Release);
     }
 
     /// Takes a folio out, and answers who waits for it.
@@ -100,18 +107,15 @@ impl Index {
         key: Key,
         place: u32,
     ) -> Vec<Arc<Seat>> {
-        let next_of = |place| {
-            let (slab, frame) = memory.frame(place);
-            &slab.data(frame).next
-        };
+        let next_of = |place| &memory.slab().data(place).next;
         let mut link = &self.heads[self.chain(key)];
         loop {
             let at = link.load(Ordering::Relaxed);
-            assert!(at != NOWHERE, "it is there");
-            if at == place {
+            assert!(at != END, "it is there");
+            if at == place + 1 {
                 break;
             }
-            link = next_of(at);
+            link = next_of(at - 1);
         }
         link.store(next_of(place).load(Ordering::Relaxed), Ordering::Release);
         part.seats(place)
@@ -121,13 +125,23 @@ impl Index {
     pub(crate) fn wait(&self, memory: &Memory, key: Key, seat: &Arc<Seat>) -> Wanted {
         let part = &mut *self.part(key);
         let Some(place) = self.look(part, memory, key) else { return Wanted::Changed };
-        let (slab, frame) = memory.frame(place);
+        let (slab, frame) = (memory.slab(), place);
         if !slab.set_flags_if_held(frame, WAITED) {
             return Wanted::Changed;
         }
         part.waiting.entry(place).or_default().push(seat.clone());
         Wanted::Held
     }
+}
+
+#[cfg(not(loom))]
+fn zeroed(count: usize) -> Box<[AtomicU32]> {
+    <[AtomicU32]>::new_box_zeroed_with_elems(count).expect("memory for the index")
+}
+
+#[cfg(loom)]
+fn zeroed(count: usize) -> Box<[AtomicU32]> {
+    (0..count).map(|_| AtomicU32::new(END)).collect()
 }
 
 impl Part {

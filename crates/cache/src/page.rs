@@ -41,7 +41,7 @@ impl<'a> Found<'a> {
     pub fn touch(&self) {
         let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
         if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
-            let (slab, frame) = self.cache.memory.frame(self.place);
+            let (slab, frame) = (self.cache.memory.slab(), self.place);
             slab.set_flags(frame, next);
         }
     }
@@ -49,7 +49,7 @@ impl<'a> Found<'a> {
     /// The same, for as long as it is wanted; counted among those that are kept.
     pub(crate) fn keep_counted(mut self) -> Page {
         let share = self.share.take().expect("it is kept once");
-        let snapshot = share.keep(self.cache.memory.frame(self.place).0);
+        let snapshot = share.keep(self.cache.memory.slab());
         let (cache, place) = (self.cache.clone(), self.place);
         Page { cache, place, snapshot: Some(snapshot), is_counted: true }
     }
@@ -103,7 +103,7 @@ impl Page {
 
     /// Counts that it is read, once for all who waited for it.
     pub fn touch_first(&self) {
-        let (slab, frame) = self.cache.memory.frame(self.place);
+        let (slab, frame) = (self.cache.memory.slab(), self.place);
         slab.set_flags(frame, TOUCHES[0]);
     }
 }
@@ -131,7 +131,7 @@ impl Drop for Page {
 
 impl Shared {
     fn take_mark(&self, place: u32) -> bool {
-        let (slab, frame) = self.memory.frame(place);
+        let (slab, frame) = (self.memory.slab(), place);
         slab.clear_flags(frame, MARKED).flags() & MARKED != 0
     }
 }
