@@ -273,15 +273,16 @@ impl<T> Slab<T> {
         &self.chunks[(frame >> self.shift) as usize]
     }
 
-    /// Says that a frame's bytes are going to be read.
+    /// Says that a frame's bytes are going to be read. A few lines are worth it: the processor sees by them how it goes
+    /// on, and more of them would be in the way of what is looked at meanwhile.
     #[inline(always)]
     pub fn expect(&self, frame: u32) {
         #[cfg(target_arch = "x86_64")]
-        {
+        for line in 0..8 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let first = self.address(frame).cast_const().cast();
+            let address = self.address(frame).cast_const().wrapping_add(64 * line).cast();
             // SAFETY: a hint, of whatever address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(first) };
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = frame;

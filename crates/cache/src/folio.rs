@@ -39,11 +39,20 @@ pub(crate) struct Key {
     pub(crate) index: u64,
 }
 
+/// 2^64 by the golden ratio.
+const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+
 impl Key {
-    /// Spread over all bits.
+    /// Its chain among 2^`bits`: folios in a row have chains in a row, so that those of one file do not meet while it has
+    /// fewer than there are chains; further on it begins elsewhere, or what lies far apart would.
     #[inline(always)]
+    pub(crate) fn chain(self, bits: u32) -> usize {
+        let begin = (self.index >> bits).wrapping_add(u64::from(self.file) << 24).wrapping_mul(ODD);
+        (self.index.wrapping_add(begin >> 20) & ((1 << bits) - 1)) as usize
+    }
+
+    /// Spread over all bits.
     pub(crate) fn hash(self) -> u64 {
-        const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
         let mixed = (self.index ^ u64::from(self.file).rotate_left(40)).wrapping_mul(ODD);
         (mixed ^ mixed >> 32).wrapping_mul(ODD)
     }

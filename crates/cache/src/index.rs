@@ -23,6 +23,8 @@ const MOST_STEPS: u32 = 64;
 pub(crate) struct Index {
     /// Links: a frame and 1, or [`END`].
     heads: Box<[AtomicU32]>,
+    /// Of a chain's number.
+    bits: u32,
     parts: Box<[Mutex<Part>]>,
 }
 
@@ -47,12 +49,12 @@ impl Index {
         let heads = zeroed(count);
         prefer_huge_pages(&heads);
         let parts = (0..PARTS.min(count)).map(|_| Mutex::new(Part::default())).collect();
-        Index { heads, parts }
+        Index { heads, bits: count.trailing_zeros(), parts }
     }
 
     #[inline(always)]
     fn chain(&self, key: Key) -> usize {
-        key.hash() as usize & (self.heads.len() - 1)
+        key.chain(self.bits)
     }
 
     /// Where a folio is; none may be said of one that is just being put elsewhere.
