@@ -5,7 +5,8 @@
 //!
 //! In FOLDER, on a file system, a file is made of that size (64), written, read once through both caches, and
 //! removed at the end. Each round times every way once, in an order that turns; given are medians over all rounds
-//! (15), in nanoseconds a read, and how often the kernel's pread takes as long.
+//! (15), in nanoseconds a read, and how many times as long the kernel's pread takes; then how much more two threads
+//! read than one.
 
 use std::error::Error;
 use std::fs;
@@ -106,8 +107,7 @@ fn measure(path: &PathBuf, size: usize, rounds: usize) -> Outcome<()> {
             let mut state = round as u64 + 1;
             let begin = Instant::now();
             for _ in 0..READS {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (ways[way].1)((state >> 33) % pages * PAGE as u64);
+                (ways[way].1)(next(&mut state) % pages * PAGE as u64);
             }
             times[way].push(begin.elapsed().as_nanos() as f64 / READS as f64);
         }
@@ -122,11 +122,42 @@ fn measure(path: &PathBuf, size: usize, rounds: usize) -> Outcome<()> {
     };
     println!("{} MiB, {rounds} rounds of {READS} reads", size >> 20);
     for (way, (name, _)) in ways.iter().enumerate() {
-        println!(
-            "{name:>10} {:8.1} ns  pread takes {:.2} times as long",
-            median(&times[way]),
-            median(&ratios(way))
-        );
+        let (time, ratio) = (median(&times[way]), median(&ratios(way)));
+        println!("{name:>10} {time:8.1} ns  pread takes {ratio:.2} times as long");
     }
+    drop(ways);
+    let rates = |threads: u64| {
+        let seconds = (0..rounds as u64).map(|round| together(&file, pages, threads, round));
+        let rates: Vec<f64> = seconds.map(|time| (threads * READS as u64) as f64 / time).collect();
+        median(&rates)
+    };
+    let (one, two) = (rates(1), rates(2));
+    println!("{:>10} {:8.2} times as many reads a second as one thread", "two", two / one);
     Ok(())
+}
+
+/// Seconds that threads take who each read as often at once.
+fn together(file: &File, pages: u64, threads: u64, round: u64) -> f64 {
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let mut bytes = Buffer::zeroed(PAGE);
+                let mut state = 2 * round + thread + 1;
+                for _ in 0..READS {
+                    assert_eq!(
+                        file.try_read(&mut bytes, next(&mut state) % pages * PAGE as u64),
+                        Ok(PAGE)
+                    );
+                }
+            });
+        }
+    });
+    begin.elapsed().as_secs_f64()
+}
+
+/// Numbers that look random.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state >> 33
 }
