@@ -8,7 +8,7 @@ use uringfs_buffer::Hold;
 
 use crate::eviction::{Answer, Eviction};
 use crate::fill::Fill;
-use crate::folio::{DETACHED, FOLIO, Folio, Key, STALE, TOUCHES};
+use crate::folio::{DETACHED, FILLER, FOLIO, Folio, Key, STALE, TOUCHES};
 use crate::index::Index;
 use crate::memory::Memory;
 use crate::page::{Found, Page};
@@ -55,7 +55,10 @@ pub enum Look<'a> {
     /// It is there.
     Found(Found<'a>),
     /// Somebody fills it: [`Pages::wait`] for that.
-    Busy,
+    Busy {
+        /// What [`Pages::fill`] was told of who that is.
+        by: u16,
+    },
     /// It is not there: [`Pages::fill`] it.
     Absent,
 }
@@ -247,7 +250,7 @@ impl Pages {
         match slab.share(frame) {
             // It is in the index, which is not changed meanwhile: it is the one.
             Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
-            Err(_) => Look::Busy,
+            Err(state) => Look::Busy { by: (state.flags() >> FILLER) as u16 },
         }
     }
 
@@ -257,11 +260,11 @@ impl Pages {
     }
 
     /// Takes folios into the cache that are not there, in the order of `indexes`, up to the first that is or
-    /// that there is no room for. The caller fills them.
+    /// that there is no room for. The caller fills them; others find who it is by a number of its choice.
     ///
     /// # Errors
     /// [`Full`] when there is room for none.
-    pub fn fill(&self, indexes: Range<u64>) -> Result<Vec<Fill>, Full> {
+    pub fn fill(&self, indexes: Range<u64>, by: u16) -> Result<Vec<Fill>, Full> {
         let cache = &*self.cache;
         let wanted = (indexes.end - indexes.start).min(u64::from(cache.memory.bound())) as u32;
         let mut fills: Vec<Fill> = Vec::new();
@@ -274,6 +277,9 @@ impl Pages {
         for row in rows.by_ref() {
             let (first, count) = (row.first(), row.count());
             let mut taken = 0;
+            for frame in first..first + count {
+                cache.memory.slab().set_flags(frame, u32::from(by) << FILLER);
+            }
             while taken < count && self.insert(index + u64::from(taken), first + taken) {
                 came.push((
                     first + taken,

@@ -21,6 +21,9 @@ pub(crate) const MARKED: u32 = 1 << 3;
 /// one twice does no harm.
 pub(crate) const TOUCHES: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 
+/// Where the number of whoever fills it begins.
+pub(crate) const FILLER: u32 = 16;
+
 /// Which bytes of which file a frame has. It changes only while the frame is held.
 #[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]
 #[cfg_attr(loom, derive(Default))]

@@ -11,7 +11,7 @@
 //! let cache = Cache::new(1 << 20);
 //! let pages = cache.pages();
 //! assert!(matches!(pages.look(7), Look::Absent));
-//! for mut fill in pages.fill(7..8).unwrap() {
+//! for mut fill in pages.fill(7..8, 0).unwrap() {
 //!     fill.bytes()[..5].copy_from_slice(b"hello");
 //!     fill.end(Ok(()));
 //! }

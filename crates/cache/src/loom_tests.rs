@@ -25,7 +25,7 @@ fn cache(folios: u64) -> (Cache, Arc<Pages>) {
 }
 
 fn fill(pages: &Pages, index: u64) -> Option<Fill> {
-    pages.fill(index..index + 1).ok()?.pop()
+    pages.fill(index..index + 1, 0).ok()?.pop()
 }
 
 fn put(mut fill: Fill, byte: u8) {
@@ -36,7 +36,7 @@ fn put(mut fill: Fill, byte: u8) {
 fn byte(pages: &Pages, index: u64) -> Option<u8> {
     match pages.look(index) {
         Look::Found(page) => Some(page[0]),
-        Look::Busy | Look::Absent => None,
+        Look::Busy { .. } | Look::Absent => None,
     }
 }
 

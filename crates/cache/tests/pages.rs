@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, NoPage, Pages, Told, Wait};
 
 fn fill_with(pages: &Pages, index: u64, byte: u8) {
-    for mut fill in pages.fill(index..index + 1).unwrap() {
+    for mut fill in pages.fill(index..index + 1, 0).unwrap() {
         fill.bytes().fill(byte);
         fill.end(Ok(()));
     }
@@ -17,13 +17,14 @@ fn fill_with(pages: &Pages, index: u64, byte: u8) {
 fn byte(pages: &Pages, index: u64) -> Option<u8> {
     match pages.look(index) {
         Look::Found(page) => Some(page[0]),
-        Look::Busy | Look::Absent => None,
+        Look::Busy { .. } | Look::Absent => None,
     }
 }
 
 fn one(pages: &Pages, index: u64) -> Fill {
-    let mut fills = pages.fill(index..index + 1).unwrap();
+    let mut fills = pages.fill(index..index + 1, 77).unwrap();
     assert_eq!(fills.len(), 1);
+    assert!(matches!(pages.look(index), Look::Busy { by: 77 }));
     fills.remove(0)
 }
 
@@ -49,7 +50,7 @@ fn a_range_is_filled_up_to_what_is_there() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages();
     fill_with(&pages, 3, 3);
-    let mut fills = pages.fill(0..8).unwrap();
+    let mut fills = pages.fill(0..8, 0).unwrap();
     assert_eq!((fills.len(), fills[0].range()), (1, 0..3 * FOLIO));
     let mut first = fills.remove(0);
     let mut buffer = first.lend();
@@ -57,11 +58,11 @@ fn a_range_is_filled_up_to_what_is_there() {
     first.take_back(buffer);
     let rest = first.split_off(FOLIO);
     first.end(Ok(()));
-    assert!(matches!(pages.look(1), Look::Busy));
+    assert!(matches!(pages.look(1), Look::Busy { .. }));
     assert_eq!(pages.cached(0..8 * FOLIO), [0..FOLIO, 3 * FOLIO..4 * FOLIO]);
     rest.end(Ok(()));
     assert_eq!(byte(&pages, 2), Some(9));
-    assert!(pages.fill(2..3).unwrap().is_empty());
+    assert!(pages.fill(2..3, 0).unwrap().is_empty());
     assert_eq!(pages.cached(100..8192).first(), Some(&(100..8192)));
 }
 
@@ -102,7 +103,7 @@ fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
     let mut wait = pin!(pages.wait(1));
     assert!(poll(wait.as_mut()).is_pending());
     pages.invalidate(0..2);
-    assert!(matches!(pages.look(1), Look::Busy), "nobody waits to invalidate");
+    assert!(matches!(pages.look(1), Look::Busy { .. }), "nobody waits to invalidate");
     fill.bytes().fill(1);
     fill.end(Ok(()));
     assert!(matches!(poll(wait), Poll::Ready(Told::Again)));
@@ -127,7 +128,7 @@ fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
     assert_eq!(pages.page(1).err(), Some(NoPage::Absent));
     drop(page);
     let also = pages.page(3).unwrap();
-    assert!(matches!(pages.fill(4..6), Ok(fills) if fills.len() == 1), "the other one is left");
+    assert!(matches!(pages.fill(4..6, 0), Ok(fills) if fills.len() == 1), "the other one is left");
     fill_with(&pages, 4, 4);
     assert_eq!((also[0], byte(&pages, 4)), (3, Some(4)));
 }
@@ -138,7 +139,7 @@ fn where_nothing_may_leave_nothing_comes() {
     let pages = cache.pages();
     fill_with(&pages, 1, 1);
     let page = pages.page(1).unwrap();
-    assert!(matches!(pages.fill(4..5), Err(Full)));
+    assert!(matches!(pages.fill(4..5, 0), Err(Full)));
     drop(page);
     fill_with(&pages, 4, 4);
     assert_eq!(byte(&pages, 4), Some(4));
@@ -228,14 +229,14 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
                     }
                 }
                 Look::Absent => {
-                    for mut fill in pages.fill(index..index + 1).into_iter().flatten() {
+                    for mut fill in pages.fill(index..index + 1, 0).into_iter().flatten() {
                         let version = versions[name as usize].load(Ordering::SeqCst);
                         let word = (version << 16 | name).to_le_bytes();
                         fill.bytes().chunks_exact_mut(8).for_each(|at| at.copy_from_slice(&word));
                         fill.end(Ok(()));
                     }
                 }
-                Look::Busy => drop(pages.wait(index)),
+                Look::Busy { .. } => drop(pages.wait(index)),
             }
             if kept.len() > 8 {
                 for (page, name) in kept.drain(..) {

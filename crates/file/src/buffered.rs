@@ -170,9 +170,19 @@ async fn read_all(
                     read_ahead(operation, file, caching, cached, index);
                 }
             }
-            Look::Busy => {
+            Look::Busy { by } => {
                 operation.count(Counter::CacheArmed);
-                let told = operation.wait_uncounted(cached.pages().wait(index)).await?;
+                let wait = cached.pages().wait(index);
+                let told = match by == operation.reactor_number() {
+                    true => Some(operation.wait_uncounted(wait).await?),
+                    false => operation.wait_uncounted_for(wait, cached.patience()).await?,
+                };
+                let Some(told) = told else {
+                    operation.count(Counter::CacheLate);
+                    *done +=
+                        read_past(operation, shared, payload, *done, at, length - *done).await?;
+                    continue;
+                };
                 operation.count(Counter::CacheRestarted);
                 match told {
                     Told::Page(page) => {
@@ -199,7 +209,9 @@ async fn read_all(
                 };
                 let wanted = index..last;
                 if begin_fill(operation, file, cached, window, &wanted).is_err() {
-                    *done += bypass(operation, shared, payload, *done, at, length - *done).await?;
+                    operation.count(Counter::CacheBypassed);
+                    *done +=
+                        read_past(operation, shared, payload, *done, at, length - *done).await?;
                 }
             }
         }
@@ -234,7 +246,7 @@ fn begin_fill(
 ) -> Result<(), Full> {
     let end = file.shared.map.size().div_ceil(FOLIO).min(window.folios.end);
     let folios = window.folios.start..end.max(window.folios.start);
-    for mut fill in cached.pages().fill(folios)? {
+    for mut fill in cached.pages().fill(folios, operation.reactor_number())? {
         let range = fill.range();
         if let Some(mark) = window.mark.filter(|mark| range.contains(&(mark * FOLIO))) {
             fill.mark(mark * FOLIO);
@@ -254,6 +266,7 @@ fn begin_fill(
 async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
     let shared = &*file.shared;
     let range = fill.range();
+    let begun = operation.now();
     let block = shared.block_mask + 1;
     let end = shared.map.size().next_multiple_of(block).clamp(range.start, range.end);
     let mut buffer = fill.lend();
@@ -277,11 +290,14 @@ async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
     assert!(joined.is_ok(), "they were one buffer");
     fill.take_back(buffer);
     fill.end(result.map(drop));
+    if let Some(caching) = &shared.cache {
+        caching.of(shared).note_fill(operation.now() - begun);
+    }
     operation.end(Payload::Length(0), Ok(0));
 }
 
-/// Reads past the cache, since there is no room in it: up to a folio's end.
-async fn bypass(
+/// Reads past the cache, up to a folio's end: the device has what the cache would have.
+async fn read_past(
     operation: &Operation,
     shared: &Shared,
     payload: &mut Payload,
@@ -289,7 +305,6 @@ async fn bypass(
     at: u64,
     length: u64,
 ) -> Result<u64, Errno> {
-    operation.count(Counter::CacheBypassed);
     let end = (at / FOLIO * FOLIO + FOLIO).min(at + length);
     let blocks = around(shared.block_mask + 1, at..end);
     let start = blocks.start;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -15,6 +16,11 @@ use crate::file::Shared;
 use crate::map::Generation;
 use crate::readahead::{LONGEST, Readahead};
 
+/// What a fill is taken to take until one has ended, and at most.
+const SLOW: Duration = Duration::from_millis(10);
+/// To wait is cheap, and another thread may not have a processor just now.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(1);
+
 /// What the openings of a file share of the cache.
 #[derive(Debug)]
 pub(crate) struct Cached {
@@ -23,6 +29,8 @@ pub(crate) struct Cached {
     is_mixed: AtomicBool,
     /// That of the file when its folios were taken in.
     generation: AtomicU64,
+    /// What a fill takes, in nanoseconds: those of late weigh most.
+    fill_ns: AtomicU64,
 }
 
 /// How one opening asks through a cache.
@@ -109,7 +117,20 @@ impl Cached {
             pages: cache.pages(),
             is_mixed: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            fill_ns: AtomicU64::new(SLOW.as_nanos() as u64),
         }
+    }
+
+    /// A fill has taken so long.
+    pub(crate) fn note_fill(&self, time: Duration) {
+        let time = time.min(SLOW).as_nanos() as u64;
+        let before = self.fill_ns.load(Ordering::Relaxed);
+        self.fill_ns.store((before * 7 + time) / 8, Ordering::Relaxed);
+    }
+
+    /// How long a reader waits for a fill of another reactor, which sees that it is done only when it turns.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_nanos(4 * self.fill_ns.load(Ordering::Relaxed)).max(SHORTEST_PATIENCE)
     }
 
     #[inline(always)]

@@ -185,6 +185,41 @@ fn a_reader_that_gives_up_changes_nothing_for_the_others() {
 }
 
 #[test]
+fn who_waits_for_a_reactor_that_does_not_turn_reads_by_itself() {
+    let _alone = ALONE.lock();
+    let device = Device::new(Memory::new(SIZE).unwrap()).unwrap();
+    let file = File::over(device, FileOptions::default()).buffered(&Cache::new(SIZE));
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (over, is_over) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let file = &file;
+        scope.spawn(move || {
+            let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+            reactor.block_on(async {
+                let mut read = file.read(Buffer::zeroed(4096), 0);
+                std::future::poll_fn(|context| {
+                    assert!(Pin::new(&mut read).poll(context).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+                begun.send(()).unwrap();
+                // It does not turn now, whatever comes back.
+                assert!(is_over.recv().is_err());
+                assert_eq!(read.await.1, Ok(4096));
+            });
+        });
+        has_begun.recv().unwrap();
+        let (_, read) = reactor.block_on(file.read(Buffer::zeroed(100), 0));
+        assert_eq!(read, Ok(100));
+        assert_eq!(reactor.counters().get(Counter::CacheLate), 1);
+        drop(over);
+    });
+    let (_, read) = reactor.block_on(file.read(Buffer::zeroed(100), 0));
+    assert_eq!((read, reactor.counters().get(Counter::CacheHit)), (Ok(100), 1));
+}
+
+#[test]
 fn a_cache_smaller_than_a_request_serves_it_all_the_same() {
     for folios in [1, 2, 7] {
         let slow = Slow::new(folios * FOLIO);

@@ -86,6 +86,8 @@ counters! {
     CacheFilled = "buffered.filled",
     /// Folios that were read ahead of readers.
     CacheAhead = "buffered.readahead",
+    /// Reads that would have waited too long for another reactor's fill, and went past the cache.
+    CacheLate = "buffered.late",
     /// Reads that found no room in the cache and went past it.
     CacheBypassed = "buffered.bypassed",
     /// Operations completed by the thread that issued them, while it reaped.

@@ -301,6 +301,32 @@ impl Operation {
         ended
     }
 
+    /// The same, but no longer than a time: then it answers none.
+    ///
+    /// # Errors
+    /// ECANCELED or ETIMEDOUT.
+    pub async fn wait_uncounted_for<T>(
+        &mut self,
+        wait: impl Future<Output = T>,
+        time: Duration,
+    ) -> Result<Option<T>, Errno> {
+        self.count_out();
+        let ended = {
+            let mut wait = pin!(wait);
+            let mut sleep = pin!(self.inner.sleep_until(self.now() + time, Some(self.place)));
+            poll_fn(|context| match self.check() {
+                Err(why) => Poll::Ready(Err(why)),
+                Ok(()) => match wait.as_mut().poll(context) {
+                    Poll::Ready(ended) => Poll::Ready(Ok(Some(ended))),
+                    Poll::Pending => sleep.as_mut().poll(context).map(|()| Ok(None)),
+                },
+            })
+            .await
+        };
+        self.count_in();
+        ended
+    }
+
     /// The same for what cannot be given up: being asked to stop changes nothing.
     pub async fn uncounted<T>(&mut self, wait: impl Future<Output = T>) -> T {
         self.count_out();
@@ -358,6 +384,11 @@ impl Operation {
         };
         self.count_in();
         ended
+    }
+
+    /// By which operations of one reactor are told from those of another: numbers begin anew after 65,536 reactors.
+    pub fn reactor_number(&self) -> u16 {
+        self.inner.number
     }
 
     /// The time of the reactor's clock.

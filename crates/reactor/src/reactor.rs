@@ -7,6 +7,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -67,6 +68,8 @@ pub struct Inner {
     /// Devices wait to be let go.
     pub(crate) closing: Cell<bool>,
     pub(crate) name: String,
+    /// See [`Operation::reactor_number`](crate::Operation::reactor_number).
+    pub(crate) number: u16,
 }
 
 /// Why [`Inner::push_simple`] has not pushed, with the memory.
@@ -82,6 +85,8 @@ pub enum Unpushed {
 pub struct Reactor {
     inner: Rc<Inner>,
 }
+
+static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
 thread_local! {
     static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
@@ -168,6 +173,7 @@ impl Reactor {
             turning: Cell::new(false),
             closing: Cell::new(false),
             name,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             options,
         });
         CURRENT.with_borrow_mut(|current| {
