@@ -79,9 +79,11 @@ impl File {
         File::new(device, AnyMap::Flat(Flat { address: 0, size }), lock, options)
     }
 
-    /// The same file, its reads through a page cache, where all that read it so find what one of them has read.
-    /// Its writes go to the device, and what the cache had of these bytes is forgotten. A file is in one cache:
-    /// that in which it was first.
+    /// The same file, its reads through a page cache, where all that read it so find what one of them has read, until
+    /// the last of its openings is closed. Its writes go to the device, and what the cache had of these bytes is
+    /// forgotten, whoever writes them by way of this volume, or this [`File`] and its clones. What others write to
+    /// the same image or device, another process or another [`File::open`], is not seen. A file is in one cache: that
+    /// in which it was first. On a device whose blocks are larger than a folio it is asked directly all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
         self.asked(Some(Caching::new(cache)))
     }
