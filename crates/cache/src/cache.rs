@@ -76,6 +76,16 @@ pub enum NoPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+impl Default for Cache {
+    /// A cache of at most an eighth of the machine's memory.
+    fn default() -> Cache {
+        let system = rustix::system::sysinfo();
+        // Wider or narrower from one machine to the next.
+        let total = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
+        Cache::new(u64::try_from(total / 8).unwrap_or(u64::MAX))
+    }
+}
+
 impl Cache {
     /// A cache of at most `bound_bytes` of files' bytes, at least one folio. Memory is taken when it is needed.
     pub fn new(bound_bytes: u64) -> Cache {

@@ -67,6 +67,8 @@ pub fn create_image(path: impl AsRef<Path>, size: u64) -> io::Result<()> {
     backend::file::File::create(path.as_ref(), size, backend::file::Allocation::Written).map(drop)
 }
 
+const CACHE_BYTES: (&str, &str) = ("buffered.cache_bytes", "a number of bytes");
+
 /// Every switch of the stack, by its dotted name.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -74,6 +76,8 @@ pub struct Options {
     pub reactor: ReactorOptions,
     /// Of files.
     pub file: FileOptions,
+    /// `buffered.cache_bytes`: bytes of the page cache that is made by [`Self::cache`].
+    pub cache_bytes: Option<u64>,
 }
 
 impl Options {
@@ -85,13 +89,24 @@ impl Options {
         if self.reactor.set(name, value)? || self.file.set(name, value)? {
             return Ok(());
         }
+        if name == CACHE_BYTES.0 {
+            let bytes =
+                value.parse().map_err(|_| format!("{name} is {}, not `{value}`", CACHE_BYTES.1))?;
+            self.cache_bytes = Some(bytes);
+            return Ok(());
+        }
         let names: Vec<_> = Options::switches().map(|(name, _)| name).collect();
         Err(format!("no switch is called {name:?}; there are {}", names.join(", ")))
     }
 
     /// Every switch and the values it takes.
     pub fn switches() -> impl Iterator<Item = (&'static str, &'static str)> {
-        ReactorOptions::SWITCHES.iter().chain(FileOptions::SWITCHES).copied()
+        ReactorOptions::SWITCHES.iter().chain(FileOptions::SWITCHES).copied().chain([CACHE_BYTES])
+    }
+
+    /// A page cache as large as it is to be: else an eighth of the machine's memory.
+    pub fn cache(&self) -> Cache {
+        self.cache_bytes.map_or_else(Cache::default, Cache::new)
     }
 }
 

@@ -12,7 +12,7 @@ use uringfs_lab::run::{Live, Overwrite, stop_on_interrupt};
 /// What the command takes.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// simple-read, parallel-write, completion, fixed-files, or all
+    /// simple-read, buffered-read, parallel-write, completion, fixed-files, or all
     name: String,
 
     /// PATH, memory:SIZE, null:SIZE or sim:...

@@ -7,8 +7,8 @@ use crate::target::Target;
 use crate::workload::IoOp;
 use ::uringfs::backend::Target as DeviceTarget;
 use ::uringfs::{
-    Access, Buffer, BufferPool, Completed, Counter, Device, Errno, File, Options, Payload, Reactor,
-    Refused, Token, Tokens, WriteLock,
+    Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completed, Counter, Device, Errno,
+    File, Options, Payload, Reactor, Refused, Token, Tokens, WriteLock,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,6 +19,9 @@ pub struct Uringfs {
     files: Vec<File>,
     /// Keeps the devices open for the other threads of the run.
     _opened: Vec<Arc<Opened>>,
+    /// And the cache, where there is one.
+    cache: Option<Arc<Cache>>,
+    waits_in_threads: bool,
     buffers: Buffers,
     completed: Vec<Completed>,
     durable: bool,
@@ -62,6 +65,13 @@ impl Engine for Uringfs {
             files.push(File::over_with_lock(device, lock, options.file));
             opened.push(one);
         }
+        // Without a size there is none.
+        let is_cached = options.cache_bytes.is_some() && !setup.options.direct;
+        let cache = is_cached.then(|| shared_cache(&options));
+        if let Some(cache) = &cache {
+            files.iter_mut().for_each(|file| *file = file.buffered(cache));
+        }
+        let waits_in_threads = is_cached && options.file.buffered_wait == BufferedWait::Thread;
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
         for file in &files {
@@ -70,6 +80,12 @@ impl Engine for Uringfs {
                 .queue_of(file.device())
                 .map_err(|error| Error::input(file.device().description()).because(error))?;
         }
+        if setup.options.invalidate && is_cached {
+            files
+                .iter()
+                .try_for_each(|file| forget(&reactor, file))
+                .map_err(|errno| Error::run("dropping what is cached".to_owned()).because(errno))?;
+        }
         let depth = setup.depth as usize;
         let pool = BufferPool::new(setup.block, depth)
             .map_err(|error| Error::run("memory for the buffers".to_owned()).because(error))?;
@@ -77,6 +93,8 @@ impl Engine for Uringfs {
             reactor,
             files,
             _opened: opened,
+            cache,
+            waits_in_threads,
             buffers: Buffers {
                 block: setup.block,
                 slots: (0..depth).map(|_| Slot { idle: pool.get(), tail: None }).collect(),
@@ -150,8 +168,8 @@ impl Engine for Uringfs {
         })
     }
 
-    fn forget_cached(&mut self, _file: u32) -> Result<(), Errno> {
-        Ok(())
+    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
+        forget(&self.reactor, &self.files[file as usize])
     }
 
     fn report(&self) -> EngineReport {
@@ -169,14 +187,20 @@ impl Engine for Uringfs {
         // The files of a volume have one device.
         let mut notes: Vec<String> = notes.chain(self.reactor.registration_refused()).collect();
         notes.dedup();
+        notes.extend(self.cache.as_ref().map(|cache| {
+            let bytes = cache.statistics().bound_bytes;
+            format!(
+                "direct=0: reads through a page cache of {bytes} bytes, writes go to the device"
+            )
+        }));
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
         EngineReport {
             queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
             system_calls: counters.get(Counter::Enters),
+            helper_cpu_ns: if self.waits_in_threads { cpu_of_waiting_threads() } else { 0 },
             counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
             notes,
-            ..EngineReport::default()
         }
     }
 }
@@ -261,6 +285,37 @@ impl Slot {
 struct Opened {
     device: Device,
     lock: Arc<WriteLock>,
+}
+
+/// Takes out what the cache has of a file, if it is read through one.
+fn forget(reactor: &Reactor, file: &File) -> Result<(), Errno> {
+    reactor.block_on(file.advise(Advice::DoNotNeed, 0, file.size().next_multiple_of(1 << 20)))
+}
+
+/// The cache of the run: all its threads have the same.
+static CACHE: Mutex<(Option<u64>, Weak<Cache>)> = Mutex::new((None, Weak::new()));
+
+fn shared_cache(options: &Options) -> Arc<Cache> {
+    let (bytes, shared) = &mut *CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cache) = shared.upgrade().filter(|_| *bytes == options.cache_bytes) {
+        return cache;
+    }
+    let cache = Arc::new(options.cache());
+    (*bytes, *shared) = (options.cache_bytes, Arc::downgrade(&cache));
+    cache
+}
+
+/// CPU time of the threads that wait in place of reactors, as the scheduler counts it (proc_pid_schedstat(5)).
+fn cpu_of_waiting_threads() -> u64 {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let one = |task: io::Result<std::fs::DirEntry>| {
+        let path = task.ok()?.path();
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let times = std::fs::read_to_string(path.join("schedstat")).ok()?;
+        let is_one = name.trim_end() == "uringfs-waits";
+        times.split_whitespace().next()?.parse::<u64>().ok().filter(|_| is_one)
+    };
+    tasks.filter_map(one).sum()
 }
 
 /// What is open now, by name and by whether it is written.

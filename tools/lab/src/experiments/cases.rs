@@ -11,6 +11,7 @@ type Make = fn() -> Result<Experiment, Error>;
 /// Every experiment, by name.
 pub const CASES: &[(&str, Make)] = &[
     ("simple-read", simple_read),
+    ("buffered-read", buffered_read),
     ("parallel-write", parallel_write),
     ("completion", completion),
     ("fixed-files", fixed_files),
@@ -83,6 +84,39 @@ fn simple_read() -> Result<Experiment, Error> {
         kernel: EngineKind::Fio,
         counters: &["direct.simple", "direct.general"],
     })
+}
+
+/// Mechanism 2: reads of what is not cached, whose waiting costs a callback, against a thread. Each block is read
+/// once at most, and the cache is emptied before each run; direct reads are the bound.
+fn buffered_read() -> Result<Experiment, Error> {
+    const CACHE: (&str, &str) = ("buffered.cache_bytes", "67108864");
+    let buffered = |name, wait| -> Result<Side, Error> {
+        let keys = vec![("direct", "0".to_owned())];
+        Ok(Side { keys, ..side(name, &[CACHE, ("buffered.wait", wait)])? })
+    };
+    let mut keys = reads();
+    keys.extend([("norandommap", "0".to_owned()), ("time_based", "0".to_owned())]);
+    Ok(Experiment {
+        name: "buffered-read",
+        sides: Sides {
+            a: buffered("thread", "thread")?,
+            b: buffered("callback", "callback")?,
+            control: side("direct", &[])?,
+            beside: Vec::new(),
+        },
+        keys,
+        cases: [1, 2, 4, 8, 16, 32].map(one_by_one).into(),
+        kernel: EngineKind::Fio,
+        counters: &["buffered."],
+    })
+}
+
+/// A case at one depth, each completion followed by the next I/O.
+fn one_by_one(depth: u32) -> Case {
+    let mut case = at_depth(depth);
+    case.keys[1].1 = "1".into();
+    case.keys[2].1 = "1".into();
+    case
 }
 
 /// Mechanism 3: writers of one file beside each other, against a lock that one holds at a time.

@@ -18,6 +18,8 @@ pub struct Side {
     pub config: EngineConfig,
     /// The file that it reads and writes; without one the experiment's target.
     pub file: Option<PathBuf>,
+    /// fio keys of this side alone.
+    pub keys: Vec<(&'static str, String)>,
 }
 
 impl Side {
@@ -26,7 +28,7 @@ impl Side {
         let mut config = EngineConfig::new(engine.parse::<EngineKind>()?);
         let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
         config.settings = settings.iter().map(owned).collect();
-        Ok(Self { name: name.to_owned(), config, file: None })
+        Ok(Self { name: name.to_owned(), config, file: None, keys: Vec::new() })
     }
 }
 

@@ -29,7 +29,9 @@ impl Experiment {
                 name = format!("{name} {}", file.display());
             }
             let side = Side::new(&name, self.kernel.name(), &[])?;
-            self.sides.beside.push(Side { file: Some(file.clone()), ..side });
+            // As the side on which the switch is on.
+            let keys = self.sides.b.keys.clone();
+            self.sides.beside.push(Side { file: Some(file.clone()), keys, ..side });
         }
         Ok(())
     }

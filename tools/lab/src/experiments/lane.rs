@@ -48,11 +48,11 @@ impl Lane {
         // What cannot reach a target stands beside it at the most.
         lane.set = if reached || side.config.engine == EngineKind::Uringfs {
             let size = if makes { Some(new_size(job, &own)?) } else { job.size };
-            Some(jobs(job, case, &place, size)?)
+            Some(jobs(job, case, side, &place, size)?)
         } else if makes {
             None
         } else {
-            beneath(job, case, &place, side.config.engine)?
+            beneath(job, case, side, &place)?
         };
         let registers = |set: &JobSet| set.jobs.iter().all(|job| job.options.fixed_buffers);
         if side.config.engine == EngineKind::Uringfs && !lane.set.as_ref().is_some_and(registers) {
@@ -159,19 +159,19 @@ fn new_size(job: &CaseJob<'_>, own: &Target) -> Result<u64, Error> {
 fn beneath(
     job: &CaseJob<'_>,
     case: &Case,
+    side: &Side,
     target: &Target,
-    engine: EngineKind,
 ) -> Result<Option<JobSet>, Error> {
     let Target::InVolume(file) = target else { return Ok(None) };
     let below = Target::Path(file.volume.clone());
-    if !engine.reaches(&below) {
+    if !side.config.engine.reaches(&below) {
         return Ok(None);
     }
     let size = match job.size {
         Some(size) => size,
         None => inspect(target, false, &mut Volumes::default())?.size(),
     };
-    let set = jobs(job, case, &below, Some(size))?;
+    let set = jobs(job, case, side, &below, Some(size))?;
     let reads = set.jobs.iter().all(|job| !job.options.pattern.writes());
     Ok(reads.then_some(set))
 }
@@ -180,6 +180,7 @@ fn beneath(
 fn jobs(
     job: &CaseJob<'_>,
     case: &Case,
+    side: &Side,
     target: &Target,
     size: Option<u64>,
 ) -> Result<JobSet, Error> {
@@ -204,8 +205,8 @@ fn jobs(
         ("gtod_reduce", "1".into()),
     ];
     let size = size.map(|size| ("size", size.to_string()));
-    let keys =
-        volume.iter().chain(&fixed).chain(&job.experiment.keys).chain(&size).chain(&case.keys);
+    let keys = volume.iter().chain(&fixed).chain(&job.experiment.keys).chain(&size);
+    let keys = keys.chain(&case.keys).chain(&side.keys);
     let parse = |more: Option<&(&'static str, String)>| {
         let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
         parser.argument("name", Some(job.experiment.name))?;

@@ -236,8 +236,12 @@ impl Run<'_> {
         let facts = self.config.engine.facts();
         let name = self.config.engine.name();
         let mut notes = self.set.warnings.clone();
-        if self.set.jobs.iter().any(|job| !job.options.direct) && !facts.buffered {
-            notes.push(format!("direct=0 ran direct: engine {name} has no page cache yet"));
+        let has_cache = self.config.settings.iter().any(|(name, _)| name == "buffered.cache_bytes");
+        let is_direct = !facts.buffered && !has_cache;
+        if self.set.jobs.iter().any(|job| !job.options.direct) && is_direct {
+            notes.push(format!(
+                "direct=0 ran direct: engine {name} has a page cache with --set buffered.cache_bytes=N only"
+            ));
         }
         if self.set.jobs.iter().any(|job| job.options.depth > 1) && facts.synchronous {
             notes.push(format!("iodepth has no effect: engine {name} does one I/O at a time"));

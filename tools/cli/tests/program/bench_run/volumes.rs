@@ -287,3 +287,38 @@ fn an_experiment_tells_what_was_counted_and_that_nothing_was() {
     let end = ", direct.write.range_locked 0, direct.write.exclusive 0";
     assert!(counted("side by side").ends_with(end), "{printed}");
 }
+
+#[test]
+fn buffered_reads_wait_by_callbacks_on_one_side_and_in_threads_on_the_other() {
+    let folder = volume();
+    let image = folder.path().join("image");
+    std::fs::write(&image, vec![7; 4 << 20]).unwrap();
+    let command = "bench experiment buffered-read --target image --seconds 0.1 --pairs 1 --json";
+    let printed = uringfs(folder.path(), &command.split(' ').collect::<Vec<_>>());
+    let report: Value = serde_json::from_str(&printed).unwrap();
+    for case in report["cases"].as_array().unwrap() {
+        let ran = |side: &Value| side["iops"].is_number();
+        assert!(ran(&case["a"]) && ran(&case["b"]) && ran(&case["control"]), "{case:#}");
+    }
+    let counter = |side, name: &str| counter_of(&report, side, &format!("buffered.{name}"));
+    assert!(counter("a", "wait.threads") > 0);
+    assert_eq!(counter("b", "wait.threads"), 0);
+    // Whatever had to be filled was waited for, once at least.
+    let (filled, callbacks) = (counter("b", "filled"), counter("b", "wait.callbacks"));
+    assert!(filled > 0 && callbacks >= filled, "{filled} filled, {callbacks} callbacks");
+    assert_eq!(counter("control", "filled"), 0);
+}
+
+#[test]
+fn what_one_job_has_read_through_the_cache_another_finds_there() {
+    let folder = volume();
+    std::fs::write(folder.path().join("image"), vec![7; 1 << 20]).unwrap();
+    let job = "--name=x --filename=image --rw=randread --numjobs=2 --direct=0 --invalidate=0";
+    let job = format!("{job} --loops=2 --set buffered.cache_bytes=4194304");
+    let report = report(folder.path(), &job);
+    let jobs = report["jobs"].as_array().unwrap();
+    let sum = |name| jobs.iter().map(|job| counter(job, name)).sum::<u64>();
+    // Each of 256 folios once, though two jobs read it twice.
+    assert_eq!(sum("buffered.filled") + sum("buffered.readahead"), 256);
+    assert!(sum("buffered.hit") >= 512, "{jobs:#?}");
+}
