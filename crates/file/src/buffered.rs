@@ -134,7 +134,9 @@ pub(crate) async fn read_in_thread(
     operation.count(Counter::CacheThreads);
     let mut operation = operation;
     // Whoever gives up gets its memory back when the thread is done with it.
-    let (payload, result) = operation.uncounted(waiting_threads::read(file, payload, offset)).await;
+    let queue = operation.queue_kind();
+    let read = waiting_threads::read(file, payload, offset, queue);
+    let (payload, result) = operation.uncounted(read).await;
     let stopped = operation.check().map(|()| 0);
     operation.end(payload, stopped.and(result));
 }

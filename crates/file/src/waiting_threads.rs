@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use uringfs_device::Payload;
+use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
 
 use crate::ask::read_here;
@@ -24,6 +25,8 @@ struct Job {
     file: File,
     payload: Payload,
     offset: u64,
+    /// As the reactor has it that it was asked of.
+    queue: QueueKind,
     answer: Arc<Answer>,
 }
 
@@ -48,9 +51,10 @@ pub(crate) async fn read(
     file: File,
     payload: Payload,
     offset: u64,
+    queue: QueueKind,
 ) -> (Payload, Result<u64, Errno>) {
     let answer = Arc::new(Answer::default());
-    let job = Job { file, payload, offset, answer: answer.clone() };
+    let job = Job { file, payload, offset, queue, answer: answer.clone() };
     if let Err((payload, error)) = hand_over(job) {
         return (payload, Err(error));
     }
@@ -86,10 +90,17 @@ fn hand_over(job: Job) -> Result<(), (Payload, Errno)> {
 }
 
 fn work() {
-    let options = ReactorOptions { depth: 64, ..ReactorOptions::default() };
-    let reactor = Reactor::new(options);
-    while let Some(Job { file, payload, offset, answer }) = next() {
-        let outcome = match &reactor {
+    let reactor_of = |queue| {
+        let options = ReactorOptions { queue, depth: 64, ..ReactorOptions::default() };
+        (queue, Reactor::new(options))
+    };
+    let mut own = None;
+    while let Some(Job { file, payload, offset, queue, answer }) = next() {
+        if own.as_ref().is_none_or(|(kind, _)| *kind != queue) {
+            own = None;
+        }
+        let (_, reactor) = own.get_or_insert_with(|| reactor_of(queue));
+        let outcome = match reactor {
             Ok(reactor) => reactor.block_on(read_here(file, payload, offset)),
             Err(_) => Outcome::refused(Errno::NOSYS, payload),
         };

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use uringfs_device::queue::QueueKind;
 use uringfs_device::{Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
@@ -389,6 +390,11 @@ impl Operation {
     /// By which operations of one reactor are told from those of another: numbers begin anew after 65,536 reactors.
     pub fn reactor_number(&self) -> u16 {
         self.inner.number
+    }
+
+    /// How the reactor's requests reach devices.
+    pub fn queue_kind(&self) -> QueueKind {
+        self.inner.options.queue
     }
 
     /// The time of the reactor's clock.
