@@ -4,15 +4,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use uringfs_buffer::Hold;
+use uringfs_buffer::{FrameState, Hold};
 
 use crate::eviction::{Answer, Eviction};
 use crate::fill::Fill;
-use crate::folio::{DETACHED, FILLER, FOLIO, Folio, Key, STALE, TOUCHES};
-use crate::index::Index;
+use crate::folio::{DETACHED, FILLER, FOLIO, Folio, Key, MARKED, STALE, TOUCHES, UNSAVED, WRITER};
+use crate::index::{Index, Part};
 use crate::memory::Memory;
 use crate::page::{Found, Page};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::unsaved::{Fewer, Many, Unsaved};
 use crate::wait::Wait;
 
 /// A page cache. Clones are the same cache; it can be used from any thread.
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     known: AtomicU32,
     /// Snapshots that somebody keeps.
     pub(crate) guards: AtomicU32,
+    pub(crate) unsaved: Unsaved,
     next_file: AtomicU32,
     /// Folios that came and that eviction took.
     filled: AtomicU64,
@@ -44,6 +46,8 @@ pub struct CacheStatistics {
     pub mapped_bytes: u64,
     /// Bytes of folios.
     pub used_bytes: u64,
+    /// Bytes of folios that the device does not have.
+    pub unsaved_bytes: u64,
     /// Folios that have come since the beginning.
     pub filled: u64,
     /// Folios that left to make room.
@@ -57,6 +61,19 @@ pub enum Look<'a> {
     /// Somebody fills it: [`Pages::wait`] for that.
     Busy {
         /// What [`Pages::fill`] was told of who that is.
+        by: u16,
+    },
+    /// It is not there: [`Pages::fill`] it.
+    Absent,
+}
+
+/// What whoever is going to change a folio finds of it.
+pub enum Taken {
+    /// It is his, with the bytes it had: [`Fill::end_unsaved`] ends that.
+    Held(Fill),
+    /// Somebody else has it: [`Pages::wait`] for that.
+    Busy {
+        /// What [`Pages::fill`] was told of who that is, or [`WRITER`].
         by: u16,
     },
     /// It is not there: [`Pages::fill`] it.
@@ -96,6 +113,7 @@ impl Cache {
             eviction: Mutex::new(Eviction::new()),
             known: AtomicU32::new(0),
             guards: AtomicU32::new(0),
+            unsaved: Unsaved::new(bound),
             next_file: AtomicU32::new(0),
             filled: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -116,6 +134,7 @@ impl Cache {
             bound_bytes: u64::from(memory.bound()) * FOLIO,
             mapped_bytes: u64::from(memory.mapped()) * FOLIO,
             used_bytes: u64::from(memory.taken()) * FOLIO,
+            unsaved_bytes: u64::from(self.shared.unsaved.count()) * FOLIO,
             filled: filled.load(Ordering::Relaxed),
             evicted: evicted.load(Ordering::Relaxed),
         }
@@ -178,7 +197,7 @@ impl Shared {
     fn ask(&self, place: u32, leaving: &mut Vec<(u32, Hold<Folio>)>) -> Answer {
         let (slab, frame) = (self.memory.slab(), place);
         let state = slab.state(frame);
-        if state.is_held() || state.shares() > 0 {
+        if state.is_held() || state.shares() > 0 || state.flags() & UNSAVED != 0 {
             return Answer::Busy;
         }
         let [_, twice, thrice] = TOUCHES;
@@ -186,7 +205,7 @@ impl Shared {
             slab.clear_flags(frame, last);
             return Answer::Used;
         }
-        match slab.hold(frame, |flags| flags & twice == 0) {
+        match slab.hold(frame, |flags| flags & (twice | UNSAVED) == 0) {
             None => Answer::Busy,
             Some(hold) => {
                 let key = slab.data(frame).key().hash();
@@ -196,8 +215,16 @@ impl Shared {
         }
     }
 
+    /// Counts one unsaved folio less, if it was one by its flags.
+    pub(crate) fn count_saved(&self, flags: u32) {
+        if flags & UNSAVED != 0 {
+            self.unsaved.remove();
+        }
+    }
+
     /// Gives the frame of a folio back that is in the index no more.
     pub(crate) fn forget(&self, place: u32, hold: Hold<Folio>) {
+        self.count_saved(self.memory.slab().state(place).flags());
         self.eviction.lock().remove(place);
         self.memory.give_back(hold);
     }
@@ -311,16 +338,22 @@ impl Pages {
         }
         rows.for_each(|row| cache.memory.give_back(row));
         let mut eviction = cache.eviction.lock();
-        let places = cache.memory.reached();
-        if places > cache.known.load(Ordering::Relaxed) {
-            cache.known.store(places, Ordering::Relaxed);
-            eviction.grow(places);
-        }
+        self.grow(&mut eviction);
         came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
         drop(eviction);
         cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);
         self.folios.fetch_add(came.len() as u32, Ordering::Relaxed);
         Ok(fills)
+    }
+
+    /// Has eviction know all frames that have memory.
+    fn grow(&self, eviction: &mut Eviction) {
+        let cache = &*self.cache;
+        let places = cache.memory.reached();
+        if places > cache.known.load(Ordering::Relaxed) {
+            cache.known.store(places, Ordering::Relaxed);
+            eviction.grow(places);
+        }
     }
 
     /// Puts a held frame in the index, unless the folio is there.
@@ -334,16 +367,94 @@ impl Pages {
         true
     }
 
+    /// Takes a folio to change it: its bytes are copied to another frame if somebody shares it, who keeps the old
+    /// ones. Whoever has it waits for nothing until it gives it back.
+    ///
+    /// # Errors
+    /// [`Full`] when there is no room for the copy.
+    pub fn change(&self, index: u64) -> Result<Taken, Full> {
+        let (cache, key) = (&*self.cache, Key { file: self.file, index });
+        let (memory, slab) = (&cache.memory, cache.memory.slab());
+        let mut copy: Option<Hold<Folio>> = None;
+        let taken = loop {
+            let mut part = cache.index.part(key);
+            let Some(place) = cache.index.look(&part, memory, key) else { break Taken::Absent };
+            if let Some(hold) = slab.hold(place, |_| true) {
+                slab.clear_flags(place, u32::MAX << FILLER);
+                slab.set_flags(place, u32::from(WRITER) << FILLER);
+                break Taken::Held(Fill::new(self, index, hold));
+            }
+            let share = match slab.share(place) {
+                Ok(share) => Found::new(&self.cache, place, share),
+                Err(state) => break Taken::Busy { by: (state.flags() >> FILLER) as u16 },
+            };
+            let Some(mut hold) = copy.take() else {
+                drop((part, share));
+                copy = Some(cache.frames(1).pop().ok_or(Full)?);
+                continue;
+            };
+            hold.bytes().copy_from_slice(&share);
+            let kept = slab.state(place).flags() & (UNSAVED | MARKED | TOUCHES[0]);
+            slab.set_flags(hold.first(), u32::from(WRITER) << FILLER | kept);
+            self.detach(&mut part, key, place);
+            cache.index.insert(&mut part, memory, key, hold.first());
+            drop(part);
+            let mut eviction = cache.eviction.lock();
+            eviction.remove(place);
+            self.grow(&mut eviction);
+            eviction.insert(hold.first(), key.hash());
+            drop((eviction, share));
+            break Taken::Held(Fill::new(self, index, hold));
+        };
+        copy.into_iter().for_each(|hold| memory.give_back(hold));
+        Ok(taken)
+    }
+
+    /// The device has what a folio says; if it has left meanwhile, nothing happens.
+    pub fn saved(&self, index: u64) {
+        let (cache, key) = (&*self.cache, Key { file: self.file, index });
+        let part = cache.index.part(key);
+        let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
+        let before = cache.memory.slab().clear_flags(place, UNSAVED);
+        drop(part);
+        cache.count_saved(before.flags());
+    }
+
+    /// Waits until no more folios are unsaved than may be.
+    pub fn may_change(&self) -> Fewer {
+        Fewer::than_most(&self.cache)
+    }
+
+    /// Waits until one folio less is unsaved than now; none when there is none.
+    pub fn one_saved(&self) -> Option<Fewer> {
+        let below = self.cache.unsaved.count();
+        (below > 0).then(|| Fewer { cache: self.cache.clone(), below })
+    }
+
+    /// Waits until so many folios are unsaved that it is time to save some.
+    pub fn many_unsaved(&self) -> Many {
+        Many { cache: self.cache.clone() }
+    }
+
     /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody
     /// waits: what is being filled is thrown away when that has ended.
     pub fn invalidate(&self, indexes: Range<u64>) {
+        self.take_out(indexes, |_| true);
+    }
+
+    /// The same, but that those stay which the device does not have, and those somebody is filling or changing.
+    pub fn forget_saved(&self, indexes: Range<u64>) {
+        self.take_out(indexes, |state| !state.is_held() && state.flags() & UNSAVED == 0);
+    }
+
+    fn take_out(&self, indexes: Range<u64>, which: impl Fn(FrameState) -> bool) {
         if self.folios.load(Ordering::Relaxed) == 0 || indexes.is_empty() {
             return;
         }
         let places = u64::from(self.cache.memory.reached());
         if indexes.end - indexes.start <= places {
             for index in indexes {
-                self.invalidate_one(Key { file: self.file, index });
+                self.take_one_out(Key { file: self.file, index }, &which);
             }
             return;
         }
@@ -351,16 +462,19 @@ impl Pages {
         for place in 0..places as u32 {
             let key = self.cache.memory.slab().data(place).key();
             if key.file == self.file && indexes.contains(&key.index) {
-                self.invalidate_one(key);
+                self.take_one_out(key, &which);
             }
         }
     }
 
-    fn invalidate_one(&self, key: Key) {
+    fn take_one_out(&self, key: Key, which: impl Fn(FrameState) -> bool) {
         let cache = &*self.cache;
         let mut part = cache.index.part(key);
         let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
         let (slab, frame) = (cache.memory.slab(), place);
+        if !which(slab.state(frame)) {
+            return;
+        }
         let share = loop {
             match slab.share(frame) {
                 // Now nobody comes to hold it.
@@ -369,12 +483,20 @@ impl Pages {
                 Err(_) => {}
             }
         };
-        slab.set_flags(frame, DETACHED);
-        let seats = cache.index.remove(&mut part, &cache.memory, key, place);
-        assert!(seats.is_empty(), "nobody waits for what is not held");
+        let before = self.detach(&mut part, key, place);
         drop(part);
+        cache.count_saved(before);
         cache.eviction.lock().remove(place);
         drop(share);
+    }
+
+    /// Takes a folio that the caller shares out of the index, and answers its flags.
+    fn detach(&self, part: &mut Part, key: Key, place: u32) -> u32 {
+        let cache = &*self.cache;
+        let before = cache.memory.slab().set_flags(place, DETACHED);
+        let seats = cache.index.remove(part, &cache.memory, key, place);
+        assert!(seats.is_empty(), "nobody waits for what is not held");
+        before.flags()
     }
 
     /// Which bytes of a range are cached, and not being filled, in order.

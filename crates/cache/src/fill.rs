@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_buffer::{Buffer, Hold};
 
 use crate::cache::{Pages, Shared};
-use crate::folio::{FOLIO, Folio, Key, MARKED, STALE, WAITED};
+use crate::folio::{FOLIO, Folio, Key, MARKED, STALE, UNSAVED, WAITED};
 use crate::page::Page;
 use crate::wait::Told;
 
@@ -79,10 +79,17 @@ impl Fill {
     /// Says that they are filled, or why not. Those who wait are told; of several that could not be filled
     /// together, that they look again, since nobody knows which of them it was.
     pub fn end(mut self, result: Result<(), Errno>) {
-        self.end_all(result);
+        self.end_all(result.map(|()| 0));
     }
 
-    fn end_all(&mut self, result: Result<(), Errno>) {
+    /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`] or
+    /// [`Pages::invalidate`].
+    pub fn end_unsaved(mut self) {
+        self.end_all(Ok(UNSAVED));
+    }
+
+    /// With flags that they have from now on.
+    fn end_all(&mut self, result: Result<u32, Errno>) {
         let Some(mut rest) = self.hold.take() else { return };
         let mut index = self.first;
         let is_one = rest.count() == 1;
@@ -90,7 +97,7 @@ impl Fill {
             let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
             match result {
-                Ok(()) => self.cache.open(key, rest),
+                Ok(flags) => self.cache.open(key, rest, flags),
                 Err(error) => self.cache.remove_held(key, rest, is_one.then_some(error)),
             }
             (rest, index) = (tail, index + 1);
@@ -116,16 +123,24 @@ impl Drop for Fill {
 
 impl Shared {
     /// Has all share a folio that was held: those who waited have a page of it each.
-    fn open(self: &Arc<Self>, key: Key, hold: Hold<Folio>) {
-        let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags);
-        let Err(hold) = hold.open_if(0, is_plain).map(drop) else { return };
+    fn open(self: &Arc<Self>, key: Key, hold: Hold<Folio>, more: u32) {
+        if more & UNSAVED != 0 {
+            // Counted first: as soon as it is open it may be saved.
+            self.unsaved.add();
+        }
+        let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags | more);
+        let hold = match hold.open_if(0, is_plain) {
+            Ok((before, _)) => return self.count_saved(before.flags() & more),
+            Err(hold) => hold,
+        };
         let mut part = self.index.part(key);
         let place = hold.first();
         let seats = part.seats(place);
-        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED);
+        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED | more);
         match hold.open_if(seats.len() as u32, is_wanted) {
-            Ok((_, pages)) => {
+            Ok((before, pages)) => {
                 drop(part);
+                self.count_saved(before.flags() & more);
                 for (seat, page) in seats.into_iter().zip(pages) {
                     seat.tell(Told::Page(Page::new(self.clone(), place, page)));
                 }
@@ -133,6 +148,7 @@ impl Shared {
             Err(hold) => {
                 self.index.remove(&mut part, &self.memory, key, place);
                 drop(part);
+                self.count_saved(more);
                 self.forget(place, hold);
                 seats.into_iter().for_each(|seat| seat.tell(Told::Again));
             }

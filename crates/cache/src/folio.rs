@@ -21,8 +21,13 @@ pub(crate) const MARKED: u32 = 1 << 3;
 /// one twice does no harm.
 pub(crate) const TOUCHES: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 
+/// The device does not have its bytes: it does not leave by itself.
+pub(crate) const UNSAVED: u32 = 1 << 7;
+
 /// Where the number of whoever fills it begins.
 pub(crate) const FILLER: u32 = 16;
+/// The number of whoever changes it, and does not wait for anything meanwhile.
+pub const WRITER: u16 = u16::MAX;
 
 /// Which bytes of which file a frame has. It changes only while the frame is held.
 #[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]

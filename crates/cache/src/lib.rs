@@ -3,7 +3,8 @@
 //! A [`Cache`] has folios of many files, in memory with a bound; a file's are its [`Pages`]. Whoever finds one
 //! ([`Pages::look`]) may read it, and nobody changes it meanwhile. Whoever finds none takes it into the cache
 //! ([`Pages::fill`]), and has a duty then: to fill it, or to say why not. Others that want it meanwhile leave a
-//! callback there and are told ([`Pages::wait`]); no thread waits.
+//! callback there and are told ([`Pages::wait`]); no thread waits. Whoever changes one takes it in the same way
+//! ([`Pages::change`]); what the device does not have of it stays until somebody has saved it ([`Pages::saved`]).
 //!
 //! ```
 //! use uringfs_cache::{Cache, Look};
@@ -30,10 +31,12 @@ mod loom_tests;
 mod memory;
 mod page;
 mod sync;
+mod unsaved;
 mod wait;
 
-pub use cache::{Cache, CacheStatistics, Full, Look, NoPage, Pages};
+pub use cache::{Cache, CacheStatistics, Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
-pub use folio::FOLIO;
+pub use folio::{FOLIO, WRITER};
 pub use page::{Found, Page};
+pub use unsaved::{Fewer, Many};
 pub use wait::{Told, Wait};

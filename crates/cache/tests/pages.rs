@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
-use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, NoPage, Pages, Told, Wait};
+use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, NoPage, Pages, Taken, Told, WRITER, Wait};
 
 fn fill_with(pages: &Pages, index: u64, byte: u8) {
     for mut fill in pages.fill(index..index + 1, 0).unwrap() {
@@ -255,4 +255,83 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
     });
     drop(files);
     assert_eq!(cache.statistics().used_bytes, 0);
+}
+
+fn change_to(pages: &Pages, index: u64, byte: u8) {
+    let Ok(Taken::Held(mut fill)) = pages.change(index) else { panic!("it is there") };
+    fill.bytes().fill(byte);
+    fill.end_unsaved();
+}
+
+#[test]
+fn what_the_device_does_not_have_stays_until_it_is_saved() {
+    let cache = Cache::new(8 * FOLIO);
+    let pages = cache.pages();
+    assert!(matches!(pages.change(0), Ok(Taken::Absent)));
+    for index in 0..2 {
+        fill_with(&pages, index, 1);
+        change_to(&pages, index, 2);
+        change_to(&pages, index, 3);
+    }
+    assert_eq!(cache.statistics().unsaved_bytes, 2 * FOLIO);
+    (10..100).for_each(|index| fill_with(&pages, index, 9));
+    pages.forget_saved(0..u64::MAX);
+    assert_eq!((byte(&pages, 0), byte(&pages, 1), byte(&pages, 99)), (Some(3), Some(3), None));
+    pages.saved(0);
+    assert_eq!(cache.statistics().unsaved_bytes, FOLIO);
+    (10..100).for_each(|index| fill_with(&pages, index, 9));
+    assert_eq!((byte(&pages, 0), byte(&pages, 1)), (None, Some(3)));
+    pages.invalidate(0..2);
+    assert_eq!((cache.statistics().unsaved_bytes, byte(&pages, 1)), (0, None));
+}
+
+#[test]
+fn whoever_shares_a_folio_keeps_what_it_was() {
+    let cache = Cache::new(4 * FOLIO);
+    let pages = cache.pages();
+    fill_with(&pages, 0, 1);
+    let before = pages.page(0).unwrap();
+    change_to(&pages, 0, 2);
+    let between = pages.page(0).unwrap();
+    let Ok(Taken::Held(mut fill)) = pages.change(0) else { panic!("it is there") };
+    assert!(fill.bytes().iter().all(|byte| *byte == 2), "it begins as it was");
+    assert!(matches!(pages.look(0), Look::Busy { by: WRITER }));
+    assert!(matches!(pages.change(0), Ok(Taken::Busy { by: WRITER })));
+    let mut wait = pin!(pages.wait(0));
+    assert!(poll(wait.as_mut()).is_pending());
+    fill.bytes().fill(3);
+    fill.end_unsaved();
+    let Poll::Ready(Told::Page(after)) = poll(wait) else { panic!("it is there") };
+    assert_eq!([&before, &between, &after].map(|page| page[0]), [1, 2, 3]);
+    assert_eq!(cache.statistics().unsaved_bytes, FOLIO);
+    // One frame is left for those that are kept, and none for another copy.
+    let _fills = pages.fill(8..9, 0).unwrap();
+    assert!(matches!(pages.change(0), Err(Full)));
+    drop((before, between, after));
+    change_to(&pages, 0, 4);
+    assert_eq!((byte(&pages, 0), cache.statistics().used_bytes), (Some(4), 2 * FOLIO));
+}
+
+#[test]
+fn who_makes_too_many_unsaved_waits_and_those_who_save_are_told() {
+    let cache = Cache::new(16 * FOLIO);
+    let pages = cache.pages();
+    let look = &mut Context::from_waker(Waker::noop());
+    let mut many = pin!(pages.many_unsaved());
+    for index in 0..4 {
+        assert!(pin!(pages.may_change()).poll(look).is_ready());
+        assert_eq!(many.as_mut().poll(look).is_ready(), index >= 2, "{index}");
+        fill_with(&pages, index, 1);
+        change_to(&pages, index, 2);
+    }
+    let mut may = pin!(pages.may_change());
+    assert!(may.as_mut().poll(look).is_pending());
+    pages.saved(3);
+    assert!(may.poll(look).is_ready());
+    let mut fewer = pin!(pages.one_saved().unwrap());
+    assert!(fewer.as_mut().poll(look).is_pending());
+    pages.invalidate(0..1);
+    assert!(fewer.poll(look).is_ready());
+    pages.invalidate(0..3);
+    assert!(pages.one_saved().is_none());
 }
