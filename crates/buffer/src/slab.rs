@@ -54,6 +54,10 @@ struct Frame<T> {
     bytes: loom::cell::UnsafeCell<()>,
 }
 
+// SAFETY: the cell stands for bytes that are read and written as the word allows: what loom looks at.
+#[cfg(loom)]
+unsafe impl<T: Sync> Sync for Frame<T> {}
+
 /// What a frame's word said: how it is, and its flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(u64);

@@ -420,6 +420,11 @@ impl Pages {
         cache.count_saved(before.flags());
     }
 
+    /// Whether as many folios are unsaved as may be.
+    pub fn has_too_many_unsaved(&self) -> bool {
+        self.cache.unsaved.has_too_many()
+    }
+
     /// Waits until no more folios are unsaved than may be.
     pub fn may_change(&self) -> Fewer {
         Fewer::than_most(&self.cache)

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_buffer::{Buffer, Hold};
 
 use crate::cache::{Pages, Shared};
-use crate::folio::{FOLIO, Folio, Key, MARKED, STALE, UNSAVED, WAITED};
+use crate::folio::{FOLIO, Folio, Key, MARKED, STALE, TOUCHES, UNSAVED, WAITED};
 use crate::page::Page;
 use crate::wait::Told;
 
@@ -74,6 +74,17 @@ impl Fill {
     pub fn mark(&mut self, offset: u64) {
         let place = self.hold().first() + (offset / FOLIO - self.first) as u32;
         self.hold().slab().set_flags(place, MARKED);
+    }
+
+    /// Counts that they are used, as [`Found::touch`](crate::Found::touch).
+    pub fn touch(&mut self) {
+        let slab = self.hold().slab().clone();
+        for frame in self.hold().first()..self.hold().first() + self.hold().count() {
+            let flags = slab.state(frame).flags();
+            if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
+                slab.set_flags(frame, next);
+            }
+        }
     }
 
     /// Says that they are filled, or why not. Those who wait are told; of several that could not be filled

@@ -40,6 +40,10 @@ impl Unsaved {
         self.count.load(Ordering::Acquire)
     }
 
+    pub(crate) fn has_too_many(&self) -> bool {
+        self.count() >= self.most
+    }
+
     /// One more.
     pub(crate) fn add(&self) {
         if self.count.fetch_add(1, Ordering::AcqRel) + 1 >= self.many {

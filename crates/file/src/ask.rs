@@ -22,7 +22,7 @@ use crate::file::{File, Shared};
 use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
-use crate::{append, atomic, buffered, direct};
+use crate::{append, atomic, buffered, buffered_write, direct, write_back};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,12 @@ enum What {
     WriteAtomic,
     Append(Durability),
     Flush(Durable),
+    /// Makes a range durable.
+    FlushRange,
+    /// What was written through the page cache goes to the device.
+    Save,
+    /// The same whenever it is time.
+    Watch,
     Discard,
     WriteZeroes,
     SetSize,
@@ -131,6 +137,17 @@ impl File {
         self.ask(What::Flush(Durable::Data), Payload::Length(0), 0)
     }
 
+    /// Makes what was written to a range durable, and the file's size: of what was written through the page cache
+    /// elsewhere nothing needs to go to the device for that. In bytes.
+    pub fn sync_range(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
+        self.ask(What::FlushRange, Payload::Length(length), offset)
+    }
+
+    /// Has what was written through the page cache go to the device.
+    pub(crate) fn save(&self) -> Ask<Result<(), Errno>> {
+        self.ask(What::Save, Payload::Length(0), 0)
+    }
+
     /// Gives up the content of a range: of a volume's file its whole blocks, which are free then and
     /// read as zeros. Of an image or a device what reads of it return is undefined; blocks that are
     /// covered in part are kept, and without discard it answers EOPNOTSUPP.
@@ -198,6 +215,19 @@ impl File {
 pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
     let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
     ask.outcome().await
+}
+
+/// Has somebody watch over what is written to a file through the page cache, on the reactor that serves the process.
+pub(crate) fn watch_over(file: File) -> Result<(), Errno> {
+    let remote = service().map_err(|_| Errno::NOSYS)?;
+    remote.run(move |inner| {
+        let watched = file.clone();
+        let payload = Payload::Length(0);
+        if start(inner, file, What::Watch, payload, 0, None, Asker::Nobody).is_err() {
+            watched.shared.lock.unsaved().stop_watching(true);
+        }
+    });
+    Ok(())
 }
 
 /// Operations by token, on a reactor: what exports, benchmarks and foreign
@@ -410,6 +440,11 @@ fn start_here(
                 direct::read(operation, file, payload, offset)
             })
         }
+        What::Write(Durability::Volatile) if file.shared.cache.is_some() => {
+            inner.start_operation(admitted, asker, deadline, |operation| {
+                buffered_write::write(operation, file, payload, offset)
+            });
+        }
         What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::write(operation, file, payload, offset, durability)
         }),
@@ -420,7 +455,17 @@ fn start_here(
             atomic::write(operation, file, payload, offset)
         }),
         What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::flush(operation, file, what)
+            direct::flush(operation, file, what, 0..u64::MAX)
+        }),
+        What::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
+            let range = offset..offset.saturating_add(length);
+            direct::flush(operation, file, Durable::Data, range)
+        }),
+        What::Save => inner.start_operation(admitted, asker, deadline, |operation| {
+            write_back::save_all(operation, file)
+        }),
+        What::Watch => inner.start_operation(admitted, asker, deadline, |operation| {
+            write_back::watch(operation, file)
         }),
         What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
             space::discard(operation, file, offset, length)
@@ -548,32 +593,42 @@ impl<R> Ask<R> {
 
     /// On this thread's reactor, else on the process's own.
     fn start(&mut self) {
+        let Some(inner) = current() else { return self.start_on_service() };
         let cell = OutcomeCell::default();
         let payload = self.payload.take().expect("it has not been started");
         let (file, what, offset, deadline) =
             (self.file.clone(), self.what, self.offset, self.deadline);
-        let remote = match current() {
-            Some(inner) => {
-                start_awaited(&inner, file, what, payload, offset, deadline, &cell);
-                inner.ask_for_turn();
-                Some(inner.remote())
+        start_awaited(&inner, file, what, payload, offset, deadline, &cell);
+        inner.ask_for_turn();
+        self.started = Some((cell, Some(inner.remote())));
+    }
+
+    fn start_on_service(&mut self) {
+        let cell = OutcomeCell::default();
+        let payload = self.payload.take().expect("it has not been started");
+        let (file, what, offset, deadline) =
+            (self.file.clone(), self.what, self.offset, self.deadline);
+        let remote = match service() {
+            Err(_) => {
+                cell.refuse(Errno::NOSYS, payload);
+                None
             }
-            None => match service() {
-                Err(_) => {
-                    cell.refuse(Errno::NOSYS, payload);
-                    None
-                }
-                Ok(remote) => {
-                    let answer = cell.clone();
-                    remote.run(move |inner| {
-                        inner.count(Counter::Remote);
-                        start_awaited(inner, file, what, payload, offset, deadline, &answer);
-                    });
-                    Some(remote.clone())
-                }
-            },
+            Ok(remote) => {
+                let answer = cell.clone();
+                remote.run(move |inner| {
+                    inner.count(Counter::Remote);
+                    start_awaited(inner, file, what, payload, offset, deadline, &answer);
+                });
+                Some(remote.clone())
+            }
         };
         self.started = Some((cell, remote));
+    }
+
+    /// Starts it on the process's own reactor: whoever awaits it may hold up this thread's.
+    pub(crate) fn on_service(mut self) -> Ask<R> {
+        self.start_on_service();
+        self
     }
 
     /// How it ended, in full: the result, what became of it, and the memory.

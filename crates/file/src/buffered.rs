@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
+use uringfs_buffer::Buffer;
 use uringfs_cache::{FOLIO, Fill, Full, Look, Told};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
@@ -33,7 +34,7 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
     while done < into.len() {
         let at = offset.checked_add(done as u64)?;
         let Look::Found(found) = cached.pages().look(at / FOLIO) else {
-            return (at >= shared.map.size()).then_some(done);
+            return (at >= shared.size()).then_some(done);
         };
         if found.is_marked() {
             return None;
@@ -58,7 +59,7 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
 #[inline(always)]
 fn inside<'f>(shared: &Shared, folio: &'f [u8], at: u64) -> &'f [u8] {
     let start = at % FOLIO;
-    let end = (start + shared.map.size().saturating_sub(at)).min(FOLIO);
+    let end = (start + shared.size().saturating_sub(at)).min(FOLIO);
     &folio[start as usize..end as usize]
 }
 
@@ -103,7 +104,7 @@ async fn follow(
     match advice {
         Advice::WillNeed => {
             cached.enter(operation, shared).await?;
-            let last = end.min(shared.map.size()).div_ceil(FOLIO);
+            let last = end.min(shared.size()).div_ceil(FOLIO);
             let mut index = offset / FOLIO;
             while index < last {
                 operation.check()?;
@@ -156,7 +157,7 @@ async fn read_all(
     let length = payload.length();
     let mut is_alone = false;
     while *done < length {
-        let Some(at) = offset.checked_add(*done).filter(|at| *at < shared.map.size()) else {
+        let Some(at) = offset.checked_add(*done).filter(|at| *at < shared.size()) else {
             break;
         };
         let index = at / FOLIO;
@@ -239,14 +240,14 @@ fn read_ahead(operation: &Operation, file: &File, caching: &Caching, cached: &Ca
 
 /// Takes the folios of a window into the cache, as far as they are inside the file and not there, and has them
 /// filled. `wanted` are those that somebody asks for.
-fn begin_fill(
+pub(crate) fn begin_fill(
     operation: &Operation,
     file: &File,
     cached: &Cached,
     window: Window,
     wanted: &Range<u64>,
 ) -> Result<(), Full> {
-    let end = file.shared.map.size().div_ceil(FOLIO).min(window.folios.end);
+    let end = file.shared.size().div_ceil(FOLIO).min(window.folios.end);
     let folios = window.folios.start..end.max(window.folios.start);
     for mut fill in cached.pages().fill(folios, operation.reactor_number())? {
         let range = fill.range();
@@ -298,7 +299,8 @@ async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
     operation.end(Payload::Length(0), Ok(0));
 }
 
-/// Reads past the cache, up to a folio's end: the device has what the cache would have.
+/// Reads past the cache, up to a folio's end: the device has what the cache would have, and zeros lie behind what
+/// it has of the file.
 async fn read_past(
     operation: &Operation,
     shared: &Shared,
@@ -310,9 +312,13 @@ async fn read_past(
     let end = (at / FOLIO * FOLIO + FOLIO).min(at + length);
     let blocks = around(shared.block_mask + 1, at..end);
     let start = blocks.start;
-    let (bytes, read) = read_blocks(operation, shared, blocks).await?;
-    let left = shared.map.size().saturating_sub(at);
-    let count = (end - at).min(left).min((start + read).saturating_sub(at));
+    let (mut bytes, read) = match start < shared.map.size() {
+        true => read_blocks(operation, shared, blocks).await?,
+        false => (Buffer::zeroed((blocks.end - start) as usize), 0),
+    };
+    let there = read.min(shared.map.size().saturating_sub(start));
+    bytes[there as usize..].fill(0);
+    let count = (end - at).min(shared.size().saturating_sub(at));
     let skip = (at - start) as usize;
     copy_in(payload, done, &bytes[skip..skip + count as usize]);
     Ok(count)

@@ -159,10 +159,15 @@ impl Cached {
         }
         let generation = shared.map.generation();
         if !self.is_current(generation) {
-            self.pages.invalidate(0..u64::MAX);
+            shared.lock.unsaved().forget(&self.pages, generation);
             self.generation.store(generation, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// The generation of its folios.
+    pub(crate) fn generation(&self) -> Generation {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Takes out what the cache has of a range of bytes.

@@ -13,6 +13,7 @@ use crate::entry::{Entry, enter, note_write};
 use crate::file::{File, Shared};
 use crate::map::{Commit, Durable, Place, Preparation};
 use crate::transfer::transfer;
+use crate::write_back::save;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
 pub(crate) const LONGEST: u64 = i64::MAX as u64;
@@ -21,9 +22,17 @@ pub(crate) const LONGEST: u64 = i64::MAX as u64;
 const BOUNCE: u64 = 1 << 20;
 
 /// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
-pub(crate) async fn read(operation: Operation, file: File, payload: Payload, offset: u64) {
+pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let shared = &*file.shared;
     let whole = payload.length();
+    if shared.lock.unsaved().is_any() {
+        let end = offset.saturating_add(whole);
+        // The map is to know of all bytes before the end, and so how long the file is, if that lies there.
+        let end = if end > shared.map.size() { u64::MAX } else { end };
+        if let Err(error) = Box::pin(save(&mut operation, shared, offset..end)).await {
+            return operation.end(payload, Err(error));
+        }
+    }
     let length = whole.min(left(shared, offset));
     shared.map.note_read();
     if length == 0 {
@@ -87,41 +96,63 @@ pub(crate) async fn write(
     durability: Durability,
 ) {
     let shared = &*file.shared;
+    let range = match admit(&mut operation, shared, &payload, offset).await {
+        Ok(range) if range.is_empty() => return operation.end(payload, Ok(0)),
+        Ok(range) => range,
+        Err(error) => return operation.end(payload, Err(error)),
+    };
+    let (payload, result) =
+        write_admitted(&mut operation, shared, payload, range, durability).await;
+    operation.end(payload, result);
+}
+
+/// What of a write has a place in the file; the map hears that it is about to come.
+pub(crate) async fn admit(
+    operation: &mut Operation,
+    shared: &Shared,
+    payload: &Payload,
+    offset: u64,
+) -> Result<Range<u64>, Errno> {
     let whole = payload.length();
-    let Some(end) = offset.checked_add(whole).filter(|end| *end <= LONGEST) else {
-        return operation.end(payload, Err(Errno::FBIG));
-    };
+    let end = offset.checked_add(whole).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     let length = shared.map.room(offset..end);
-    let early = if whole == 0 {
-        Some(Ok(0))
+    if whole == 0 {
+        return Ok(offset..offset);
     } else if shared.read_only {
-        Some(Err(Errno::ROFS))
+        return Err(Errno::ROFS);
     } else if length == 0 {
-        Some(Err(Errno::NOSPC))
-    } else {
-        note_write(&mut operation, shared).await.err().map(Err)
-    };
-    if let Some(result) = early {
-        return operation.end(payload, result);
+        return Err(Errno::NOSPC);
     }
-    let range = offset..offset + length;
+    note_write(operation, shared).await?;
+    Ok(offset..offset + length)
+}
+
+/// The write itself.
+#[inline]
+pub(crate) async fn write_admitted(
+    operation: &mut Operation,
+    shared: &Shared,
+    payload: Payload,
+    range: Range<u64>,
+    durability: Durability,
+) -> (Payload, Result<u64, Errno>) {
     let mut preparation = Preparation::InPlace;
-    let (payload, result) = match enter(&mut operation, shared, range.clone()).await {
+    let (payload, result) = match enter(operation, shared, range.clone()).await {
         Err(error) => (payload, Err(error)),
         Ok(entry) => {
             preparation = entry.preparation;
             let fua = fua(shared, durability, preparation);
-            write_entered(&operation, shared, payload, range, fua, entry).await
+            write_entered(operation, shared, payload, range, fua, entry).await
         }
     };
     let result = match result {
         Ok(written) => {
-            let durable = made_durable(&mut operation, shared, durability, preparation);
+            let durable = made_durable(operation, shared, durability, preparation);
             durable.await.map(|()| written)
         }
         result => result,
     };
-    operation.end(payload, result);
+    (payload, result)
 }
 
 /// How the requests of a write are issued that is to be durable: what the map hears of has to be committed,
@@ -281,11 +312,19 @@ pub(crate) async fn merge_zeros(
     }
 }
 
-/// Makes every write that has completed durable.
-pub(crate) async fn flush(mut operation: Operation, file: File, what: Durable) {
+/// Makes every write of a range that has completed durable.
+pub(crate) async fn flush(mut operation: Operation, file: File, what: Durable, range: Range<u64>) {
     let shared = &*file.shared;
-    let result = make_durable(&mut operation, shared, shared.map.commit(what)).await;
-    operation.end(Payload::Length(0), result.map(|()| 0));
+    let mut saved = Ok(());
+    if shared.lock.unsaved().is_any() {
+        saved = Box::pin(save(&mut operation, shared, range)).await;
+    }
+    // Each opening hears of it once, though it may have been saved since.
+    if shared.take_failure() {
+        saved = saved.and(Err(Errno::IO));
+    }
+    let flushed = make_durable(&mut operation, shared, shared.map.commit(what)).await;
+    operation.end(Payload::Length(0), saved.and(flushed).map(|()| 0));
 }
 
 /// By a commit where the map has something to commit, else by a flush.
@@ -379,7 +418,7 @@ pub(crate) fn copy_in(payload: &mut Payload, skip: u64, bytes: &[u8]) {
 }
 
 /// Copies bytes of the payload out, from `skip` bytes after its beginning on.
-fn copy_out(payload: &Payload, skip: u64, into: &mut [u8]) {
+pub(crate) fn copy_out(payload: &Payload, skip: u64, into: &mut [u8]) {
     let mut skip = skip as usize;
     let mut into = into;
     let buffers = match payload {

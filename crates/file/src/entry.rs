@@ -12,6 +12,7 @@ use crate::direct::{LONGEST, around, merge_zeros};
 use crate::file::Shared;
 use crate::lock::{Exclusion, RangeGuard, Tail, Writer};
 use crate::map::{Generation, Place, Preparation, Prepared};
+use crate::write_back::lock_saved;
 
 /// How long a write waits, in all, for others to end what they read of blocks that are to be free.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -116,8 +117,8 @@ pub(crate) async fn enter(
             Held::default()
         } else {
             operation.count(Counter::WriteRanged);
-            let lock = shared.lock.range(range.clone(), Writer::Beside);
-            let guard = Box::pin(operation.wait_uncounted(lock)).await?;
+            let lock = lock_saved(operation, shared, range.clone(), range.clone(), Writer::Beside);
+            let guard = Box::pin(lock).await?;
             begun = shared.map.generation();
             if Way::of(shared, &range) != way {
                 continue;
@@ -152,7 +153,7 @@ async fn enter_exclusively(
     let (guard, begun) = loop {
         // What has no place yet may have to zero the end of the last block as well.
         let locked = if is_in_place { blocks.start } else { 0 }..blocks.end;
-        let guard = operation.wait_uncounted(shared.lock.range(locked, Writer::Other)).await?;
+        let guard = lock_saved(operation, shared, locked.clone(), locked, Writer::Other).await?;
         let begun = shared.map.generation();
         if !is_in_place || shared.map.is_in_place(&range) {
             break (guard, begun);
@@ -182,7 +183,8 @@ pub(crate) async fn enter_at_end(
     shared: &Shared,
     length: impl FnOnce() -> u64,
 ) -> Result<(Entry, u64), Errno> {
-    let mut held = keep_out(operation, shared, Counter::WriteAppend, |size| size..size).await?;
+    let mut held =
+        keep_out(operation, shared, Counter::WriteAppend, u64::MAX, |size| size..size).await?;
     let (begun, offset) = (shared.map.generation(), shared.map.size());
     let end = offset.checked_add(length()).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     held.changed = offset..end;
@@ -191,16 +193,17 @@ pub(crate) async fn enter_at_end(
     Ok((Entry { preparation, block, begun, held }, offset))
 }
 
-/// Keeps every other writer of the file out; counted as `why`. `changed` says of the file's size what is going to
-/// change.
+/// Keeps every other writer of the file out; counted as `why`. What was written through the page cache is on the
+/// device then, up to `kept`. `changed` says of the file's size what is going to change.
 pub(crate) async fn keep_out(
     operation: &mut Operation,
     shared: &Shared,
     why: Counter,
+    kept: u64,
     changed: impl FnOnce(u64) -> Range<u64>,
 ) -> Result<Held, Errno> {
     let exclusion = exclude(operation, shared, why).await?;
-    let guard = operation.wait_uncounted(shared.lock.range(0..u64::MAX, Writer::Other)).await?;
+    let guard = lock_saved(operation, shared, 0..u64::MAX, 0..kept, Writer::Other).await?;
     let changed = changed(shared.map.size());
     Ok(Held { changed, range: Some(guard), _exclusion: Some(exclusion) })
 }
@@ -254,13 +257,13 @@ pub(crate) async fn keep_range(
     shared: &Shared,
     range: Range<u64>,
 ) -> Result<Held, Errno> {
-    let guard = operation.wait_uncounted(shared.lock.range(range.clone(), Writer::Other)).await?;
+    let guard = lock_saved(operation, shared, range.clone(), range.clone(), Writer::Other).await?;
     if !leaves_a_gap(shared, range.start) {
         return Ok(Held { changed: range, range: Some(guard), _exclusion: None });
     }
     drop(guard);
     let changed = |size| range.start.min(size)..range.end;
-    let held = keep_out(operation, shared, Counter::WriteGap, changed).await?;
+    let held = keep_out(operation, shared, Counter::WriteGap, u64::MAX, changed).await?;
     zero_tail(operation, shared).await?;
     Ok(held)
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use uringfs_cache::{Cache, FOLIO, NoPage, Page};
@@ -49,9 +50,31 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     /// Taken by each write while the kernel is given it: `direct.write_lock=exclusive`.
     pub(crate) submission: Option<SubmissionLock>,
+    /// How many failures to save what was written through the page cache this opening was told of.
+    failures_seen: AtomicU64,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.cache.is_some() && self.lock.unsaved().is_any() {
+            self.lock.unsaved().hurry();
+        }
+    }
 }
 
 impl Shared {
+    /// Bytes, with what was written through the page cache and is not on the device.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.lock.size(|| self.map.generation(), || self.map.size())
+    }
+
+    /// Whether something could not be saved since this opening was told last.
+    pub(crate) fn take_failure(&self) -> bool {
+        let failures = self.lock.unsaved().failures();
+        self.failures_seen.swap(failures, Ordering::Relaxed) != failures
+    }
+
     /// Whether a read that has to wait for the cache does so in a thread.
     pub(crate) fn waits_in_threads(&self) -> bool {
         self.cache.is_some() && self.options.buffered_wait == BufferedWait::Thread
@@ -79,11 +102,13 @@ impl File {
         File::new(device, AnyMap::Flat(Flat { address: 0, size }), lock, options)
     }
 
-    /// The same file, its reads through a page cache, where all that read it so find what one of them has read, until
-    /// the last of its openings is closed. Its writes go to the device, and what the cache had of these bytes is
-    /// forgotten, whoever writes them by way of this volume, or this [`File`] and its clones. What others write to
-    /// the same image or device, another process or another [`File::open`], is not seen. A file is in one cache: that
-    /// in which it was first. On a device whose blocks are larger than a folio it is asked directly all the same.
+    /// The same file through a page cache, where all that ask it so find what one of them has read or written, until
+    /// the last of its openings is closed. What is written waits there: it is durable after [`Self::sync`] and its
+    /// like, and goes to the device after some seconds, or when there is much of it, or an opening is closed. Whoever
+    /// asks the device directly, by way of this volume, or this [`File`] and its clones, finds all of it and is found.
+    /// What others write to the same image or device, another process or another [`File::open`], is not seen. A file
+    /// is in one cache: that in which it was first. On a device whose blocks are larger than a folio it is asked
+    /// directly all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
         self.asked(Some(Caching::new(cache)))
     }
@@ -134,7 +159,11 @@ impl File {
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
             simple_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
-            simple_write_limit: if read_only || submission.is_some() { 0 } else { limit },
+            simple_write_limit: match read_only || submission.is_some() || cache.is_some() {
+                true => 0,
+                false => limit,
+            },
+            failures_seen: AtomicU64::new(lock.unsaved().failures()),
             core: device.core().clone(),
             index: device.index(),
             read_only,
@@ -150,7 +179,7 @@ impl File {
 
     /// Bytes.
     pub fn size(&self) -> u64 {
-        self.shared.map.size()
+        self.shared.size()
     }
 
     /// Bytes of the device that it has: less than its size where there are holes, more where blocks
@@ -166,14 +195,18 @@ impl File {
     pub fn seek_data(&self, offset: u64) -> Result<u64, Errno> {
         let size = self.size();
         let mut at = offset;
+        let unsaved = if offset < size { self.shared.lock.unsaved().next(offset) } else { None };
         while at < size {
             let Mapping { length, place } = self.shared.map.map(at);
             if matches!(place, Place::Written(_)) {
-                return Ok(at);
+                return Ok(unsaved.map_or(at, |unsaved| at.min(unsaved)));
+            }
+            if length == 0 {
+                break;
             }
             at = at.saturating_add(length);
         }
-        Err(Errno::NXIO)
+        unsaved.ok_or(Errno::NXIO)
     }
 
     /// Where a hole begins, from `offset` on (`SEEK_HOLE`): at the file's end, if nowhere before.
@@ -188,10 +221,13 @@ impl File {
         let mut at = offset;
         while at < size {
             let Mapping { length, place } = self.shared.map.map(at);
-            if !matches!(place, Place::Written(_)) {
+            if matches!(place, Place::Written(_)) {
+                at += length;
+            } else if self.shared.lock.unsaved().next(at) == Some(at) {
+                at = (at / FOLIO + 1) * FOLIO;
+            } else {
                 return Ok(at);
             }
-            at += length;
         }
         Ok(size)
     }

@@ -8,6 +8,7 @@ mod append;
 mod ask;
 mod atomic;
 mod buffered;
+mod buffered_write;
 mod cached;
 mod direct;
 mod entry;
@@ -20,7 +21,9 @@ mod readahead;
 mod simple;
 mod space;
 mod transfer;
+mod unsaved;
 mod waiting_threads;
+mod write_back;
 
 pub use ask::{Answer, Ask, Tokens};
 pub use atomic::LONGEST_ATOMIC;

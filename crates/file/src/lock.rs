@@ -10,14 +10,18 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
 use crate::append::Appends;
+use crate::ask::Ask;
 use crate::cached::Cached;
 use crate::map::Generation;
+use crate::unsaved::Unsaved;
+use crate::write_back::{bytes_of, folios_of};
 
 /// Overwriters in a row that take a range lock before they need none again.
 const OVERWRITERS: u32 = 8;
@@ -30,12 +34,13 @@ pub struct WriteLock {
     appends: Appends,
     submission: SubmissionLock,
     cached: OnceLock<Cached>,
+    unsaved: Unsaved,
 }
 
 #[derive(Debug, Default)]
 struct Ranges {
-    held: Vec<(u64, Range<u64>)>,
-    waiting: VecDeque<(u64, Range<u64>, Option<Waker>)>,
+    held: Vec<(u64, Range<u64>, Writer)>,
+    waiting: VecDeque<(u64, Range<u64>, Writer, Option<Waker>)>,
     next: u64,
     /// Overwriters since somebody excluded them.
     overwriters: u32,
@@ -58,8 +63,22 @@ pub(crate) struct Tail {
 pub(crate) enum Writer {
     /// Writes whole blocks in place, or new ones, and would have needed no lock.
     Beside,
+    /// Writes through the page cache: what is saved meanwhile is not in its way.
+    Buffered,
+    /// Saves what was written through the page cache. It waits for those only who have what it wants: some of them
+    /// may wait for it.
+    Saver,
     /// Anybody else.
     Other,
+}
+
+impl Writer {
+    fn goes_with(self, other: Writer) -> bool {
+        matches!(
+            (self, other),
+            (Writer::Buffered, Writer::Saver) | (Writer::Saver, Writer::Buffered)
+        )
+    }
 }
 
 impl WriteLock {
@@ -88,6 +107,35 @@ impl WriteLock {
         self.cached.get_or_init(|| Cached::new(cache))
     }
 
+    /// The same, if it is in one.
+    pub(crate) fn in_cache(&self) -> Option<&Cached> {
+        self.cached.get()
+    }
+
+    /// What was written through it and is not on the device.
+    #[inline(always)]
+    pub(crate) fn unsaved(&self) -> &Unsaved {
+        &self.unsaved
+    }
+
+    /// How long the file is: as its map says, or as was written through a page cache since it was emptied so often.
+    #[inline]
+    pub fn size(&self, generation: impl Fn() -> Generation, size: impl Fn() -> u64) -> u64 {
+        // What is saved meanwhile is in the one, then in the other.
+        let unsaved = self.unsaved.end();
+        let size = size();
+        match self.cached.get() {
+            Some(cached) if unsaved > size && cached.is_current(generation()) => unsaved,
+            _ => size,
+        }
+    }
+
+    /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
+    /// the process; none when there is nothing.
+    pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
+        self.unsaved.file().map(|file| file.save().on_service())
+    }
+
     /// Ends the shared mode for good. The caller waits as after [`Self::exclude`], and settles then.
     pub(crate) fn mix(&self, device: DeviceIndex) -> Option<Epoch> {
         self.mode.exclude(quiescence(device))
@@ -103,8 +151,12 @@ impl WriteLock {
         &self.appends
     }
 
-    /// Waits for a range of bytes, first come, first served.
+    /// Waits for a range of bytes, first come, first served; of a file in the page cache for whole folios.
     pub(crate) fn range(self: &Arc<Self>, range: Range<u64>, who: Writer) -> RangeFuture {
+        let range = match self.cached.get() {
+            Some(_) => bytes_of(&folios_of(&range)),
+            None => range,
+        };
         RangeFuture { lock: self.clone(), range, who, id: None }
     }
 }
@@ -170,11 +222,14 @@ fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
 
 impl Ranges {
     /// True when nobody who came before `id` holds or wants any of `range`.
-    fn is_free(&self, id: u64, range: &Range<u64>) -> bool {
+    fn is_free(&self, id: u64, range: &Range<u64>, who: Writer) -> bool {
+        let is_in_the_way =
+            |other: &Range<u64>, whose: &Writer| meet(other, range) && !who.goes_with(*whose);
         // Those who wait stand in the order in which they came.
-        let mut before = self.waiting.iter().take_while(|(before, _, _)| *before < id);
-        !self.held.iter().any(|(_, other)| meet(other, range))
-            && !before.any(|(_, other, _)| meet(other, range))
+        let mut before = self.waiting.iter().take_while(|(before, ..)| *before < id);
+        !self.held.iter().any(|(_, other, whose)| is_in_the_way(other, whose))
+            && (who == Writer::Saver
+                || !before.any(|(_, other, whose, _)| is_in_the_way(other, whose)))
     }
 
     /// Wakes everyone who may go on now that nobody holds or wants `range` who did; each looks again
@@ -182,12 +237,12 @@ impl Ranges {
     fn wake_free(&mut self, range: &Range<u64>) {
         let free: Vec<usize> = (0..self.waiting.len())
             .filter(|place| {
-                let (id, other, _) = &self.waiting[*place];
-                meet(other, range) && self.is_free(*id, other)
+                let (id, other, who, _) = &self.waiting[*place];
+                meet(other, range) && self.is_free(*id, other, *who)
             })
             .collect();
         for place in free {
-            if let Some(waker) = self.waiting[place].2.take() {
+            if let Some(waker) = self.waiting[place].3.take() {
                 waker.wake();
             }
         }
@@ -203,12 +258,12 @@ impl Future for RangeFuture {
         let id = *this.id.get_or_insert_with(|| {
             ranges.next += 1;
             let id = ranges.next;
-            ranges.waiting.push_back((id, this.range.clone(), None));
+            ranges.waiting.push_back((id, this.range.clone(), this.who, None));
             id
         });
-        if ranges.is_free(id, &this.range) {
-            ranges.waiting.retain(|(other, _, _)| *other != id);
-            ranges.held.push((id, this.range.clone()));
+        if ranges.is_free(id, &this.range, this.who) {
+            ranges.waiting.retain(|(other, ..)| *other != id);
+            ranges.held.push((id, this.range.clone(), this.who));
             this.id = None;
             let found = ranges.tail.take_if(|tail| this.range.contains(&tail.start));
             match this.who {
@@ -221,11 +276,12 @@ impl Future for RangeFuture {
                     }
                 }
                 Writer::Other => ranges.overwriters = 0,
+                Writer::Buffered | Writer::Saver => {}
             }
             return Poll::Ready(RangeGuard { lock: this.lock.clone(), id, found, left: None });
         }
-        if let Some(entry) = ranges.waiting.iter_mut().find(|(other, _, _)| *other == id) {
-            entry.2 = Some(context.waker().clone());
+        if let Some(entry) = ranges.waiting.iter_mut().find(|(other, ..)| *other == id) {
+            entry.3 = Some(context.waker().clone());
         }
         Poll::Pending
     }
@@ -235,7 +291,7 @@ impl Drop for RangeFuture {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let ranges = &mut *self.lock.ranges.lock();
-            ranges.waiting.retain(|(other, _, _)| *other != id);
+            ranges.waiting.retain(|(other, ..)| *other != id);
             ranges.wake_free(&self.range);
         }
     }
@@ -245,8 +301,8 @@ impl Drop for RangeGuard {
     fn drop(&mut self) {
         let ranges = &mut *self.lock.ranges.lock();
         ranges.tail = self.left.take().or(ranges.tail.take());
-        let held = ranges.held.iter().position(|(id, _)| *id == self.id);
-        let (_, range) = ranges.held.swap_remove(held.expect("it is held until now"));
+        let held = ranges.held.iter().position(|(id, ..)| *id == self.id);
+        let (_, range, _) = ranges.held.swap_remove(held.expect("it is held until now"));
         ranges.wake_free(&range);
     }
 }

@@ -14,6 +14,9 @@ use crate::file::Shared;
 #[inline(always)]
 pub(crate) fn read(shared: &Shared, buffer: &Buffer, offset: u64) -> Option<u64> {
     let length = fitting(shared, shared.simple_read_limit, buffer, offset)?;
+    if shared.lock.unsaved().is_any() {
+        return None;
+    }
     shared.map.simple_read(offset, length)
 }
 
@@ -64,6 +67,8 @@ fn why_not(shared: &Shared, buffer: &Buffer, offset: u64) -> Counter {
         Counter::SimpleAlignment
     } else if !is_inside {
         Counter::SimpleSize
+    } else if shared.lock.unsaved().is_any() {
+        Counter::SimpleUnsaved
     } else if shared.map.written(offset, length).is_some() {
         Counter::SimpleTimes
     } else {

@@ -44,8 +44,9 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
         return Err(Errno::FBIG);
     }
     note_write(operation, shared).await?;
-    let _held =
-        keep_out(operation, shared, Counter::WriteSize, |was| size.min(was)..u64::MAX).await?;
+    let changed = |was| size.min(was)..u64::MAX;
+    let _held = keep_out(operation, shared, Counter::WriteSize, size, changed).await?;
+    shared.lock.unsaved().cut(size);
     if size > map.size() {
         zero_tail(operation, shared).await?;
     }
@@ -78,7 +79,7 @@ async fn change_range(
     let end = offset.checked_add(length).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     note_write(operation, shared).await?;
     let changed = |size| offset.min(size)..end;
-    let _held = keep_out(operation, shared, Counter::WriteSpace, changed).await?;
+    let _held = keep_out(operation, shared, Counter::WriteSpace, u64::MAX, changed).await?;
     match how {
         Change::PunchHole => {
             let whole = zero_ends(operation, shared, offset..end).await?;
@@ -155,7 +156,8 @@ async fn discard_range(
             return Ok(());
         }
         note_write(operation, shared).await?;
-        let _held = keep_out(operation, shared, Counter::WriteSpace, |_| whole.clone()).await?;
+        let _held =
+            keep_out(operation, shared, Counter::WriteSpace, u64::MAX, |_| whole.clone()).await?;
         return map.remove(whole);
     }
     let limits = shared.device.geometry().discard.ok_or(Errno::OPNOTSUPP)?;

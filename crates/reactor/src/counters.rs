@@ -44,6 +44,8 @@ counters! {
     SimpleExtent = "direct.simple.refused.extent",
     /// Refused: the file's time of access is to be moved.
     SimpleTimes = "direct.simple.refused.times",
+    /// Refused: something was written to the file through the page cache, and is not on the device.
+    SimpleUnsaved = "direct.simple.refused.unsaved",
     /// Refused: several pieces of memory.
     SimplePieces = "direct.simple.refused.pieces",
     /// Refused: it carries a deadline.
@@ -90,6 +92,14 @@ counters! {
     CacheLate = "buffered.late",
     /// Reads that found no room in the cache and went past it.
     CacheBypassed = "buffered.bypassed",
+    /// Folios that were changed in the page cache.
+    CacheWritten = "buffered.written",
+    /// Folios that were written back.
+    CacheSaved = "buffered.written_back",
+    /// Buffered writes that waited since too much was not written back.
+    CacheThrottled = "buffered.throttled",
+    /// Buffered writes that went to the device at once, since the cache had no room.
+    CacheWrittenThrough = "buffered.written_through",
     /// Operations completed by the thread that issued them, while it reaped.
     CompletedInline = "completion.inline",
     /// Operations that needed a flush after their write.

@@ -7,7 +7,8 @@
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
 use rustix::io::Errno;
 use uringfs_file::Commit;
@@ -36,6 +37,37 @@ enum Answer {
     Record(Option<Vec<u8>>),
     /// And where more may follow.
     Batch(Vec<Record>, Option<Vec<u8>>),
+}
+
+impl Who {
+    /// Waits for something that others bring to its end.
+    pub(crate) async fn wait<T>(self, future: impl Future<Output = T>) -> T {
+        match self {
+            Who::Task => future.await,
+            Who::Thread => {
+                let parked = Arc::new(Parked(thread::current()));
+                let waker = Waker::from(parked);
+                let mut future = pin!(future);
+                loop {
+                    if let Poll::Ready(ended) =
+                        future.as_mut().poll(&mut Context::from_waker(&waker))
+                    {
+                        return ended;
+                    }
+                    thread::park();
+                }
+            }
+        }
+    }
+}
+
+/// A thread that sleeps until it is woken.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 impl Shared {

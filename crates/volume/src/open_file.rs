@@ -199,6 +199,11 @@ impl OpenFile {
         if has_data || has_times { next } else { edit.taken_by }
     }
 
+    /// Bytes, with those that were written through a page cache and are not on the device.
+    pub(crate) fn size(&self) -> u64 {
+        self.lock.size(|| self.generation(), || self.snapshot.load().size())
+    }
+
     /// What is newer than the inode's record.
     pub(crate) fn newer(&self) -> Newer {
         self.edit.lock().newer(&self.snapshot.load())

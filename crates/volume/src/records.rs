@@ -196,6 +196,7 @@ impl<'v> Records<'v> {
         let mut inode = self.inode(number)?;
         if let Some(open) = self.opened(number) {
             open.newer().lay_over(&mut inode);
+            inode.size = open.size();
         }
         Ok(inode)
     }

@@ -1,7 +1,7 @@
 //! [`Volume`]: a device that holds files under names. How it is made and opened stands in `format`, what
 //! its clones share in `shared`, what its operations do in `operations`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
@@ -264,7 +264,8 @@ impl Volume {
         AsyncVolume { volume: self.clone() }
     }
 
-    /// Makes everything that was changed and written durable.
+    /// Makes everything that was changed and written durable, through page caches, too. What a reactor of the calling
+    /// thread is writing back of a file just now has to end without it: then sync the file, or [`Self::in_tasks`].
     ///
     /// # Errors
     /// ENOSPC when the catalog has no room for it: remove something, then try again. EIO when the
@@ -341,8 +342,22 @@ impl Volume {
         if self.is_read_only() {
             return Ok(());
         }
+        self.save_files(who).await.map_err(|errno| Error::io("writing back files", errno))?;
         let synced = self.shared.next_commit(who).await;
         synced.map_err(|errno| Error::io("making the volume's changes durable", errno))
+    }
+
+    /// Writes back what was written to files through a page cache.
+    async fn save_files(&self, who: Who) -> Result<(), Errno> {
+        let open: Vec<_> =
+            self.shared.state.lock().open.values().filter_map(Weak::upgrade).collect();
+        let mut saved = Ok(());
+        for file in open {
+            if let Some(save) = file.lock.save() {
+                saved = saved.and(who.wait(save).await);
+            }
+        }
+        saved
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

@@ -10,9 +10,9 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Errno, Op};
-use uringfs_file::{File, Size};
+use uringfs_file::{Advice, File, Size};
 use uringfs_reactor::Reactor;
-use uringfs_volume::{OpenOptions, Volume};
+use uringfs_volume::{Follow, OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
 /// Few blocks, so that the same are met again and again.
@@ -24,7 +24,7 @@ struct Pair<'v> {
     reactor: &'v Reactor,
     /// Two openings of the same.
     files: [File; 2],
-    /// And two that read through a page cache.
+    /// And two through a page cache.
     cached: [File; 2],
     bytes: Vec<u8>,
 }
@@ -37,13 +37,14 @@ impl Pair<'_> {
     }
 
     fn step(&mut self, random: &mut Random, byte: u8) {
-        let file = self.files[random.below(2) as usize].clone();
+        let files = [&self.files, &self.cached][random.below(2) as usize];
+        let file = files[random.below(2) as usize].clone();
         let on = |future| self.reactor.block_on(future);
         let (start, blocks) = (random.below(4), 1 + random.below(2));
         let blocks = start * BLOCK..(start + blocks).min(4) * BLOCK;
         let length = blocks.end - blocks.start;
         let whole = vec![byte; length as usize];
-        match random.below(12) {
+        match random.below(14) {
             0..=3 => {
                 let part = vec![byte; 1 + random.below(900) as usize];
                 if self.bytes.len() as u64 + 900 < LONGEST {
@@ -78,6 +79,25 @@ impl Pair<'_> {
                 assert_eq!(on(file.set_size(size)), Ok(()));
                 self.bytes.resize(size as usize, 0);
             }
+            11 => match random.below(5) {
+                0 => assert_eq!(on(file.sync()), Ok(())),
+                1 => assert_eq!(on(file.sync_range(blocks.start, length)), Ok(())),
+                2 => self.volume.sync().unwrap(),
+                3 => assert_eq!(on(file.advise(Advice::DoNotNeed, blocks.start, length)), Ok(())),
+                _ => {
+                    let size = self.bytes.len() as u64;
+                    assert_eq!((file.size(), self.files[1].size()), (size, size));
+                    let (_, inode) = self.volume.inode("/file", Follow::Yes).unwrap();
+                    assert_eq!(inode.size, size);
+                }
+            },
+            12 => {
+                let (offset, part) = (random.below(LONGEST - 900), 1 + random.below(900));
+                let part = vec![byte; part as usize];
+                let write = file.write_durably(Buffer::copy_of(&part), offset);
+                assert_eq!(self.reactor.block_on(write).1, Ok(part.len()));
+                self.put(offset, &part);
+            }
             _ => match random.below(3) {
                 0 => {
                     let options = OpenOptions { truncate: true, ..OpenOptions::default() };
@@ -99,7 +119,9 @@ impl Pair<'_> {
 
     /// Looks at all of it beside the cache, or through it, or at a part through it, which others then find there.
     fn is_right(&self, random: &mut Random) -> bool {
-        let file = [&self.files[1], &self.cached[0], &self.cached[1]][random.below(3) as usize];
+        let [file, ..] = &self.files;
+        let file =
+            [file, &self.files[1], &self.cached[0], &self.cached[1]][random.below(4) as usize];
         let (start, length) = match random.below(2) {
             0 => (0, LONGEST),
             _ => (random.below(LONGEST), 1 + random.below(LONGEST)),

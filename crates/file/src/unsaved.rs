@@ -1,0 +1,264 @@
+//! What was written to a file through the page cache and its device does not have yet.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use uringfs_cache::{FOLIO, Fill, Pages};
+
+use crate::file::File;
+use crate::map::Generation;
+
+/// Of all openings of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Unsaved {
+    is_any: AtomicBool,
+    /// Behind its last byte.
+    end: AtomicU64,
+    /// How often it could not be saved.
+    failures: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    folios: BTreeSet<u64>,
+    /// Folios that somebody is saving: of these `folios` has those that were changed again meanwhile.
+    saving: Vec<Range<u64>>,
+    /// That of the file when they were written.
+    generation: Generation,
+    /// Keeps the file open as long as there are any.
+    file: Option<File>,
+    watcher: Watcher,
+}
+
+/// Whoever saves when it is time.
+#[derive(Debug, Default)]
+struct Watcher {
+    is_there: bool,
+    /// An opening was closed: others, who do not see the cache, may look for what was written.
+    is_hurried: bool,
+    waker: Option<Waker>,
+}
+
+impl State {
+    fn is_empty(&self) -> bool {
+        self.folios.is_empty() && self.saving.is_empty()
+    }
+
+    /// The first of those in a range and those in a row behind it, at most so many.
+    fn first_run(&self, folios: Range<u64>, most: u64) -> Option<Range<u64>> {
+        if folios.is_empty() {
+            return None;
+        }
+        let mut found = self.folios.range(folios);
+        let first = *found.next()?;
+        let behind = (first + 1..first + most).zip(found).take_while(|(next, is)| next == *is);
+        Some(first..first + 1 + behind.count() as u64)
+    }
+}
+
+impl Unsaved {
+    /// Whether there is anything.
+    #[inline(always)]
+    pub(crate) fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    /// Behind its last byte; 0 without one.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// How often something could not be saved.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// The file, as long as there is something.
+    pub(crate) fn file(&self) -> Option<File> {
+        self.state.lock().file.clone()
+    }
+
+    /// Whether each of these folios is.
+    pub(crate) fn are_all(&self, folios: Range<u64>) -> bool {
+        let most = folios.end - folios.start;
+        self.is_any() && self.state.lock().first_run(folios.clone(), most) == Some(folios)
+    }
+
+    /// Where, from an offset on, the first bytes lie.
+    pub(crate) fn next(&self, offset: u64) -> Option<u64> {
+        if !self.is_any() {
+            return None;
+        }
+        let index = offset / FOLIO;
+        let state = self.state.lock();
+        let saving = state.saving.iter().filter(|run| run.end > index).map(|run| run.start);
+        let first = saving.chain(state.folios.range(index..).next().copied()).min()?;
+        Some(offset.max(first * FOLIO)).filter(|offset| *offset < self.end())
+    }
+
+    /// Folios were changed, up to `end`, while the file had been emptied as often as `begun` says: else that came
+    /// before. Answers the file when nobody is watching it.
+    pub(crate) fn changed(
+        &self,
+        file: &File,
+        fill: Fill,
+        end: u64,
+        begun: Generation,
+    ) -> Option<File> {
+        let range = fill.range();
+        let state = &mut *self.state.lock();
+        if state.generation != begun {
+            // Where it is dropped it is in the cache no more.
+            return None;
+        }
+        state.folios.extend(range.start / FOLIO..range.end / FOLIO);
+        let kept = state.file.get_or_insert_with(|| file.direct());
+        let is_watched = std::mem::replace(&mut state.watcher.is_there, true);
+        let unwatched = (!is_watched).then(|| kept.clone());
+        self.end.fetch_max(end, Ordering::Release);
+        self.is_any.store(true, Ordering::Release);
+        fill.end_unsaved();
+        unwatched
+    }
+
+    /// The file was emptied: what there was is to be saved no more.
+    pub(crate) fn forget(&self, pages: &Pages, generation: Generation) {
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            pages.invalidate(0..u64::MAX);
+            state.generation = generation;
+            state.folios.clear();
+            self.end.store(0, Ordering::Release);
+        }
+        self.settle(state);
+    }
+
+    /// The file is cut off. The caller keeps writers and savers out.
+    pub(crate) fn cut(&self, size: u64) {
+        let mut state = self.state.lock();
+        state.folios.split_off(&size.div_ceil(FOLIO));
+        self.end.fetch_min(size, Ordering::Release);
+        self.settle(state);
+    }
+
+    /// Says so when there is nothing any more, and lets the file go.
+    fn settle(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+        if state.is_empty() {
+            self.is_any.store(false, Ordering::Release);
+            self.end.store(0, Ordering::Release);
+            let file = state.file.take();
+            // It may be the last one.
+            drop(state);
+            drop(file);
+        }
+    }
+
+    /// The first unsaved folios of a range, in a row, at most so many.
+    pub(crate) fn first_run(&self, folios: Range<u64>, most: u64) -> Option<Range<u64>> {
+        self.state.lock().first_run(folios, most)
+    }
+
+    /// Whether somebody is saving any of a range.
+    pub(crate) fn is_saving(&self, folios: &Range<u64>) -> bool {
+        let meets = |run: &Range<u64>| run.start < folios.end && folios.start < run.end;
+        self.state.lock().saving.iter().any(meets)
+    }
+
+    /// Takes the first unsaved folios of a range to save them. The caller keeps other savers out.
+    pub(crate) fn take<'u>(
+        &'u self,
+        pages: &'u Pages,
+        folios: Range<u64>,
+        most: u64,
+    ) -> Option<Saving<'u>> {
+        let state = &mut *self.state.lock();
+        let run = state.first_run(folios, most)?;
+        run.clone().for_each(|index| _ = state.folios.remove(&index));
+        state.saving.push(run.clone());
+        let begun = state.generation;
+        Some(Saving { unsaved: self, pages, run, begun, result: Err(Errno::CANCELED) })
+    }
+
+    /// Waits until an opening of the file is closed.
+    pub(crate) async fn hurried(&self) {
+        poll_fn(|context| {
+            let watcher = &mut self.state.lock().watcher;
+            if std::mem::take(&mut watcher.is_hurried) {
+                return Poll::Ready(());
+            }
+            watcher.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// An opening of the file is closed.
+    pub(crate) fn hurry(&self) {
+        let waker = {
+            let watcher = &mut self.state.lock().watcher;
+            watcher.is_hurried = true;
+            watcher.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now.
+    pub(crate) fn stop_watching(&self, has_failed: bool) -> bool {
+        let state = &mut *self.state.lock();
+        let is_done = has_failed || state.folios.is_empty();
+        state.watcher.is_there = !is_done;
+        is_done
+    }
+}
+
+/// Folios that are being saved. Dropped, they are unsaved again, unless that was done.
+pub(crate) struct Saving<'u> {
+    unsaved: &'u Unsaved,
+    pages: &'u Pages,
+    run: Range<u64>,
+    pub(crate) begun: Generation,
+    result: Result<(), Errno>,
+}
+
+impl Saving<'_> {
+    /// Which.
+    pub(crate) fn folios(&self) -> Range<u64> {
+        self.run.clone()
+    }
+
+    /// Says that the device has them, or why not.
+    pub(crate) fn end(mut self, result: Result<(), Errno>) {
+        self.result = result;
+    }
+}
+
+impl Drop for Saving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.unsaved.state.lock();
+        let place = state.saving.iter().position(|run| *run == self.run);
+        state.saving.swap_remove(place.expect("it is being saved"));
+        match self.result {
+            // What was changed meanwhile is unsaved again.
+            Ok(()) => {
+                let is_same = |index: &u64| !state.folios.contains(index);
+                self.run.clone().filter(is_same).for_each(|index| self.pages.saved(index));
+            }
+            Err(error) => {
+                if state.generation == self.begun {
+                    state.folios.extend(self.run.clone());
+                }
+                if !matches!(error, Errno::CANCELED | Errno::TIMEDOUT) {
+                    self.unsaved.failures.fetch_add(1, Ordering::Release);
+                }
+            }
+        }
+        self.unsaved.settle(state);
+    }
+}

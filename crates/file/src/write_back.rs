@@ -1,0 +1,214 @@
+//! Writing back: bytes that were written through the page cache go to the device, in long runs in the order of
+//! the file. Whoever syncs does that; whoever asks the device directly does it for the range; and for each file a
+//! watcher does it when it is time, on the reactor that serves the process.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use uringfs_cache::{FOLIO, Look};
+use uringfs_device::{Durability, Op, Payload};
+use uringfs_reactor::{Counter, Operation};
+
+use crate::cached::Cached;
+use crate::direct::bounce;
+use crate::entry::{block_of, prepare};
+use crate::file::{File, Shared};
+use crate::lock::{RangeGuard, Writer};
+use crate::map::Preparation;
+use crate::transfer::transfer;
+use crate::unsaved::Saving;
+
+/// Folios that are written together.
+const LONGEST_RUN: u64 = 256;
+/// How long bytes stay unsaved that nobody syncs.
+const AGE: Duration = Duration::from_secs(5);
+
+/// The folios around a range of bytes.
+pub(crate) fn folios_of(range: &Range<u64>) -> Range<u64> {
+    range.start / FOLIO..range.end.div_ceil(FOLIO)
+}
+
+pub(crate) fn bytes_of(folios: &Range<u64>) -> Range<u64> {
+    folios.start * FOLIO..folios.end.saturating_mul(FOLIO)
+}
+
+/// From where on folios are saved before the device's file becomes as long as some of them reach: it grows in
+/// order, or what its last block holds behind its end would come to light.
+fn in_order(shared: &Shared, folios: &Range<u64>) -> Range<u64> {
+    let last = shared.map.size() / FOLIO;
+    let start = if folios.end > last { folios.start.min(last) } else { folios.start };
+    start..folios.end
+}
+
+/// Saves what is unsaved of a range of bytes, and waits for those who are saving some of it.
+///
+/// # Errors
+/// What the device says; all that could not be saved is unsaved yet.
+pub(crate) async fn save(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let unsaved = shared.lock.unsaved();
+    let Some(cached) = shared.lock.in_cache().filter(|_| unsaved.is_any()) else { return Ok(()) };
+    let end = unsaved.end().max(shared.map.size());
+    let folios = folios_of(&(range.start.min(end)..range.end.min(end)));
+    let mut at = folios.start;
+    while at < folios.end {
+        let rest = in_order(shared, &(at..folios.end));
+        let Some(run) = unsaved.first_run(rest, LONGEST_RUN) else { break };
+        let run = in_order(shared, &run);
+        let lock = shared.lock.range(bytes_of(&run), Writer::Saver);
+        let _guard = operation.wait_uncounted(lock).await?;
+        match unsaved.take(cached.pages(), run.clone(), LONGEST_RUN) {
+            None => at = at.max(run.end),
+            Some(saving) => {
+                at = at.max(saving.folios().end);
+                save_run(operation, shared, cached, saving).await?;
+            }
+        }
+    }
+    if unsaved.is_saving(&folios) {
+        let lock = shared.lock.range(bytes_of(&folios), Writer::Saver);
+        operation.wait_uncounted(lock).await?;
+    }
+    Ok(())
+}
+
+/// Waits for a range of bytes, all others kept out, with nothing unsaved of a range inside.
+///
+/// # Errors
+/// As [`save`].
+pub(crate) async fn lock_saved(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+    saved: Range<u64>,
+    who: Writer,
+) -> Result<RangeGuard, Errno> {
+    let unsaved = shared.lock.unsaved();
+    loop {
+        let locked = match unsaved.is_any() {
+            true => range.start.min(in_order(shared, &folios_of(&saved)).start * FOLIO)..range.end,
+            false => range.clone(),
+        };
+        let guard = operation.wait_uncounted(shared.lock.range(locked.clone(), who)).await?;
+        let Some(cached) = shared.lock.in_cache().filter(|_| unsaved.is_any()) else {
+            return Ok(guard);
+        };
+        let folios = in_order(shared, &folios_of(&saved));
+        if folios.start * FOLIO >= locked.start {
+            while let Some(saving) = unsaved.take(cached.pages(), folios.clone(), LONGEST_RUN) {
+                Box::pin(save_run(operation, shared, cached, saving)).await?;
+            }
+            return Ok(guard);
+        }
+    }
+}
+
+/// Writes folios in a row. The caller keeps other savers out, and those who do not write through the cache.
+async fn save_run(
+    operation: &mut Operation,
+    shared: &Shared,
+    cached: &Cached,
+    saving: Saving<'_>,
+) -> Result<(), Errno> {
+    let result = write_run(operation, shared, cached, &saving).await;
+    let result = match result {
+        // It found no place any more, or no bytes: the file was emptied meanwhile.
+        Err(Errno::IO) if shared.map.generation() != saving.begun => Ok(()),
+        result => result,
+    };
+    saving.end(result);
+    result
+}
+
+async fn write_run(
+    operation: &mut Operation,
+    shared: &Shared,
+    cached: &Cached,
+    saving: &Saving<'_>,
+) -> Result<(), Errno> {
+    if shared.map.generation() != saving.begun {
+        return Ok(());
+    }
+    let bytes = bytes_of(&saving.folios());
+    // As long as the file is when this has been written.
+    let size = shared.size();
+    let range = bytes.start..bytes.end.min(size);
+    if range.is_empty() {
+        return Ok(());
+    }
+    let block = block_of(shared);
+    let mut buffer = bounce(shared, range.end.next_multiple_of(block) - range.start);
+    for (index, into) in saving.folios().zip(buffer.chunks_mut(FOLIO as usize)) {
+        loop {
+            match cached.pages().look(index) {
+                Look::Found(found) => {
+                    into.copy_from_slice(&found[..into.len()]);
+                    break;
+                }
+                Look::Busy { .. } => {
+                    drop(operation.wait_uncounted(cached.pages().wait(index)).await?)
+                }
+                Look::Absent => return Err(Errno::IO),
+            }
+        }
+    }
+    let length = range.end - range.start;
+    buffer[length as usize..].fill(0);
+    let preparation = match shared.map.is_in_place(&range) {
+        true => Preparation::InPlace,
+        false => {
+            prepare(operation, shared, range.clone()).await?;
+            Preparation::Allocated
+        }
+    };
+    operation.count_many(Counter::CacheSaved, saving.folios().end - saving.folios().start);
+    let payload = Payload::Buffer(buffer);
+    let write = transfer(operation, shared, Op::Write, Durability::Volatile, payload, range.start);
+    if write.await.result()? < length {
+        return Err(Errno::IO);
+    }
+    shared.map.wrote(preparation, range, saving.begun);
+    Ok(())
+}
+
+/// Saves all that is unsaved.
+pub(crate) async fn save_all(mut operation: Operation, file: File) {
+    let saved = save(&mut operation, &file.shared, 0..u64::MAX).await;
+    operation.end(Payload::Length(0), saved.map(|()| 0));
+}
+
+/// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
+/// an opening is closed; until there is nothing any more.
+pub(crate) async fn watch(mut operation: Operation, file: File) {
+    let shared = &*file.shared;
+    let unsaved = shared.lock.unsaved();
+    if let Some(cached) = shared.lock.in_cache() {
+        loop {
+            let due = async {
+                let (mut many, mut hurried) =
+                    (pin!(cached.pages().many_unsaved()), pin!(unsaved.hurried()));
+                poll_fn(|context| match many.as_mut().poll(context) {
+                    Poll::Ready(()) => Poll::Ready(()),
+                    Poll::Pending => hurried.as_mut().poll(context),
+                })
+                .await;
+            };
+            let waited = operation.wait_uncounted_for(due, AGE).await;
+            let saved = match waited {
+                Ok(_) => save(&mut operation, shared, 0..u64::MAX).await,
+                Err(error) => Err(error),
+            };
+            if unsaved.stop_watching(saved.is_err()) {
+                break;
+            }
+        }
+    }
+    operation.end(Payload::Length(0), Ok(0));
+}
