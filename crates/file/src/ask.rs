@@ -22,6 +22,7 @@ use crate::file::{File, Shared};
 use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
+use crate::write_back::Watched;
 use crate::{append, atomic, buffered, buffered_write, direct, write_back};
 
 /// What to do.
@@ -38,8 +39,6 @@ enum What {
     FlushRange,
     /// What was written through the page cache goes to the device.
     Save,
-    /// The same whenever it is time.
-    Watch,
     Discard,
     WriteZeroes,
     SetSize,
@@ -217,17 +216,16 @@ pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outc
     ask.outcome().await
 }
 
-/// Has somebody watch over what is written to a file through the page cache, on the reactor that serves the process.
-pub(crate) fn watch_over(file: File) -> Result<(), Errno> {
-    let remote = service().map_err(|_| Errno::NOSYS)?;
-    remote.run(move |inner| {
-        let watched = file.clone();
-        let payload = Payload::Length(0);
-        if start(inner, file, What::Watch, payload, 0, None, Asker::Nobody).is_err() {
-            watched.shared.lock.unsaved().stop_watching(true);
-        }
-    });
-    Ok(())
+/// Has a file watched on the reactor that serves the process.
+pub(crate) fn watch_over(watched: Watched) {
+    if let Ok(remote) = service() {
+        remote.run(move |inner| {
+            if let Ok(admitted) = inner.admit(watched.core()) {
+                let watch = |operation| write_back::watch(operation, watched);
+                inner.start_operation(admitted, Asker::Nobody, None, watch);
+            }
+        });
+    }
 }
 
 /// Operations by token, on a reactor: what exports, benchmarks and foreign
@@ -463,9 +461,6 @@ fn start_here(
         }),
         What::Save => inner.start_operation(admitted, asker, deadline, |operation| {
             write_back::save_all(operation, file)
-        }),
-        What::Watch => inner.start_operation(admitted, asker, deadline, |operation| {
-            write_back::watch(operation, file)
         }),
         What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
             space::discard(operation, file, offset, length)

@@ -118,7 +118,7 @@ async fn follow(
         }
         // What it covers in part somebody may need.
         Advice::DoNotNeed => {
-            cached.invalidate(offset.next_multiple_of(FOLIO)..end / FOLIO * FOLIO);
+            cached.pages().forget_saved(offset.div_ceil(FOLIO)..end / FOLIO);
         }
         Advice::Normal | Advice::Sequential | Advice::Random | Advice::NoReuse => {}
     }

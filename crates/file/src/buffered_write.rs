@@ -19,7 +19,7 @@ use crate::file::{File, Shared};
 use crate::lock::{RangeGuard, Writer};
 use crate::map::{Generation, Place};
 use crate::readahead::Window;
-use crate::write_back::folios_of;
+use crate::write_back::{Watched, folios_of, watch};
 
 /// How long a write waits for room in the cache before it goes to the device itself.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -213,9 +213,13 @@ impl Writing<'_> {
         let unsaved = self.file.shared.lock.unsaved();
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
-        let unwatched = unsaved.changed(self.file, fill, end, self.begun);
-        if unwatched.is_some_and(|file| watch_over(file).is_err()) {
-            unsaved.stop_watching(true);
+        match unsaved.changed(self.file, fill, end, self.begun) {
+            None => {}
+            Some(file) if operation.is_time_virtual() => {
+                let core = &self.file.shared.core;
+                operation.start_beside(core, |operation| watch(operation, Watched::new(file)));
+            }
+            Some(file) => watch_over(Watched::new(file)),
         }
     }
 }

@@ -56,7 +56,7 @@ pub enum Advice {
     NoReuse,
     /// This range soon: it is read into the cache, as far as there is room, and nobody waits for it.
     WillNeed,
-    /// This range no more: it leaves the cache.
+    /// This range no more: it leaves the cache, but for what the device does not have.
     DoNotNeed,
 }
 

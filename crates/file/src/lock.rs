@@ -344,6 +344,28 @@ mod tests {
     }
 
     #[test]
+    fn who_saves_waits_for_those_only_who_have_what_it_wants() {
+        let lock = Arc::new(WriteLock::default());
+        let want = |who| Box::pin(lock.range(0..10, who));
+        let mut first = want(Writer::Buffered);
+        let Poll::Ready(writing) = poll(first.as_mut()) else { panic!("free") };
+        let (mut other, mut late) = (want(Writer::Other), want(Writer::Buffered));
+        assert!(poll(other.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
+        // Before those who came before, since the one who writes may wait for it.
+        let (mut one, mut two) = (want(Writer::Saver), want(Writer::Saver));
+        let Poll::Ready(saving) = poll(one.as_mut()) else { panic!("in nobody's way") };
+        assert!(poll(two.as_mut()).is_pending(), "one saves at a time");
+        drop(saving);
+        let Poll::Ready(saving) = poll(two.as_mut()) else { panic!("its turn") };
+        drop(writing);
+        assert!(poll(other.as_mut()).is_pending() && poll(late.as_mut()).is_pending());
+        drop(saving);
+        assert!(poll(late.as_mut()).is_pending());
+        let Poll::Ready(_held) = poll(other.as_mut()) else { panic!("its turn") };
+        assert!(poll(want(Writer::Saver).as_mut()).is_pending());
+    }
+
+    #[test]
     fn a_waiter_that_gives_up_is_out_of_the_way() {
         let lock = Arc::new(WriteLock::default());
         let mut one = pin!(lock.range(0..10, Writer::Other));

@@ -5,12 +5,13 @@
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use uringfs_cache::{FOLIO, Look};
-use uringfs_device::{Durability, Op, Payload};
+use uringfs_device::{Core, Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::cached::Cached;
@@ -184,10 +185,40 @@ pub(crate) async fn save_all(mut operation: Operation, file: File) {
     operation.end(Payload::Length(0), saved.map(|()| 0));
 }
 
+/// A file that is watched, until this is dropped.
+pub(crate) struct Watched {
+    file: File,
+    is_over: bool,
+}
+
+impl Watched {
+    pub(crate) fn new(file: File) -> Watched {
+        Watched { file, is_over: false }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.file.shared.core
+    }
+
+    /// Whether it need not be watched any more; says so then.
+    fn is_done(&mut self, has_failed: bool) -> bool {
+        self.is_over = self.file.shared.lock.unsaved().stop_watching(has_failed);
+        self.is_over
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.is_done(true);
+        }
+    }
+}
+
 /// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
 /// an opening is closed; until there is nothing any more.
-pub(crate) async fn watch(mut operation: Operation, file: File) {
-    let shared = &*file.shared;
+pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
+    let shared = watched.file.shared.clone();
     let unsaved = shared.lock.unsaved();
     if let Some(cached) = shared.lock.in_cache() {
         loop {
@@ -202,10 +233,10 @@ pub(crate) async fn watch(mut operation: Operation, file: File) {
             };
             let waited = operation.wait_uncounted_for(due, AGE).await;
             let saved = match waited {
-                Ok(_) => save(&mut operation, shared, 0..u64::MAX).await,
+                Ok(_) => save(&mut operation, &shared, 0..u64::MAX).await,
                 Err(error) => Err(error),
             };
-            if unsaved.stop_watching(saved.is_err()) {
+            if watched.is_done(saved.is_err()) {
                 break;
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
+use uringfs_device::{Clock, Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
 use crate::completed::{Completed, Token};
@@ -395,6 +395,11 @@ impl Operation {
     /// How the reactor's requests reach devices.
     pub fn queue_kind(&self) -> QueueKind {
         self.inner.options.queue
+    }
+
+    /// Whether that is not the machine's: then others of the process know nothing of it.
+    pub fn is_time_virtual(&self) -> bool {
+        matches!(self.inner.options.clock, Clock::Virtual(_))
     }
 
     /// The time of the reactor's clock.

@@ -1,0 +1,261 @@
+//! Writes through the page cache: when they reach the device, who finds them until then, and what becomes of them
+//! when something goes wrong.
+
+mod drive;
+
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use drive::{Random, file_over, join_all, pattern, volume};
+use uringfs_buffer::Buffer;
+use uringfs_cache::{Cache, FOLIO};
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::{Clock, Errno, Op, VirtualClock};
+use uringfs_file::File;
+use uringfs_reactor::{Counter, Reactor, ReactorOptions};
+
+const SIZE: u64 = 1 << 20;
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// A device whose every request takes 10 ms of virtual time, and a file on it.
+struct Slow {
+    sim: Sim,
+    clock: VirtualClock,
+    direct: File,
+    file: File,
+    cache: Cache,
+    reactor: Reactor,
+}
+
+type Written<'s> = Pin<Box<dyn Future<Output = Result<usize, Errno>> + 's>>;
+
+impl Slow {
+    fn new(cache_bytes: u64) -> Slow {
+        let clock = VirtualClock::default();
+        let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
+        let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
+        let direct = file_over(&sim);
+        let options = ReactorOptions {
+            clock: Clock::Virtual(clock.clone()),
+            depth: 16384,
+            ..ReactorOptions::default()
+        };
+        let reactor = Reactor::new(options).unwrap();
+        let cache = Cache::new(cache_bytes);
+        Slow { sim, clock, file: direct.buffered(&cache), direct, cache, reactor }
+    }
+
+    fn write(&self, offset: u64, byte: u8, length: usize) -> Written<'_> {
+        let file = self.file.clone();
+        Box::pin(async move { file.write(Buffer::copy_of(&vec![byte; length]), offset).await.1 })
+    }
+
+    fn put(&self, offset: u64, byte: u8, length: usize) -> Result<usize, Errno> {
+        self.reactor.block_on(self.write(offset, byte, length))
+    }
+
+    fn get(&self, file: &File, offset: u64, length: usize) -> Vec<u8> {
+        let (buffer, read) = self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        assert_eq!(read, Ok(length));
+        buffer.to_vec()
+    }
+
+    /// What the device has, whoever knows what.
+    fn on_device(&self, offset: u64) -> u8 {
+        let other = file_over(&self.sim);
+        self.get(&other, offset, 1)[0]
+    }
+
+    fn unsaved(&self) -> u64 {
+        self.cache.statistics().unsaved_bytes / FOLIO
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.reactor.counters().get(counter)
+    }
+
+    /// Lets so much time pass, with the reactor at work.
+    fn wait(&self, time: Duration) {
+        let clock = Clock::Virtual(self.clock.clone());
+        let until = clock.now() + time;
+        while clock.now() < until {
+            // Each read takes some.
+            self.on_device(SIZE - 1);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_waits_in_the_cache_until_it_is_synced() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(4096, 7, 8192), Ok(8192));
+    // Part of a folio: what it held comes first.
+    assert_eq!(slow.put(20_000, 8, 100), Ok(100));
+    assert_eq!((slow.unsaved(), slow.count(Counter::CacheFilled)), (3, 1));
+    assert_eq!((slow.on_device(4096), slow.on_device(20_000)), (0, 0));
+    assert_eq!(slow.get(&slow.file, 8000, 1000), [7; 1000]);
+    let mut found = [0; 102];
+    assert_eq!(slow.file.try_read(&mut found, 19_999), Ok(102));
+    assert_eq!((found[0], found[1], found[100], found[101]), (0, 8, 8, 0));
+    assert_eq!(slow.reactor.block_on(slow.file.sync_range(4096, 1)), Ok(()));
+    // Those in a row with it went, too.
+    assert_eq!((slow.unsaved(), slow.on_device(4096), slow.on_device(20_000)), (2, 7, 0));
+    assert_eq!(slow.reactor.block_on(slow.file.datasync()), Ok(()));
+    assert_eq!((slow.unsaved(), slow.on_device(8192), slow.on_device(20_099)), (0, 7, 8));
+    assert_eq!((slow.count(Counter::CacheWritten), slow.count(Counter::CacheSaved)), (3, 3));
+}
+
+#[test]
+fn whoever_asks_the_device_directly_finds_what_was_written() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(0, 1, 3 * 4096), Ok(3 * 4096));
+    assert_eq!(slow.get(&slow.direct, 4096, 4096), [1; 4096]);
+    assert_eq!(slow.count(Counter::SimpleUnsaved), 1);
+    assert_eq!((slow.unsaved(), slow.on_device(0)), (2, 0), "what it did not ask for waits");
+    let (_, written) = slow.reactor.block_on(slow.direct.write(pattern(3, 512), 512));
+    assert_eq!(written, Ok(512));
+    let expected = [&[1; 512][..], &pattern(3, 512), &[1; 3 * 4096 - 1024]].concat();
+    assert_eq!(slow.get(&slow.file, 0, 3 * 4096), expected);
+    assert_eq!(slow.get(&slow.direct, 0, 3 * 4096), expected);
+}
+
+#[test]
+fn what_nobody_syncs_goes_to_the_device_in_time_and_when_an_opening_is_closed() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(0, 1, 100), Ok(100));
+    slow.wait(Duration::from_secs(4));
+    assert_eq!(slow.on_device(0), 0);
+    slow.wait(Duration::from_secs(2));
+    assert_eq!((slow.on_device(0), slow.unsaved()), (1, 0));
+    let other = slow.direct.buffered(&slow.cache);
+    assert_eq!(slow.reactor.block_on(other.write(pattern(2, 100), 0)).1, Ok(100));
+    drop(other);
+    slow.wait(Duration::from_millis(100));
+    assert_eq!((slow.on_device(0), slow.unsaved()), (pattern(2, 1)[0], 0));
+}
+
+#[test]
+fn writers_who_outrun_the_device_wait_and_the_cache_keeps_its_bound() {
+    const FOLIOS: u64 = 32;
+    let slow = Slow::new(FOLIOS * FOLIO);
+    let mut random = Random(5);
+    for _ in 0..volume(20) {
+        let writers: Vec<Written<'_>> = (0..64)
+            .map(|n| -> Written<'_> {
+                let (offset, length) = (n * 16384 + random.below(9000), 1 + random.below(7000));
+                let write = slow.write(offset, n as u8 + 1, length as usize);
+                Box::pin(async move { write.await.map(|written| written + offset as usize) })
+            })
+            .collect();
+        let most = std::cell::Cell::new(0);
+        let ended = slow.reactor.block_on(async {
+            let mut all = std::pin::pin!(join_all(writers));
+            std::future::poll_fn(|context| {
+                let statistics = slow.cache.statistics();
+                assert!(statistics.used_bytes <= FOLIOS * FOLIO);
+                most.set(most.get().max(statistics.unsaved_bytes / FOLIO));
+                all.as_mut().poll(context)
+            })
+            .await
+        });
+        for (n, end) in ended.into_iter().enumerate() {
+            let byte = n as u8 + 1;
+            assert_eq!(slow.get(&slow.file, end.unwrap() as u64 - 1, 1), [byte]);
+        }
+        assert!(most.get() > 0 && most.get() <= FOLIOS, "{} at once", most.get());
+    }
+    assert!(slow.count(Counter::CacheThrottled) > 0);
+    assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
+    assert_eq!(slow.unsaved(), 0);
+}
+
+#[test]
+fn a_write_is_longer_than_the_cache() {
+    for folios in [1, 2, 7] {
+        let slow = Slow::new(folios * FOLIO);
+        assert_eq!(slow.put(100, 9, 300_000), Ok(300_000));
+        assert!(slow.cache.statistics().used_bytes <= folios * FOLIO);
+        assert_eq!(slow.get(&slow.file, 100, 300_000), vec![9; 300_000]);
+        assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
+        let found = [99, 100, 300_099, 300_100].map(|offset| slow.on_device(offset));
+        assert_eq!(found, [0, 9, 9, 0], "{folios} folios");
+    }
+}
+
+#[test]
+fn where_all_of_the_cache_is_kept_a_write_goes_to_the_device_at_once() {
+    let slow = Slow::new(2 * FOLIO);
+    let kept: Vec<_> = [0, 4096]
+        .map(|offset| {
+            slow.get(&slow.file, offset, 1);
+            slow.file.page(offset)
+        })
+        .into_iter()
+        .collect();
+    assert_eq!(slow.put(8192, 5, 10), Ok(10));
+    assert_eq!(slow.put(0, 6, 10), Ok(10));
+    assert!(slow.count(Counter::CacheWrittenThrough) > 0);
+    drop(kept);
+    assert_eq!((slow.get(&slow.file, 0, 1), slow.get(&slow.file, 8192, 1)), (vec![6], vec![5]));
+}
+
+#[test]
+fn what_could_not_be_written_back_is_said_once_to_each_opening_and_not_lost() {
+    let slow = Slow::new(SIZE);
+    let other = slow.direct.buffered(&slow.cache);
+    let fails = Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)).within(4096, 8192);
+    slow.sim.inject(fails);
+    assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+    assert_eq!(slow.put(40_960, 2, 4096), Ok(4096));
+    // Nobody has asked for it yet: whoever watches could not save it.
+    slow.wait(Duration::from_secs(12));
+    assert_eq!((slow.on_device(4096), slow.unsaved() > 0), (0, true));
+    assert_eq!(slow.get(&slow.file, 4096, 4096), [1; 4096]);
+    slow.sim.clear_faults();
+    let sync = |file: &File| slow.reactor.block_on(file.sync());
+    assert_eq!([sync(&slow.file), sync(&slow.file)], [Err(Errno::IO), Ok(())]);
+    assert_eq!([sync(&other), sync(&other)], [Err(Errno::IO), Ok(())]);
+    // Whoever opens it now has written nothing that was lost.
+    assert_eq!(sync(&slow.direct.buffered(&slow.cache)), Ok(()));
+    assert_eq!((slow.on_device(4096), slow.on_device(40_960), slow.unsaved()), (1, 2, 0));
+}
+
+#[test]
+fn a_sync_that_fails_says_so_and_the_next_one_saves_it() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(4096, 1, 100), Ok(100));
+    slow.sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::NOSPC)));
+    assert_eq!(slow.reactor.block_on(slow.file.sync()), Err(Errno::NOSPC));
+    assert_eq!((slow.on_device(4096), slow.unsaved()), (0, 1));
+    assert_eq!(slow.reactor.block_on(slow.file.sync()), Ok(()));
+    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+}
+
+#[test]
+fn whoever_has_a_page_keeps_what_it_was() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(0, 1, 4096), Ok(4096));
+    let page = slow.file.page(0).unwrap();
+    assert_eq!(slow.put(0, 2, 4096), Ok(4096));
+    let sync = slow.file.sync();
+    assert_eq!((page[0], slow.get(&slow.file, 0, 1)), (1, vec![2]));
+    assert_eq!(slow.reactor.block_on(sync), Ok(()));
+    assert_eq!((page[4095], slow.on_device(0)), (1, 2));
+}
+
+#[test]
+fn a_write_that_waits_can_be_stopped() {
+    let slow = Slow::new(8 * FOLIO);
+    slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Late(Duration::from_secs(600))));
+    assert_eq!(slow.put(0, 1, 2 * 4096), Ok(2 * 4096));
+    let mut write = slow.file.write(pattern(1, 8192), 65536);
+    let stopped = slow.reactor.block_on(async {
+        let begun = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut write).poll(context)));
+        assert!(begun.await.is_pending());
+        write.cancel();
+        write.await
+    });
+    assert_eq!(stopped.1, Err(Errno::CANCELED));
+    assert_eq!(slow.unsaved(), 2);
+}
