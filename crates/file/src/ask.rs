@@ -217,10 +217,11 @@ pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outc
 }
 
 /// Has a file watched on the reactor that serves the process.
-pub(crate) fn watch_over(watched: Watched) {
+pub(crate) fn watch_over(file: &File) {
     if let Ok(remote) = service() {
+        let (watched, core) = (Watched::new(file), file.shared.core.clone());
         remote.run(move |inner| {
-            if let Ok(admitted) = inner.admit(watched.core()) {
+            if let Ok(admitted) = inner.admit(&core) {
                 let watch = |operation| write_back::watch(operation, watched);
                 inner.start_operation(admitted, Asker::Nobody, None, watch);
             }

@@ -213,13 +213,14 @@ impl Writing<'_> {
         let unsaved = self.file.shared.lock.unsaved();
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
-        match unsaved.changed(self.file, fill, end, self.begun) {
-            None => {}
-            Some(file) if operation.is_time_virtual() => {
+        if unsaved.changed(self.file, fill, end, self.begun) {
+            if operation.is_time_virtual() {
+                let watched = Watched::new(self.file);
                 let core = &self.file.shared.core;
-                operation.start_beside(core, |operation| watch(operation, Watched::new(file)));
+                operation.start_beside(core, |operation| watch(operation, watched));
+            } else {
+                watch_over(self.file);
             }
-            Some(file) => watch_over(Watched::new(file)),
         }
     }
 }

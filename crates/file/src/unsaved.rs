@@ -104,28 +104,20 @@ impl Unsaved {
     }
 
     /// Folios were changed, up to `end`, while the file had been emptied as often as `begun` says: else that came
-    /// before. Answers the file when nobody is watching it.
-    pub(crate) fn changed(
-        &self,
-        file: &File,
-        fill: Fill,
-        end: u64,
-        begun: Generation,
-    ) -> Option<File> {
+    /// before. Answers whether somebody is to watch it from now on.
+    pub(crate) fn changed(&self, file: &File, fill: Fill, end: u64, begun: Generation) -> bool {
         let range = fill.range();
         let state = &mut *self.state.lock();
         if state.generation != begun {
             // Where it is dropped it is in the cache no more.
-            return None;
+            return false;
         }
         state.folios.extend(range.start / FOLIO..range.end / FOLIO);
-        let kept = state.file.get_or_insert_with(|| file.direct());
-        let is_watched = std::mem::replace(&mut state.watcher.is_there, true);
-        let unwatched = (!is_watched).then(|| kept.clone());
+        state.file.get_or_insert_with(|| file.direct());
         self.end.fetch_max(end, Ordering::Release);
         self.is_any.store(true, Ordering::Release);
         fill.end_unsaved();
-        unwatched
+        !std::mem::replace(&mut state.watcher.is_there, true)
     }
 
     /// The file was emptied: what there was is to be saved no more.

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use uringfs_cache::{FOLIO, Look};
-use uringfs_device::{Core, Durability, Op, Payload};
+use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::cached::Cached;
 use crate::direct::bounce;
 use crate::entry::{block_of, prepare};
 use crate::file::{File, Shared};
-use crate::lock::{RangeGuard, Writer};
+use crate::lock::{RangeGuard, WriteLock, Writer};
 use crate::map::Preparation;
 use crate::transfer::transfer;
 use crate::unsaved::Saving;
@@ -185,25 +185,33 @@ pub(crate) async fn save_all(mut operation: Operation, file: File) {
     operation.end(Payload::Length(0), saved.map(|()| 0));
 }
 
-/// A file that is watched, until this is dropped.
+/// A file that is watched, until this is dropped. Nobody has it open for that.
 pub(crate) struct Watched {
-    file: File,
+    lock: Arc<WriteLock>,
     is_over: bool,
 }
 
 impl Watched {
-    pub(crate) fn new(file: File) -> Watched {
-        Watched { file, is_over: false }
-    }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.file.shared.core
+    pub(crate) fn new(file: &File) -> Watched {
+        Watched { lock: file.shared.lock.clone(), is_over: false }
     }
 
     /// Whether it need not be watched any more; says so then.
     fn is_done(&mut self, has_failed: bool) -> bool {
-        self.is_over = self.file.shared.lock.unsaved().stop_watching(has_failed);
+        self.is_over = self.lock.unsaved().stop_watching(has_failed);
         self.is_over
+    }
+
+    /// Waits until something is to be saved; not for long.
+    async fn is_due(&self) {
+        let pages = self.lock.in_cache().map(Cached::pages).expect("it was written through one");
+        let (mut many, mut hurried) =
+            (pin!(pages.many_unsaved()), pin!(self.lock.unsaved().hurried()));
+        poll_fn(|context| match many.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => hurried.as_mut().poll(context),
+        })
+        .await;
     }
 }
 
@@ -218,27 +226,14 @@ impl Drop for Watched {
 /// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
 /// an opening is closed; until there is nothing any more.
 pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
-    let shared = watched.file.shared.clone();
-    let unsaved = shared.lock.unsaved();
-    if let Some(cached) = shared.lock.in_cache() {
-        loop {
-            let due = async {
-                let (mut many, mut hurried) =
-                    (pin!(cached.pages().many_unsaved()), pin!(unsaved.hurried()));
-                poll_fn(|context| match many.as_mut().poll(context) {
-                    Poll::Ready(()) => Poll::Ready(()),
-                    Poll::Pending => hurried.as_mut().poll(context),
-                })
-                .await;
-            };
-            let waited = operation.wait_uncounted_for(due, AGE).await;
-            let saved = match waited {
-                Ok(_) => save(&mut operation, &shared, 0..u64::MAX).await,
-                Err(error) => Err(error),
-            };
-            if watched.is_done(saved.is_err()) {
-                break;
-            }
+    loop {
+        let waited = operation.wait_uncounted_for(watched.is_due(), AGE).await;
+        let saved = match (waited, watched.lock.unsaved().file()) {
+            (Ok(_), Some(file)) => save(&mut operation, &file.shared, 0..u64::MAX).await,
+            (waited, _) => waited.map(drop),
+        };
+        if watched.is_done(saved.is_err()) {
+            break;
         }
     }
     operation.end(Payload::Length(0), Ok(0));
