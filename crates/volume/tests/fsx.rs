@@ -12,10 +12,10 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Device, Errno};
+use uringfs_device::{Access, Device, Errno};
 use uringfs_file::{Advice, File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{OpenOptions, Volume};
+use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
 /// What each thread has of the file.
@@ -229,5 +229,30 @@ fn each_byte_is_what_was_written_there_last() {
             let skew = [0, 100][(seed + threads) as usize % 2];
             run(seed * 10 + threads, threads, skew, scaled(600) as u64);
         }
+    }
+}
+
+/// It stays open a moment longer than its last clone, until all is written back.
+#[test]
+fn what_nobody_synced_is_there_when_the_volume_was_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("volume");
+    std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    let device = || Device::open(&path, Access::ReadWrite).unwrap();
+    Volume::format(&device(), &FormatOptions::default()).unwrap();
+    let reactor = made::reactor();
+    for round in 0..10 {
+        let volume = loop {
+            match Volume::open_on(device()) {
+                Ok(volume) => break volume,
+                Err(error) => assert_eq!(error.errno(), Errno::BUSY, "{error}"),
+            }
+        };
+        let file = create(&volume, "/file").buffered(&Cache::new(1 << 20));
+        let (found, read) = reactor.block_on(file.read(Buffer::zeroed(5000), 100));
+        let expected = if round == 0 { 0 } else { 4900 };
+        assert!(read == Ok(expected) && found[..expected].iter().all(|byte| *byte == round));
+        let write = file.write(Buffer::copy_of(&[round + 1; 5000]), 0);
+        assert_eq!(reactor.block_on(write).1, Ok(5000));
     }
 }
