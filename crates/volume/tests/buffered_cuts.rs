@@ -14,7 +14,7 @@ use uringfs_file::{File, Size};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
 
-const LONGEST: usize = 40_000;
+const LONGEST: usize = 400_000;
 const SECTOR: usize = 512;
 const STEPS: usize = 30;
 
