@@ -2,6 +2,7 @@
 //! the file. Whoever syncs does that; whoever asks the device directly does it for the range; and for each file a
 //! watcher does it when it is time, on the reactor that serves the process.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
@@ -10,21 +11,25 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use uringfs_buffer::Buffer;
 use uringfs_cache::{FOLIO, Look};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::cached::Cached;
-use crate::direct::bounce;
+use crate::direct::{bounce, the_one};
 use crate::entry::{block_of, prepare};
 use crate::file::{File, Shared};
 use crate::lock::{RangeGuard, WriteLock, Writer};
 use crate::map::Preparation;
-use crate::transfer::transfer;
+use crate::transfer::{Transfer, transfer};
 use crate::unsaved::Saving;
 
-/// Folios that are written together.
-const LONGEST_RUN: u64 = 256;
+/// Folios that are saved together, at most.
+const LONGEST_RUN: u64 = 2048;
+/// What of them is one write, in bytes, and how many are under way at once.
+const PIECE: u64 = 1 << 20;
+const WINDOW: usize = 4;
 /// How long bytes stay unsaved that nobody syncs.
 const AGE: Duration = Duration::from_secs(5);
 
@@ -58,7 +63,7 @@ pub(crate) async fn save(
     let Some(cached) = shared.lock.in_cache().filter(|_| unsaved.is_any()) else { return Ok(()) };
     let end = unsaved.end().max(shared.map.size());
     let folios = folios_of(&(range.start.min(end)..range.end.min(end)));
-    let mut at = folios.start;
+    let (mut at, mut spare) = (folios.start, Vec::new());
     while at < folios.end {
         let rest = in_order(shared, &(at..folios.end));
         let Some(run) = unsaved.first_run(rest, LONGEST_RUN) else { break };
@@ -69,7 +74,7 @@ pub(crate) async fn save(
             None => at = at.max(run.end),
             Some(saving) => {
                 at = at.max(saving.folios().end);
-                save_run(operation, shared, cached, saving).await?;
+                save_run(operation, shared, cached, saving, &mut spare).await?;
             }
         }
     }
@@ -103,8 +108,9 @@ pub(crate) async fn lock_saved(
         };
         let folios = in_order(shared, &folios_of(&saved));
         if folios.start * FOLIO >= locked.start {
+            let mut spare = Vec::new();
             while let Some(saving) = unsaved.take(cached.pages(), folios.clone(), LONGEST_RUN) {
-                Box::pin(save_run(operation, shared, cached, saving)).await?;
+                Box::pin(save_run(operation, shared, cached, saving, &mut spare)).await?;
             }
             return Ok(guard);
         }
@@ -117,8 +123,9 @@ async fn save_run(
     shared: &Shared,
     cached: &Cached,
     saving: Saving<'_>,
+    spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
-    let result = write_run(operation, shared, cached, &saving).await;
+    let result = write_run(operation, shared, cached, &saving, spare).await;
     let result = match result {
         // It found no place any more, or no bytes: the file was emptied meanwhile.
         Err(Errno::IO) if shared.map.generation() != saving.begun => Ok(()),
@@ -128,40 +135,20 @@ async fn save_run(
     result
 }
 
+/// The same, piece by piece: while some are under way the next is copied.
 async fn write_run(
     operation: &mut Operation,
     shared: &Shared,
     cached: &Cached,
     saving: &Saving<'_>,
+    spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
-    if shared.map.generation() != saving.begun {
-        return Ok(());
-    }
     let bytes = bytes_of(&saving.folios());
     // As long as the file is when this has been written.
-    let size = shared.size();
-    let range = bytes.start..bytes.end.min(size);
-    if range.is_empty() {
+    let range = bytes.start..bytes.end.min(shared.size());
+    if range.is_empty() || shared.map.generation() != saving.begun {
         return Ok(());
     }
-    let block = block_of(shared);
-    let mut buffer = bounce(shared, range.end.next_multiple_of(block) - range.start);
-    for (index, into) in saving.folios().zip(buffer.chunks_mut(FOLIO as usize)) {
-        loop {
-            match cached.pages().look(index) {
-                Look::Found(found) => {
-                    into.copy_from_slice(&found[..into.len()]);
-                    break;
-                }
-                Look::Busy { .. } => {
-                    drop(operation.wait_uncounted(cached.pages().wait(index)).await?)
-                }
-                Look::Absent => return Err(Errno::IO),
-            }
-        }
-    }
-    let length = range.end - range.start;
-    buffer[length as usize..].fill(0);
     let preparation = match shared.map.is_in_place(&range) {
         true => Preparation::InPlace,
         false => {
@@ -170,13 +157,61 @@ async fn write_run(
         }
     };
     operation.count_many(Counter::CacheSaved, saving.folios().end - saving.folios().start);
-    let payload = Payload::Buffer(buffer);
-    let write = transfer(operation, shared, Op::Write, Durability::Volatile, payload, range.start);
-    if write.await.result()? < length {
-        return Err(Errno::IO);
+    let operation = &*operation;
+    let mut under_way: VecDeque<(Transfer<'_>, u64)> = VecDeque::new();
+    let (mut at, mut result) = (range.start, Ok(()));
+    loop {
+        if at < range.end && result.is_ok() && under_way.len() < WINDOW {
+            let piece = at..range.end.min(at + PIECE);
+            let length = piece.end - piece.start;
+            at = piece.end;
+            match copied(shared, cached, piece.clone(), spare).await {
+                Err(error) => result = Err(error),
+                Ok(buffer) => {
+                    let payload = Payload::Buffer(buffer);
+                    let volatile = Durability::Volatile;
+                    let write =
+                        transfer(operation, shared, Op::Write, volatile, payload, piece.start);
+                    under_way.push_back((write, length));
+                }
+            }
+            continue;
+        }
+        let Some((write, length)) = under_way.pop_front() else { break };
+        let ended = write.await;
+        let written = ended.result();
+        spare.push(the_one(ended.payload));
+        result = result.and(match written {
+            Ok(written) if written < length => Err(Errno::IO),
+            written => written.map(drop),
+        });
     }
+    result?;
     shared.map.wrote(preparation, range, saving.begun);
     Ok(())
+}
+
+/// A copy of what the cache has of a range, up to a block's end, with zeros behind the range.
+async fn copied(
+    shared: &Shared,
+    cached: &Cached,
+    range: Range<u64>,
+    spare: &mut Vec<Buffer>,
+) -> Result<Buffer, Errno> {
+    let length = range.end.next_multiple_of(block_of(shared)) - range.start;
+    let known = spare.pop_if(|buffer| buffer.len() as u64 == length);
+    let mut buffer = known.unwrap_or_else(|| bounce(shared, length));
+    for (index, into) in folios_of(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
+        loop {
+            match cached.pages().look(index) {
+                Look::Found(found) => break into.copy_from_slice(&found[..into.len()]),
+                Look::Busy { .. } => drop(cached.pages().wait(index).await),
+                Look::Absent => return Err(Errno::IO),
+            }
+        }
+    }
+    buffer[(range.end - range.start) as usize..].fill(0);
+    Ok(buffer)
 }
 
 /// Saves all that is unsaved.

@@ -227,7 +227,7 @@ fn each_byte_is_what_was_written_there_last() {
         for threads in 1..=4 {
             // In whole folios, and across them.
             let skew = [0, 100][(seed + threads) as usize % 2];
-            run(seed * 10 + threads, threads, skew, scaled(600) as u64);
+            run(seed * 10 + threads, threads, skew, scaled(6300) as u64);
         }
     }
 }
