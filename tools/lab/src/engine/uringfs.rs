@@ -189,9 +189,7 @@ impl Engine for Uringfs {
         notes.dedup();
         notes.extend(self.cache.as_ref().map(|cache| {
             let bytes = cache.statistics().bound_bytes;
-            format!(
-                "direct=0: reads through a page cache of {bytes} bytes, writes go to the device"
-            )
+            format!("direct=0: through a page cache of {bytes} bytes")
         }));
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
         EngineReport {
