@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, Fill, Look, Pages, Told, Wait};
+use crate::{Cache, FOLIO, Fill, Look, Pages, Taken, Told, Wait};
 
 /// Whether somebody was woken.
 #[derive(Default)]
@@ -147,5 +147,75 @@ fn loom_a_frame_comes_back_once_from_its_last_reader() {
         assert_eq!(cache.statistics().used_bytes, 0);
         put(fill(&pages, 0).unwrap(), 6);
         assert_eq!(byte(&pages, 0), Some(6));
+    });
+}
+
+fn change(pages: &Pages, index: u64, byte: u8) -> bool {
+    match pages.change(index) {
+        Ok(Taken::Held(mut fill)) => {
+            fill.bytes()[0] = byte;
+            fill.end_unsaved();
+            true
+        }
+        Ok(Taken::Busy { .. } | Taken::Absent) | Err(_) => false,
+    }
+}
+
+/// Who changes a folio beside who reads it: the reader finds it as it was or as it is, and who looks after finds it as
+/// it is.
+#[test]
+fn loom_a_change_is_found_whole() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(3));
+    builder.check(|| {
+        let (cache, pages) = cache(2);
+        put(fill(&pages, 0).unwrap(), 1);
+        let theirs = pages.clone();
+        let reader = loom::thread::spawn(move || byte(&theirs, 0));
+        assert!(change(&pages, 0, 2), "nobody else holds it, and there is room for a copy");
+        assert_eq!(byte(&pages, 0), Some(2));
+        assert!(reader.join().unwrap().is_none_or(|byte| [1, 2].contains(&byte)));
+        let statistics = cache.statistics();
+        assert_eq!((statistics.used_bytes, statistics.unsaved_bytes), (FOLIO, FOLIO));
+    });
+}
+
+/// What was changed stays, whoever wants its frame, until it is saved.
+#[test]
+fn loom_what_is_unsaved_is_not_evicted() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(1));
+    builder.check(|| {
+        let (cache, pages) = cache(1);
+        put(fill(&pages, 0).unwrap(), 1);
+        let theirs = pages.clone();
+        let other =
+            loom::thread::spawn(move || fill(&theirs, 1).map(|fill| put(fill, 2)).is_some());
+        let is_changed = change(&pages, 0, 3);
+        let has_come = other.join().unwrap();
+        assert_eq!(cache.statistics().unsaved_bytes, if is_changed { FOLIO } else { 0 });
+        if is_changed {
+            assert!(!has_come && byte(&pages, 0) == Some(3));
+            pages.saved(0);
+            assert_eq!(cache.statistics().unsaved_bytes, 0);
+        }
+    });
+}
+
+/// Whoever waits for fewer is woken by whoever saves one.
+#[test]
+fn loom_who_waits_for_room_is_told() {
+    loom::model(|| {
+        let (_cache, pages) = cache(2);
+        put(fill(&pages, 0).unwrap(), 1);
+        assert!(change(&pages, 0, 2));
+        let theirs = pages.clone();
+        let saver = loom::thread::spawn(move || theirs.saved(0));
+        let (mut fewer, flag) = (Box::pin(pages.may_change()), Arc::new(Flag::default()));
+        let waker = Waker::from(flag.clone());
+        let may = fewer.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        saver.join().unwrap();
+        assert!(may || flag.0.load(Ordering::SeqCst), "nobody woke it");
+        assert!(fewer.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     });
 }
