@@ -93,6 +93,17 @@ impl Fill {
         self.end_all(result.map(|()| 0));
     }
 
+    /// Says that nobody wants them any more. Those who wait look again.
+    pub fn forget(mut self) {
+        let Some(mut rest) = self.hold.take() else { return };
+        let mut index = self.first;
+        while rest.count() > 0 {
+            let tail = rest.split_off(1);
+            self.cache.remove_held(Key { file: self.file, index }, rest, None);
+            (rest, index) = (tail, index + 1);
+        }
+    }
+
     /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`] or
     /// [`Pages::invalidate`].
     pub fn end_unsaved(mut self) {

@@ -6,12 +6,13 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload, Tag};
+use uringfs_device::{Core, Durability, Op, Payload, Tag};
 use uringfs_reactor::{
     Asker, Counter, Fate, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed,
     current, service,
@@ -19,6 +20,7 @@ use uringfs_reactor::{
 
 use crate::cached::Advice;
 use crate::file::{File, Shared};
+use crate::lock::WriteLock;
 use crate::map::Durable;
 use crate::simple;
 use crate::space::{self, Change, Size};
@@ -217,9 +219,10 @@ pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outc
 }
 
 /// Has a file watched on the reactor that serves the process.
-pub(crate) fn watch_over(file: &File) {
+pub(crate) fn watch_over(lock: &Arc<WriteLock>, core: &Arc<Core>) {
+    let watched = Watched::new(lock);
     if let Ok(remote) = service() {
-        let (watched, core) = (Watched::new(file), file.shared.core.clone());
+        let core = core.clone();
         remote.run(move |inner| {
             if let Ok(admitted) = inner.admit(&core) {
                 let watch = |operation| write_back::watch(operation, watched);

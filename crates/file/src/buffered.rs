@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_cache::{FOLIO, Fill, Full, Look, Told};
+use uringfs_cache::{FOLIO, Fill, Full, Look, Told, WRITER};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -176,7 +176,8 @@ async fn read_all(
             Look::Busy { by } => {
                 operation.count(Counter::CacheArmed);
                 let wait = cached.pages().wait(index);
-                let told = match by == operation.reactor_number() {
+                // Whoever changes it waits for nothing, and the device may not have it.
+                let told = match by == operation.reactor_number() || by == WRITER {
                     true => Some(operation.wait_uncounted(wait).await?),
                     false => operation.wait_uncounted_for(wait, cached.patience()).await?,
                 };

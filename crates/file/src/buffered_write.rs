@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_cache::{FOLIO, Fill, Look, Taken, Told, WRITER};
+use uringfs_cache::{FOLIO, Fill, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -198,8 +198,8 @@ impl Writing<'_> {
         let shared = &*self.file.shared;
         let size = shared.size();
         let (index, inside) = (size / FOLIO, (size % FOLIO) as usize);
-        let is_absent = || matches!(self.cached.pages().look(index), Look::Absent);
-        if inside == 0 || is_nothing(shared, index) && is_absent() {
+        // Where the device has nothing the cache has zeros.
+        if inside == 0 || is_nothing(shared, index) {
             return Ok(true);
         }
         let Some(mut fill) = self.take(operation, index).await? else { return Ok(false) };
@@ -214,12 +214,12 @@ impl Writing<'_> {
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
         if unsaved.changed(self.file, fill, end, self.begun) {
+            let Shared { lock, core, .. } = &*self.file.shared;
             if operation.is_time_virtual() {
-                let watched = Watched::new(self.file);
-                let core = &self.file.shared.core;
+                let watched = Watched::new(lock);
                 operation.start_beside(core, |operation| watch(operation, watched));
             } else {
-                watch_over(self.file);
+                watch_over(lock, core);
             }
         }
     }
@@ -241,7 +241,7 @@ async fn lock(
     }
 }
 
-/// Whether a folio that is not in the cache holds nothing but zeros inside the file.
+/// Whether the device has nothing of a folio.
 fn is_nothing(shared: &Shared, index: u64) -> bool {
     let start = index * FOLIO;
     let size = shared.map.size();

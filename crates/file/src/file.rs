@@ -13,6 +13,7 @@ use uringfs_cache::{Cache, FOLIO, NoPage, Page};
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
+use crate::ask::watch_over;
 use crate::buffered;
 use crate::cached::Caching;
 use crate::lock::WriteLock;
@@ -56,8 +57,8 @@ pub(crate) struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.cache.is_some() && self.lock.unsaved().is_any() {
-            self.lock.unsaved().hurry();
+        if self.cache.is_some() && self.lock.unsaved().closed() {
+            watch_over(&self.lock, &self.core);
         }
     }
 }
@@ -149,6 +150,9 @@ impl File {
         let geometry = device.geometry();
         // Folios are filled block by block: larger blocks are read directly.
         let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
+        if cache.is_some() {
+            lock.unsaved().opened();
+        }
         let limit = SIMPLE_LIMIT.max(geometry.block_size);
         let read_only = geometry.read_only || map.is_read_only();
         let submission = match options.write_lock {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ pub(crate) struct Unsaved {
     end: AtomicU64,
     /// How often it could not be saved.
     failures: AtomicU64,
+    /// Openings through a page cache.
+    openings: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -109,7 +111,7 @@ impl Unsaved {
         let range = fill.range();
         let state = &mut *self.state.lock();
         if state.generation != begun {
-            // Where it is dropped it is in the cache no more.
+            fill.forget();
             return false;
         }
         state.folios.extend(range.start / FOLIO..range.end / FOLIO);
@@ -191,14 +193,37 @@ impl Unsaved {
         .await;
     }
 
-    /// An opening of the file is closed.
-    pub(crate) fn hurry(&self) {
-        let waker = {
+    /// The file is opened through a page cache.
+    pub(crate) fn opened(&self) {
+        self.openings.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Such an opening is closed: what it has written is to be saved soon. Answers whether somebody is to watch it
+    /// for that.
+    pub(crate) fn closed(&self) -> bool {
+        self.openings.fetch_sub(1, Ordering::AcqRel);
+        if !self.is_any() {
+            return false;
+        }
+        let (waker, was_there) = {
             let watcher = &mut self.state.lock().watcher;
             watcher.is_hurried = true;
-            watcher.waker.take()
+            (watcher.waker.take(), std::mem::replace(&mut watcher.is_there, true))
         };
         waker.into_iter().for_each(Waker::wake);
+        !was_there
+    }
+
+    /// What could not be saved of a file that nobody has open through a page cache any more is lost: nobody could be
+    /// told of it later.
+    pub(crate) fn give_up(&self, pages: &Pages) {
+        let mut state = self.state.lock();
+        if self.openings.load(Ordering::Acquire) == 0 {
+            for index in std::mem::take(&mut state.folios) {
+                pages.invalidate(index..index + 1);
+            }
+            self.settle(state);
+        }
     }
 
     /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now.

@@ -227,8 +227,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(file: &File) -> Watched {
-        Watched { lock: file.shared.lock.clone(), is_over: false }
+    pub(crate) fn new(lock: &Arc<WriteLock>) -> Watched {
+        Watched { lock: lock.clone(), is_over: false }
     }
 
     /// Whether it need not be watched any more; says so then.
@@ -261,15 +261,18 @@ impl Drop for Watched {
 /// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
 /// an opening is closed; until there is nothing any more.
 pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
-    loop {
+    let saved = loop {
         let waited = operation.wait_uncounted_for(watched.is_due(), AGE).await;
         let saved = match (waited, watched.lock.unsaved().file()) {
             (Ok(_), Some(file)) => save(&mut operation, &file.shared, 0..u64::MAX).await,
             (waited, _) => waited.map(drop),
         };
-        if watched.is_done(saved.is_err()) {
-            break;
+        if let (Err(_), Some(cached)) = (saved, watched.lock.in_cache()) {
+            watched.lock.unsaved().give_up(cached.pages());
         }
-    }
-    operation.end(Payload::Length(0), Ok(0));
+        if watched.is_done(saved.is_err()) {
+            break saved;
+        }
+    };
+    operation.end(Payload::Length(0), saved.map(|()| 0));
 }

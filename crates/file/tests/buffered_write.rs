@@ -259,3 +259,26 @@ fn a_write_that_waits_can_be_stopped() {
     assert_eq!(stopped.1, Err(Errno::CANCELED));
     assert_eq!(slow.unsaved(), 2);
 }
+
+/// What cannot be saved is there as long as somebody may be told.
+#[test]
+fn a_file_that_cannot_be_saved_can_be_closed() {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let (direct, cache) = (file_over(&sim), Cache::new(SIZE));
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let files = [direct.buffered(&cache), direct.buffered(&cache)];
+    sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    let unsaved = || cache.statistics().unsaved_bytes;
+    for file in files {
+        assert_eq!(reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
+        assert_eq!(reactor.block_on(file.sync()), Err(Errno::IO));
+        assert_eq!(unsaved(), 4096);
+        drop(file);
+    }
+    while unsaved() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(reactor.block_on(direct.sync()), Err(Errno::IO));
+    let (found, read) = reactor.block_on(direct.read(Buffer::zeroed(4096), 8192));
+    assert!(read == Ok(4096) && found.iter().all(|byte| *byte == 0));
+}

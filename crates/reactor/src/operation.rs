@@ -387,7 +387,8 @@ impl Operation {
         ended
     }
 
-    /// By which operations of one reactor are told from those of another: numbers begin anew after 65,536 reactors.
+    /// By which operations of one reactor are told from those of another: numbers begin anew after 65,535 reactors,
+    /// and [`u16::MAX`] is none.
     pub fn reactor_number(&self) -> u16 {
         self.inner.number
     }

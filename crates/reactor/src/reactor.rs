@@ -173,7 +173,8 @@ impl Reactor {
             turning: Cell::new(false),
             closing: Cell::new(false),
             name,
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            // The last of all numbers is nobody's.
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
             options,
         });
         CURRENT.with_borrow_mut(|current| {
