@@ -261,6 +261,12 @@ pub trait Map: Send + Sync + 'static {
     /// Hears that a range which was prepared in a generation has been written: it reads as what was
     /// written, and the file is at least as long; unless it has been emptied since.
     fn wrote(&self, _range: Range<u64>, _begun: Generation) {}
+
+    /// The same of what was written to the page cache some time ago, and is on the device now: its times are those
+    /// of then.
+    fn wrote_back(&self, range: Range<u64>, begun: Generation) {
+        self.wrote(range, begun);
+    }
 }
 
 /// The map of one file: the usual ones without a call through a table.
@@ -409,6 +415,18 @@ impl AnyMap {
     #[inline]
     pub(crate) fn note_write(&self) -> Option<Commit> {
         self.other().and_then(Map::note_write)
+    }
+
+    /// See [`Map::wrote_back`].
+    pub(crate) fn wrote_back(
+        &self,
+        preparation: Preparation,
+        range: Range<u64>,
+        begun: Generation,
+    ) {
+        if let (AnyMap::Other(map, _), Preparation::Allocated) = (self, preparation) {
+            map.wrote_back(range, begun);
+        }
     }
 
     /// See [`Map::wrote`].

@@ -187,7 +187,7 @@ async fn write_run(
         });
     }
     result?;
-    shared.map.wrote(preparation, range, saving.begun);
+    shared.map.wrote_back(preparation, range, saving.begun);
     Ok(())
 }
 

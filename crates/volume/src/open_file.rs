@@ -374,12 +374,21 @@ impl OpenFile {
     /// Makes a range written, and the file as long; unless it has been emptied since `begun`. Answers whether
     /// no commit is going to take that yet.
     pub(crate) fn wrote(&self, bytes: Range<u64>, begun: Generation) -> bool {
+        self.extend(bytes, begun, |edit| self.touch(edit))
+    }
+
+    /// The same of what was written some time ago: the time of change has moved then.
+    pub(crate) fn wrote_back(&self, bytes: Range<u64>, begun: Generation) -> bool {
+        self.extend(bytes, begun, |_| ())
+    }
+
+    fn extend(&self, bytes: Range<u64>, begun: Generation, touch: impl FnOnce(&mut Edit)) -> bool {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
         let edit = &mut *self.edit.lock();
         if self.generation() != begun {
             return false;
         }
-        self.touch(edit);
+        touch(edit);
         edit.inode = true;
         let is_news = !edit.is_noted;
         let now = self.snapshot.load();

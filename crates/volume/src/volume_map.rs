@@ -149,6 +149,12 @@ impl Map for VolumeMap {
         }
     }
 
+    fn wrote_back(&self, range: Range<u64>, begun: Generation) {
+        if self.file.wrote_back(range, begun) {
+            self.volume.note_dirty(&self.file);
+        }
+    }
+
     fn commit(&self, what: Durable) -> Option<Commit> {
         self.volume.commit_of(&self.file, what)
     }

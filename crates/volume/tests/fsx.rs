@@ -15,7 +15,7 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::{Access, Device, Errno};
 use uringfs_file::{Advice, File, Size};
 use uringfs_reactor::{Reactor, ReactorOptions};
-use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{Follow, FormatOptions, Inode, OpenOptions, Time, Volume};
 
 const BLOCK: u64 = 4096;
 /// What each thread has of the file.
@@ -255,4 +255,20 @@ fn what_nobody_synced_is_there_when_the_volume_was_closed() {
         let write = file.write(Buffer::copy_of(&[round + 1; 5000]), 0);
         assert_eq!(reactor.block_on(write).1, Ok(5000));
     }
+}
+
+#[test]
+fn a_time_that_was_set_after_a_write_stays_when_that_is_written_back() {
+    let volume = formatted(&Sim::new(SimOptions::new(16 << 20)));
+    let (cache, reactor) = (Cache::new(1 << 20), made::reactor());
+    let file = create(&volume, "/file").buffered(&cache);
+    assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[1; 5000]), 0)).1, Ok(5000));
+    let set = |inode: &mut Inode| inode.modified = Time(7);
+    volume.set_attributes("/file", Follow::Yes, set).unwrap();
+    let found = || volume.inode("/file", Follow::Yes).unwrap().1;
+    assert_eq!((found().modified, found().size), (Time(7), 5000));
+    assert_eq!(reactor.block_on(file.sync()), Ok(()));
+    assert_eq!((found().modified, found().size), (Time(7), 5000));
+    assert_eq!(reactor.block_on(file.write(Buffer::copy_of(&[2]), 0)).1, Ok(1));
+    assert!(found().modified > Time(7));
 }
