@@ -226,12 +226,18 @@ impl Unsaved {
         }
     }
 
-    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now.
+    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now; and no opening has
+    /// been closed since that was seen.
     pub(crate) fn stop_watching(&self, has_failed: bool) -> bool {
         let state = &mut *self.state.lock();
-        let is_done = has_failed || state.folios.is_empty();
+        let is_done = !state.watcher.is_hurried && (has_failed || state.folios.is_empty());
         state.watcher.is_there = !is_done;
         is_done
+    }
+
+    /// Whoever has watched it does not any more.
+    pub(crate) fn unwatch(&self) {
+        self.state.lock().watcher.is_there = false;
     }
 }
 

@@ -253,7 +253,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if !self.is_over {
-            self.is_done(true);
+            self.lock.unsaved().unwatch();
         }
     }
 }
@@ -262,10 +262,12 @@ impl Drop for Watched {
 /// an opening is closed; until there is nothing any more.
 pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
     let saved = loop {
-        let waited = operation.wait_uncounted_for(watched.is_due(), AGE).await;
-        let saved = match (waited, watched.lock.unsaved().file()) {
-            (Ok(_), Some(file)) => save(&mut operation, &file.shared, 0..u64::MAX).await,
-            (waited, _) => waited.map(drop),
+        if let Err(stopped) = operation.wait_uncounted_for(watched.is_due(), AGE).await {
+            break Err(stopped);
+        }
+        let saved = match watched.lock.unsaved().file() {
+            Some(file) => save(&mut operation, &file.shared, 0..u64::MAX).await,
+            None => Ok(()),
         };
         if let (Err(_), Some(cached)) = (saved, watched.lock.in_cache()) {
             watched.lock.unsaved().give_up(cached.pages());
