@@ -224,7 +224,7 @@ pub(crate) fn watch_over(lock: &Arc<WriteLock>, core: &Arc<Core>) {
     if let Ok(remote) = service() {
         let core = core.clone();
         remote.run(move |inner| {
-            if let Ok(admitted) = inner.admit(&core) {
+            if let Ok(admitted) = inner.admit_unasked(&core) {
                 let watch = |operation| write_back::watch(operation, watched);
                 inner.start_operation(admitted, Asker::Nobody, None, watch);
             }

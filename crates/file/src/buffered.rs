@@ -33,6 +33,7 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
     let mut done = 0;
     while done < into.len() {
         let at = offset.checked_add(done as u64)?;
+        let size = shared.size();
         let Look::Found(found) = cached.pages().look(at / FOLIO) else {
             return (at >= shared.size()).then_some(done);
         };
@@ -42,7 +43,7 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
         if caching.is_counted(offset, done as u64) {
             found.touch();
         }
-        let bytes = inside(shared, &found, at);
+        let bytes = inside(shared, &found, at, size);
         let count = bytes.len().min(into.len() - done);
         into[done..done + count].copy_from_slice(&bytes[..count]);
         done += count;
@@ -54,12 +55,12 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
     Some(done)
 }
 
-/// What of a folio lies from an offset on and inside the file. The size is asked when the bytes are there, or what
-/// lay behind the end might be taken for what lies before it now.
+/// What of a folio lies from an offset on and inside the file: as long as it was before the folio was looked for,
+/// since it may have been changed since, and is now, since it may have been cut off.
 #[inline(always)]
-fn inside<'f>(shared: &Shared, folio: &'f [u8], at: u64) -> &'f [u8] {
+fn inside<'f>(shared: &Shared, folio: &'f [u8], at: u64, size: u64) -> &'f [u8] {
     let start = at % FOLIO;
-    let end = (start + shared.size().saturating_sub(at)).min(FOLIO);
+    let end = (start + shared.size().min(size).saturating_sub(at)).min(FOLIO).max(start);
     &folio[start as usize..end as usize]
 }
 
@@ -157,7 +158,8 @@ async fn read_all(
     let length = payload.length();
     let mut is_alone = false;
     while *done < length {
-        let Some(at) = offset.checked_add(*done).filter(|at| *at < shared.size()) else {
+        let size = shared.size();
+        let Some(at) = offset.checked_add(*done).filter(|at| *at < size) else {
             break;
         };
         let index = at / FOLIO;
@@ -167,7 +169,7 @@ async fn read_all(
                 if caching.is_counted(offset, *done) {
                     found.touch();
                 }
-                *done += copy(shared, payload, *done, at, &found);
+                *done += copy(shared, payload, *done, at, &found, size);
                 drop(found);
                 if is_marked {
                     read_ahead(operation, file, caching, cached, index);
@@ -194,7 +196,7 @@ async fn read_all(
                         if caching.is_counted(offset, *done) {
                             page.touch_first();
                         }
-                        *done += copy(shared, payload, *done, at, &page);
+                        *done += copy(shared, payload, *done, at, &page, size);
                         if is_marked {
                             read_ahead(operation, file, caching, cached, index);
                         }
@@ -223,8 +225,15 @@ async fn read_all(
     Ok(())
 }
 
-fn copy(shared: &Shared, payload: &mut Payload, done: u64, at: u64, folio: &[u8]) -> u64 {
-    let bytes = inside(shared, folio, at);
+fn copy(
+    shared: &Shared,
+    payload: &mut Payload,
+    done: u64,
+    at: u64,
+    folio: &[u8],
+    size: u64,
+) -> u64 {
+    let bytes = inside(shared, folio, at, size);
     let count = bytes.len().min((payload.length() - done) as usize);
     copy_in(payload, done, &bytes[..count]);
     count as u64

@@ -78,8 +78,10 @@ impl Writing<'_> {
     async fn write(&mut self, operation: &mut Operation) -> Result<Way, Errno> {
         let shared = &*self.file.shared;
         self.cached.enter(operation, shared).await?;
-        self.begun = self.cached.generation();
         let _guard = lock(operation, shared, &self.range).await?;
+        // With the lock held: whoever has emptied the file meanwhile came before, and those who write it now wait.
+        self.cached.enter(operation, shared).await?;
+        self.begun = self.cached.generation();
         if self.range.start > shared.size() && !self.zero_tail(operation).await? {
             return Ok(Way::Through);
         }

@@ -160,7 +160,7 @@ impl Cached {
         let generation = shared.map.generation();
         if !self.is_current(generation) {
             shared.lock.unsaved().forget(&self.pages, generation);
-            self.generation.store(generation, Ordering::Release);
+            self.generation.fetch_max(generation, Ordering::AcqRel);
         }
         Ok(())
     }

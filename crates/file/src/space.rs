@@ -46,11 +46,12 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
     note_write(operation, shared).await?;
     let changed = |was| size.min(was)..u64::MAX;
     let _held = keep_out(operation, shared, Counter::WriteSize, size, changed).await?;
-    shared.lock.unsaved().cut(size);
     if size > map.size() {
         zero_tail(operation, shared).await?;
     }
-    map.set_size(size)
+    map.set_size(size)?;
+    shared.lock.unsaved().cut(size);
+    Ok(())
 }
 
 /// Allocates, frees or zeroes a range.

@@ -21,6 +21,8 @@ pub(crate) struct Unsaved {
     end: AtomicU64,
     /// How often it could not be saved.
     failures: AtomicU64,
+    /// How often something that was to be saved came back, whyever.
+    returned: AtomicU64,
     /// Openings through a page cache.
     openings: AtomicU32,
     state: Mutex<State>,
@@ -82,6 +84,11 @@ impl Unsaved {
         self.failures.load(Ordering::Acquire)
     }
 
+    /// How often something that was to be saved was not.
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned.load(Ordering::Acquire)
+    }
+
     /// The file, as long as there is something.
     pub(crate) fn file(&self) -> Option<File> {
         self.state.lock().file.clone()
@@ -125,7 +132,8 @@ impl Unsaved {
     /// The file was emptied: what there was is to be saved no more.
     pub(crate) fn forget(&self, pages: &Pages, generation: Generation) {
         let mut state = self.state.lock();
-        if state.generation != generation {
+        // Who comes late knows of an older one.
+        if state.generation < generation {
             pages.invalidate(0..u64::MAX);
             state.generation = generation;
             state.folios.clear();
@@ -195,6 +203,8 @@ impl Unsaved {
 
     /// The file is opened through a page cache.
     pub(crate) fn opened(&self) {
+        // Not while somebody gives up what those before have written.
+        let _state = self.state.lock();
         self.openings.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -230,7 +240,7 @@ impl Unsaved {
     /// been closed since that was seen.
     pub(crate) fn stop_watching(&self, has_failed: bool) -> bool {
         let state = &mut *self.state.lock();
-        let is_done = !state.watcher.is_hurried && (has_failed || state.folios.is_empty());
+        let is_done = !state.watcher.is_hurried && (has_failed || state.is_empty());
         state.watcher.is_there = !is_done;
         is_done
     }
@@ -274,6 +284,7 @@ impl Drop for Saving<'_> {
                 self.run.clone().filter(is_same).for_each(|index| self.pages.saved(index));
             }
             Err(error) => {
+                self.unsaved.returned.fetch_add(1, Ordering::Release);
                 if state.generation == self.begun {
                     state.folios.extend(self.run.clone());
                 }

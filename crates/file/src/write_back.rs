@@ -64,9 +64,22 @@ pub(crate) async fn save(
     let end = unsaved.end().max(shared.map.size());
     let folios = folios_of(&(range.start.min(end)..range.end.min(end)));
     let (mut at, mut spare) = (folios.start, Vec::new());
-    while at < folios.end {
+    let mut returned = unsaved.returned();
+    loop {
         let rest = in_order(shared, &(at..folios.end));
-        let Some(run) = unsaved.first_run(rest, LONGEST_RUN) else { break };
+        let next = if at < folios.end { unsaved.first_run(rest, LONGEST_RUN) } else { None };
+        let Some(run) = next else {
+            // Others are saving some of it, or have given some back meanwhile.
+            if unsaved.is_saving(&folios) {
+                let lock = shared.lock.range(bytes_of(&folios), Writer::Saver);
+                operation.wait_uncounted(lock).await?;
+            }
+            if unsaved.returned() == returned {
+                return Ok(());
+            }
+            (at, returned) = (folios.start, unsaved.returned());
+            continue;
+        };
         let run = in_order(shared, &run);
         let lock = shared.lock.range(bytes_of(&run), Writer::Saver);
         let _guard = operation.wait_uncounted(lock).await?;
@@ -78,11 +91,6 @@ pub(crate) async fn save(
             }
         }
     }
-    if unsaved.is_saving(&folios) {
-        let lock = shared.lock.range(bytes_of(&folios), Writer::Saver);
-        operation.wait_uncounted(lock).await?;
-    }
-    Ok(())
 }
 
 /// Waits for a range of bytes, all others kept out, with nothing unsaved of a range inside.
@@ -242,9 +250,10 @@ impl Watched {
         let pages = self.lock.in_cache().map(Cached::pages).expect("it was written through one");
         let (mut many, mut hurried) =
             (pin!(pages.many_unsaved()), pin!(self.lock.unsaved().hurried()));
-        poll_fn(|context| match many.as_mut().poll(context) {
+        // That it was hurried is taken note of first: else it would be so for ever.
+        poll_fn(|context| match hurried.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => hurried.as_mut().poll(context),
+            Poll::Pending => many.as_mut().poll(context),
         })
         .await;
     }

@@ -31,7 +31,7 @@ use crate::volume_map::VolumeMap;
 ///
 /// Names and attributes are read from memory or, where they are not there, from the device: the calling
 /// thread waits for that. Tasks use [`Self::in_tasks`]. What was changed is durable after [`Volume::sync`], or [`File::sync`] of the
-/// file, or when the last clone is dropped.
+/// file, or when the last clone is dropped; where bytes wait in a page cache then, a moment later.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
