@@ -110,7 +110,10 @@ impl Future for Many {
         if unsaved.count() >= unsaved.many || !waiting.writers.is_empty() {
             return Poll::Ready(());
         }
-        waiting.savers.push(context.waker().clone());
+        // Asked again and again by the same one, it is told once.
+        if !waiting.savers.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.savers.push(context.waker().clone());
+        }
         Poll::Pending
     }
 }

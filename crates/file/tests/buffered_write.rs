@@ -282,3 +282,37 @@ fn a_file_that_cannot_be_saved_can_be_closed() {
     let (found, read) = reactor.block_on(direct.read(Buffer::zeroed(4096), 8192));
     assert!(read == Ok(4096) && found.iter().all(|byte| *byte == 0));
 }
+
+fn begin<F: Future + Unpin>(slow: &Slow, future: &mut F) {
+    let once = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context)));
+    assert!(slow.reactor.block_on(once).is_pending());
+}
+
+#[test]
+fn a_sync_that_waits_for_another_does_what_that_leaves_undone() {
+    let slow = Slow::new(SIZE);
+    assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+    let (mut first, mut second) = (slow.file.sync(), slow.file.sync());
+    begin(&slow, &mut first);
+    begin(&slow, &mut second);
+    first.cancel();
+    assert_eq!(slow.reactor.block_on(first), Err(Errno::CANCELED));
+    assert_eq!(slow.reactor.block_on(second), Ok(()));
+    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+}
+
+/// While much of another file is unsaved, which takes its time.
+#[test]
+fn a_file_that_is_closed_is_watched_no_longer_than_there_is_something() {
+    let slow = Slow::new(64 * FOLIO);
+    slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Late(Duration::from_secs(600))));
+    assert_eq!(slow.put(0, 1, 12 * 4096), Ok(12 * 4096));
+    let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY).units(4096);
+    let sim = Sim::new(options.clock(Clock::Virtual(slow.clock.clone())));
+    let other = file_over(&sim).buffered(&slow.cache);
+    assert_eq!(slow.reactor.block_on(other.write(pattern(2, 100), 0)).1, Ok(100));
+    drop(other);
+    slow.wait(Duration::from_secs(1));
+    assert_eq!(slow.unsaved(), 12);
+    assert_eq!(slow.get(&file_over(&sim), 0, 100), pattern(2, 100)[..]);
+}
