@@ -44,7 +44,7 @@ fn made() -> (Sim, Volume) {
         volume.make_directory(directory, 0o755).unwrap();
     }
     for n in 0..40 {
-        let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+        let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
         let path = format!("{}/{n}", ["", "/d", "/d/e"][n % 3]);
         let file = volume.open(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![n as u8; 5000]);
@@ -116,7 +116,7 @@ pub fn look_at(sim: &Sim) {
                     if let Err(error) = volume.inode(&path, Follow::No) {
                         assert_one_line(&error.to_string());
                     }
-                    let _ = volume.open(&path, OpenOptions::default());
+                    let _ = volume.open(&path, OpenOptions::direct());
                 }
             }
         }

@@ -67,7 +67,7 @@ fn path_of(byte: u8) -> String {
 fn perform(volume: &Volume, model: &mut Model, operation: &[u8]) {
     let (path, other) = (path_of(operation[1]), path_of(operation[2]));
     let node = model.names.get(&path).copied();
-    let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
     match operation[0] % 6 {
         0 => {
             let offset = u64::from(operation[2]) * 700;
@@ -154,7 +154,7 @@ fn compare(volume: &Volume, model: &Model) {
                     let inode = found.unwrap_or_else(|| panic!("{path} is not there"));
                     let links = model.names.values().filter(|node| **node == Node::File(*index));
                     assert_eq!(inode.links as usize, links.count(), "{path}");
-                    let file = volume.open(&path, OpenOptions::default()).unwrap();
+                    let file = volume.open(&path, OpenOptions::direct()).unwrap();
                     let buffer = Buffer::zeroed(inode.size as usize);
                     let (bytes, read) =
                         REACTOR.with(|reactor| reactor.block_on(file.read(buffer, 0)));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use uringfs_buffer::{FrameState, Hold};
 
@@ -93,17 +93,19 @@ pub enum NoPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl Default for Cache {
-    /// A cache of at most an eighth of the machine's memory.
-    fn default() -> Cache {
-        let system = rustix::system::sysinfo();
-        // Wider or narrower from one machine to the next.
-        let total = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
-        Cache::new(u64::try_from(total / 8).unwrap_or(u64::MAX))
-    }
-}
+static OF_PROCESS: LazyLock<Cache> = LazyLock::new(|| {
+    let system = rustix::system::sysinfo();
+    // Wider or narrower from one machine to the next.
+    let total = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
+    Cache::new(u64::try_from(total / 8).unwrap_or(u64::MAX))
+});
 
 impl Cache {
+    /// The one that all have who want no other: at most an eighth of the machine's memory.
+    pub fn of_process() -> Cache {
+        OF_PROCESS.clone()
+    }
+
     /// A cache of at most `bound_bytes` of files' bytes, at least one folio. Memory is taken when it is needed.
     pub fn new(bound_bytes: u64) -> Cache {
         let bound = (bound_bytes / FOLIO).clamp(1, u64::from(u32::MAX >> 1)) as u32;

@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Appends records and says the number of each that is durable, until it is killed.
 fn append_for_ever(image: &Path) -> Result<(), Box<dyn Error>> {
     let volume = Volume::open_on(Device::open(image, Access::ReadWrite)?)?;
-    let log = volume.open("/log", OpenOptions { create: Some(0o600), ..OpenOptions::default() })?;
+    let log = volume.open("/log", OpenOptions { create: Some(0o600), ..OpenOptions::direct() })?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     reactor.block_on(async {
         let mut record = Buffer::zeroed(RECORD);
@@ -68,7 +68,7 @@ fn append_for_ever(image: &Path) -> Result<(), Box<dyn Error>> {
 /// How many records the log has, each of which must be the next.
 fn records(image: &Path) -> Result<u64, Box<dyn Error>> {
     let volume = Volume::open_on(Device::open(image, Access::Read)?)?;
-    let log = volume.open("/log", OpenOptions::default())?;
+    let log = volume.open("/log", OpenOptions::direct())?;
     let reactor = Reactor::new(ReactorOptions::default())?;
     let buffer = Buffer::zeroed(log.size() as usize);
     let (bytes, read) = reactor.block_on(log.read(buffer, 0));

@@ -40,7 +40,7 @@ fn main() -> Outcome<()> {
         return run(&names.iter().map(open).collect::<Outcome<Vec<_>>>()?, files, time);
     }
     let volume = open_volume(target)?;
-    let options = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+    let options = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
     let open = |name: &String| Ok(volume.open(format!("/{name}"), options)?);
     run(&names.iter().map(open).collect::<Outcome<Vec<_>>>()?, files, time)
 }

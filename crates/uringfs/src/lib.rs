@@ -104,9 +104,9 @@ impl Options {
         ReactorOptions::SWITCHES.iter().chain(FileOptions::SWITCHES).copied().chain([CACHE_BYTES])
     }
 
-    /// A page cache as large as it is to be: else an eighth of the machine's memory.
+    /// A page cache as large as it is to be: else that of the process.
     pub fn cache(&self) -> Cache {
-        self.cache_bytes.map_or_else(Cache::default, Cache::new)
+        self.cache_bytes.map_or_else(Cache::of_process, Cache::new)
     }
 }
 

@@ -351,7 +351,7 @@ mod tests {
         };
         let volume = open();
         let before = blocks_of(&volume);
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/f", create).unwrap();
         let extents = MANY_WAITING + 10 * BATCH as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use uringfs_cache::Cache;
 use uringfs_device::Device;
 
 use crate::allocator::{Allocator, RegionSummary, length_of};
@@ -39,7 +40,10 @@ pub struct FormatOptions {
 pub struct VolumeOptions {
     /// Bytes of memory for what the device holds of names and inodes too: half of them for pages of the
     /// catalog, half for single records. What is not there is read again.
-    pub cache_bytes: usize,
+    pub catalog_cache_bytes: usize,
+    /// Where the bytes of files wait that are not opened [`direct`](crate::OpenOptions::direct): without one, in that
+    /// of the process ([`Cache::of_process`]).
+    pub page_cache: Option<Cache>,
     /// Tells the device of blocks that have become free, as a file system mounted with `discard` does:
     /// when that is committed and nobody reads them any more. Of a volume in a file the host's file
     /// system takes them, and has to allocate them again for what comes next.
@@ -47,9 +51,9 @@ pub struct VolumeOptions {
 }
 
 impl Default for VolumeOptions {
-    /// 32 MiB; nothing is discarded.
+    /// 32 MiB for the catalog, the page cache of the process; nothing is discarded.
     fn default() -> VolumeOptions {
-        VolumeOptions { cache_bytes: 32 << 20, discard: false }
+        VolumeOptions { catalog_cache_bytes: 32 << 20, page_cache: None, discard: false }
     }
 }
 
@@ -125,7 +129,7 @@ impl Volume {
         };
         let catalog_options = CatalogOptions {
             access,
-            cache_bytes: options.cache_bytes / 2,
+            cache_bytes: options.catalog_cache_bytes / 2,
             ..CatalogOptions::default()
         };
         let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
@@ -154,7 +158,7 @@ impl Volume {
         }
         let next_inode = next_inode(&catalog, &mut flaws)?;
         let orphans = orphans(&catalog, &mut flaws)?;
-        let mut pending = Pending::new(options.cache_bytes / 2);
+        let mut pending = Pending::new(options.catalog_cache_bytes / 2);
         if known < total {
             let mut changes = Changes::default();
             changes.put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
@@ -194,6 +198,7 @@ impl Volume {
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,
+            page_cache: options.page_cache.clone(),
             _lock: lock,
         });
         let committer = match access {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use uringfs_cache::Cache;
 use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,
     /// The last to go.
+    /// That of files that are opened without another; none has that of the process.
+    pub(crate) page_cache: Option<Cache>,
     pub(crate) _lock: Lock,
 }
 
@@ -229,7 +232,7 @@ mod tests {
         let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let kept: Vec<_> = (0..100).map(|n| volume.open(format!("/{n}"), create)).collect();
         for number in 100..3000 {
             volume.open(format!("/{number}"), create).unwrap();

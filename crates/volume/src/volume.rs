@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
+use uringfs_cache::Cache;
 use uringfs_device::Device;
 use uringfs_file::{Commit, Durable, File, FileOptions};
 
@@ -69,12 +70,21 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Emptied.
     pub truncate: bool,
+    /// Asked past the page cache (`O_DIRECT`, of any offsets and lengths), as [`File::direct`]; else through it.
+    pub direct: bool,
     /// In whose name.
     pub credentials: Credentials,
     /// When the time of access moves.
     pub access_time: AccessTime,
     /// Switches of the file.
     pub file: FileOptions,
+}
+
+impl OpenOptions {
+    /// Those of a file that is there and is asked past the page cache.
+    pub fn direct() -> OpenOptions {
+        OpenOptions { direct: true, ..OpenOptions::default() }
+    }
 }
 
 /// Space and files of a volume.
@@ -146,7 +156,9 @@ impl Volume {
         }
     }
 
-    /// Opens a file, which a symbolic link at the path's end may lead to.
+    /// Opens a file, which a symbolic link at the path's end may lead to. It is asked through the page cache, and what
+    /// was written and not synced is lost with the process, unless it is opened [`direct`](OpenOptions::direct); the
+    /// other way to ask the same file, for single requests, too, is had from [`File::direct`] and [`File::buffered`].
     ///
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and what else paths meet; what the catalog says.
@@ -335,7 +347,12 @@ impl Volume {
             }
             map.note_change();
         }
-        Ok(File::with_map(device, map, lock, options.file))
+        let file = File::with_map(device, map, lock, options.file);
+        if options.direct {
+            return Ok(file);
+        }
+        let cache = self.shared.page_cache.clone().unwrap_or_else(Cache::of_process);
+        Ok(file.buffered(&cache))
     }
 
     pub(crate) async fn sync_by(&self, who: Who) -> Result<(), Error> {

@@ -60,7 +60,7 @@ impl Machine {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
@@ -140,7 +140,7 @@ fn reads_move_the_time_of_access_as_relatime_has_it() {
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
     set_times(&volume, "/a", Time(1), Time(2));
-    let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::default() };
+    let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::direct() };
     machine.read(&volume.open("/a", kept).unwrap());
     assert_eq!(inode(&volume, "/a").accessed, Time(1));
     let refused = machine.count(Counter::SimpleTimes);
@@ -169,7 +169,7 @@ fn who_is_not_trusted_takes_the_rights_that_a_file_lends_by_whatever_changes_it(
         volume.set_attributes("/a", Follow::No, set).unwrap();
     };
     let permissions = || inode(&volume, "/a").permissions;
-    let options = OpenOptions { credentials: SOMEBODY, ..OpenOptions::default() };
+    let options = OpenOptions { credentials: SOMEBODY, ..OpenOptions::direct() };
     let theirs = volume.open("/a", options).unwrap();
     set();
     machine.write(&mine, 4096);
@@ -229,7 +229,7 @@ fn devices_sockets_and_fifos_are_there_and_hold_no_bytes() {
     for (index, kind) in kinds.into_iter().enumerate() {
         let path = format!("/{index}");
         assert_eq!(inode(&volume, &path).kind, kind);
-        assert_eq!(errno(volume.open(&path, OpenOptions::default())), Errno::NXIO);
+        assert_eq!(errno(volume.open(&path, OpenOptions::direct())), Errno::NXIO);
     }
 }
 

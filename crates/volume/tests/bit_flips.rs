@@ -50,7 +50,7 @@ fn population(reactor: &Reactor) -> Sim {
     let device = Device::new(sim.clone()).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
     let volume = Volume::open_on(device).unwrap();
-    let create = OpenOptions { create: Some(0o640), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o640), ..OpenOptions::direct() };
     for directory in 0..6 {
         volume.make_directory(format!("/{directory}"), 0o755).unwrap();
         for n in 0..60 {
@@ -161,7 +161,7 @@ fn node(volume: &Volume, reactor: &Reactor, path: &[u8]) -> Result<Node, Error> 
     let (_, inode) = volume.inode(path, Follow::No)?;
     let bytes = match inode.kind {
         FileKind::File => {
-            let file = volume.open(path, OpenOptions::default())?;
+            let file = volume.open(path, OpenOptions::direct())?;
             let buffer = Buffer::zeroed(file.size() as usize);
             let (bytes, read) = reactor.block_on(file.read(buffer, 0));
             assert_eq!(read, Ok(bytes.len()));

@@ -157,7 +157,7 @@ impl Run<'_> {
 }
 
 fn content_of(volume: &Volume, path: &str, reactor: &Reactor) -> Vec<u8> {
-    let file = volume.open(path, OpenOptions::default()).unwrap();
+    let file = volume.open(path, OpenOptions::direct()).unwrap();
     let (found, read) = reactor.block_on(file.read(Buffer::zeroed(LONGEST), 0));
     found[..read.unwrap()].to_vec()
 }

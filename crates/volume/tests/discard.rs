@@ -23,7 +23,7 @@ fn reactor() -> Reactor {
 
 /// A file of 64 blocks of a byte.
 fn create(volume: &Volume, reactor: &Reactor, path: &str, byte: u8) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
     let bytes = Buffer::copy_of(&[byte; 64 * BLOCK]);
     assert!(reactor.block_on(file.write(bytes, 0)).1.is_ok());

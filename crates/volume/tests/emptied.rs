@@ -13,7 +13,7 @@ use uringfs_volume::{FormatOptions, OpenOptions, Volume};
 const LATENCY: Duration = Duration::from_millis(1);
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
 }
 
 /// A reactor on a device that takes its time, by a clock that the reactor turns.

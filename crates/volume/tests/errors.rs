@@ -26,7 +26,7 @@ fn reactor(completion: CompletionMode) -> Reactor {
 }
 
 fn create(volume: &Volume, reactor: &Reactor, path: &str, file: FileOptions) -> File {
-    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
     assert!(reactor.block_on(file.write(Buffer::zeroed(BLOCKS * BLOCK), 0)).1.is_ok());
     assert_eq!(reactor.block_on(file.sync()), Ok(()));

@@ -187,7 +187,7 @@ impl From<Error> for Failed {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o600), ..OpenOptions::default() }
+    OpenOptions { create: Some(0o600), ..OpenOptions::direct() }
 }
 
 fn content_of(reactor: &Reactor, file: &File) -> Result<Vec<u8>, Errno> {
@@ -423,7 +423,7 @@ fn compare(sim: &Sim, book: &Book, reactor: &Reactor) -> Result<(), String> {
     }
     let volume = Volume::open_on(device).map_err(|error| error.to_string())?;
     for path in book.files.keys() {
-        let found = match volume.open(path, OpenOptions::default()) {
+        let found = match volume.open(path, OpenOptions::direct()) {
             Ok(file) => Some(content_of(reactor, &file).map_err(|errno| errno.to_string())?),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.to_string()),

@@ -119,7 +119,7 @@ impl Worker<'_> {
             25 => assert_eq!(on(file.advise(Advice::WillNeed, at, length as u64)), Ok(())),
             26 => drop(self.cache.shrink(self.random.below(8) * BLOCK)),
             27 => {
-                let opened = self.volume.open("/file", OpenOptions::default()).unwrap();
+                let opened = self.volume.open("/file", OpenOptions::direct()).unwrap();
                 let one = self.random.below(3) as usize;
                 self.files[one] = if one == 0 { opened } else { opened.buffered(self.cache) };
             }
@@ -213,7 +213,7 @@ fn run(seed: u64, threads: u64, skew: u64, operations: u64) {
     // What was synced is there when the power is cut, and when it is not.
     for crash in [Crash::LoseAll, Crash::KeepAll] {
         let after = Device::new(sim.crash_image(crash)).unwrap();
-        let file = Volume::open_on(after).unwrap().open("/file", OpenOptions::default()).unwrap();
+        let file = Volume::open_on(after).unwrap().open("/file", OpenOptions::direct()).unwrap();
         for (start, bytes) in &left {
             let (found, read) = reactor.block_on(file.read(Buffer::zeroed(bytes.len()), *start));
             assert!(read == Ok(bytes.len()) && found[..] == bytes[..], "seed {seed}, {crash:?}");

@@ -170,7 +170,7 @@ fn a_power_cut_of_a_full_volume_leaves_one_that_can_be_filled_again() {
     for (index, image) in images.enumerate() {
         let volume = Volume::open_on(Device::new(image.sim).unwrap()).unwrap();
         for (path, byte) in [("/a", 1), ("/b", 2)] {
-            let file = match volume.open(path, OpenOptions::default()) {
+            let file = match volume.open(path, OpenOptions::direct()) {
                 Ok(file) => file,
                 Err(error) => {
                     assert_eq!(error.errno(), Errno::NOENT, "{path}, image {index}: {error}");

@@ -22,7 +22,7 @@ fn volume() -> (Device, Volume) {
 
 fn open(volume: &Volume, path: &str, permissions: u16, credentials: Credentials) -> File {
     let create = Some(permissions);
-    volume.open(path, OpenOptions { create, credentials, ..OpenOptions::default() }).unwrap()
+    volume.open(path, OpenOptions { create, credentials, ..OpenOptions::direct() }).unwrap()
 }
 
 fn inode(volume: &Volume, path: &str) -> Inode {
@@ -117,7 +117,7 @@ fn whoever_changes_a_file_takes_its_capability() {
         // Found in the catalog by who opens it, then set while it is open.
         give();
         volume.sync().unwrap();
-        let file = volume.open("/a", OpenOptions { credentials, ..Default::default() }).unwrap();
+        let file = volume.open("/a", OpenOptions { credentials, ..OpenOptions::direct() }).unwrap();
         write(&file);
         is_gone();
         write(&file);
@@ -135,7 +135,7 @@ fn whoever_changes_a_file_takes_its_capability() {
             is_gone();
         }
         give();
-        let truncate = OpenOptions { truncate: true, credentials, ..OpenOptions::default() };
+        let truncate = OpenOptions { truncate: true, credentials, ..OpenOptions::direct() };
         volume.open("/a", truncate).unwrap();
         is_gone();
     }

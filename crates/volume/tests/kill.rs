@@ -24,7 +24,7 @@ fn open(image: &Path, access: Access) -> Volume {
 }
 
 fn file_of(volume: &Volume, n: u64) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     volume.open(format!("/{}", n % FILES), create).unwrap()
 }
 

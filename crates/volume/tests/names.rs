@@ -58,12 +58,12 @@ impl Machine {
     }
 
     fn contents(&self, volume: &Volume, path: &str) -> Vec<u8> {
-        self.read(&volume.open(path, OpenOptions::default()).unwrap())
+        self.read(&volume.open(path, OpenOptions::direct()).unwrap())
     }
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
 }
 
 fn names(volume: &Volume, path: &str) -> Vec<String> {
@@ -146,7 +146,7 @@ fn names_are_made_moved_and_removed_as_system_calls_do() {
     assert_eq!(errno(volume.remove_directory("/g")), Errno::NOTDIR);
     assert_eq!(errno(volume.remove("/h")), Errno::NOENT);
     assert_eq!(errno(volume.link("/d", "/h")), Errno::PERM);
-    assert_eq!(errno(volume.open("/d", OpenOptions::default())), Errno::ISDIR);
+    assert_eq!(errno(volume.open("/d", OpenOptions::direct())), Errno::ISDIR);
     let exclusive = OpenOptions { exclusive: true, ..create() };
     assert_eq!(errno(volume.open("/g", exclusive)), Errno::EXIST);
     assert_eq!(errno(volume.rename("/d", "/d/e/d", Rename::Replace)), Errno::INVAL);
@@ -235,7 +235,7 @@ fn a_file_without_a_name_lives_until_it_is_closed_and_its_blocks_come_back() {
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let file = volume.open("/a", OpenOptions::default()).unwrap();
+    let file = volume.open("/a", OpenOptions::direct()).unwrap();
     volume.remove("/a").unwrap();
     volume.sync().unwrap();
     assert!(machine.read(&file) == [7; 1 << 20]);
@@ -254,7 +254,7 @@ fn orphans_of_a_crash_are_destroyed_when_the_volume_is_opened() {
     volume.sync().unwrap();
     let before = volume.statistics().free_blocks;
     machine.make(&volume, "/a", &[7; 1 << 20]);
-    let _open = volume.open("/a", OpenOptions::default()).unwrap();
+    let _open = volume.open("/a", OpenOptions::direct()).unwrap();
     volume.remove("/a").unwrap();
     volume.sync().unwrap();
     let machine = Machine::after_power_cut(&sim);

@@ -38,7 +38,7 @@ fn made() -> (Device, Volume) {
 }
 
 fn open(volume: &Volume, path: &str, file: FileOptions) -> File {
-    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), file, ..OpenOptions::direct() };
     volume.open(path, create).unwrap()
 }
 

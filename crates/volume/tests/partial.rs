@@ -100,7 +100,7 @@ impl Pair<'_> {
             }
             _ => match random.below(3) {
                 0 => {
-                    let options = OpenOptions { truncate: true, ..OpenOptions::default() };
+                    let options = OpenOptions { truncate: true, ..OpenOptions::direct() };
                     self.files[0] = self.volume.open("/file", options).unwrap();
                     self.bytes.clear();
                 }

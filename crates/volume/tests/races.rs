@@ -283,7 +283,7 @@ impl Race {
 /// Reads both files from one end to the other, with nothing under way.
 fn check_all(volume: &Volume, reactor: &Reactor, (history, second): (&History, usize), what: &str) {
     for (number, path) in [(0, "/a"), (second, "/b")] {
-        let file = volume.open(path, OpenOptions::default()).unwrap();
+        let file = volume.open(path, OpenOptions::direct()).unwrap();
         let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(file.size() as usize), 0));
         assert_eq!(read, Ok(bytes.len()), "{what}");
         let place = Place { file: number, sectors: 0..LONGEST };

@@ -28,14 +28,14 @@ fn reactor() -> Reactor {
 }
 
 fn write(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open(path, create).unwrap();
     let bytes = Buffer::copy_of(&vec![byte; length]);
     assert_eq!(reactor.block_on(file.write(bytes, 0)).1, Ok(length));
 }
 
 fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize) -> bool {
-    let file = volume.open(path, OpenOptions::default()).unwrap();
+    let file = volume.open(path, OpenOptions::direct()).unwrap();
     let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), 0));
     read == Ok(length) && bytes.iter().all(|found| *found == byte)
 }
@@ -74,7 +74,7 @@ fn a_catalog_that_was_full_has_room_as_soon_as_the_volume_is_larger() {
     let (_, device) = small_volume();
     let reactor = reactor();
     let volume = Volume::open_on(device).unwrap();
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     let file = volume.open("/full", create).unwrap();
     let free = volume.statistics().free_blocks;
     assert_eq!(reactor.block_on(file.allocate(0, free * BLOCK, Size::Extend)), Ok(()));

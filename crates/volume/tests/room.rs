@@ -25,7 +25,7 @@ fn make(volume: &Volume, path: &str) -> Result<(), Errno> {
 }
 
 fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     volume.open(path, create).unwrap()
 }
 

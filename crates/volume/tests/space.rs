@@ -65,7 +65,7 @@ impl Machine {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+    OpenOptions { create: Some(0o644), ..OpenOptions::direct() }
 }
 
 /// Blocks that files can have, with those that the catalog has taken since.

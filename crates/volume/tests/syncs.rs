@@ -39,7 +39,7 @@ fn after_a_cut(sim: &Sim) -> Volume {
 
 /// The bytes of a file's first block.
 fn first_byte(reactor: &Reactor, volume: &Volume, path: &str) -> Result<u8, Errno> {
-    let file = volume.open(path, OpenOptions::default()).map_err(|error| error.errno())?;
+    let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.errno())?;
     let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0));
     assert_eq!(read, Ok(BLOCK), "{path}");
     assert!(bytes.iter().all(|byte| *byte == bytes[0]));
@@ -116,11 +116,11 @@ fn a_write_of_somebody_who_closed_is_durable_with_the_datasync_of_who_opened_aga
         for round in 0..400u32 {
             let byte = (round % 250) as u8 + 1;
             let path = format!("/{}", round % 8);
-            if volume.open(&path, OpenOptions::default()).is_ok() {
+            if volume.open(&path, OpenOptions::direct()).is_ok() {
                 volume.remove(&path).unwrap();
             }
             write(&reactor, &create(&volume, &path), byte, 0);
-            let again = volume.open(&path, OpenOptions::default()).unwrap();
+            let again = volume.open(&path, OpenOptions::direct()).unwrap();
             reactor.block_on(again.datasync()).unwrap();
             let found = first_byte(&reading, &after_a_cut(&sim), &path);
             assert_eq!(found, Ok(byte), "round {round}");
@@ -207,7 +207,7 @@ fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
         });
         let reactor = reactor();
         while !is_done.load(Ordering::Relaxed) {
-            let file = match volume.open("/f", OpenOptions::default()) {
+            let file = match volume.open("/f", OpenOptions::direct()) {
                 Ok(file) => file,
                 Err(error) => {
                     assert_eq!(error.errno(), Errno::NOENT, "{error}");

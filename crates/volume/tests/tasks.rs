@@ -89,7 +89,7 @@ fn cold_on_device() -> (AsyncVolume, Device, Arc<Gate>) {
         volume.make(format!("/d/{number}"), Inode::new(FileKind::File, 0o644)).unwrap();
     }
     drop(volume);
-    let options = VolumeOptions { cache_bytes: 20_000, ..VolumeOptions::default() };
+    let options = VolumeOptions { catalog_cache_bytes: 20_000, ..VolumeOptions::default() };
     // Opened by another thread, so that nothing was served to this one.
     let open = || Volume::open_with(device.clone(), &options).unwrap();
     let volume = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
@@ -132,7 +132,7 @@ fn no_call_reads_or_writes_the_device_in_the_thread_of_its_task() {
     let file = || Inode::new(FileKind::File, 0o644);
     reactor.block_on(async {
         volume.inode("/d/7", Follow::No).await.unwrap();
-        volume.open("/d/8", OpenOptions::default()).await.unwrap();
+        volume.open("/d/8", OpenOptions::direct()).await.unwrap();
         volume.make("/d/new", file()).await.unwrap();
         assert_eq!(volume.make("/d/9", file()).await.unwrap_err().errno(), Errno::EXIST);
         volume.link("/d/10", "/linked").await.unwrap();
@@ -195,7 +195,7 @@ fn what_asks_the_device_comes_to_its_end_though_a_commit_ends_before_each_answer
         });
         made.set(made.get() + 1);
     };
-    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::default()), commit).unwrap().size(), 0);
+    assert_eq!(overtaken(volume.open("/d/77", OpenOptions::direct()), commit).unwrap().size(), 0);
     overtaken(volume.rename("/d/78", "/d/79", Rename::Replace), commit).unwrap();
     let refused = overtaken(volume.remove_directory("/d"), commit).unwrap_err();
     assert_eq!(refused.errno(), Errno::NOTEMPTY);

@@ -162,7 +162,7 @@ impl Campaign {
 /// made is kept.
 fn go_on(volume: &Volume, found: &Found, reactor: &Reactor) -> Result<(), String> {
     for (path, _) in found.files() {
-        let file = volume.open(path, OpenOptions::default()).map_err(|error| error.to_string())?;
+        let file = volume.open(path, OpenOptions::direct()).map_err(|error| error.to_string())?;
         // Of a file of two names once more.
         let size = file.size();
         reactor.block_on(file.set_size(size + 10_000)).map_err(|error| error.to_string())?;

@@ -85,7 +85,7 @@ fn read_entry(
         FileKind::Directory => Content::Directory,
         FileKind::Symlink => Content::Symlink(inode.target.to_vec()),
         _ => {
-            let file = volume.open(path, OpenOptions::default())?;
+            let file = volume.open(path, OpenOptions::direct())?;
             let size = file.size() as usize;
             let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
             match read? == size {

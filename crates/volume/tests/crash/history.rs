@@ -48,7 +48,7 @@ fn pattern(step: Step, length: usize) -> Vec<u8> {
 }
 
 fn create() -> OpenOptions {
-    OpenOptions { create: Some(0o600), ..OpenOptions::default() }
+    OpenOptions { create: Some(0o600), ..OpenOptions::direct() }
 }
 
 /// What was done, and what is known of it.
@@ -244,7 +244,7 @@ impl<'r> Run<'r> {
                 model.set_size(id, size);
             }
             Operation::Truncate { .. } => {
-                let truncate = OpenOptions { truncate: true, ..OpenOptions::default() };
+                let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
                 self.volume.open(path, truncate).unwrap();
                 model.empty(id);
             }
@@ -291,7 +291,7 @@ impl<'r> Run<'r> {
         }
         let state = &self.history.model.now;
         let id = state.find(path).filter(|id| state.layout(*id).is_some())?;
-        Some((id, self.volume.open(path, OpenOptions::default()).unwrap()))
+        Some((id, self.volume.open(path, OpenOptions::direct()).unwrap()))
     }
 
     /// Makes a file, if it is not there and can be: a step of its own.

@@ -173,7 +173,7 @@ fn while_the_catalog_grows_no_block_is_given_to_two() {
         let device = Device::new(image.sim.clone()).unwrap();
         let volume = Volume::open_on(device.clone()).unwrap();
         // Every block that counts as free gets other bytes.
-        let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/all", create).unwrap();
         let full = (0..).find_map(|part| {
             let bytes = Buffer::copy_of(&[0xee; 64 << 10]);

@@ -21,6 +21,6 @@ pub fn reactor() -> Reactor {
 
 /// A file, made if it is not there.
 pub fn create(volume: &Volume, path: &str) -> File {
-    let create = OpenOptions { create: Some(0o600), ..OpenOptions::default() };
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
     volume.open(path, create).unwrap()
 }

@@ -244,7 +244,7 @@ impl Get<'_> {
         target: PathBuf,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let opened = self.volume.open(&source, OpenOptions::default());
+        let opened = self.volume.open(&source, OpenOptions::direct());
         let Some(file) = self.told(&source, opened) else {
             self.lost.insert(target);
             return Ok(());

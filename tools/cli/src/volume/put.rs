@@ -392,7 +392,7 @@ impl Put<'_> {
     fn begin(&mut self, target: Vec<u8>, inode: Inode) -> Result<u64, Error> {
         let (staged, id) = (self.staged(), self.next);
         self.said(&target, self.volume.make(&staged, inode.clone()))?;
-        let file = self.said(&target, self.volume.open(&staged, OpenOptions::default()))?;
+        let file = self.said(&target, self.volume.open(&staged, OpenOptions::direct()))?;
         let writing = Writing {
             file,
             staged,

@@ -54,7 +54,7 @@ fn print_file(volume: &Volume, place: &Place, out: &mut impl Write) -> Result<()
     let unreadable = |error: std::io::Error| {
         Failed::Input(Error::run(format!("{place}: cannot be read")).because(error))
     };
-    let file = volume.open(&place.path, OpenOptions::default());
+    let file = volume.open(&place.path, OpenOptions::direct());
     let file = file.map_err(|error| Failed::Input(place.said(error)))?;
     let mut flight = Flight::new().map_err(Failed::Input)?;
     let size = file.size();

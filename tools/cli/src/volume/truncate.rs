@@ -31,7 +31,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         .map_err(|error| Error::run("cannot begin").because(error))?;
     let create = (!arguments.no_create).then_some(0o644);
     for place in glob::expand_all(&volume, &places)? {
-        let options = OpenOptions { create, ..OpenOptions::default() };
+        let options = OpenOptions { create, ..OpenOptions::direct() };
         let file = match volume.open(&place.path, options) {
             Err(error) if arguments.no_create && error.errno() == Errno::NOENT => continue,
             opened => opened.map_err(|error| place.said(error))?,

@@ -136,7 +136,7 @@ impl Volumes {
     pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
         // As fio, which opens with O_NOATIME.
         let access_time = AccessTime::Kept;
-        let options = OpenOptions { file: options, access_time, ..OpenOptions::default() };
+        let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
         self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))
     }
 
@@ -153,8 +153,7 @@ impl Volumes {
         stop: &AtomicBool,
         begun: impl FnOnce(),
     ) -> Result<(), Error> {
-        let options =
-            OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::default() };
+        let options = OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::direct() };
         let made = self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))?;
         begun();
         let failed = |error: std::io::Error| {

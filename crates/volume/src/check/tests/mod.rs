@@ -62,7 +62,7 @@ impl Patient {
     }
 
     fn write(&self, volume: &Volume, path: &str, offset: u64, length: usize) {
-        let create = OpenOptions { create: Some(0o644), ..OpenOptions::default() };
+        let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
         let file = volume.open(path, create).unwrap();
         let bytes = Buffer::copy_of(&vec![path.len() as u8; length]);
         let (_, written) = self.reactor.block_on(file.write(bytes, offset));
@@ -71,7 +71,7 @@ impl Patient {
 
     /// The first 9000 bytes of a file are those that were written.
     fn is_whole(&self, volume: &Volume, path: &str, was: &str) -> bool {
-        let file = volume.open(path, OpenOptions::default()).unwrap();
+        let file = volume.open(path, OpenOptions::direct()).unwrap();
         let (bytes, read) = self.reactor.block_on(file.read(Buffer::zeroed(9000), 0));
         read == Ok(9000) && bytes.iter().all(|byte| *byte == was.len() as u8)
     }

@@ -147,7 +147,7 @@ fn orphans_are_what_they_are_noted_as() {
 fn an_orphan_after_a_crash_is_no_damage() {
     let patient = Patient::new();
     let volume = patient.open();
-    let file = volume.open("/d/five", OpenOptions::default()).unwrap();
+    let file = volume.open("/d/five", OpenOptions::direct()).unwrap();
     volume.remove("/d/five").unwrap();
     volume.sync().unwrap();
     // As a kill would leave it.
