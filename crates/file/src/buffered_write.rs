@@ -1,6 +1,6 @@
 //! Writes through the page cache: bytes are copied to folios, and go to the device later. What is there of a folio
-//! that is written in part is read first, unless there is nothing. Blocks are allocated at once, so that whoever is
-//! told of a write has room for it.
+//! that is written in part is read first, unless there is nothing. Room on the device is kept at once, so that whoever is
+//! told of a write has it; where, is found when the bytes are saved.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,10 +14,11 @@ use crate::ask::watch_over;
 use crate::buffered::begin_fill;
 use crate::cached::{Cached, Caching};
 use crate::direct::{admit, copy_out, write_admitted};
-use crate::entry::prepare;
+use crate::entry::when_ready;
 use crate::file::{File, Shared};
 use crate::lock::{RangeGuard, Writer};
 use crate::map::{Generation, Place};
+use crate::promised::Promised;
 use crate::readahead::Window;
 use crate::write_back::{Watched, folios_of, watch};
 
@@ -36,10 +37,19 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
     };
     let caching = shared.cache.as_ref().expect("it is written through a cache");
     let cached = caching.of(shared);
-    let mut writing =
-        Writing { file: &file, caching, cached, payload, range: range.clone(), done: 0, begun: 0 };
+    let mut writing = Writing {
+        file: &file,
+        caching,
+        cached,
+        payload,
+        range: range.clone(),
+        done: 0,
+        begun: 0,
+        promised: Promised::default(),
+    };
     let written = writing.write(&mut operation).await;
-    let (payload, done) = (writing.payload, writing.done);
+    let Writing { payload, done, promised, .. } = writing;
+    drop(promised);
     let (payload, result) = match written {
         Ok(Way::Cached) => (payload, Ok(done)),
         Ok(Way::Through) => {
@@ -72,6 +82,8 @@ struct Writing<'f> {
     range: Range<u64>,
     done: u64,
     begun: Generation,
+    /// Room for folios that have no place on the device, and are not changed yet.
+    promised: Promised,
 }
 
 impl Writing<'_> {
@@ -85,10 +97,8 @@ impl Writing<'_> {
         if self.range.start > shared.size() && !self.zero_tail(operation).await? {
             return Ok(Way::Through);
         }
-        let has_room = shared.map.is_in_place(&self.range)
-            || shared.lock.unsaved().are_all(folios_of(&self.range));
-        if !has_room {
-            prepare(operation, shared, self.range.clone()).await?;
+        if !shared.map.is_in_place(&self.range) {
+            self.promised = promise(operation, shared, folios_of(&self.range)).await?;
         }
         while self.done < self.range.end - self.range.start {
             operation.check()?;
@@ -196,7 +206,7 @@ impl Writing<'_> {
 
     /// Zeroes what of the folio in which the file ends lies behind its end, before the file becomes longer than
     /// that; answers false where there is no room for it.
-    async fn zero_tail(&self, operation: &mut Operation) -> Result<bool, Errno> {
+    async fn zero_tail(&mut self, operation: &mut Operation) -> Result<bool, Errno> {
         let shared = &*self.file.shared;
         let size = shared.size();
         let (index, inside) = (size / FOLIO, (size % FOLIO) as usize);
@@ -211,11 +221,11 @@ impl Writing<'_> {
     }
 
     /// Folios have been changed, up to `end`.
-    fn changed(&self, operation: &Operation, fill: Fill, end: u64) {
+    fn changed(&mut self, operation: &Operation, fill: Fill, end: u64) {
         let unsaved = self.file.shared.lock.unsaved();
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
-        if unsaved.changed(self.file, fill, end, self.begun) {
+        if unsaved.changed(self.file, fill, end, self.begun, &mut self.promised) {
             let Shared { lock, core, .. } = &*self.file.shared;
             if operation.is_time_virtual() {
                 let watched = Watched::new(lock);
@@ -241,6 +251,21 @@ async fn lock(
             return Ok(guard);
         }
     }
+}
+
+/// Room for those of some folios that have neither that nor a place on the device.
+async fn promise(
+    operation: &mut Operation,
+    shared: &Shared,
+    folios: Range<u64>,
+) -> Result<Promised, Errno> {
+    let homeless = shared.lock.unsaved().without_room(shared, folios);
+    if homeless.is_empty() {
+        return Ok(Promised::default());
+    }
+    let bytes = homeless.len() as u64 * FOLIO;
+    let room = when_ready(operation, || shared.map.promise(bytes)).await?;
+    Ok(Promised::new(homeless, room))
 }
 
 /// Whether the device has nothing of a folio.

@@ -11,7 +11,7 @@ use uringfs_reactor::{Counter, Operation};
 use crate::direct::{LONGEST, around, merge_zeros};
 use crate::file::Shared;
 use crate::lock::{Exclusion, RangeGuard, Tail, Writer};
-use crate::map::{Generation, Place, Preparation, Prepared};
+use crate::map::{Generation, Place, Preparation, Prepared, Promise};
 use crate::write_back::lock_saved;
 
 /// How long a write waits, in all, for others to end what they read of blocks that are to be free.
@@ -127,7 +127,7 @@ pub(crate) async fn enter(
         };
         let (preparation, block) = match way {
             Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
-            _ => match shared.map.prepare(range.clone())? {
+            _ => match shared.map.prepare(range.clone(), &mut Promise::default())? {
                 Prepared::Ready(()) => (Preparation::Allocated, block_of(shared)),
                 later => {
                     drop(held);
@@ -233,7 +233,17 @@ pub(crate) async fn prepare(
     shared: &Shared,
     range: Range<u64>,
 ) -> Result<(), Errno> {
-    when_ready(operation, || shared.map.prepare(range.clone())).await
+    prepare_promised(operation, shared, range, &mut Promise::default()).await
+}
+
+/// The same for bytes for some of which there is room already.
+pub(crate) async fn prepare_promised(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+    promise: &mut Promise,
+) -> Result<(), Errno> {
+    when_ready(operation, || shared.map.prepare(range.clone(), promise)).await
 }
 
 /// Asks a map until it has room; waits for what may become free.

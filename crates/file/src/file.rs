@@ -53,11 +53,26 @@ pub(crate) struct Shared {
     pub(crate) submission: Option<SubmissionLock>,
     /// How many failures to save what was written through the page cache this opening was told of.
     failures_seen: AtomicU64,
+    /// Through a page cache. The last to be dropped: nobody has the map by this any more then.
+    _opening: Option<Opening>,
 }
 
-impl Drop for Shared {
+/// One of those that what was written to a file through the page cache is kept for.
+struct Opening {
+    lock: Arc<WriteLock>,
+    core: Arc<Core>,
+}
+
+impl Opening {
+    fn new(lock: &Arc<WriteLock>, core: &Arc<Core>) -> Opening {
+        lock.unsaved().opened();
+        Opening { lock: lock.clone(), core: core.clone() }
+    }
+}
+
+impl Drop for Opening {
     fn drop(&mut self) {
-        if self.cache.is_some() && self.lock.unsaved().closed() {
+        if self.lock.unsaved().closed() {
             watch_over(&self.lock, &self.core);
         }
     }
@@ -150,16 +165,15 @@ impl File {
         let geometry = device.geometry();
         // Folios are filled block by block: larger blocks are read directly.
         let cache = cache.filter(|_| u64::from(geometry.block_size) <= FOLIO);
-        if cache.is_some() {
-            lock.unsaved().opened();
-        }
         let limit = SIMPLE_LIMIT.max(geometry.block_size);
         let read_only = geometry.read_only || map.is_read_only();
         let submission = match options.write_lock {
             WriteLocking::Shared => None,
             WriteLocking::Exclusive => Some(lock.submission().clone()),
         };
+        let opening = cache.is_some().then(|| Opening::new(&lock, device.core()));
         let shared = Shared {
+            _opening: opening,
             block_mask: geometry.block_size as u64 - 1,
             memory_mask: geometry.memory_alignment as u64 - 1,
             simple_read_limit: if options.simple_read && cache.is_none() { limit } else { 0 },
@@ -187,9 +201,9 @@ impl File {
     }
 
     /// Bytes of the device that it has: less than its size where there are holes, more where blocks
-    /// were allocated ahead.
+    /// were allocated ahead. What was written through the page cache has its own, though it is not known yet which.
     pub fn allocated(&self) -> u64 {
-        self.shared.map.allocated()
+        self.shared.map.allocated() + self.shared.lock.unsaved().promised_bytes()
     }
 
     /// Where data begins, from `offset` on (`SEEK_DATA`). What was allocated and never written is none.

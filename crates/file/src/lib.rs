@@ -17,6 +17,7 @@ mod glance;
 mod lock;
 mod map;
 mod options;
+mod promised;
 mod readahead;
 mod simple;
 mod space;
@@ -32,7 +33,7 @@ pub use file::File;
 pub use glance::{Glance, Reads, View, Window};
 pub use lock::WriteLock;
 pub use map::{
-    Commit, Durable, Flat, Generation, Map, Mapping, Piece, Place, Prepared, Reservation,
+    Commit, Durable, Flat, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
 };
 pub use options::{BufferedWait, FileOptions, WriteLocking};
 pub use space::Size;

@@ -1,5 +1,6 @@
 //! Where a file's bytes lie. A map only answers, and hears what was done; it moves nothing.
 
+use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -96,6 +97,58 @@ impl Drop for Reservation {
     }
 }
 
+/// Room on the device that is kept for bytes whose place is found later. What is left of it when it is dropped is given
+/// back.
+#[derive(Default)]
+pub struct Promise {
+    bytes: u64,
+    give_back: Option<Arc<dyn Fn(u64) + Send + Sync>>,
+}
+
+impl Promise {
+    /// Keeps so many bytes, whole blocks, until it is dropped.
+    pub fn new(bytes: u64, give_back: Arc<dyn Fn(u64) + Send + Sync>) -> Promise {
+        Promise { bytes, give_back: Some(give_back) }
+    }
+
+    /// How many.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes all of it: it is not given back.
+    pub fn redeem(&mut self) {
+        self.bytes = 0;
+    }
+
+    /// Takes some of it.
+    pub(crate) fn split_off(&mut self, bytes: u64) -> Promise {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Promise { bytes, give_back: self.give_back.clone() }
+    }
+
+    /// Adds another of the same file.
+    pub(crate) fn join(&mut self, mut other: Promise) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        self.give_back = self.give_back.take().or(other.give_back.take());
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take().filter(|_| self.bytes > 0) {
+            give_back(self.bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Promise of {} bytes", self.bytes)
+    }
+}
+
 /// What is to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
@@ -147,12 +200,27 @@ pub trait Map: Send + Sync + 'static {
 
     /// Has every byte of a range lie somewhere, so that it can be written: what was a hole is
     /// unwritten then. Asked before anything of a write is issued that does not lie in one written
-    /// extent. Does not wait: see [`Prepared`].
+    /// extent. What was promised for it is redeemed then. Does not wait: see [`Prepared`].
     ///
     /// # Errors
     /// ENOSPC and its like; nothing has changed then.
-    fn prepare(&self, _range: Range<u64>) -> Result<Prepared, Errno> {
+    fn prepare(&self, _range: Range<u64>, _promise: &mut Promise) -> Result<Prepared, Errno> {
         Ok(Prepared::Ready(()))
+    }
+
+    /// Keeps room for so many bytes, whole blocks, until it is known where they are to lie. Does not wait: see
+    /// [`Prepared`].
+    ///
+    /// # Errors
+    /// ENOSPC and its like; nothing has changed then.
+    fn promise(&self, _bytes: u64) -> Result<Prepared<Promise>, Errno> {
+        Ok(Prepared::Ready(Promise::default()))
+    }
+
+    /// Whether nobody will ever read the file but by this map, since it has no name any more and no other opening: it
+    /// is not given to anybody from then on.
+    fn abandon(&self) -> bool {
+        false
     }
 
     /// Keeps places on the device for a range of whole blocks, wherever it lies now. Nothing leads to
@@ -349,8 +417,25 @@ impl AnyMap {
     }
 
     /// See [`Map::prepare`].
-    pub(crate) fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
-        self.other().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range))
+    pub(crate) fn prepare(
+        &self,
+        range: Range<u64>,
+        promise: &mut Promise,
+    ) -> Result<Prepared, Errno> {
+        self.other().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, promise))
+    }
+
+    /// See [`Map::promise`].
+    pub(crate) fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+        self.other().map_or(Ok(Prepared::Ready(Promise::default())), |map| map.promise(bytes))
+    }
+
+    /// See [`Map::abandon`]; not while there are clones of this one.
+    pub(crate) fn abandon(&self) -> bool {
+        match self {
+            AnyMap::Flat(_) => false,
+            AnyMap::Other(map, _) => Arc::strong_count(map) == 1 && map.abandon(),
+        }
     }
 
     /// See [`Map::allocated`].

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use uringfs_cache::{FOLIO, Fill, Pages};
 
-use crate::file::File;
-use crate::map::Generation;
+use crate::file::{File, Shared};
+use crate::map::{Generation, Place};
+use crate::promised::Promised;
 
 /// Of all openings of a file.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ struct State {
     folios: BTreeSet<u64>,
     /// Folios that somebody is saving: of these `folios` has those that were changed again meanwhile.
     saving: Vec<Range<u64>>,
+    /// Those of `folios` that have no place on the device yet.
+    promised: Promised,
     /// That of the file when they were written.
     generation: Generation,
     /// Keeps the file open as long as there are any.
@@ -94,10 +98,29 @@ impl Unsaved {
         self.state.lock().file.clone()
     }
 
-    /// Whether each of these folios is.
-    pub(crate) fn are_all(&self, folios: Range<u64>) -> bool {
-        let most = folios.end - folios.start;
-        self.is_any() && self.state.lock().first_run(folios.clone(), most) == Some(folios)
+    /// How many bytes there is room for on the device, and no place yet.
+    pub(crate) fn promised_bytes(&self) -> u64 {
+        if self.is_any() { self.state.lock().promised.bytes() } else { 0 }
+    }
+
+    /// Of some folios of a file those that have no place on the device and no room there. The caller keeps other
+    /// writers out.
+    pub(crate) fn without_room(&self, shared: &Shared, folios: Range<u64>) -> BTreeSet<u64> {
+        let state = &*self.state.lock();
+        let has_room = |index: u64| {
+            let is_here = |run: &Range<u64>| run.contains(&index);
+            state.promised.contains(index) || state.saving.iter().any(is_here)
+        };
+        let (mut found, mut at) = (BTreeSet::new(), folios.start);
+        while at < folios.end {
+            let mapping = shared.map.map(at * FOLIO);
+            let end = (at + (mapping.length / FOLIO).max(1)).min(folios.end);
+            if mapping.place == Place::Hole {
+                found.extend((at..end).filter(|index| !has_room(*index)));
+            }
+            at = end;
+        }
+        found
     }
 
     /// Where, from an offset on, the first bytes lie.
@@ -113,15 +136,25 @@ impl Unsaved {
     }
 
     /// Folios were changed, up to `end`, while the file had been emptied as often as `begun` says: else that came
-    /// before. Answers whether somebody is to watch it from now on.
-    pub(crate) fn changed(&self, file: &File, fill: Fill, end: u64, begun: Generation) -> bool {
+    /// before. Takes their room of what was promised. Answers whether somebody is to watch it from now on.
+    pub(crate) fn changed(
+        &self,
+        file: &File,
+        fill: Fill,
+        end: u64,
+        begun: Generation,
+        promised: &mut Promised,
+    ) -> bool {
         let range = fill.range();
+        let folios = range.start / FOLIO..range.end / FOLIO;
+        let promised = promised.take(folios.clone());
         let state = &mut *self.state.lock();
         if state.generation != begun {
             fill.forget();
             return false;
         }
-        state.folios.extend(range.start / FOLIO..range.end / FOLIO);
+        state.folios.extend(folios);
+        state.promised.join(promised);
         state.file.get_or_insert_with(|| file.direct());
         self.end.fetch_max(end, Ordering::Release);
         self.is_any.store(true, Ordering::Release);
@@ -136,22 +169,29 @@ impl Unsaved {
         if state.generation < generation {
             pages.invalidate(0..u64::MAX);
             state.generation = generation;
-            state.folios.clear();
             self.end.store(0, Ordering::Release);
+            self.drop_from(state, 0);
         }
-        self.settle(state);
     }
 
     /// The file is cut off. The caller keeps writers and savers out.
     pub(crate) fn cut(&self, size: u64) {
-        let mut state = self.state.lock();
-        state.folios.split_off(&size.div_ceil(FOLIO));
+        let state = self.state.lock();
         self.end.fetch_min(size, Ordering::Release);
+        self.drop_from(state, size.div_ceil(FOLIO));
+    }
+
+    /// Nothing from a folio on is to be saved any more.
+    fn drop_from(&self, mut state: MutexGuard<'_, State>, folio: u64) {
+        state.folios.split_off(&folio);
+        let promised = state.promised.take(folio..u64::MAX);
         self.settle(state);
+        // Who gives back asks others' locks.
+        drop(promised);
     }
 
     /// Says so when there is nothing any more, and lets the file go.
-    fn settle(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+    fn settle(&self, mut state: MutexGuard<'_, State>) {
         if state.is_empty() {
             self.is_any.store(false, Ordering::Release);
             self.end.store(0, Ordering::Release);
@@ -184,8 +224,8 @@ impl Unsaved {
         let run = state.first_run(folios, most)?;
         run.clone().for_each(|index| _ = state.folios.remove(&index));
         state.saving.push(run.clone());
-        let begun = state.generation;
-        Some(Saving { unsaved: self, pages, run, begun, result: Err(Errno::CANCELED) })
+        let (promised, begun) = (state.promised.take(run.clone()), state.generation);
+        Some(Saving { unsaved: self, pages, run, promised, begun, result: Err(Errno::CANCELED) })
     }
 
     /// Waits until an opening of the file is closed.
@@ -227,13 +267,24 @@ impl Unsaved {
     /// What could not be saved of a file that nobody has open through a page cache any more is lost: nobody could be
     /// told of it later.
     pub(crate) fn give_up(&self, pages: &Pages) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if self.openings.load(Ordering::Acquire) == 0 {
-            for index in std::mem::take(&mut state.folios) {
-                pages.invalidate(index..index + 1);
-            }
-            self.settle(state);
+            state.folios.iter().for_each(|index| pages.invalidate(*index..*index + 1));
+            self.drop_from(state, 0);
         }
+    }
+
+    /// Forgets what was written to a file that nobody can read any more; answers whether it was one.
+    pub(crate) fn abandon(&self, file: &File, pages: &Pages) -> bool {
+        let state = self.state.lock();
+        // The caller has one, and there is one here.
+        let is_ours = Arc::strong_count(&file.shared) == 2 && state.saving.is_empty();
+        if !is_ours || !file.shared.map.abandon() {
+            return false;
+        }
+        pages.invalidate(0..u64::MAX);
+        self.drop_from(state, 0);
+        true
     }
 
     /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now; and no opening has
@@ -256,6 +307,8 @@ pub(crate) struct Saving<'u> {
     unsaved: &'u Unsaved,
     pages: &'u Pages,
     run: Range<u64>,
+    /// Those of them that have no place yet.
+    pub(crate) promised: Promised,
     pub(crate) begun: Generation,
     result: Result<(), Errno>,
 }
@@ -287,6 +340,7 @@ impl Drop for Saving<'_> {
                 self.unsaved.returned.fetch_add(1, Ordering::Release);
                 if state.generation == self.begun {
                     state.folios.extend(self.run.clone());
+                    state.promised.join(std::mem::take(&mut self.promised));
                 }
                 if !matches!(error, Errno::CANCELED | Errno::TIMEDOUT) {
                     self.unsaved.failures.fetch_add(1, Ordering::Release);

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_cache::{FOLIO, Look};
+use uringfs_cache::{FOLIO, Look, Pages};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::cached::Cached;
 use crate::direct::{bounce, the_one};
-use crate::entry::{block_of, prepare};
+use crate::entry::{block_of, prepare_promised};
 use crate::file::{File, Shared};
 use crate::lock::{RangeGuard, WriteLock, Writer};
 use crate::map::Preparation;
@@ -130,10 +130,10 @@ async fn save_run(
     operation: &mut Operation,
     shared: &Shared,
     cached: &Cached,
-    saving: Saving<'_>,
+    mut saving: Saving<'_>,
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
-    let result = write_run(operation, shared, cached, &saving, spare).await;
+    let result = write_run(operation, shared, cached, &mut saving, spare).await;
     let result = match result {
         // It found no place any more, or no bytes: the file was emptied meanwhile.
         Err(Errno::IO) if shared.map.generation() != saving.begun => Ok(()),
@@ -148,7 +148,7 @@ async fn write_run(
     operation: &mut Operation,
     shared: &Shared,
     cached: &Cached,
-    saving: &Saving<'_>,
+    saving: &mut Saving<'_>,
     spare: &mut Vec<Buffer>,
 ) -> Result<(), Errno> {
     let bytes = bytes_of(&saving.folios());
@@ -160,7 +160,8 @@ async fn write_run(
     let preparation = match shared.map.is_in_place(&range) {
         true => Preparation::InPlace,
         false => {
-            prepare(operation, shared, range.clone()).await?;
+            let room = saving.promised.room();
+            prepare_promised(operation, shared, range.clone(), room).await?;
             Preparation::Allocated
         }
     };
@@ -245,9 +246,13 @@ impl Watched {
         self.is_over
     }
 
+    fn pages(&self) -> &Pages {
+        self.lock.in_cache().map(Cached::pages).expect("it was written through a cache")
+    }
+
     /// Waits until something is to be saved; not for long.
     async fn is_due(&self) {
-        let pages = self.lock.in_cache().map(Cached::pages).expect("it was written through one");
+        let pages = self.pages();
         let (mut many, mut hurried) =
             (pin!(pages.many_unsaved()), pin!(self.lock.unsaved().hurried()));
         // That it was hurried is taken note of first: else it would be so for ever.
@@ -274,12 +279,15 @@ pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
         if let Err(stopped) = operation.wait_uncounted_for(watched.is_due(), AGE).await {
             break Err(stopped);
         }
-        let saved = match watched.lock.unsaved().file() {
-            Some(file) => save(&mut operation, &file.shared, 0..u64::MAX).await,
-            None => Ok(()),
+        let (unsaved, pages) = (watched.lock.unsaved(), watched.pages());
+        let saved = match unsaved.file() {
+            Some(file) if !unsaved.abandon(&file, pages) => {
+                save(&mut operation, &file.shared, 0..u64::MAX).await
+            }
+            _ => Ok(()),
         };
-        if let (Err(_), Some(cached)) = (saved, watched.lock.in_cache()) {
-            watched.lock.unsaved().give_up(cached.pages());
+        if saved.is_err() {
+            unsaved.give_up(pages);
         }
         if watched.is_done(saved.is_err()) {
             break saved;

@@ -10,7 +10,7 @@ use drive::{Random, reap, volume};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Device, Errno};
-use uringfs_file::{File, FileOptions, Generation, Map, Mapping, Place, Prepared, Tokens};
+use uringfs_file::{File, FileOptions, Generation, Map, Mapping, Place, Prepared, Promise, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
 
 const BLOCK: u64 = 4096;
@@ -54,7 +54,7 @@ impl Map for Growing {
         true
     }
 
-    fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
+    fn prepare(&self, range: Range<u64>, _: &mut Promise) -> Result<Prepared, Errno> {
         let mut state = self.state.lock().unwrap();
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             let taken = state.blocks.len() as u64;

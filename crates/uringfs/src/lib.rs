@@ -44,7 +44,8 @@ pub use uringfs_device::queue::QueueKind;
 pub use uringfs_device::{Access, Clock, Device, Discard, Errno, Geometry, Payload, VirtualClock};
 pub use uringfs_file::{
     Advice, Answer, Ask, BufferedWait, Commit, File, FileOptions, Flat, Generation, Glance, Map,
-    Mapping, Piece, Place, Prepared, Reads, Size, Tokens, View, Window, WriteLock, WriteLocking,
+    Mapping, Piece, Place, Prepared, Promise, Reads, Size, Tokens, View, Window, WriteLock,
+    WriteLocking,
 };
 pub use uringfs_reactor::{
     Completed, CompletionMode, Counter, Counters, Domain, Epoch, Fate, Outcome, Reactor,

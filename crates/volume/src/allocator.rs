@@ -31,6 +31,7 @@ pub struct Allocator {
     reserve: u64,
     free: u64,
     pending: u64,
+    promised: u64,
     /// What can be allocated in each region.
     summaries: Vec<RegionSummary>,
     /// The longest run in each region; 0 in those that are somebody's home.
@@ -70,6 +71,15 @@ pub struct Space {
     pub pending: u64,
     /// Those of the free that are kept for metadata.
     pub reserved: u64,
+    /// Those of the free that are promised.
+    pub promised: u64,
+}
+
+impl Space {
+    /// Those that files can have.
+    pub fn available(&self) -> u64 {
+        (self.free - self.reserved).saturating_sub(self.promised)
+    }
 }
 
 /// A region that has changed, for the catalog.
@@ -113,6 +123,7 @@ impl Allocator {
             reserve,
             free: summaries.iter().map(|summary| u64::from(summary.free)).sum(),
             pending: 0,
+            promised: 0,
             longest: Longest::new(summaries.iter().map(|summary| summary.longest)),
             summaries,
             homes: [None; HOMES],
@@ -135,10 +146,10 @@ impl Allocator {
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.free - self.space().reserved, want, load)
+        self.allocate_of(self.space().available(), want, load)
     }
 
-    /// The same from all that is free: for metadata.
+    /// The same from all that is free and not promised: for metadata.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -150,7 +161,22 @@ impl Allocator {
         want: Want,
         load: impl FnMut(u32) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Option<Run>, E> {
-        self.allocate_of(self.free, want, load)
+        self.allocate_of(self.free.saturating_sub(self.promised), want, load)
+    }
+
+    /// Keeps free blocks, of those that are [`available`](Space::available), for somebody who will say later where:
+    /// [`Self::redeem`].
+    pub fn promise(&mut self, blocks: u64) {
+        self.promised += blocks;
+    }
+
+    /// Ends a promise: what was kept can be allocated, by [`Self::allocate_reserved`] at once.
+    ///
+    /// # Panics
+    /// If so many are not promised.
+    pub fn redeem(&mut self, blocks: u64) {
+        assert!(blocks <= self.promised, "{blocks} of {:?}", self.space());
+        self.promised -= blocks;
     }
 
     /// Takes just these blocks, from the reserve if need be.
@@ -292,7 +318,8 @@ impl Allocator {
     /// How much there is.
     pub fn space(&self) -> Space {
         let reserved = self.reserve.min(self.free);
-        Space { total: self.blocks, free: self.free, pending: self.pending, reserved }
+        let Allocator { blocks: total, free, pending, promised, .. } = *self;
+        Space { total, free, pending, reserved, promised }
     }
 
     /// The regions in which something was allocated or freed since this was last asked.

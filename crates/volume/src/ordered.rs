@@ -113,7 +113,8 @@ impl VolumeState {
             if left == 0 {
                 return Ok(true);
             }
-            if order == Order::All && left > allocator.space().free {
+            let space = allocator.space();
+            if order == Order::All && left > space.free.saturating_sub(space.promised) {
                 return Ok(false);
             }
             if superblock.catalog.len() + ordered.pieces() >= MAX_CATALOG_RUNS {

@@ -148,6 +148,18 @@ impl Shared {
         })
         .await
     }
+
+    /// Whether an open file has neither a name nor another opening: nobody finds it any more then.
+    pub(crate) fn abandon(&self, file: &Arc<OpenFile>) -> bool {
+        let state = &mut *self.state.lock();
+        let holders = 1 + usize::from(state.dirty.contains_key(&file.number));
+        let is_alone = Arc::strong_count(file) == holders;
+        let is_orphan = state.orphans.iter().any(|orphan| orphan.0 == file.number);
+        if is_alone && is_orphan {
+            state.open.remove(&file.number);
+        }
+        is_alone && is_orphan
+    }
 }
 
 impl VolumeState {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_device::Device;
-use uringfs_file::{Generation, Piece, Prepared, Reservation};
+use uringfs_file::{Generation, Piece, Prepared, Promise, Reservation};
 use uringfs_reactor::quiescence;
 
 use crate::allocator::Want;
@@ -19,7 +19,7 @@ use crate::shared::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::volume::Volume;
 
 impl Shared {
-    /// Has every block of a range lie somewhere, or says what to wait for.
+    /// Has every block of a range lie somewhere, or says what to wait for. What was promised is redeemed then.
     ///
     /// # Errors
     /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
@@ -27,11 +27,49 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
+        promise: &mut Promise,
     ) -> Result<Prepared, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let tried = self.try_allocate(&mut self.state.lock(), file, blocks);
+        let promised = promise.bytes() / BLOCK;
+        let tried = {
+            let state = &mut *self.state.lock();
+            // Nobody else sees that it is not kept meanwhile.
+            state.allocator.redeem(promised);
+            let tried = self.try_allocate(state, file, blocks, promised);
+            match tried {
+                Ok(Prepared::Ready(())) => promise.redeem(),
+                _ => state.allocator.promise(promised),
+            }
+            tried
+        };
+        self.prepared(tried)
+    }
+
+    /// Keeps blocks for bytes of a file whose place is found later, or says what to wait for.
+    ///
+    /// # Errors
+    /// As [`Self::allocate`].
+    pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+        if self.access == Access::ReadOnly {
+            return Err(Errno::ROFS);
+        }
+        let blocks = bytes.div_ceil(BLOCK);
+        let tried = {
+            let state = &mut *self.state.lock();
+            self.make_room(state, 1, blocks, 0).map(|later| match later {
+                Some(later) => later,
+                None => {
+                    state.allocator.promise(blocks);
+                    let shared = self.clone();
+                    let give_back = move |bytes| {
+                        shared.state.lock().allocator.redeem(bytes / BLOCK);
+                    };
+                    Prepared::Ready(Promise::new(blocks * BLOCK, Arc::new(give_back)))
+                }
+            })
+        };
         self.prepared(tried)
     }
 
@@ -53,12 +91,13 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
+        promised: u64,
     ) -> Result<Prepared, Stop> {
         let holes = file.holes(blocks);
         let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
         // What is only written for the first time is cut out of an unwritten extent.
         let extents = holes.len().max(1);
-        if let Some(later) = self.make_room(state, extents as u64, wanted)? {
+        if let Some(later) = self.make_room(state, extents as u64, wanted, promised)? {
             return Ok(later);
         }
         let made = state.take_blocks(file, holes)?;
@@ -73,19 +112,21 @@ impl Shared {
         Ok(Prepared::Ready(()))
     }
 
-    /// Sees to it that a file can have so many extents more, and so many blocks; or says what to wait for.
+    /// Sees to it that a file can have so many extents more, and so many blocks, some of which it was promised; or
+    /// says what to wait for.
     fn make_room<T>(
         &self,
         state: &mut VolumeState,
         extents: u64,
         blocks: u64,
+        promised: u64,
     ) -> Result<Option<Prepared<T>>, Stop> {
         // First, since it keeps blocks for the catalog.
         let records = Size::of_files(1, extents);
         state.make_room_for(records, Reserve::Keep, &Answers::default())?;
-        if state.available() < blocks {
+        if state.available().max(promised) < blocks {
             state.release_quiet(&self.device);
-            if state.available() < blocks {
+            if state.available().max(promised) < blocks {
                 return self.room_to_come(state, blocks).map(Some);
             }
         }
@@ -115,7 +156,7 @@ impl Shared {
         blocks: Range<u64>,
     ) -> Result<Prepared<Reservation>, Stop> {
         let wanted = blocks.end - blocks.start;
-        if let Some(later) = self.make_room(state, wanted, wanted)? {
+        if let Some(later) = self.make_room(state, wanted, wanted, 0)? {
             return Ok(later);
         }
         let made = state.take_blocks(file, vec![blocks])?;
@@ -275,8 +316,7 @@ fn extent_at(piece: &Piece) -> Extent {
 impl VolumeState {
     /// Blocks that files can have now.
     fn available(&self) -> u64 {
-        let space = self.allocator.space();
-        space.free - space.reserved
+        self.allocator.space().available()
     }
 
     /// Blocks for the holes of a file, of which there are enough.
@@ -297,7 +337,7 @@ impl VolumeState {
                 };
                 let caller = file.number.0 as usize;
                 let want = Want { blocks: hole.end - at, least: 1, goal, caller };
-                let Run { start, length } = match allocator.allocate(want, &mut load) {
+                let Run { start, length } = match allocator.allocate_reserved(want, &mut load) {
                     Ok(run) => run.expect("single blocks are found where any are free"),
                     Err(stop) => {
                         for extent in &made {

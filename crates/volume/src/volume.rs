@@ -151,7 +151,7 @@ impl Volume {
             catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum::<u64>()
                 + state.ordered.blocks(),
             blocks: space.total,
-            free_blocks: space.free - space.reserved,
+            free_blocks: space.available(),
             pending_blocks: state.pending_blocks(),
         }
     }

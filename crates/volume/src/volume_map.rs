@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use uringfs_file::{
-    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Reads, Reservation, View,
+    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Reservation, View,
 };
 
 use crate::attempt::Who;
@@ -97,12 +97,20 @@ impl Map for VolumeMap {
         self.volume.is_read_only()
     }
 
-    fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
+    fn prepare(&self, range: Range<u64>, promise: &mut Promise) -> Result<Prepared, Errno> {
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
             return Ok(Prepared::Ready(()));
         }
-        self.volume.shared.allocate(&self.file, blocks)
+        self.volume.shared.allocate(&self.file, blocks, promise)
+    }
+
+    fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+        self.volume.shared.promise(bytes)
+    }
+
+    fn abandon(&self) -> bool {
+        self.volume.shared.abandon(&self.file)
     }
 
     fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {

@@ -54,13 +54,41 @@ struct Model {
 /// What is freed is a part of a run that is in use, `from` and `to` in 256ths of it.
 #[derive(Clone, Debug)]
 enum Step {
-    Allocate { blocks: u64, least: u64, goal: Goal, caller: usize, reserved: bool },
-    Free { which: usize, from: u64, to: u64 },
-    FreeWrongly { run: Run },
-    Claim { run: Run },
-    TakeFree { run: Run },
-    Release { which: usize },
-    Grow { by: u64 },
+    Allocate {
+        blocks: u64,
+        least: u64,
+        goal: Goal,
+        caller: usize,
+        reserved: bool,
+    },
+    Free {
+        which: usize,
+        from: u64,
+        to: u64,
+    },
+    FreeWrongly {
+        run: Run,
+    },
+    Claim {
+        run: Run,
+    },
+    TakeFree {
+        run: Run,
+    },
+    Release {
+        which: usize,
+    },
+    Grow {
+        by: u64,
+    },
+    /// So many parts of 256 of what is available.
+    Promise {
+        part: u64,
+    },
+    /// So many parts of 256 of what is promised.
+    Redeem {
+        part: u64,
+    },
     Commit,
     Unload,
     Crash,
@@ -100,6 +128,8 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => runs().prop_map(|run| Step::TakeFree { run }),
         6 => any::<usize>().prop_map(|which| Step::Release { which }),
         1 => (0..2 * REGION_BLOCKS).prop_map(|by| Step::Grow { by }),
+        1 => (0..=256u64).prop_map(|part| Step::Promise { part }),
+        1 => (0..=256u64).prop_map(|part| Step::Redeem { part }),
         2 => Just(Step::Commit),
         1 => Just(Step::Unload),
         1 => Just(Step::Crash),
@@ -116,7 +146,13 @@ impl Model {
             blocks: vec![Block::Free; BLOCKS as usize],
             used: Vec::new(),
             pending: Vec::new(),
-            space: Space { total: BLOCKS, free: BLOCKS, pending: 0, reserved: RESERVE },
+            space: Space {
+                total: BLOCKS,
+                free: BLOCKS,
+                pending: 0,
+                reserved: RESERVE,
+                promised: 0,
+            },
         }
     }
 
@@ -208,6 +244,16 @@ impl Model {
                 self.space.free += blocks - self.space.total;
                 self.space.total = blocks;
             }
+            Step::Promise { part } => {
+                let blocks = self.space.available() * part / 256;
+                self.allocator.promise(blocks);
+                self.space.promised += blocks;
+            }
+            Step::Redeem { part } => {
+                let blocks = self.space.promised * part / 256;
+                self.allocator.redeem(blocks);
+                self.space.promised -= blocks;
+            }
             Step::Commit => self.catalog.commit(&mut self.allocator),
             Step::Unload => self.allocator.unload(0),
             Step::Crash => {
@@ -217,7 +263,7 @@ impl Model {
                     self.put(run, Block::Free);
                     self.space.free += run.length;
                 }
-                self.space.pending = 0;
+                (self.space.pending, self.space.promised) = (0, 0);
             }
         }
         self.space.reserved = RESERVE.min(self.space.free);
@@ -227,9 +273,12 @@ impl Model {
     fn allocate(&mut self, want: Want, reserved: bool) {
         let load = |region| self.catalog.load(region);
         let (run, available) = match reserved {
-            true => (self.allocator.allocate_reserved(want, load), self.space.free),
+            true => {
+                let available = self.space.free.saturating_sub(self.space.promised);
+                (self.allocator.allocate_reserved(want, load), available)
+            }
             false => {
-                let available = self.space.free.saturating_sub(RESERVE);
+                let available = self.space.free.saturating_sub(RESERVE + self.space.promised);
                 (self.allocator.allocate(want, load), available)
             }
         };

@@ -1,0 +1,155 @@
+//! Where what is written through the page cache lies is found when it is saved; room for it is kept from the write on.
+
+mod made;
+
+use std::time::{Duration, Instant};
+
+use made::{create, formatted, reactor};
+use uringfs_buffer::Buffer;
+use uringfs_cache::Cache;
+use uringfs_device::backend::sim::{Action, Crash, Event, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, Size};
+use uringfs_reactor::Reactor;
+use uringfs_volume::{CheckOptions, OpenOptions, Volume};
+
+const BLOCK: u64 = 4096;
+const SIZE: u64 = 64 << 20;
+
+struct Delayed {
+    sim: Sim,
+    volume: Volume,
+    cache: Cache,
+    reactor: Reactor,
+}
+
+impl Delayed {
+    fn new() -> Delayed {
+        let sim = Sim::new(SimOptions::new(SIZE));
+        let volume = formatted(&sim);
+        Delayed { sim, volume, cache: Cache::new(SIZE), reactor: reactor() }
+    }
+
+    fn file(&self, path: &str) -> File {
+        create(&self.volume, path).buffered(&self.cache)
+    }
+
+    fn write(&self, file: &File, block: u64, byte: u8) -> Result<usize, Errno> {
+        self.reactor.block_on(file.write(Buffer::copy_of(&[byte; 4096]), block * BLOCK)).1
+    }
+
+    fn free(&self) -> u64 {
+        self.volume.statistics().free_blocks
+    }
+
+    /// How long those writes are that the device has got since the record began, by what the first byte of each is.
+    fn written(&self, byte: u8) -> Vec<usize> {
+        let of_write = |event| match event {
+            Event::Begin { action: Action::Write { bytes, .. }, .. } => Some(bytes),
+            _ => None,
+        };
+        let writes = self.sim.record().into_iter().filter_map(of_write);
+        writes.filter(|bytes| bytes[..8] == [byte; 8]).map(|bytes| bytes.len()).collect()
+    }
+
+    fn is_sound(&self) {
+        self.volume.sync().unwrap();
+        let image = Device::new(self.sim.crash_image(Crash::KeepAll)).unwrap();
+        let checked = Volume::check(&image, CheckOptions::default(), &mut |_, _| {}).unwrap();
+        assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+    }
+}
+
+#[test]
+fn what_is_written_in_any_order_and_by_turns_is_saved_in_a_row() {
+    let it = Delayed::new();
+    let files = [it.file("/a"), it.file("/b")];
+    let before = it.free();
+    for block in (0..64).map(|block| block * 37 % 64) {
+        assert_eq!(it.write(&files[0], block, 0xaa), Ok(4096));
+        assert_eq!(it.write(&files[1], block, 0xbb), Ok(4096));
+    }
+    // They have room, and no place.
+    assert_eq!((before - it.free(), files[0].allocated()), (128, 64 * BLOCK));
+    it.sim.restart_record();
+    for file in &files {
+        it.reactor.block_on(file.sync()).unwrap();
+        assert_eq!(file.allocated(), 64 * BLOCK);
+    }
+    assert_eq!((it.written(0xaa), it.written(0xbb)), (vec![64 << 12], vec![64 << 12]));
+    assert_eq!(before - it.free(), 128);
+    it.is_sound();
+}
+
+#[test]
+fn a_volume_that_is_full_says_so_when_it_is_written_to() {
+    let it = Delayed::new();
+    let file = it.file("/a");
+    let full = (0..SIZE / BLOCK).find_map(|block| Some((block, it.write(&file, block, 1).err()?)));
+    let (written, error) = full.expect("it is full at last");
+    assert_eq!(error, Errno::NOSPC);
+    // Nobody else is given what was promised.
+    let other = create(&it.volume, "/b");
+    let asked = other.allocate(0, (it.free() + 1) * BLOCK, Size::Extend);
+    assert_eq!(it.reactor.block_on(asked), Err(Errno::NOSPC));
+    it.reactor.block_on(file.sync()).unwrap();
+    assert_eq!(file.allocated(), written * BLOCK);
+    // In place there is room.
+    assert_eq!(it.write(&file, 7, 2), Ok(4096));
+    it.is_sound();
+}
+
+#[test]
+fn room_is_given_back_when_a_file_is_cut_off_or_emptied() {
+    let it = Delayed::new();
+    let before = it.free();
+    let file = it.file("/a");
+    (0..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
+    assert_eq!(before - it.free(), 8);
+    it.reactor.block_on(file.set_size(3 * BLOCK)).unwrap();
+    // What is left was saved before.
+    assert_eq!((file.size(), file.allocated(), before - it.free()), (3 * BLOCK, 3 * BLOCK, 3));
+    (4..8).for_each(|block| assert_eq!(it.write(&file, block, 1), Ok(4096)));
+    let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
+    let emptied = it.volume.open("/a", truncate).unwrap().buffered(&it.cache);
+    // Whoever asks through the cache next sees that it was emptied.
+    assert_eq!(it.reactor.block_on(emptied.read(Buffer::zeroed(1), 0)).1, Ok(0));
+    assert_eq!((emptied.size(), emptied.allocated()), (0, 0));
+    it.volume.sync().unwrap();
+    assert_eq!(it.free(), before);
+    it.is_sound();
+}
+
+#[test]
+fn nothing_is_written_of_a_file_that_is_removed_and_closed() {
+    let it = Delayed::new();
+    let (kept, file) = (it.file("/kept"), it.file("/a"));
+    let before = it.free();
+    (0..8).for_each(|block| assert_eq!(it.write(&file, block, 0xaa), Ok(4096)));
+    it.volume.remove("/a").unwrap();
+    it.sim.restart_record();
+    drop(file);
+    // By whoever watches it, on a thread of its own.
+    let until = Instant::now() + Duration::from_secs(60);
+    while it.cache.statistics().unsaved_bytes > 0 {
+        assert!(Instant::now() < until, "nobody has seen that it is removed");
+        std::thread::yield_now();
+    }
+    it.volume.sync().unwrap();
+    assert_eq!((it.written(0xaa), it.free()), (vec![], before));
+    assert_eq!(it.write(&kept, 0, 0xaa), Ok(4096));
+    it.is_sound();
+    assert_eq!(it.written(0xaa), [1 << 12]);
+}
+
+#[test]
+fn what_is_open_yet_is_saved_though_it_is_removed() {
+    let it = Delayed::new();
+    let file = it.file("/a");
+    let direct = file.direct();
+    assert_eq!(it.write(&file, 0, 0xaa), Ok(4096));
+    it.volume.remove("/a").unwrap();
+    drop(file);
+    let (found, read) = it.reactor.block_on(direct.read(Buffer::zeroed(4096), 0));
+    assert_eq!((read, &found[..]), (Ok(4096), &[0xaa; 4096][..]));
+}
