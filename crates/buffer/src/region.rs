@@ -4,6 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -68,7 +69,10 @@ fn give_back_id(id: RegionId) {
     // The largest generation is left out: with the last index it would be NONE.
     let generation = ((id.0 >> INDEX_BITS) + 1) % (u32::MAX >> INDEX_BITS);
     ids(|free| free.insert(0, (id.index(), generation)));
+    GONE.fetch_add(1, Ordering::Release);
 }
+
+static GONE: AtomicU64 = AtomicU64::new(0);
 
 /// A contiguous piece of zeroed memory, freed when the last buffer in it is dropped.
 #[derive(Debug)]
@@ -153,6 +157,12 @@ impl Region {
     #[allow(clippy::len_without_is_empty)] // a region is never empty
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// How many regions with an id are gone: when there are more, whoever has some registered looks which.
+    #[inline]
+    pub fn gone() -> u64 {
+        GONE.load(Ordering::Acquire)
     }
 
     /// Tells whether the region is still there, without keeping it.

@@ -247,7 +247,7 @@ impl<T> Slab<T> {
     }
 
     /// Gives a chunk's memory back to the system, if all its frames are vacant. Rings that have it registered keep
-    /// its pages until they register something else.
+    /// its pages until they wait for something the next time.
     pub fn unmap_memory(&self, chunk: u32) -> bool {
         let Chunk { base, region } = &self.chunks[chunk as usize];
         let mut region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -165,6 +165,8 @@ pub(crate) struct Regions {
     registered: Box<[RegionId; RegionId::INDEXES as usize]>,
     refused: Box<[RegionId; RegionId::INDEXES as usize]>,
     alive: Vec<Weak<Region>>,
+    /// As [`Region::gone`] said when they were looked through.
+    gone: u64,
     reason: Option<String>,
 }
 
@@ -177,6 +179,7 @@ impl Regions {
             registered: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
             refused: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
             alive: std::iter::repeat_with(Weak::new).take(count as usize).collect(),
+            gone: Region::gone(),
             reason: table.err().map(|error| format!("no table for registered buffers: {error}")),
         }
     }
@@ -214,7 +217,7 @@ impl Regions {
         // SAFETY: the buffer that the piece is of holds the region; the
         // transfer that owns the buffer is in the ring's table.
         let region = unsafe { piece.region.as_ref() };
-        self.forget_dead(ring);
+        self.forget_gone(ring);
         let bytes = region.len();
         let vector = libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: bytes };
         // SAFETY: a transfer that names this index owns a buffer of the region,
@@ -236,8 +239,17 @@ impl Regions {
         }
     }
 
-    /// Gives back the pins of regions that are gone.
-    fn forget_dead(&mut self, ring: &IoUring) {
+    /// Gives back the pins of regions that are gone, if any went since this was last asked.
+    #[inline]
+    pub(crate) fn forget_gone(&mut self, ring: &IoUring) {
+        if Region::gone() != self.gone {
+            self.look_for_gone(ring);
+        }
+    }
+
+    #[cold]
+    fn look_for_gone(&mut self, ring: &IoUring) {
+        self.gone = Region::gone();
         for index in 0..self.registered.len() {
             if self.registered[index] != RegionId::EMPTY && self.alive[index].strong_count() == 0 {
                 let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };

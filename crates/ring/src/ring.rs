@@ -283,6 +283,10 @@ impl<T: Transfer> Ring<T> {
         }
         // What is waited for may be what one of those left is to cancel.
         let wait = if self.cancels.is_empty() { wait } else { 0 };
+        if wait > 0 {
+            // It may sleep for long, and they are pinned so long.
+            self.regions.forget_gone(&self.io);
+        }
         self.counts.enters += 1;
         match sys::enter(self.name, self.queued, wait, timeout) {
             Ok(taken) => {

@@ -78,6 +78,9 @@ fn a_pool_that_is_gone_gives_its_place_back() {
     }
     assert_eq!(ring.counters().fixed_buffers, 10);
     assert!(ring.registration().regions <= 2);
+    // The next time it waits for something, nothing is pinned.
+    let (_, result) = read_one(&mut ring, Buffer::zeroed(4096));
+    assert_eq!((result, ring.registration().regions), (Ok(4096), 0));
 }
 
 #[test]
