@@ -142,15 +142,18 @@ impl Cache {
         }
     }
 
-    /// Evicts folios until at most `bytes` are used, as far as they may leave, and gives memory back to the
-    /// system that is not used; answers how many bytes of memory that was.
+    /// Evicts folios until at most `bytes` are used, as far as they may leave, and gives all memory back to the
+    /// system that is not used; answers how many bytes of memory that was. Most of what files leave that are closed,
+    /// cut off or removed goes back by itself.
     pub fn shrink(&self, bytes: u64) -> u64 {
+        let before = self.shared.memory.mapped();
         while u64::from(self.shared.memory.taken()) * FOLIO > bytes {
             if self.shared.evict(1) == 0 {
                 break;
             }
         }
-        self.shared.memory.unmap_vacant()
+        self.shared.memory.unmap_vacant();
+        u64::from(before.saturating_sub(self.shared.memory.mapped())) * FOLIO
     }
 }
 

@@ -94,17 +94,23 @@ impl Memory {
         rows
     }
 
-    /// Frames nobody has any more.
+    /// Frames nobody has any more. Of the chunk that is vacant with them the system gets its memory back, if as many
+    /// are vacant elsewhere: so that what comes and goes does not map and unmap.
     pub(crate) fn give_back(&self, hold: Hold<Folio>) {
         let (first, count) = (hold.first(), hold.count());
         let free = &mut *self.free.lock();
         hold.vacate();
-        let vacant = &mut free.chunks[(first / self.per_chunk) as usize];
+        let at = (first / self.per_chunk) as usize;
+        let vacant = &mut free.chunks[at];
         for frame in first % self.per_chunk..first % self.per_chunk + count {
             vacant.bits[frame as usize / 64] |= 1 << (frame % 64);
         }
         vacant.count += count;
         free.count += count;
+        let Vacant { count, all, .. } = free.chunks[at];
+        if count == all && free.count - all >= self.per_chunk {
+            self.unmap(free, at);
+        }
     }
 
     /// Gives a chunk memory, if there may be more.
@@ -127,19 +133,23 @@ impl Memory {
         true
     }
 
-    /// Gives back to the system what chunks have that are vacant as a whole; answers how many bytes that were.
-    pub(crate) fn unmap_vacant(&self) -> u64 {
+    /// Gives back to the system what chunks have that are vacant as a whole.
+    pub(crate) fn unmap_vacant(&self) {
         let free = &mut *self.free.lock();
-        let mut bytes = 0;
         for at in 0..free.chunks.len() {
             let Vacant { count, all, .. } = free.chunks[at];
-            if all > 0 && count == all && self.slab.unmap_memory(at as u32) {
-                free.chunks[at] = Vacant::default();
-                (free.count, free.mapped) = (free.count - all, free.mapped - all);
-                bytes += u64::from(all) * FOLIO;
+            if all > 0 && count == all {
+                self.unmap(free, at);
             }
         }
-        bytes
+    }
+
+    /// Gives back what a chunk has whose frames are vacant.
+    fn unmap(&self, free: &mut Free, at: usize) {
+        if self.slab.unmap_memory(at as u32) {
+            let Vacant { all, .. } = std::mem::take(&mut free.chunks[at]);
+            (free.count, free.mapped) = (free.count - all, free.mapped - all);
+        }
     }
 }
 
@@ -209,11 +219,24 @@ mod tests {
         assert_eq!(memory.mapped(), 0);
         let rows = memory.take(1);
         assert_eq!(memory.mapped(), FEWEST as u32);
-        assert_eq!(memory.unmap_vacant(), 0);
+        memory.unmap_vacant();
+        assert_eq!(memory.mapped(), FEWEST as u32);
         rows.into_iter().for_each(|hold| memory.give_back(hold));
-        assert_eq!(memory.unmap_vacant(), 2 << 20);
+        memory.unmap_vacant();
         assert_eq!((memory.mapped(), memory.taken()), (0, 0));
         assert_eq!(lengths(&memory.take(600)), [512, 88]);
+    }
+
+    #[test]
+    fn of_chunks_that_are_vacant_one_keeps_its_memory() {
+        let memory = Memory::new(4096);
+        let (first, rest) = (memory.take(512), memory.take(1536));
+        assert_eq!(memory.mapped(), 2048);
+        first.into_iter().for_each(|hold| memory.give_back(hold));
+        assert_eq!((memory.mapped(), memory.taken()), (2048, 1536));
+        rest.into_iter().for_each(|hold| memory.give_back(hold));
+        assert_eq!((memory.mapped(), memory.taken()), (512, 0));
+        assert_eq!(memory.take(4096).iter().map(Hold::count).sum::<u32>(), 4096);
     }
 
     #[test]
