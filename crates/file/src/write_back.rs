@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_buffer::Buffer;
+use uringfs_buffer::{Buffer, BufferPool};
 use uringfs_cache::{FOLIO, Look, Pages};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
@@ -30,6 +30,9 @@ const LONGEST_RUN: u64 = 2048;
 /// What of them is one write, in bytes, and how many are under way at once.
 const PIECE: u64 = 1 << 20;
 const WINDOW: usize = 4;
+/// Memory for whole ones, which rings have registered; more have some of their own. None where there is no memory.
+static PIECES: LazyLock<Option<BufferPool>> =
+    LazyLock::new(|| BufferPool::new(PIECE as usize, 2 * WINDOW).ok());
 /// How long bytes stay unsaved that nobody syncs.
 const AGE: Duration = Duration::from_secs(5);
 
@@ -209,7 +212,8 @@ async fn copied(
 ) -> Result<Buffer, Errno> {
     let length = range.end.next_multiple_of(block_of(shared)) - range.start;
     let known = spare.pop_if(|buffer| buffer.len() as u64 == length);
-    let mut buffer = known.unwrap_or_else(|| bounce(shared, length));
+    let whole = || (length == PIECE).then(|| PIECES.as_ref()?.get()).flatten();
+    let mut buffer = known.or_else(whole).unwrap_or_else(|| bounce(shared, length));
     for (index, into) in folios_of(&range).zip(buffer.chunks_mut(FOLIO as usize)) {
         loop {
             match cached.pages().look(index) {

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use drive::{file_over, join_all, reap};
 use uringfs_buffer::{Buffer, BufferPool};
+use uringfs_cache::Cache;
 use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::backend::null::Null;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Device, VirtualClock};
-use uringfs_file::{File, FileOptions, Map, Mapping, Place, Tokens, WriteLocking};
+use uringfs_file::{Advice, File, FileOptions, Map, Mapping, Place, Tokens, WriteLocking};
 use uringfs_reactor::{CompletionMode, Counter, Reactor, ReactorOptions, Token};
 
 const SIZE: u64 = 1 << 20;
@@ -352,4 +353,21 @@ fn a_full_queue_sends_awaited_reads_the_general_way_and_refuses_tokens() {
     let mut expected = [0; BEGINNINGS.len()];
     (expected[0], expected[8]) = (DEPTH as u64, 4);
     assert_eq!(counts, expected);
+}
+
+#[test]
+fn fills_of_the_page_cache_and_what_it_writes_back_use_registered_memory() {
+    let file = image().buffered(&Cache::new(4 * SIZE));
+    let (reactor, whole) = (ring(|_| {}), SIZE as usize);
+    let buffers = [Counter::FixedBuffers, Counter::PlainBuffers];
+    let written = added(&reactor, buffers, || {
+        assert_eq!(reactor.block_on(file.write(Buffer::zeroed(whole), 0)).1, Ok(whole));
+        reactor.block_on(file.datasync()).unwrap();
+    });
+    assert_eq!(written, [1, 0]);
+    assert_eq!(reactor.block_on(file.advise(Advice::DoNotNeed, 0, SIZE)), Ok(()));
+    let read = added(&reactor, buffers, || {
+        assert_eq!(reactor.block_on(file.read(Buffer::zeroed(whole), 0)).1, Ok(whole));
+    });
+    assert!(read[0] > 0 && read[1] == 0, "{read:?}");
 }
