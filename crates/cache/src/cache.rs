@@ -8,7 +8,9 @@ use uringfs_buffer::{FrameState, Hold};
 
 use crate::eviction::{Answer, Eviction};
 use crate::fill::Fill;
-use crate::folio::{DETACHED, FILLER, FOLIO, Folio, Key, MARKED, STALE, TOUCHES, UNSAVED, WRITER};
+use crate::folio::{
+    DETACHED, FILLER, FOLIO, Folio, Key, MARKED, PASSING, STALE, TOUCHES, UNSAVED, WRITER,
+};
 use crate::index::{Index, Part};
 use crate::memory::Memory;
 use crate::page::{Found, Page};
@@ -399,7 +401,7 @@ impl Pages {
                 continue;
             };
             hold.bytes().copy_from_slice(&share);
-            let kept = slab.state(place).flags() & (UNSAVED | MARKED | TOUCHES[0]);
+            let kept = slab.state(place).flags() & (UNSAVED | MARKED | PASSING | TOUCHES[0]);
             slab.set_flags(hold.first(), u32::from(WRITER) << FILLER | kept);
             self.detach(&mut part, key, place);
             cache.index.insert(&mut part, memory, key, hold.first());
@@ -423,6 +425,9 @@ impl Pages {
         let before = cache.memory.slab().clear_flags(place, UNSAVED);
         drop(part);
         cache.count_saved(before.flags());
+        if before.flags() & PASSING != 0 {
+            self.take_one_out(key, is_done_passing);
+        }
     }
 
     /// Whether as many folios are unsaved as may be.
@@ -455,6 +460,11 @@ impl Pages {
     /// The same, but that those stay which the device does not have, and those somebody is filling or changing.
     pub fn forget_saved(&self, indexes: Range<u64>) {
         self.take_out(indexes, |state| !state.is_held() && state.flags() & UNSAVED == 0);
+    }
+
+    /// Takes out those of [`Fill::let_pass`] that nobody else has used, and that the device has.
+    pub fn forget_passing(&self, indexes: Range<u64>) {
+        self.take_out(indexes, is_done_passing);
     }
 
     fn take_out(&self, indexes: Range<u64>, which: impl Fn(FrameState) -> bool) {
@@ -544,6 +554,10 @@ impl Pages {
         found.touch();
         Ok(found.keep_counted())
     }
+}
+
+fn is_done_passing(state: FrameState) -> bool {
+    !state.is_held() && state.flags() & (PASSING | UNSAVED) == PASSING
 }
 
 impl fmt::Debug for Pages {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_buffer::{Buffer, Hold};
 
 use crate::cache::{Pages, Shared};
-use crate::folio::{FOLIO, Folio, Key, MARKED, STALE, TOUCHES, UNSAVED, WAITED};
+use crate::folio::{FOLIO, Folio, Key, MARKED, PASSING, STALE, UNSAVED, WAITED};
 use crate::page::Page;
 use crate::wait::Told;
 
@@ -36,6 +36,11 @@ impl Fill {
 
     fn hold(&mut self) -> &mut Hold<Folio> {
         self.hold.as_mut().expect("until it is ended")
+    }
+
+    fn frames(&mut self) -> Range<u32> {
+        let hold = self.hold();
+        hold.first()..hold.first() + hold.count()
     }
 
     /// Which bytes of the file.
@@ -76,14 +81,19 @@ impl Fill {
         self.hold().slab().set_flags(place, MARKED);
     }
 
+    /// Has them leave as soon as they have been read ([`Pages::forget_passing`]) and the device has them
+    /// ([`Pages::saved`]), unless somebody uses them meanwhile.
+    pub fn let_pass(&mut self) {
+        for frame in self.frames() {
+            self.cache.memory.slab().set_flags(frame, PASSING);
+        }
+    }
+
     /// Counts that they are used, as [`Found::touch`](crate::Found::touch).
     pub fn touch(&mut self) {
-        let slab = self.hold().slab().clone();
-        for frame in self.hold().first()..self.hold().first() + self.hold().count() {
-            let flags = slab.state(frame).flags();
-            if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
-                slab.set_flags(frame, next);
-            }
+        for frame in self.frames() {
+            let flags = self.cache.memory.slab().state(frame).flags();
+            self.cache.touch(frame, flags);
         }
     }
 

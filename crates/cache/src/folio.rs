@@ -24,6 +24,9 @@ pub(crate) const TOUCHES: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 /// The device does not have its bytes: it does not leave by itself.
 pub(crate) const UNSAVED: u32 = 1 << 7;
 
+/// It leaves as soon as it has been read and the device has it, unless somebody else uses it.
+pub(crate) const PASSING: u32 = 1 << 8;
+
 /// Where the number of whoever fills it begins.
 pub(crate) const FILLER: u32 = 16;
 /// The number of whoever changes it, and does not wait for anything meanwhile.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uringfs_buffer::{FrameState, Share, Snapshot};
 
 use crate::cache::Shared;
-use crate::folio::{DETACHED, Folio, MARKED, TOUCHES};
+use crate::folio::{DETACHED, Folio, MARKED, PASSING, TOUCHES};
 use crate::sync::Ordering;
 
 /// A folio that was found, for as long as it takes to copy from it.
@@ -40,9 +40,8 @@ impl<'a> Found<'a> {
     #[inline]
     pub fn touch(&self) {
         let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
-        if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
-            let (slab, frame) = (self.cache.memory.slab(), self.place);
-            slab.set_flags(frame, next);
+        if flags & (TOUCHES[2] | PASSING) != TOUCHES[2] {
+            self.cache.touch(self.place, flags);
         }
     }
 
@@ -103,8 +102,7 @@ impl Page {
 
     /// Counts that it is read, once for all who waited for it.
     pub fn touch_first(&self) {
-        let (slab, frame) = (self.cache.memory.slab(), self.place);
-        slab.set_flags(frame, TOUCHES[0]);
+        self.cache.touch(self.place, 0);
     }
 }
 
@@ -130,6 +128,17 @@ impl Drop for Page {
 }
 
 impl Shared {
+    /// Counts that a folio is used, which had these flags. It is not only passing then.
+    pub(crate) fn touch(&self, place: u32, flags: u32) {
+        let slab = self.memory.slab();
+        if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
+            slab.set_flags(place, next);
+        }
+        if slab.state(place).flags() & PASSING != 0 {
+            slab.clear_flags(place, PASSING);
+        }
+    }
+
     fn take_mark(&self, place: u32) -> bool {
         let (slab, frame) = (self.memory.slab(), place);
         slab.clear_flags(frame, MARKED).flags() & MARKED != 0

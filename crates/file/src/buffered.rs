@@ -51,7 +51,11 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
             break;
         }
     }
-    caching.ended(offset + done as u64);
+    let end = offset + done as u64;
+    caching.ended(end);
+    if caching.is_passing() {
+        cached.passed(offset..end, shared.size());
+    }
     Some(done)
 }
 
@@ -70,7 +74,11 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
     let mut done = 0;
     let ended = read_all(&mut operation, &file, &mut payload, offset, &mut done).await;
     if let Some(caching) = &file.shared.cache {
-        caching.ended(offset.saturating_add(done));
+        let end = offset.saturating_add(done);
+        caching.ended(end);
+        if caching.is_passing() {
+            caching.of(&file.shared).passed(offset..end, file.shared.size());
+        }
     }
     // Bytes that were copied are bytes that were read.
     let result = if done > 0 { Ok(done) } else { ended.map(|()| 0) };
@@ -121,7 +129,8 @@ async fn follow(
         Advice::DoNotNeed => {
             cached.pages().forget_saved(offset.div_ceil(FOLIO)..end / FOLIO);
         }
-        Advice::Normal | Advice::Sequential | Advice::Random | Advice::NoReuse => {}
+        Advice::Normal | Advice::Sequential | Advice::Random => {}
+        Advice::NoReuse | Advice::DontCache => {}
     }
     Ok(())
 }
@@ -261,6 +270,9 @@ pub(crate) fn begin_fill(
     let folios = window.folios.start..end.max(window.folios.start);
     for mut fill in cached.pages().fill(folios, operation.reactor_number())? {
         let range = fill.range();
+        if file.shared.cache.as_ref().is_some_and(Caching::is_passing) {
+            fill.let_pass();
+        }
         if let Some(mark) = window.mark.filter(|mark| range.contains(&(mark * FOLIO))) {
             fill.mark(mark * FOLIO);
         }

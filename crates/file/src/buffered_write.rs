@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_cache::{FOLIO, Fill, Taken, Told, WRITER};
+use uringfs_cache::{FOLIO, Fill, Full, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -115,6 +115,9 @@ impl Writing<'_> {
             }
         }
         self.caching.ended(self.range.end);
+        if self.caching.is_passing() && shared.lock.unsaved().hurry() {
+            self.have_watched(operation);
+        }
         Ok(Way::Cached)
     }
 
@@ -137,10 +140,19 @@ impl Writing<'_> {
         if !at.is_multiple_of(FOLIO) || folios.is_empty() {
             return false;
         }
-        let fills = self.cached.pages().fill(folios, WRITER).unwrap_or_default();
+        let fills = self.begin(folios).unwrap_or_default();
         let is_any = !fills.is_empty();
         fills.into_iter().for_each(|fill| self.put(operation, fill));
         is_any
+    }
+
+    /// Takes folios into the cache that are not there, to write all of them.
+    fn begin(&self, folios: Range<u64>) -> Result<Vec<Fill>, Full> {
+        let mut fills = self.cached.pages().fill(folios, WRITER)?;
+        if self.caching.is_passing() {
+            fills.iter_mut().for_each(Fill::let_pass);
+        }
+        Ok(fills)
     }
 
     /// Takes a folio to change it, with what it holds; none where there is no room for it.
@@ -163,7 +175,7 @@ impl Writing<'_> {
                     }
                 }
                 Ok(Taken::Absent) if is_nothing(shared, index) => {
-                    match pages.fill(index..index + 1, WRITER) {
+                    match self.begin(index..index + 1) {
                         Ok(fills) => {
                             if let Some(mut fill) = fills.into_iter().next() {
                                 fill.bytes().fill(0);
@@ -226,13 +238,18 @@ impl Writing<'_> {
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
         if unsaved.changed(self.file, fill, end, self.begun, &mut self.promised) {
-            let Shared { lock, core, .. } = &*self.file.shared;
-            if operation.is_time_virtual() {
-                let watched = Watched::new(lock);
-                operation.start_beside(core, |operation| watch(operation, watched));
-            } else {
-                watch_over(lock, core);
-            }
+            self.have_watched(operation);
+        }
+    }
+
+    /// Has somebody save what is written when it is time.
+    fn have_watched(&self, operation: &Operation) {
+        let Shared { lock, core, .. } = &*self.file.shared;
+        if operation.is_time_virtual() {
+            let watched = Watched::new(lock);
+            operation.start_beside(core, |operation| watch(operation, watched));
+        } else {
+            watch_over(lock, core);
         }
     }
 }

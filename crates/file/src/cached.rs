@@ -39,8 +39,10 @@ pub(crate) struct Caching {
     pub(crate) readahead: Mutex<Readahead>,
     /// The folio in which the last read ended, when that was inside it: one that goes on there touches it no more.
     inside: AtomicU64,
-    /// What is read is not counted as used: [`Advice::NoReuse`].
+    /// What is asked is not counted as used: [`Advice::NoReuse`].
     is_once: AtomicBool,
+    /// Nor does it stay: [`Advice::DontCache`].
+    is_passing: AtomicBool,
 }
 
 /// What whoever opened a file says of how it is going to be read through the page cache (`posix_fadvise`).
@@ -54,6 +56,9 @@ pub enum Advice {
     Random,
     /// Once: what is read leaves the cache before what others use.
     NoReuse,
+    /// Once, and what it brings to the cache does not stay (`RWF_DONTCACHE`): what is read leaves at once, what is
+    /// written as soon as the device has it, which is soon. What others use meanwhile stays.
+    DontCache,
     /// This range soon: it is read into the cache, as far as there is room, and nobody waits for it.
     WillNeed,
     /// This range no more: it leaves the cache, but for what the device does not have.
@@ -66,19 +71,22 @@ const NONE: u64 = u64::MAX;
 impl Caching {
     pub(crate) fn new(cache: &Cache) -> Caching {
         let readahead = Mutex::new(Readahead::new(LONGEST));
-        let (inside, is_once) = (AtomicU64::new(NONE), AtomicBool::new(false));
-        Caching { cache: cache.clone(), readahead, inside, is_once }
+        let inside = AtomicU64::new(NONE);
+        let (is_once, is_passing) = (AtomicBool::new(false), AtomicBool::new(false));
+        Caching { cache: cache.clone(), readahead, inside, is_once, is_passing }
     }
 
     /// Does what can be done about it at once: all but to read.
     pub(crate) fn advise(&self, advice: Advice) {
         let longest = match advice {
-            Advice::Normal | Advice::NoReuse => LONGEST,
+            Advice::Normal | Advice::NoReuse | Advice::DontCache => LONGEST,
             Advice::Sequential => 2 * LONGEST,
             Advice::Random => 0,
             Advice::WillNeed | Advice::DoNotNeed => return,
         };
-        self.is_once.store(advice == Advice::NoReuse, Ordering::Relaxed);
+        let is_passing = advice == Advice::DontCache;
+        self.is_once.store(advice == Advice::NoReuse || is_passing, Ordering::Relaxed);
+        self.is_passing.store(is_passing, Ordering::Relaxed);
         self.readahead.lock().set_longest(longest);
     }
 
@@ -86,6 +94,12 @@ impl Caching {
     #[inline]
     pub(crate) fn is_counted(&self, offset: u64, done: u64) -> bool {
         (done > 0 || !self.goes_on(offset)) && !self.is_once.load(Ordering::Relaxed)
+    }
+
+    /// Whether what comes into the cache for it leaves when it is done with it.
+    #[inline]
+    pub(crate) fn is_passing(&self) -> bool {
+        self.is_passing.load(Ordering::Relaxed)
     }
 
     /// Whether a read that begins at an offset goes on in a folio that the last one touched.
@@ -168,6 +182,13 @@ impl Cached {
     /// The generation of its folios.
     pub(crate) fn generation(&self) -> Generation {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// A range of bytes has been read by somebody who does not want it to stay. Of a folio that goes on behind it, and
+    /// behind which the file goes on, the rest may be read next.
+    pub(crate) fn passed(&self, range: Range<u64>, size: u64) {
+        let end = if range.end >= size { range.end.div_ceil(FOLIO) } else { range.end / FOLIO };
+        self.pages.forget_passing(range.start / FOLIO..end);
     }
 
     /// Takes out what the cache has of a range of bytes.

@@ -252,9 +252,11 @@ impl Unsaved {
     /// for that.
     pub(crate) fn closed(&self) -> bool {
         self.openings.fetch_sub(1, Ordering::AcqRel);
-        if !self.is_any() {
-            return false;
-        }
+        self.is_any() && self.hurry()
+    }
+
+    /// What there is is to be saved soon. Answers whether somebody is to watch it for that.
+    pub(crate) fn hurry(&self) -> bool {
         let (waker, was_there) = {
             let watcher = &mut self.state.lock().watcher;
             watcher.is_hurried = true;

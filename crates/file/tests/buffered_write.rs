@@ -12,7 +12,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Clock, Errno, Op, VirtualClock};
-use uringfs_file::File;
+use uringfs_file::{Advice, File};
 use uringfs_reactor::{Counter, Reactor, ReactorOptions};
 
 const SIZE: u64 = 1 << 20;
@@ -315,4 +315,41 @@ fn a_file_that_is_closed_is_watched_no_longer_than_there_is_something() {
     slow.wait(Duration::from_secs(1));
     assert_eq!(slow.unsaved(), 12);
     assert_eq!(slow.get(&file_over(&sim), 0, 100), pattern(2, 100)[..]);
+}
+
+#[test]
+fn what_is_not_to_be_cached_leaves_when_it_has_been_read_or_is_on_the_device() {
+    let slow = Slow::new(SIZE);
+    let block_on = |advice| slow.reactor.block_on(slow.file.advise(advice, 0, 0)).unwrap();
+    let used = || slow.cache.statistics().used_bytes / FOLIO;
+    let normal = slow.direct.buffered(&slow.cache);
+    assert_eq!(slow.get(&normal, 8 * FOLIO, 1), [0]);
+    block_on(Advice::DontCache);
+    for block in 0..64 {
+        assert_eq!(slow.get(&slow.file, block * FOLIO, 4096), [0; 4096]);
+    }
+    // What is read ahead waits to be read, and what was there before is there yet.
+    let rest = slow.get(&slow.file, 64 * FOLIO, SIZE as usize - 64 * 4096);
+    assert_eq!((rest.len() as u64, used()), (SIZE - 64 * FOLIO, 1));
+    assert_eq!(slow.file.cached(0..SIZE), [8 * FOLIO..9 * FOLIO]);
+    // A part of a folio, until its end has been read.
+    slow.get(&slow.file, 0, 100);
+    assert_eq!(slow.file.cached(0..FOLIO), [0..FOLIO]);
+    slow.get(&slow.file, 100, 3996);
+    assert_eq!(slow.file.cached(0..FOLIO), []);
+
+    assert_eq!(slow.put(16 * FOLIO, 7, 16 * 4096), Ok(16 * 4096));
+    assert_eq!(slow.unsaved(), 16);
+    // Nobody syncs it.
+    slow.wait(3 * LATENCY);
+    assert_eq!((slow.unsaved(), slow.on_device(31 * FOLIO)), (0, 7));
+    assert_eq!(slow.file.cached(16 * FOLIO..32 * FOLIO), []);
+    // What another has used stays.
+    assert_eq!(slow.put(16 * FOLIO, 8, 2 * 4096), Ok(2 * 4096));
+    assert_eq!(slow.get(&normal, 17 * FOLIO, 1), [8]);
+    slow.wait(3 * LATENCY);
+    assert_eq!(slow.file.cached(16 * FOLIO..32 * FOLIO), [17 * FOLIO..18 * FOLIO]);
+    block_on(Advice::Normal);
+    slow.get(&slow.file, 0, 4096);
+    assert_eq!(slow.file.cached(0..FOLIO), [0..FOLIO]);
 }

@@ -137,6 +137,16 @@ impl Worker<'_> {
                     Err(error) => assert_eq!(error, Errno::AGAIN),
                 }
             }
+            30 => {
+                let advice = [
+                    Advice::Normal,
+                    Advice::Sequential,
+                    Advice::Random,
+                    Advice::NoReuse,
+                    Advice::DontCache,
+                ][self.random.below(5) as usize];
+                assert_eq!(on(file.advise(advice, 0, 0)), Ok(()));
+            }
             _ => {
                 let (found, read) = self.reactor.block_on(file.read(Buffer::zeroed(length), at));
                 self.look(offset, &found[..read.unwrap()], length);
