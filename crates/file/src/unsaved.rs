@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use uringfs_cache::{FOLIO, Fill, Pages};
 
 use crate::file::File;
@@ -185,7 +184,7 @@ impl Unsaved {
         run.clone().for_each(|index| _ = state.folios.remove(&index));
         state.saving.push(run.clone());
         let begun = state.generation;
-        Some(Saving { unsaved: self, pages, run, begun, result: Err(Errno::CANCELED) })
+        Some(Saving { unsaved: self, pages, run, begun, end: SaveEnd::Stopped })
     }
 
     /// Waits until an opening of the file is closed.
@@ -251,13 +250,24 @@ impl Unsaved {
     }
 }
 
+/// What became of folios that were to be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveEnd {
+    /// The device has them.
+    Saved,
+    /// It could not be done.
+    Failed,
+    /// Whoever did it was asked to stop, or is gone.
+    Stopped,
+}
+
 /// Folios that are being saved. Dropped, they are unsaved again, unless that was done.
 pub(crate) struct Saving<'u> {
     unsaved: &'u Unsaved,
     pages: &'u Pages,
     run: Range<u64>,
     pub(crate) begun: Generation,
-    result: Result<(), Errno>,
+    end: SaveEnd,
 }
 
 impl Saving<'_> {
@@ -266,9 +276,9 @@ impl Saving<'_> {
         self.run.clone()
     }
 
-    /// Says that the device has them, or why not.
-    pub(crate) fn end(mut self, result: Result<(), Errno>) {
-        self.result = result;
+    /// Says what became of them.
+    pub(crate) fn end(mut self, end: SaveEnd) {
+        self.end = end;
     }
 }
 
@@ -277,18 +287,18 @@ impl Drop for Saving<'_> {
         let mut state = self.unsaved.state.lock();
         let place = state.saving.iter().position(|run| *run == self.run);
         state.saving.swap_remove(place.expect("it is being saved"));
-        match self.result {
+        match self.end {
             // What was changed meanwhile is unsaved again.
-            Ok(()) => {
+            SaveEnd::Saved => {
                 let is_same = |index: &u64| !state.folios.contains(index);
                 self.run.clone().filter(is_same).for_each(|index| self.pages.saved(index));
             }
-            Err(error) => {
+            SaveEnd::Failed | SaveEnd::Stopped => {
                 self.unsaved.returned.fetch_add(1, Ordering::Release);
                 if state.generation == self.begun {
                     state.folios.extend(self.run.clone());
                 }
-                if !matches!(error, Errno::CANCELED | Errno::TIMEDOUT) {
+                if self.end == SaveEnd::Failed {
                     self.unsaved.failures.fetch_add(1, Ordering::Release);
                 }
             }

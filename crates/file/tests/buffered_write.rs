@@ -301,6 +301,43 @@ fn a_sync_that_waits_for_another_does_what_that_leaves_undone() {
     assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
 }
 
+/// Whatever it calls itself: nobody has cancelled anything.
+#[test]
+fn a_failure_is_told_by_whatever_name() {
+    for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
+        let slow = Slow::new(SIZE);
+        assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+        slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(errno)));
+        slow.wait(Duration::from_secs(6));
+        assert_eq!((slow.on_device(4096), slow.unsaved()), (0, 1));
+        slow.sim.clear_faults();
+        let sync = |file: &File| slow.reactor.block_on(file.sync());
+        let synced = [sync(&slow.file), sync(&slow.file), sync(&slow.direct), sync(&slow.direct)];
+        assert_eq!(synced, [Err(Errno::IO), Ok(()), Err(Errno::IO), Ok(())], "{errno}");
+        assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+    }
+}
+
+#[test]
+fn a_saver_that_is_stopped_is_no_failure() {
+    let slow = Slow::new(SIZE);
+    let now = || Clock::Virtual(slow.clock.clone()).now();
+    assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+    // Before its request has gone, and while it is under way.
+    for time in [Duration::ZERO, LATENCY / 2] {
+        let sync = slow.file.sync().deadline(now() + time);
+        assert_eq!(slow.reactor.block_on(sync), Err(Errno::TIMEDOUT));
+    }
+    let mut sync = slow.file.sync();
+    begin(&slow, &mut sync);
+    sync.cancel();
+    assert_eq!(slow.reactor.block_on(sync), Err(Errno::CANCELED));
+    assert_eq!(slow.unsaved(), 1);
+    let sync = |file: &File| slow.reactor.block_on(file.sync());
+    assert_eq!([sync(&slow.direct), sync(&slow.file)], [Ok(()); 2]);
+    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+}
+
 /// While much of another file is unsaved, which takes its time.
 #[test]
 fn a_file_that_is_closed_is_watched_no_longer_than_there_is_something() {
