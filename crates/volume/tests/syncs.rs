@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 
 use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
@@ -186,6 +187,40 @@ fn a_flush_beside_one_that_failed_is_no_success() {
     });
     assert_eq!(synced, [Err(Errno::IO); 2]);
     assert_eq!(first_byte(&reactor, &after_a_cut(&sim), "/other"), Ok(1));
+}
+
+#[test]
+fn a_flush_that_nobody_waits_for_any_more_is_no_failure() {
+    let (_, volume) = made(16 << 20);
+    let (reactor, file) = (reactor(), create(&volume, "/file"));
+    for byte in [1, 2] {
+        write(&reactor, &file, byte, 0);
+        if byte == 1 {
+            volume.sync().unwrap();
+        }
+    }
+    let synced = reactor.block_on(file.datasync().deadline(Instant::now()));
+    assert_eq!(synced, Err(Errno::TIMEDOUT));
+    assert_eq!(reactor.block_on(file.datasync()), Ok(()));
+    volume.sync().unwrap();
+}
+
+#[test]
+fn a_flush_that_failed_is_a_failure_by_whatever_name() {
+    for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
+        let (sim, volume) = made(16 << 20);
+        let (reactor, file) = (reactor(), create(&volume, "/file"));
+        for byte in [1, 2] {
+            write(&reactor, &file, byte, 0);
+            if byte == 1 {
+                volume.sync().unwrap();
+            }
+        }
+        sim.inject(Rule::new(Op::Flush, When::From(1), Fault::Error(errno)));
+        assert_eq!(reactor.block_on(file.datasync()), Err(errno));
+        sim.clear_faults();
+        assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO), "{errno}");
+    }
 }
 
 #[test]
