@@ -223,23 +223,30 @@ impl Unsaved {
         !was_there
     }
 
-    /// What could not be saved of a file that nobody has open through a page cache any more is lost: nobody could be
-    /// told of it later.
+    /// What could not be saved of a file that nobody has open through a page cache any more is lost: the openings that
+    /// there are, and its map, hear of it.
     pub(crate) fn give_up(&self, pages: &Pages) {
         let mut state = self.state.lock();
-        if self.openings.load(Ordering::Acquire) == 0 {
-            for index in std::mem::take(&mut state.folios) {
-                pages.invalidate(index..index + 1);
-            }
-            self.settle(state);
+        if self.openings.load(Ordering::Acquire) > 0 {
+            return;
         }
+        // First: whoever finds nothing unsaved then finds that some is lost.
+        if let Some(file) = state.file.as_ref().filter(|_| !state.folios.is_empty()) {
+            self.failures.fetch_add(1, Ordering::Release);
+            file.shared.map.lost_bytes();
+        }
+        for index in std::mem::take(&mut state.folios) {
+            pages.invalidate(index..index + 1);
+        }
+        self.settle(state);
     }
 
-    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now; and no opening has
-    /// been closed since that was seen.
+    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now and somebody who may
+    /// be told; and no opening has been closed since that was seen.
     pub(crate) fn stop_watching(&self, has_failed: bool) -> bool {
         let state = &mut *self.state.lock();
-        let is_done = !state.watcher.is_hurried && (has_failed || state.is_empty());
+        let is_kept = has_failed && self.openings.load(Ordering::Acquire) > 0;
+        let is_done = !state.watcher.is_hurried && (is_kept || state.is_empty());
         state.watcher.is_there = !is_done;
         is_done
     }

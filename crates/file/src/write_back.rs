@@ -249,6 +249,13 @@ impl Watched {
         self.is_over
     }
 
+    /// What cannot be saved is given up, if nobody is there who may be told.
+    fn give_up(&self) {
+        if let Some(cached) = self.lock.in_cache() {
+            self.lock.unsaved().give_up(cached.pages());
+        }
+    }
+
     /// Waits until something is to be saved; not for long.
     async fn is_due(&self) {
         let pages = self.lock.in_cache().map(Cached::pages).expect("it was written through one");
@@ -267,6 +274,8 @@ impl Drop for Watched {
     fn drop(&mut self) {
         if !self.is_over {
             self.lock.unsaved().unwatch();
+            // Its device is gone.
+            self.give_up();
         }
     }
 }
@@ -282,8 +291,8 @@ pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
             Some(file) => save(&mut operation, &file.shared, 0..u64::MAX).await,
             None => Ok(()),
         };
-        if let (Err(_), Some(cached)) = (saved, watched.lock.in_cache()) {
-            watched.lock.unsaved().give_up(cached.pages());
+        if saved.is_err() {
+            watched.give_up();
         }
         if watched.is_done(saved.is_err()) {
             break saved;

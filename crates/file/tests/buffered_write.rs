@@ -283,6 +283,24 @@ fn a_file_that_cannot_be_saved_can_be_closed() {
     assert!(read == Ok(4096) && found.iter().all(|byte| *byte == 0));
 }
 
+#[test]
+fn a_file_whose_device_was_removed_can_be_closed() {
+    let Slow { sim, clock, direct, file, cache, reactor } = Slow::new(SIZE);
+    let slow = Slow { file: direct.clone(), sim, clock, direct, cache, reactor };
+    assert_eq!(slow.reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
+    slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    // Whoever watched it has gone.
+    slow.wait(Duration::from_secs(6));
+    assert_eq!(slow.unsaved(), 1);
+    slow.direct.device().remove();
+    drop(file);
+    let begun = std::time::Instant::now();
+    while slow.unsaved() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody gives it up");
+        std::thread::yield_now();
+    }
+}
+
 fn begin<F: Future + Unpin>(slow: &Slow, future: &mut F) {
     let once = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context)));
     assert!(slow.reactor.block_on(once).is_pending());

@@ -11,11 +11,12 @@ use std::time::Instant;
 
 use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
+use uringfs_cache::Cache as PageCache;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{OpenOptions, Rename, Volume};
+use uringfs_volume::{ErrorEvent, Follow, OpenOptions, Rename, Subject, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -256,4 +257,34 @@ fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
     });
     volume.sync().unwrap();
     assert_eq!(volume.flaws(), Vec::<String>::new());
+}
+
+/// Nobody has it open through the cache any more who could be told, and keeps it there.
+#[test]
+fn what_was_lost_of_a_closed_file_is_said_once_by_the_volume_and_each_opening_there_is() {
+    let (sim, volume) = made(16 << 20);
+    let (reactor, cache) = (reactor(), PageCache::new(1 << 20));
+    let direct = create(&volume, "/file");
+    write(&reactor, &direct, 1, 0);
+    volume.sync().unwrap();
+    let errors = volume.errors();
+    sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    let file = direct.buffered(&cache);
+    write(&reactor, &file, 2, 0);
+    drop(file);
+    while cache.statistics().unsaved_bytes > 0 {
+        std::thread::yield_now();
+    }
+    sim.clear_faults();
+    let late = volume.open("/file", OpenOptions::default()).unwrap();
+    let synced = || volume.sync().map_err(|error| error.errno());
+    assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
+    let sync = |file: &File| reactor.block_on(file.datasync());
+    assert_eq!([sync(&direct), sync(&direct), sync(&late)], [Err(Errno::IO), Ok(()), Ok(())]);
+    assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
+    let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+    let of = Subject::File { inode, offset: 0 };
+    let told: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
+    let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { of: found, op: Op::Write, .. } if *found == of);
+    assert!(told.len() == 1 && told.iter().all(is_that), "{told:?}");
 }
