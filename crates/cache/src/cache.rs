@@ -443,12 +443,12 @@ impl Pages {
     /// Waits until one folio less is unsaved than now; none when there is none.
     pub fn one_saved(&self) -> Option<Fewer> {
         let below = self.cache.unsaved.count();
-        (below > 0).then(|| Fewer { cache: self.cache.clone(), below })
+        (below > 0).then(|| Fewer::than(&self.cache, below))
     }
 
     /// Waits until so many folios are unsaved that it is time to save some.
     pub fn many_unsaved(&self) -> Many {
-        Many { cache: self.cache.clone() }
+        Many::of(&self.cache)
     }
 
     /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody

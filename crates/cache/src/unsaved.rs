@@ -23,9 +23,33 @@ pub(crate) struct Unsaved {
 
 #[derive(Default)]
 struct Waiting {
+    next: u64,
     /// Those who want fewer than so many.
-    writers: Vec<(u32, Waker)>,
-    savers: Vec<Waker>,
+    writers: Vec<(Waiter, u32)>,
+    savers: Vec<Waiter>,
+}
+
+/// One who waits, until he is woken or gives up.
+struct Waiter {
+    id: u64,
+    waker: Waker,
+}
+
+impl Waiting {
+    /// One who polls: the same one has the same number each time.
+    fn waiter(&mut self, id: &mut Option<u64>, context: &Context<'_>) -> Waiter {
+        let id = *id.get_or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        self.remove(id);
+        Waiter { id, waker: context.waker().clone() }
+    }
+
+    fn remove(&mut self, id: u64) {
+        self.writers.retain(|(waiter, _)| waiter.id != id);
+        self.savers.retain(|waiter| waiter.id != id);
+    }
 }
 
 impl Unsaved {
@@ -48,72 +72,109 @@ impl Unsaved {
     pub(crate) fn add(&self) {
         if self.count.fetch_add(1, Ordering::AcqRel) + 1 >= self.many {
             let savers = std::mem::take(&mut self.waiting.lock().savers);
-            savers.into_iter().for_each(Waker::wake);
+            wake(savers);
         }
     }
 
     /// One less.
     pub(crate) fn remove(&self) {
         let left = self.count.fetch_sub(1, Ordering::AcqRel) - 1;
-        let fewer = |(below, _): &mut (u32, Waker)| left < *below;
+        let fewer = |(_, below): &mut (Waiter, u32)| left < *below;
         let writers: Vec<_> = self.waiting.lock().writers.extract_if(.., fewer).collect();
-        writers.into_iter().for_each(|(_, waker)| waker.wake());
+        wake(writers.into_iter().map(|(waiter, _)| waiter));
     }
+
+    /// Whoever waited does not any more.
+    fn leave(&self, id: Option<u64>) {
+        if let Some(id) = id {
+            self.waiting.lock().remove(id);
+        }
+    }
+}
+
+fn wake(waiters: impl IntoIterator<Item = Waiter>) {
+    waiters.into_iter().for_each(|waiter| waiter.waker.wake());
 }
 
 /// Ends when fewer folios than so many are unsaved.
 pub struct Fewer {
-    pub(crate) cache: Arc<Shared>,
-    pub(crate) below: u32,
+    cache: Arc<Shared>,
+    below: u32,
+    id: Option<u64>,
 }
 
 impl Fewer {
+    /// Than so many.
+    pub(crate) fn than(cache: &Arc<Shared>, below: u32) -> Fewer {
+        Fewer { cache: cache.clone(), below, id: None }
+    }
+
     /// No more than may be.
     pub(crate) fn than_most(cache: &Arc<Shared>) -> Fewer {
-        Fewer { cache: cache.clone(), below: cache.unsaved.most }
+        Fewer::than(cache, cache.unsaved.most)
     }
 }
 
 impl Future for Fewer {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let unsaved = &self.cache.unsaved;
-        if unsaved.count() < self.below {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Fewer { cache, below, id } = &mut *self;
+        let unsaved = &cache.unsaved;
+        if unsaved.count() < *below {
             return Poll::Ready(());
         }
         let savers = {
-            let mut waiting = unsaved.waiting.lock();
+            let waiting = &mut *unsaved.waiting.lock();
             // Whoever makes them fewer looks here afterwards.
-            if unsaved.count() < self.below {
+            if unsaved.count() < *below {
                 return Poll::Ready(());
             }
-            waiting.writers.push((self.below, context.waker().clone()));
+            let waiter = waiting.waiter(id, context);
+            waiting.writers.push((waiter, *below));
             std::mem::take(&mut waiting.savers)
         };
-        savers.into_iter().for_each(Waker::wake);
+        wake(savers);
         Poll::Pending
+    }
+}
+
+impl Drop for Fewer {
+    fn drop(&mut self) {
+        self.cache.unsaved.leave(self.id);
     }
 }
 
 /// Ends when it is time to save.
 pub struct Many {
-    pub(crate) cache: Arc<Shared>,
+    cache: Arc<Shared>,
+    id: Option<u64>,
+}
+
+impl Many {
+    pub(crate) fn of(cache: &Arc<Shared>) -> Many {
+        Many { cache: cache.clone(), id: None }
+    }
 }
 
 impl Future for Many {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let unsaved = &self.cache.unsaved;
-        let mut waiting = unsaved.waiting.lock();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Many { cache, id } = &mut *self;
+        let unsaved = &cache.unsaved;
+        let waiting = &mut *unsaved.waiting.lock();
         if unsaved.count() >= unsaved.many || !waiting.writers.is_empty() {
             return Poll::Ready(());
         }
-        // Asked again and again by the same one, it is told once.
-        if !waiting.savers.iter().any(|waker| waker.will_wake(context.waker())) {
-            waiting.savers.push(context.waker().clone());
-        }
+        let waiter = waiting.waiter(id, context);
+        waiting.savers.push(waiter);
         Poll::Pending
+    }
+}
+
+impl Drop for Many {
+    fn drop(&mut self) {
+        self.cache.unsaved.leave(self.id);
     }
 }

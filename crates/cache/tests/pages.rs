@@ -1,8 +1,9 @@
 //! What readers, fillers and those who invalidate promise one another.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use rustix::io::Errno;
 use uringfs_cache::{Cache, FOLIO, Fill, Full, Look, NoPage, Pages, Taken, Told, WRITER, Wait};
@@ -26,6 +27,16 @@ fn one(pages: &Pages, index: u64) -> Fill {
     assert_eq!(fills.len(), 1);
     assert!(matches!(pages.look(index), Look::Busy { by: 77 }));
     fills.remove(0)
+}
+
+/// Whether somebody was woken.
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn poll(wait: std::pin::Pin<&mut Wait>) -> Poll<Told> {
@@ -334,4 +345,33 @@ fn who_makes_too_many_unsaved_waits_and_those_who_save_are_told() {
     assert!(fewer.poll(look).is_ready());
     pages.invalidate(0..3);
     assert!(pages.one_saved().is_none());
+}
+
+#[test]
+fn who_waits_for_room_no_more_is_forgotten() {
+    let cache = Cache::new(64 * FOLIO);
+    let pages = cache.pages();
+    fill_with(&pages, 0, 1);
+    change_to(&pages, 0, 2);
+    let flags = [(); 3].map(|()| Arc::new(Flag::default()));
+    let wakers = flags.each_ref().map(|flag| Waker::from(flag.clone()));
+    let poll = |mut wait: std::pin::Pin<&mut dyn Future<Output = ()>>, waker: &Waker| {
+        wait.as_mut().poll(&mut Context::from_waker(waker))
+    };
+    let mut many = Box::pin(pages.many_unsaved());
+    let (mut fewer, mut stays) =
+        (Box::pin(pages.one_saved().unwrap()), Box::pin(pages.one_saved().unwrap()));
+    assert!(poll(fewer.as_mut(), &wakers[0]).is_pending());
+    assert!(poll(many.as_mut(), Waker::noop()).is_ready(), "somebody waits for it");
+    drop(fewer);
+    assert!(poll(many.as_mut(), &wakers[0]).is_pending(), "nobody does");
+    drop(many);
+    // Asked again, it is the last waker that is told.
+    assert!(poll(stays.as_mut(), &wakers[1]).is_pending());
+    assert!(poll(stays.as_mut(), &wakers[2]).is_pending());
+    pages.saved(0);
+    let is_woken = flags.each_ref().map(|flag| flag.0.load(Ordering::SeqCst));
+    assert_eq!(is_woken, [false, false, true]);
+    drop((wakers, stays));
+    assert_eq!(flags.each_ref().map(Arc::strong_count), [1; 3], "wakers are left");
 }

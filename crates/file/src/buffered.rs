@@ -309,7 +309,10 @@ async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
         }
     };
     if let Ok(read) = result {
-        buffer[read as usize..].fill(0);
+        // As long as the file is now: where it has grown while it was read, what was written is kept, or thrown away
+        // with the folio; where it was cut off it is thrown away.
+        let there = read.min(shared.map.size().saturating_sub(range.start));
+        buffer[there as usize..].fill(0);
     }
     let joined = buffer.join(rest);
     assert!(joined.is_ok(), "they were one buffer");

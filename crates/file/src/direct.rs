@@ -340,7 +340,7 @@ async fn make_durable(
             Ok(_) if shared.map.has_flush_failed() => Err(Errno::IO),
             Ok(_) => Ok(()),
             Err(error) => {
-                if error != Errno::CANCELED {
+                if !operation.is_stopped_with(error) {
                     shared.map.flush_failed();
                 }
                 Err(error)

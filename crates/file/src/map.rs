@@ -299,6 +299,10 @@ pub trait Map: Send + Sync + 'static {
         false
     }
 
+    /// Hears that bytes which were written through a page cache could not be saved and are lost, since nobody has the
+    /// file open through one any more. Does not wait.
+    fn lost_bytes(&self) {}
+
     /// Where simple reads look first. Asked for once, when the file is opened; what the map shows there
     /// is as good as its own answer.
     fn view(&self) -> View {
@@ -464,6 +468,13 @@ impl AnyMap {
     /// See [`Map::has_flush_failed`].
     pub(crate) fn has_flush_failed(&self) -> bool {
         self.other().is_some_and(Map::has_flush_failed)
+    }
+
+    /// See [`Map::lost_bytes`].
+    pub(crate) fn lost_bytes(&self) {
+        if let Some(map) = self.other() {
+            map.lost_bytes();
+        }
     }
 
     /// See [`Map::simple_read`].

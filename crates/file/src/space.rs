@@ -48,7 +48,13 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
     let _held = keep_out(operation, shared, Counter::WriteSize, size, changed).await?;
     if size > map.size() {
         zero_tail(operation, shared).await?;
+        if size < shared.size() {
+            // The map has not heard how long the file was: it has blocks behind the cut for it.
+            let block = block_of(shared);
+            map.remove(size.next_multiple_of(block)..u64::MAX / block * block)?;
+        }
     }
+    // First: else the file were as short as the map says for a moment.
     map.set_size(size)?;
     shared.lock.unsaved().cut(size);
     Ok(())

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::io::Errno;
 use uringfs_cache::{FOLIO, Fill, Pages};
 
 use crate::file::{File, Shared};
@@ -225,7 +224,7 @@ impl Unsaved {
         run.clone().for_each(|index| _ = state.folios.remove(&index));
         state.saving.push(run.clone());
         let (promised, begun) = (state.promised.take(run.clone()), state.generation);
-        Some(Saving { unsaved: self, pages, run, promised, begun, result: Err(Errno::CANCELED) })
+        Some(Saving { unsaved: self, pages, run, promised, begun, end: SaveEnd::Stopped })
     }
 
     /// Waits until an opening of the file is closed.
@@ -266,14 +265,20 @@ impl Unsaved {
         !was_there
     }
 
-    /// What could not be saved of a file that nobody has open through a page cache any more is lost: nobody could be
-    /// told of it later.
+    /// What could not be saved of a file that nobody has open through a page cache any more is lost: the openings that
+    /// there are, and its map, hear of it.
     pub(crate) fn give_up(&self, pages: &Pages) {
         let state = self.state.lock();
-        if self.openings.load(Ordering::Acquire) == 0 {
-            state.folios.iter().for_each(|index| pages.invalidate(*index..*index + 1));
-            self.drop_from(state, 0);
+        if self.openings.load(Ordering::Acquire) > 0 {
+            return;
         }
+        // First: whoever finds nothing unsaved then finds that some is lost.
+        if let Some(file) = state.file.as_ref().filter(|_| !state.folios.is_empty()) {
+            self.failures.fetch_add(1, Ordering::Release);
+            file.shared.map.lost_bytes();
+        }
+        state.folios.iter().for_each(|index| pages.invalidate(*index..*index + 1));
+        self.drop_from(state, 0);
     }
 
     /// Forgets what was written to a file that nobody can read any more; answers whether it was one.
@@ -289,11 +294,12 @@ impl Unsaved {
         true
     }
 
-    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now; and no opening has
-    /// been closed since that was seen.
+    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now and somebody who may
+    /// be told; and no opening has been closed since that was seen.
     pub(crate) fn stop_watching(&self, has_failed: bool) -> bool {
         let state = &mut *self.state.lock();
-        let is_done = !state.watcher.is_hurried && (has_failed || state.is_empty());
+        let is_kept = has_failed && self.openings.load(Ordering::Acquire) > 0;
+        let is_done = !state.watcher.is_hurried && (is_kept || state.is_empty());
         state.watcher.is_there = !is_done;
         is_done
     }
@@ -304,6 +310,17 @@ impl Unsaved {
     }
 }
 
+/// What became of folios that were to be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveEnd {
+    /// The device has them.
+    Saved,
+    /// It could not be done.
+    Failed,
+    /// Whoever did it was asked to stop, or is gone.
+    Stopped,
+}
+
 /// Folios that are being saved. Dropped, they are unsaved again, unless that was done.
 pub(crate) struct Saving<'u> {
     unsaved: &'u Unsaved,
@@ -312,7 +329,7 @@ pub(crate) struct Saving<'u> {
     /// Those of them that have no place yet.
     pub(crate) promised: Promised,
     pub(crate) begun: Generation,
-    result: Result<(), Errno>,
+    end: SaveEnd,
 }
 
 impl Saving<'_> {
@@ -321,9 +338,9 @@ impl Saving<'_> {
         self.run.clone()
     }
 
-    /// Says that the device has them, or why not.
-    pub(crate) fn end(mut self, result: Result<(), Errno>) {
-        self.result = result;
+    /// Says what became of them.
+    pub(crate) fn end(mut self, end: SaveEnd) {
+        self.end = end;
     }
 }
 
@@ -332,19 +349,19 @@ impl Drop for Saving<'_> {
         let mut state = self.unsaved.state.lock();
         let place = state.saving.iter().position(|run| *run == self.run);
         state.saving.swap_remove(place.expect("it is being saved"));
-        match self.result {
+        match self.end {
             // What was changed meanwhile is unsaved again.
-            Ok(()) => {
+            SaveEnd::Saved => {
                 let is_same = |index: &u64| !state.folios.contains(index);
                 self.run.clone().filter(is_same).for_each(|index| self.pages.saved(index));
             }
-            Err(error) => {
+            SaveEnd::Failed | SaveEnd::Stopped => {
                 self.unsaved.returned.fetch_add(1, Ordering::Release);
                 if state.generation == self.begun {
                     state.folios.extend(self.run.clone());
                     state.promised.join(std::mem::take(&mut self.promised));
                 }
-                if !matches!(error, Errno::CANCELED | Errno::TIMEDOUT) {
+                if self.end == SaveEnd::Failed {
                     self.unsaved.failures.fetch_add(1, Ordering::Release);
                 }
             }

@@ -23,7 +23,7 @@ use crate::file::{File, Shared};
 use crate::lock::{RangeGuard, WriteLock, Writer};
 use crate::map::Preparation;
 use crate::transfer::{Transfer, transfer};
-use crate::unsaved::Saving;
+use crate::unsaved::{SaveEnd, Saving};
 
 /// Folios that are saved together, at most.
 const LONGEST_RUN: u64 = 2048;
@@ -142,7 +142,11 @@ async fn save_run(
         Err(Errno::IO) if shared.map.generation() != saving.begun => Ok(()),
         result => result,
     };
-    saving.end(result);
+    saving.end(match result {
+        Ok(()) => SaveEnd::Saved,
+        Err(error) if operation.is_stopped_with(error) => SaveEnd::Stopped,
+        Err(_) => SaveEnd::Failed,
+    });
     result
 }
 
@@ -272,6 +276,8 @@ impl Drop for Watched {
     fn drop(&mut self) {
         if !self.is_over {
             self.lock.unsaved().unwatch();
+            // Its device is gone.
+            self.lock.unsaved().give_up(self.pages());
         }
     }
 }

@@ -283,6 +283,24 @@ fn a_file_that_cannot_be_saved_can_be_closed() {
     assert!(read == Ok(4096) && found.iter().all(|byte| *byte == 0));
 }
 
+#[test]
+fn a_file_whose_device_was_removed_can_be_closed() {
+    let Slow { sim, clock, direct, file, cache, reactor } = Slow::new(SIZE);
+    let slow = Slow { file: direct.clone(), sim, clock, direct, cache, reactor };
+    assert_eq!(slow.reactor.block_on(file.write(pattern(2, 4096), 8192)).1, Ok(4096));
+    slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    // Whoever watched it has gone.
+    slow.wait(Duration::from_secs(6));
+    assert_eq!(slow.unsaved(), 1);
+    slow.direct.device().remove();
+    drop(file);
+    let begun = std::time::Instant::now();
+    while slow.unsaved() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody gives it up");
+        std::thread::yield_now();
+    }
+}
+
 fn begin<F: Future + Unpin>(slow: &Slow, future: &mut F) {
     let once = std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context)));
     assert!(slow.reactor.block_on(once).is_pending());
@@ -298,6 +316,43 @@ fn a_sync_that_waits_for_another_does_what_that_leaves_undone() {
     first.cancel();
     assert_eq!(slow.reactor.block_on(first), Err(Errno::CANCELED));
     assert_eq!(slow.reactor.block_on(second), Ok(()));
+    assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+}
+
+/// Whatever it calls itself: nobody has cancelled anything.
+#[test]
+fn a_failure_is_told_by_whatever_name() {
+    for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
+        let slow = Slow::new(SIZE);
+        assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+        slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(errno)));
+        slow.wait(Duration::from_secs(6));
+        assert_eq!((slow.on_device(4096), slow.unsaved()), (0, 1));
+        slow.sim.clear_faults();
+        let sync = |file: &File| slow.reactor.block_on(file.sync());
+        let synced = [sync(&slow.file), sync(&slow.file), sync(&slow.direct), sync(&slow.direct)];
+        assert_eq!(synced, [Err(Errno::IO), Ok(()), Err(Errno::IO), Ok(())], "{errno}");
+        assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
+    }
+}
+
+#[test]
+fn a_saver_that_is_stopped_is_no_failure() {
+    let slow = Slow::new(SIZE);
+    let now = || Clock::Virtual(slow.clock.clone()).now();
+    assert_eq!(slow.put(4096, 1, 4096), Ok(4096));
+    // Before its request has gone, and while it is under way.
+    for time in [Duration::ZERO, LATENCY / 2] {
+        let sync = slow.file.sync().deadline(now() + time);
+        assert_eq!(slow.reactor.block_on(sync), Err(Errno::TIMEDOUT));
+    }
+    let mut sync = slow.file.sync();
+    begin(&slow, &mut sync);
+    sync.cancel();
+    assert_eq!(slow.reactor.block_on(sync), Err(Errno::CANCELED));
+    assert_eq!(slow.unsaved(), 1);
+    let sync = |file: &File| slow.reactor.block_on(file.sync());
+    assert_eq!([sync(&slow.direct), sync(&slow.file)], [Ok(()); 2]);
     assert_eq!((slow.on_device(4096), slow.unsaved()), (1, 0));
 }
 

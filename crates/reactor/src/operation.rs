@@ -196,6 +196,13 @@ impl Operation {
         self.inner.tasks.borrow_mut().operation(self.place).stop.map_or(Ok(()), Err)
     }
 
+    /// Whether an error says no more than that the operation was asked to stop, which one of the device may do by the
+    /// same name when it was not.
+    pub fn is_stopped_with(&self, error: Errno) -> bool {
+        // Requests under way that were stopped say that they were cancelled, whyever.
+        self.check().is_err_and(|why| error == why || error == Errno::CANCELED)
+    }
+
     /// Hands a request to the device and answers it when it has ended. Several
     /// may be under way at once. An operation that was asked to stop issues no more.
     #[inline(always)]

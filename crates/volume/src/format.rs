@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -195,6 +196,7 @@ impl Volume {
             board: Arc::default(),
             reader: Reader::default(),
             publisher,
+            has_lost_bytes: AtomicBool::new(false),
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,

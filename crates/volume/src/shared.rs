@@ -2,6 +2,7 @@
 //! free blocks. How a commit takes it to the device stands in `commit`.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) board: Arc<Board>,
     pub(crate) reader: Reader,
     pub(crate) publisher: Arc<Publisher>,
+    /// Since somebody synced the volume a file that nobody has open any more has lost bytes.
+    pub(crate) has_lost_bytes: AtomicBool,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,

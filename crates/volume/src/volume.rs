@@ -1,6 +1,7 @@
 //! [`Volume`]: a device that holds files under names. How it is made and opened stands in `format`, what
 //! its clones share in `shared`, what its operations do in `operations`.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
@@ -281,7 +282,8 @@ impl Volume {
     ///
     /// # Errors
     /// ENOSPC when the catalog has no room for it: remove something, then try again. EIO when the
-    /// device or the catalog failed, now or before.
+    /// device or the catalog failed, now or before; once when a file that was closed has lost what was written to it
+    /// through a page cache.
     pub fn sync(&self) -> Result<(), Error> {
         now(self.sync_by(Who::Thread))
     }
@@ -361,7 +363,11 @@ impl Volume {
         }
         self.save_files(who).await.map_err(|errno| Error::io("writing back files", errno))?;
         let synced = self.shared.next_commit(who).await;
-        synced.map_err(|errno| Error::io("making the volume's changes durable", errno))
+        synced.map_err(|errno| Error::io("making the volume's changes durable", errno))?;
+        match self.shared.has_lost_bytes.swap(false, Ordering::AcqRel) {
+            true => Err(Error::io("writing back a file that was closed", Errno::IO)),
+            false => Ok(()),
+        }
     }
 
     /// Writes back what was written to files through a page cache.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use uringfs_file::{
@@ -173,6 +174,10 @@ impl Map for VolumeMap {
 
     fn has_flush_failed(&self) -> bool {
         self.volume.shared.board.has_failed()
+    }
+
+    fn lost_bytes(&self) {
+        self.volume.shared.has_lost_bytes.store(true, Ordering::Release);
     }
 
     fn view(&self) -> View {

@@ -186,3 +186,56 @@ fn small_appends_read_nothing() {
     }
     assert_eq!(sim.faults_hit(), 0);
 }
+
+/// The device has bytes behind the file's end where it was cut off, and folios hold whole blocks of it.
+#[test]
+fn what_was_cut_off_is_not_in_the_cache_however_the_file_grows() {
+    let reactor = reactor();
+    for block_size in [512, 4096] {
+        let volume = formatted(&Sim::new(SimOptions::new(16 << 20).block_size(block_size)));
+        for (way, size) in (0..9).flat_map(|way| [100, 600, 5000].map(|size| (way, size))) {
+            let direct = create(&volume, &format!("/{way}/{size}").replace('/', "-"));
+            let on = |ask| assert_eq!(reactor.block_on(ask), Ok(()));
+            let write = |file: &File, length: usize, offset| {
+                let bytes = Buffer::copy_of(&vec![7; length]);
+                assert_eq!(reactor.block_on(file.write(bytes, offset)).1, Ok(length));
+            };
+            on(direct.allocate(0, 16 * BLOCK, Size::Keep));
+            write(&direct, 4 * BLOCK as usize, 0);
+            on(direct.set_size(size));
+            let cache = Cache::new(64 * BLOCK);
+            let file = direct.buffered(&cache);
+            let read = reactor.block_on(file.read(Buffer::zeroed(10_000), 0)).1;
+            assert_eq!(read, Ok(size as usize));
+            // Whoever has the page and shows more of it than the file has shows nothing that was cut off.
+            let page = file.page(size).unwrap();
+            let behind = &page[(size % BLOCK) as usize..];
+            assert!(
+                behind.iter().all(|byte| *byte == 0),
+                "{block_size}, {way}, {size}: {behind:?}"
+            );
+            drop(page);
+            match way {
+                0 => write(&file, 10, size + 20),
+                1 => write(&file, 10, 3 * BLOCK),
+                2 => on(file.set_size(size + 700)),
+                3 => on(direct.set_size(3 * BLOCK)),
+                4 => write(&direct, 10, size + 20),
+                5 => write(&direct, BLOCK as usize, 3 * BLOCK),
+                6 => on(file.allocate(size, BLOCK, Size::Extend)),
+                7 => on(file.zero_range(2 * BLOCK, BLOCK, Size::Extend)),
+                _ => {
+                    let ask = direct.write_atomic(Buffer::copy_of(&[7; BLOCK as usize]), 3 * BLOCK);
+                    assert_eq!(reactor.block_on(ask).1, Ok(BLOCK as usize));
+                }
+            }
+            for file in [&file, &direct] {
+                let read = reactor.block_on(file.read(Buffer::zeroed(20_000), 0));
+                let (found, length) = (read.0, read.1.unwrap());
+                assert!(length > size as usize);
+                let gap = &found[size as usize..(size as usize + 20).min(length)];
+                assert!(gap.iter().all(|byte| *byte == 0), "{block_size}, {way}, {size}: {gap:?}");
+            }
+        }
+    }
+}

@@ -5,11 +5,12 @@ mod drive;
 
 use drive::Random;
 use uringfs_buffer::Buffer;
+use uringfs_cache::Cache;
 use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::{File, Size, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token};
-use uringfs_volume::{FormatOptions, OpenOptions, Volume};
+use uringfs_volume::{CheckOptions, Follow, FormatOptions, OpenOptions, Volume};
 
 const SIZE: u64 = 16 << 20;
 const BLOCK: u64 = 4096;
@@ -332,4 +333,32 @@ fn a_write_that_fails_leaves_nothing_of_what_the_blocks_held() {
     let found = machine.read(&file);
     assert!(found[..4096] == [1; 4096]);
     assert!(found.iter().all(|byte| *byte < 2));
+}
+
+/// The map has not heard how long the file was.
+#[test]
+fn what_is_cut_off_before_it_was_saved_has_no_blocks_any_more() {
+    let machine = Machine::new(SimOptions::new(SIZE));
+    let volume = machine.volume();
+    for (number, size) in [BLOCK, 2 * BLOCK, 2 * BLOCK + 100].into_iter().enumerate() {
+        let path = format!("/{number}");
+        let direct = volume.open(&path, create()).unwrap();
+        let file = direct.buffered(&Cache::new(SIZE));
+        machine.write(&direct, &[1; 100], 0);
+        machine.done(file.allocate(2 << 20, BLOCK, Size::Keep));
+        machine.write(&file, &[2; 5000], 1 << 20);
+        assert_eq!((file.size(), file.allocated()), ((1 << 20) + 5000, 4 * BLOCK));
+        machine.done(file.set_size(size));
+        assert_eq!((file.size(), direct.size()), (size, size));
+        let (_, inode) = volume.inode(&path, Follow::Yes).unwrap();
+        assert_eq!((file.allocated(), inode.blocks), (BLOCK, 1), "cut off at {size}");
+        let mut expected = vec![0; size as usize];
+        expected[..100].fill(1);
+        assert_eq!((machine.read(&file), machine.read(&direct)), (expected.clone(), expected));
+    }
+    volume.sync().unwrap();
+    drop(volume);
+    let device = Device::new(machine.sim.clone()).unwrap();
+    let report = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
 }

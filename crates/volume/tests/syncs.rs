@@ -7,14 +7,16 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 
 use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
+use uringfs_cache::Cache as PageCache;
 use uringfs_device::backend::sim::{Cache, Crash, Fault, Rule, Sim, SimOptions, When};
 use uringfs_device::{Device, Errno, Op};
 use uringfs_file::File;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{OpenOptions, Rename, Volume};
+use uringfs_volume::{ErrorEvent, Follow, OpenOptions, Rename, Subject, Volume};
 
 const BLOCK: usize = 4096;
 
@@ -189,6 +191,40 @@ fn a_flush_beside_one_that_failed_is_no_success() {
 }
 
 #[test]
+fn a_flush_that_nobody_waits_for_any_more_is_no_failure() {
+    let (_, volume) = made(16 << 20);
+    let (reactor, file) = (reactor(), create(&volume, "/file"));
+    for byte in [1, 2] {
+        write(&reactor, &file, byte, 0);
+        if byte == 1 {
+            volume.sync().unwrap();
+        }
+    }
+    let synced = reactor.block_on(file.datasync().deadline(Instant::now()));
+    assert_eq!(synced, Err(Errno::TIMEDOUT));
+    assert_eq!(reactor.block_on(file.datasync()), Ok(()));
+    volume.sync().unwrap();
+}
+
+#[test]
+fn a_flush_that_failed_is_a_failure_by_whatever_name() {
+    for errno in [Errno::CANCELED, Errno::TIMEDOUT] {
+        let (sim, volume) = made(16 << 20);
+        let (reactor, file) = (reactor(), create(&volume, "/file"));
+        for byte in [1, 2] {
+            write(&reactor, &file, byte, 0);
+            if byte == 1 {
+                volume.sync().unwrap();
+            }
+        }
+        sim.inject(Rule::new(Op::Flush, When::From(1), Fault::Error(errno)));
+        assert_eq!(reactor.block_on(file.datasync()), Err(errno));
+        sim.clear_faults();
+        assert_eq!(reactor.block_on(file.datasync()), Err(Errno::IO), "{errno}");
+    }
+}
+
+#[test]
 fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
     let (_, volume) = made(16 << 20);
     let is_done = AtomicBool::new(false);
@@ -221,4 +257,34 @@ fn a_file_that_is_opened_while_it_is_replaced_is_one_of_the_two() {
     });
     volume.sync().unwrap();
     assert_eq!(volume.flaws(), Vec::<String>::new());
+}
+
+/// Nobody has it open through the cache any more who could be told, and keeps it there.
+#[test]
+fn what_was_lost_of_a_closed_file_is_said_once_by_the_volume_and_each_opening_there_is() {
+    let (sim, volume) = made(16 << 20);
+    let (reactor, cache) = (reactor(), PageCache::new(1 << 20));
+    let direct = create(&volume, "/file");
+    write(&reactor, &direct, 1, 0);
+    volume.sync().unwrap();
+    let errors = volume.errors();
+    sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    let file = direct.buffered(&cache);
+    write(&reactor, &file, 2, 0);
+    drop(file);
+    while cache.statistics().unsaved_bytes > 0 {
+        std::thread::yield_now();
+    }
+    sim.clear_faults();
+    let late = volume.open("/file", OpenOptions::default()).unwrap();
+    let synced = || volume.sync().map_err(|error| error.errno());
+    assert_eq!([synced(), synced()], [Err(Errno::IO), Ok(())]);
+    let sync = |file: &File| reactor.block_on(file.datasync());
+    assert_eq!([sync(&direct), sync(&direct), sync(&late)], [Err(Errno::IO), Ok(()), Ok(())]);
+    assert_eq!(first_byte(&reactor, &volume, "/file"), Ok(1));
+    let inode = volume.inode("/file", Follow::Yes).unwrap().0;
+    let of = Subject::File { inode, offset: 0 };
+    let told: Vec<_> = std::iter::from_fn(|| errors.try_next()).collect();
+    let is_that = |event: &ErrorEvent| matches!(event, ErrorEvent::Request { of: found, op: Op::Write, .. } if *found == of);
+    assert!(told.len() == 1 && told.iter().all(is_that), "{told:?}");
 }
