@@ -62,6 +62,8 @@ pub enum Look<'a> {
     Busy {
         /// What [`Pages::fill`] was told of who that is.
         by: u16,
+        /// Reading it starts the next window of readahead.
+        is_marked: bool,
     },
     /// It is not there: [`Pages::fill`] it.
     Absent,
@@ -324,7 +326,10 @@ impl Pages {
         match slab.share(frame) {
             // It is in the index, which is not changed meanwhile: it is the one.
             Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
-            Err(state) => Look::Busy { by: (state.flags() >> FILLER) as u16 },
+            Err(state) => {
+                let (by, flags) = ((state.flags() >> FILLER) as u16, state.flags());
+                Look::Busy { by, is_marked: flags & MARKED != 0 }
+            }
         }
     }
 

@@ -76,10 +76,11 @@ impl Fill {
         self.hold().slab().set_flags(place, MARKED);
     }
 
-    /// Counts that they are used, as [`Found::touch`](crate::Found::touch).
-    pub fn touch(&mut self) {
+    /// Counts that the first `count` of them are used, as [`Found::touch`](crate::Found::touch).
+    pub fn touch(&mut self, count: u32) {
+        let first = self.hold().first();
         let slab = self.hold().slab().clone();
-        for frame in self.hold().first()..self.hold().first() + self.hold().count() {
+        for frame in first..first + count.min(self.hold().count()) {
             let flags = slab.state(frame).flags();
             if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
                 slab.set_flags(frame, next);
