@@ -463,6 +463,15 @@ impl<T> Hold<T> {
         tail
     }
 
+    /// Gives each of its frames these flags, and no others.
+    pub fn reset_flags(&self, flags: u32) {
+        let flags = u64::from(flags) << FLAGS;
+        for frame in self.first..self.first + self.count {
+            let rest = u64::MAX >> FLAGS;
+            self.slab.change(frame, |state| Some(state & rest | flags));
+        }
+    }
+
     /// All bytes of all its frames.
     ///
     /// # Panics

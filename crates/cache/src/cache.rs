@@ -64,6 +64,8 @@ pub enum Look<'a> {
     Busy {
         /// What [`Pages::fill`] was told of who that is.
         by: u16,
+        /// Reading it starts the next window of readahead.
+        is_marked: bool,
     },
     /// It is not there: [`Pages::fill`] it.
     Absent,
@@ -170,38 +172,75 @@ impl Shared {
         rows
     }
 
+    /// A frame for one folio, which eviction knows from now on; another folio leaves for it.
+    fn frame(&self, key: Key) -> Option<Hold<Folio>> {
+        if let Some(hold) = self.memory.take_one() {
+            let mut eviction = self.eviction.lock();
+            self.grow(&mut eviction);
+            eviction.insert(hold.first(), key.hash());
+            return Some(hold);
+        }
+        let hold = {
+            let mut eviction = self.eviction.lock();
+            let hold = self.leave(&mut eviction)?;
+            eviction.insert(hold.first(), key.hash());
+            hold
+        };
+        self.left(&hold);
+        Some(hold)
+    }
+
     /// Evicts up to `count` folios, and answers how many.
     fn evict(&self, count: u32) -> u32 {
-        let mut leaving = Vec::new();
-        {
+        let leaving: Vec<_> = {
             let mut eviction = self.eviction.lock();
-            while leaving.len() < count as usize {
-                let mut is_any_used = false;
-                let left = eviction.evict(|place| {
-                    let answer = self.ask(place, &mut leaving);
-                    is_any_used |= matches!(answer, Answer::Used);
-                    answer
-                });
-                // Those that were used are nearer to leaving when they are asked again.
-                if left.is_none() && !is_any_used {
-                    break;
-                }
-            }
-        }
+            (0..count).map_while(|_| self.leave(&mut eviction)).collect()
+        };
         let evicted = leaving.len() as u32;
-        for (place, hold) in leaving {
-            let (slab, frame) = (self.memory.slab(), place);
-            let key = slab.data(frame).key();
-            let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        for hold in leaving {
+            self.left(&hold);
             self.memory.give_back(hold);
-            seats.into_iter().for_each(|seat| seat.tell(crate::Told::Again));
         }
-        self.evicted.fetch_add(u64::from(evicted), Ordering::Relaxed);
         evicted
     }
 
+    /// A folio that eviction has forgotten, held: it is in the index yet.
+    fn leave(&self, eviction: &mut Eviction) -> Option<Hold<Folio>> {
+        let mut leaving = None;
+        loop {
+            let mut is_any_used = false;
+            eviction.evict(|place| {
+                let answer = self.ask(place, &mut leaving);
+                is_any_used |= matches!(answer, Answer::Used);
+                answer
+            });
+            // Those that were used are nearer to leaving when they are asked again.
+            if leaving.is_some() || !is_any_used {
+                return leaving;
+            }
+        }
+    }
+
+    /// Takes a folio that leaves out of the index.
+    fn left(&self, hold: &Hold<Folio>) {
+        let place = hold.first();
+        let key = self.memory.slab().data(place).key();
+        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        seats.into_iter().for_each(|seat| seat.tell(crate::Told::Again));
+    }
+
+    /// Has eviction know all frames that have memory.
+    fn grow(&self, eviction: &mut Eviction) {
+        let places = self.memory.reached();
+        if places > self.known.load(Ordering::Relaxed) {
+            self.known.store(places, Ordering::Relaxed);
+            eviction.grow(places);
+        }
+    }
+
     /// Whether a folio may leave; it is held then.
-    fn ask(&self, place: u32, leaving: &mut Vec<(u32, Hold<Folio>)>) -> Answer {
+    fn ask(&self, place: u32, leaving: &mut Option<Hold<Folio>>) -> Answer {
         let (slab, frame) = (self.memory.slab(), place);
         let state = slab.state(frame);
         if state.is_held() || state.shares() > 0 || state.flags() & UNSAVED != 0 {
@@ -216,7 +255,7 @@ impl Shared {
             None => Answer::Busy,
             Some(hold) => {
                 let key = slab.data(frame).key().hash();
-                leaving.push((place, hold));
+                *leaving = Some(hold);
                 Answer::Leaves { key }
             }
         }
@@ -294,7 +333,10 @@ impl Pages {
         match slab.share(frame) {
             // It is in the index, which is not changed meanwhile: it is the one.
             Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
-            Err(state) => Look::Busy { by: (state.flags() >> FILLER) as u16 },
+            Err(state) => {
+                let (by, flags) = ((state.flags() >> FILLER) as u16, state.flags());
+                Look::Busy { by, is_marked: flags & MARKED != 0 }
+            }
         }
     }
 
@@ -311,6 +353,9 @@ impl Pages {
     pub fn fill(&self, indexes: Range<u64>, by: u16) -> Result<Vec<Fill>, Full> {
         let cache = &*self.cache;
         let wanted = (indexes.end - indexes.start).min(u64::from(cache.memory.bound())) as u32;
+        if wanted == 1 {
+            return Ok(self.fill_one(indexes.start, by)?.into_iter().collect());
+        }
         let mut fills: Vec<Fill> = Vec::new();
         let mut index = indexes.start;
         let mut rows = cache.frames(wanted).into_iter();
@@ -345,7 +390,7 @@ impl Pages {
         }
         rows.for_each(|row| cache.memory.give_back(row));
         let mut eviction = cache.eviction.lock();
-        self.grow(&mut eviction);
+        cache.grow(&mut eviction);
         came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
         drop(eviction);
         cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);
@@ -353,14 +398,18 @@ impl Pages {
         Ok(fills)
     }
 
-    /// Has eviction know all frames that have memory.
-    fn grow(&self, eviction: &mut Eviction) {
-        let cache = &*self.cache;
-        let places = cache.memory.reached();
-        if places > cache.known.load(Ordering::Relaxed) {
-            cache.known.store(places, Ordering::Relaxed);
-            eviction.grow(places);
+    /// The same for one folio: the frame of one that leaves for it becomes its own at once.
+    fn fill_one(&self, index: u64, by: u16) -> Result<Option<Fill>, Full> {
+        let (cache, key) = (&*self.cache, Key { file: self.file, index });
+        let hold = cache.frame(key).ok_or(Full)?;
+        hold.reset_flags(u32::from(by) << FILLER);
+        if !self.insert(index, hold.first()) {
+            cache.forget(hold.first(), hold);
+            return Ok(None);
         }
+        cache.filled.fetch_add(1, Ordering::Relaxed);
+        self.folios.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(Fill::new(self, index, hold)))
     }
 
     /// Puts a held frame in the index, unless the folio is there.
@@ -408,7 +457,7 @@ impl Pages {
             drop(part);
             let mut eviction = cache.eviction.lock();
             eviction.remove(place);
-            self.grow(&mut eviction);
+            cache.grow(&mut eviction);
             eviction.insert(hold.first(), key.hash());
             drop((eviction, share));
             break Taken::Held(Fill::new(self, index, hold));

@@ -89,9 +89,9 @@ impl Fill {
         }
     }
 
-    /// Counts that they are used, as [`Found::touch`](crate::Found::touch).
-    pub fn touch(&mut self) {
-        for frame in self.frames() {
+    /// Counts that the first `count` of them are used, as [`Found::touch`](crate::Found::touch).
+    pub fn touch(&mut self, count: u32) {
+        for frame in self.frames().take(count as usize) {
             let flags = self.cache.memory.slab().state(frame).flags();
             self.cache.touch(frame, flags);
         }

@@ -1,7 +1,6 @@
 //! Which folio is where: a table of chains that anybody walks without a lock, and, under the lock of a part of
 //! it, whoever changes it. Who waits for a folio is noted there, too.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use uringfs_buffer::prefer_huge_pages;
@@ -28,10 +27,10 @@ pub(crate) struct Index {
     parts: Box<[Mutex<Part>]>,
 }
 
-/// Those who wait for folios of a part, by place.
+/// Those who wait for folios of a part, each with the place: few at any time.
 #[derive(Default)]
 pub(crate) struct Part {
-    waiting: HashMap<u32, Vec<Arc<Seat>>>,
+    waiting: Vec<(u32, Arc<Seat>)>,
 }
 
 /// What is found of a folio that is waited for.
@@ -131,7 +130,7 @@ impl Index {
         if !slab.set_flags_if_held(frame, WAITED) {
             return Wanted::Changed;
         }
-        part.waiting.entry(place).or_default().push(seat.clone());
+        part.waiting.push((place, seat.clone()));
         Wanted::Held
     }
 }
@@ -149,6 +148,7 @@ fn zeroed(count: usize) -> Box<[AtomicU32]> {
 impl Part {
     /// Who waits for the folio at a place.
     pub(crate) fn seats(&mut self, place: u32) -> Vec<Arc<Seat>> {
-        self.waiting.remove(&place).unwrap_or_default()
+        let is_it = |(other, _): &mut (u32, Arc<Seat>)| *other == place;
+        self.waiting.extract_if(.., is_it).map(|(_, seat)| seat).collect()
     }
 }

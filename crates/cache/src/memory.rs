@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uringfs_buffer::{Hold, Slab};
 
 use crate::folio::{FOLIO, Folio};
-use crate::sync::Mutex;
+use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// Chunks at most: each is registered with each ring, whose table has a bound.
 const MOST_CHUNKS: u64 = 64;
@@ -20,6 +20,8 @@ pub(crate) struct Memory {
     /// Frames in a chunk: a power of two.
     per_chunk: u32,
     free: Mutex<Free>,
+    /// Behind all frames that have ever had memory.
+    reached: AtomicU32,
 }
 
 /// Frames that are vacant, in chunks that have memory.
@@ -30,8 +32,6 @@ struct Free {
     count: u32,
     /// Frames of chunks with memory.
     mapped: u32,
-    /// Behind all frames that have ever had some.
-    reached: u32,
 }
 
 /// The vacant frames of a chunk, a bit each; none while it has no memory.
@@ -50,8 +50,8 @@ impl Memory {
         let per_chunk = per_chunk.min(u64::from(bound).next_power_of_two().max(LEAST)) as u32;
         let slab = Arc::new(Slab::new(bound, FOLIO as usize, per_chunk));
         let chunks = vec![Vacant::default(); bound.div_ceil(per_chunk) as usize].into_boxed_slice();
-        let free = Mutex::new(Free { chunks, at: 0, count: 0, mapped: 0, reached: 0 });
-        Memory { slab, per_chunk, free }
+        let free = Mutex::new(Free { chunks, at: 0, count: 0, mapped: 0 });
+        Memory { slab, per_chunk, free, reached: AtomicU32::new(0) }
     }
 
     /// How many there may be.
@@ -61,7 +61,7 @@ impl Memory {
 
     /// Behind all that have ever had memory.
     pub(crate) fn reached(&self) -> u32 {
-        self.free.lock().reached
+        self.reached.load(Ordering::Acquire)
     }
 
     /// Frames that have memory.
@@ -78,6 +78,17 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn slab(&self) -> &Arc<Slab<Folio>> {
         &self.slab
+    }
+
+    /// One frame, if one is free or new memory gives one.
+    pub(crate) fn take_one(&self) -> Option<Hold<Folio>> {
+        let free = &mut *self.free.lock();
+        if free.count == 0 && !self.map_another(free) {
+            return None;
+        }
+        let (first, length) = free.row(self.per_chunk, 1)?;
+        let hold = self.slab.occupy(first, length);
+        Some(hold.expect("what is free is vacant and has memory"))
     }
 
     /// Up to `count` frames, in as few rows as there are; as many as are free, or as new memory gives.
@@ -115,6 +126,9 @@ impl Memory {
 
     /// Gives a chunk memory, if there may be more.
     fn map_another(&self, free: &mut Free) -> bool {
+        if free.mapped == self.bound() {
+            return false;
+        }
         let Some(at) = free.chunks.iter().position(|chunk| chunk.all == 0) else { return false };
         if self.slab.map_memory(at as u32).is_err() {
             return false;
@@ -129,7 +143,8 @@ impl Memory {
         let bits = (0..all.div_ceil(64)).map(word).collect();
         free.chunks[at] = Vacant { bits, count: all, all };
         (free.count, free.mapped) = (free.count + all, free.mapped + all);
-        (free.at, free.reached) = (frames.start, free.reached.max(frames.end));
+        free.at = frames.start;
+        self.reached.fetch_max(frames.end, Ordering::AcqRel);
         true
     }
 

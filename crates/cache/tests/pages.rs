@@ -25,7 +25,7 @@ fn byte(pages: &Pages, index: u64) -> Option<u8> {
 fn one(pages: &Pages, index: u64) -> Fill {
     let mut fills = pages.fill(index..index + 1, 77).unwrap();
     assert_eq!(fills.len(), 1);
-    assert!(matches!(pages.look(index), Look::Busy { by: 77 }));
+    assert!(matches!(pages.look(index), Look::Busy { by: 77, .. }));
     fills.remove(0)
 }
 
@@ -306,7 +306,7 @@ fn whoever_shares_a_folio_keeps_what_it_was() {
     let between = pages.page(0).unwrap();
     let Ok(Taken::Held(mut fill)) = pages.change(0) else { panic!("it is there") };
     assert!(fill.bytes().iter().all(|byte| *byte == 2), "it begins as it was");
-    assert!(matches!(pages.look(0), Look::Busy { by: WRITER }));
+    assert!(matches!(pages.look(0), Look::Busy { by: WRITER, .. }));
     assert!(matches!(pages.change(0), Ok(Taken::Busy { by: WRITER })));
     let mut wait = pin!(pages.wait(0));
     assert!(poll(wait.as_mut()).is_pending());

@@ -1,6 +1,6 @@
 //! Reads through the page cache. What is there is copied at once. Who finds a folio that somebody fills leaves a
-//! callback on it and goes on when that is done; who finds none has it filled, by an operation of its own that
-//! nobody can cancel, and waits as the others do. No thread waits, ever.
+//! callback on it and goes on when that is done; who finds none fills it, and hears only then that it was to stop.
+//! What is read ahead is filled by operations of their own. No thread waits, ever.
 
 use std::ops::Range;
 
@@ -59,13 +59,13 @@ pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<
     Some(done)
 }
 
-/// What of a folio lies from an offset on and inside the file: as long as it was before the folio was looked for,
-/// since it may have been changed since, and is now, since it may have been cut off.
+/// What of folios in a row lies from an offset in the first on and inside the file: as long as it was before they
+/// were looked for, since they may have been changed since, and is now, since it may have been cut off.
 #[inline(always)]
-fn inside<'f>(shared: &Shared, folio: &'f [u8], at: u64, size: u64) -> &'f [u8] {
-    let start = at % FOLIO;
-    let end = (start + shared.size().min(size).saturating_sub(at)).min(FOLIO).max(start);
-    &folio[start as usize..end as usize]
+fn inside<'f>(shared: &Shared, folios: &'f [u8], at: u64, size: u64) -> &'f [u8] {
+    let (start, length) = (at % FOLIO, folios.len() as u64);
+    let end = (start + shared.size().min(size).saturating_sub(at)).min(length).max(start);
+    &folios[start as usize..end as usize]
 }
 
 /// Reads from `offset` on into `payload`: fewer bytes at the end of the file.
@@ -184,7 +184,10 @@ async fn read_all(
                     read_ahead(operation, file, caching, cached, index);
                 }
             }
-            Look::Busy { by } => {
+            Look::Busy { by, is_marked } => {
+                if is_marked {
+                    read_ahead(operation, file, caching, cached, index);
+                }
                 operation.count(Counter::CacheArmed);
                 let wait = cached.pages().wait(index);
                 // Whoever changes it waits for nothing, and the device may not have it.
@@ -211,38 +214,65 @@ async fn read_all(
                         }
                     }
                     Told::Failed(error) => return Err(error),
-                    // Where several could not be filled together, each may be by itself.
                     Told::Again => is_alone = true,
                 }
             }
             Look::Absent => {
                 operation.check()?;
                 let last = (at + (length - *done)).div_ceil(FOLIO);
-                let window = match is_alone {
+                let mut window = match is_alone {
                     true => Window { folios: index..index + 1, mark: None },
                     false => caching.readahead.lock().missed(index, (last - index) as u32),
                 };
-                let wanted = index..last;
-                if begin_fill(operation, file, cached, window, &wanted).is_err() {
+                let reached = window.mark.take_if(|mark| *mark < last);
+                let Ok(fills) = take_in(operation, file, cached, window, &(index..last)) else {
                     operation.count(Counter::CacheBypassed);
                     *done +=
                         read_past(operation, shared, payload, *done, at, length - *done).await?;
+                    continue;
+                };
+                let mut fills = fills.into_iter();
+                let Some(mut fill) = fills.next() else { continue };
+                let ahead = || {
+                    fills.for_each(|fill| start_fill(operation, file, fill));
+                    if let Some(mark) = reached {
+                        read_ahead(operation, file, caching, cached, mark);
+                    }
+                };
+                // Others wait for it, too.
+                let filling = fill_from(operation, shared, cached, &mut fill, ahead);
+                let filled = operation.unstopped(filling).await;
+                let is_wanted = operation.check();
+                if filled.is_ok() && is_wanted.is_ok() {
+                    if caching.is_counted(offset, *done) {
+                        fill.touch((last - index) as u32);
+                    }
+                    *done += copy(shared, payload, *done, at, fill.bytes(), size);
                 }
+                let is_one = fill.range().end / FOLIO == index + 1;
+                fill.end(filled);
+                is_wanted?;
+                if is_one {
+                    filled?;
+                }
+                // Where several could not be filled together, each may be by itself.
+                is_alone |= filled.is_err();
             }
         }
     }
     Ok(())
 }
 
+/// Copies what is asked for of folios in a row, in the first of which it begins.
 fn copy(
     shared: &Shared,
     payload: &mut Payload,
     done: u64,
     at: u64,
-    folio: &[u8],
+    folios: &[u8],
     size: u64,
 ) -> u64 {
-    let bytes = inside(shared, folio, at, size);
+    let bytes = inside(shared, folios, at, size);
     let count = bytes.len().min((payload.length() - done) as usize);
     copy_in(payload, done, &bytes[..count]);
     count as u64
@@ -257,8 +287,7 @@ fn read_ahead(operation: &Operation, file: &File, caching: &Caching, cached: &Ca
     }
 }
 
-/// Takes the folios of a window into the cache, as far as they are inside the file and not there, and has them
-/// filled. `wanted` are those that somebody asks for.
+/// Takes the folios of a window into the cache and has them filled. `wanted` are those that somebody asks for.
 pub(crate) fn begin_fill(
     operation: &Operation,
     file: &File,
@@ -266,9 +295,23 @@ pub(crate) fn begin_fill(
     window: Window,
     wanted: &Range<u64>,
 ) -> Result<(), Full> {
+    let fills = take_in(operation, file, cached, window, wanted)?;
+    fills.into_iter().for_each(|fill| start_fill(operation, file, fill));
+    Ok(())
+}
+
+/// Takes the folios of a window into the cache, as far as they are inside the file and not there.
+fn take_in(
+    operation: &Operation,
+    file: &File,
+    cached: &Cached,
+    window: Window,
+    wanted: &Range<u64>,
+) -> Result<Vec<Fill>, Full> {
     let end = file.shared.size().div_ceil(FOLIO).min(window.folios.end);
     let folios = window.folios.start..end.max(window.folios.start);
-    for mut fill in cached.pages().fill(folios, operation.reactor_number())? {
+    let mut fills = cached.pages().fill(folios, operation.reactor_number())?;
+    for fill in &mut fills {
         let range = fill.range();
         if file.shared.cache.as_ref().is_some_and(Caching::is_passing) {
             fill.let_pass();
@@ -280,16 +323,31 @@ pub(crate) fn begin_fill(
         let asked = folios.end.min(wanted.end).saturating_sub(folios.start.max(wanted.start));
         operation.count_many(Counter::CacheFilled, asked);
         operation.count_many(Counter::CacheAhead, folios.end - folios.start - asked);
-        let file = file.clone();
-        operation
-            .start_beside(&file.shared.core.clone(), |operation| fill_from(operation, file, fill));
     }
-    Ok(())
+    Ok(fills)
 }
 
-/// Fills folios from the device. What of the last lies behind the file's end becomes zeros.
-async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
-    let shared = &*file.shared;
+/// Has folios filled by an operation of its own.
+fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
+    let file = file.clone();
+    operation.start_beside(&file.shared.core.clone(), async move |operation| {
+        let shared = &*file.shared;
+        let caching = shared.cache.as_ref().expect("it is read through a cache");
+        let result = fill_from(&operation, shared, caching.of(shared), &mut fill, || {}).await;
+        fill.end(result);
+        operation.end(Payload::Length(0), Ok(0));
+    });
+}
+
+/// Reads what folios are to hold from the device, and does something `meanwhile`. What of the last lies behind the
+/// file's end becomes zeros.
+async fn fill_from(
+    operation: &Operation,
+    shared: &Shared,
+    cached: &Cached,
+    fill: &mut Fill,
+    meanwhile: impl FnOnce(),
+) -> Result<(), Errno> {
     let range = fill.range();
     let begun = operation.now();
     let block = shared.block_mask + 1;
@@ -298,11 +356,15 @@ async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
     let mut rest = buffer.split_off((end - range.start) as usize);
     rest.fill(0);
     let (mut buffer, result) = match buffer.is_empty() {
-        true => (buffer, Ok(0)),
+        true => {
+            meanwhile();
+            (buffer, Ok(0))
+        }
         false => {
             let payload = Payload::Buffer(buffer);
             let read =
-                transfer(&operation, shared, Op::Read, Durability::Volatile, payload, range.start);
+                transfer(operation, shared, Op::Read, Durability::Volatile, payload, range.start);
+            meanwhile();
             let ended = read.await;
             let result = ended.result();
             (the_one(ended.payload), result)
@@ -317,11 +379,8 @@ async fn fill_from(operation: Operation, file: File, mut fill: Fill) {
     let joined = buffer.join(rest);
     assert!(joined.is_ok(), "they were one buffer");
     fill.take_back(buffer);
-    fill.end(result.map(drop));
-    if let Some(caching) = &shared.cache {
-        caching.of(shared).note_fill(operation.now() - begun);
-    }
-    operation.end(Payload::Length(0), Ok(0));
+    cached.note_fill(operation.now() - begun);
+    result.map(drop)
 }
 
 /// Reads past the cache, up to a folio's end: the device has what the cache would have, and zeros lie behind what

@@ -210,7 +210,7 @@ impl Writing<'_> {
         let (skip, behind) = ((at - folios.start) as usize, (end - folios.start) as usize);
         copy_out(&self.payload, self.done, &mut fill.bytes()[skip..behind]);
         if self.caching.is_counted(self.range.start, self.done) {
-            fill.touch();
+            fill.touch(u32::MAX);
         }
         self.done += end - at;
         self.changed(operation, fill, end);

@@ -41,6 +41,8 @@ pub(crate) struct OperationState {
     asker: Asker,
     /// Set when it is to stop, with what it will answer.
     pub(crate) stop: Option<Errno>,
+    /// While it does what others rely on: what it is asked meanwhile.
+    deferred: Option<Option<Errno>>,
     deadline: Option<TimerKey>,
 }
 
@@ -143,7 +145,7 @@ impl Inner {
         F: Future<Output = ()> + 'static,
     {
         self.count(Counter::General);
-        let state = OperationState { asker, stop: None, deadline: None };
+        let state = OperationState { asker, stop: None, deferred: None, deadline: None };
         let taken = self.tasks.borrow_mut().open(Some(state));
         if let Some(at) = deadline {
             self.set_deadline(taken.place, at);
@@ -176,8 +178,10 @@ impl Inner {
 
     pub(crate) fn stop_operation(&self, place: u32, why: Errno) {
         let tasks = &mut *self.tasks.borrow_mut();
-        let stop = &mut tasks.operation(place).stop;
-        if stop.is_none() {
+        let OperationState { stop, deferred, .. } = tasks.operation(place);
+        if let Some(deferred) = deferred {
+            deferred.get_or_insert(why);
+        } else if stop.is_none() {
             *stop = Some(why);
             let io = &mut *self.io.borrow_mut();
             tasks.requests(place).awaited().iter().for_each(|tag| io.cancel(*tag));
@@ -343,6 +347,18 @@ impl Operation {
         ended
     }
 
+    /// Does what others rely on: being asked to stop is heard when that has ended.
+    pub async fn unstopped<T>(&self, work: impl Future<Output = T>) -> T {
+        self.state(|state| state.deferred = Some(None));
+        let ended = work.await;
+        self.state(|state| state.stop = state.stop.or(state.deferred.take().flatten()));
+        ended
+    }
+
+    fn state<T>(&self, change: impl FnOnce(&mut OperationState) -> T) -> T {
+        change(self.inner.tasks.borrow_mut().operation(self.place))
+    }
+
     fn count_out(&mut self) {
         if let Some(mark) = self.mark.take() {
             let io = &mut *self.inner.io.borrow_mut();
@@ -447,7 +463,7 @@ impl Operation {
     /// The same for one that ends as its last request has.
     #[inline(always)]
     pub fn end_as(self, mut request: Request) {
-        let OperationState { asker, stop, deadline } =
+        let OperationState { asker, stop, deadline, .. } =
             self.inner.tasks.borrow_mut().end_operation(self.place);
         if let Some(key) = deadline {
             self.inner.timers.borrow_mut().remove(key);

@@ -104,7 +104,8 @@ pub(crate) fn domain_at(place: usize) -> &'static Domain {
 
 /// The reactor of this thread, if it has one.
 pub fn current() -> Option<Rc<Inner>> {
-    CURRENT.with_borrow(Weak::upgrade)
+    // None while the thread ends.
+    CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
 }
 
 impl Reactor {

@@ -13,6 +13,7 @@ use uringfs_device::{Request, Tag};
 use crate::in_flight::{Requests, place_of};
 use crate::letters::{Letter, Letterbox};
 use crate::operation::OperationState;
+use crate::reactor::current;
 
 /// Where a future lives until it has ended, and after it others of its type: a
 /// task then allocates nothing.
@@ -105,8 +106,13 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A reactor that is gone has no tasks to wake.
-        let _ = self.letterbox.post(Letter::Wake(self.task));
+        let is_woken = current().is_some_and(|inner| {
+            Arc::ptr_eq(&inner.letterbox, &self.letterbox) && inner.wake_here(self.task)
+        });
+        if !is_woken {
+            // A reactor that is gone has no tasks to wake.
+            let _ = self.letterbox.post(Letter::Wake(self.task));
+        }
     }
 }
 

@@ -331,6 +331,19 @@ impl Inner {
         }
     }
 
+    /// The same from wherever this thread is. False when only a letter will do: a foreign loop that sleeps has to be
+    /// told, or it is the tasks that are being looked at.
+    pub(crate) fn wake_here(&self, task: u32) -> bool {
+        if self.watched.get().is_some() && !self.turning.get() {
+            return false;
+        }
+        if task == ROOT {
+            self.root_woken.set(true);
+            return true;
+        }
+        self.tasks.try_borrow_mut().map(|mut tasks| tasks.make_ready(task)).is_ok()
+    }
+
     /// Polls the tasks that are ready now; those that become ready wait for the next round.
     pub(crate) fn run_ready(&self) {
         let ready = self.tasks.borrow().ready();
