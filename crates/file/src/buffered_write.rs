@@ -127,6 +127,10 @@ impl Writing<'_> {
             return Ok(true);
         }
         operation.count(Counter::CacheThrottled);
+        // Whoever watches it may be waiting since it could not be saved.
+        if self.file.shared.lock.unsaved().is_any() && self.file.shared.lock.unsaved().hurry() {
+            self.have_watched(operation);
+        }
         let fewer = self.cached.pages().may_change();
         Ok(operation.wait_uncounted_for(fewer, PATIENCE).await?.is_some())
     }

@@ -294,12 +294,10 @@ impl Unsaved {
         true
     }
 
-    /// Whether nobody need watch it any more: there is nothing, or nothing that can be saved now and somebody who may
-    /// be told; and no opening has been closed since that was seen.
-    pub(crate) fn stop_watching(&self, has_failed: bool) -> bool {
+    /// Whether nobody need watch it any more: there is nothing, and no opening has been closed since that was seen.
+    pub(crate) fn stop_watching(&self) -> bool {
         let state = &mut *self.state.lock();
-        let is_kept = has_failed && self.openings.load(Ordering::Acquire) > 0;
-        let is_done = !state.watcher.is_hurried && (is_kept || state.is_empty());
+        let is_done = !state.watcher.is_hurried && state.is_empty();
         state.watcher.is_there = !is_done;
         is_done
     }
@@ -390,7 +388,10 @@ mod tests {
         unsaved.forget(&pages, generation);
         let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
         unsaved.opened();
-        assert!(unsaved.changed(&one_file(), fill, 100, generation), "nobody watches it yet");
+        assert!(
+            unsaved.changed(&one_file(), fill, 100, generation, &mut Promised::default()),
+            "nobody watches it yet"
+        );
         pages
     }
 
@@ -414,7 +415,7 @@ mod tests {
         let pages = one_unsaved(&unsaved, 2);
         unsaved.forget(&pages, 3);
         let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
-        assert!(!unsaved.changed(&file, fill, 100, 2));
+        assert!(!unsaved.changed(&file, fill, 100, 2, &mut Promised::default()));
         assert!(!unsaved.is_any() && matches!(pages.look(0), Look::Absent));
     }
 

@@ -249,8 +249,8 @@ impl Watched {
     }
 
     /// Whether it need not be watched any more; says so then.
-    fn is_done(&mut self, has_failed: bool) -> bool {
-        self.is_over = self.lock.unsaved().stop_watching(has_failed);
+    fn is_done(&mut self) -> bool {
+        self.is_over = self.lock.unsaved().stop_watching();
         self.is_over
     }
 
@@ -258,14 +258,16 @@ impl Watched {
         self.lock.in_cache().map(Cached::pages).expect("it was written through a cache")
     }
 
-    /// Waits until something is to be saved; not for long.
-    async fn is_due(&self) {
+    /// Waits until something is to be saved; not for long. After it could not be, that there is much is no reason to
+    /// try at once.
+    async fn is_due(&self, has_failed: bool) {
         let pages = self.pages();
         let (mut many, mut hurried) =
             (pin!(pages.many_unsaved()), pin!(self.lock.unsaved().hurried()));
         // That it was hurried is taken note of first: else it would be so for ever.
         poll_fn(|context| match hurried.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending if has_failed => Poll::Pending,
             Poll::Pending => many.as_mut().poll(context),
         })
         .await;
@@ -285,12 +287,14 @@ impl Drop for Watched {
 /// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
 /// an opening is closed; until there is nothing any more.
 pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
-    let saved = loop {
-        if let Err(stopped) = operation.wait_uncounted_for(watched.is_due(), AGE).await {
+    let mut saved = Ok(());
+    let ended = loop {
+        let is_due = watched.is_due(saved.is_err());
+        if let Err(stopped) = operation.wait_uncounted_for(is_due, AGE).await {
             break Err(stopped);
         }
         let (unsaved, pages) = (watched.lock.unsaved(), watched.pages());
-        let saved = match unsaved.file() {
+        saved = match unsaved.file() {
             Some(file) if !unsaved.abandon(&file, pages) => {
                 save(&mut operation, &file.shared, 0..u64::MAX).await
             }
@@ -299,9 +303,9 @@ pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
         if saved.is_err() {
             unsaved.give_up(pages);
         }
-        if watched.is_done(saved.is_err()) {
+        if watched.is_done() {
             break saved;
         }
     };
-    operation.end(Payload::Length(0), saved.map(|()| 0));
+    operation.end(Payload::Length(0), ended.map(|()| 0));
 }

@@ -1,0 +1,215 @@
+//! Reads and writes, direct and through the page cache, on a device whose requests fail one in a few: what was
+//! acknowledged is found by whoever is answered well, on the device after a sync that ended well, and errors are
+//! told to each opening once.
+
+mod drive;
+
+use std::time::Duration;
+
+use drive::{Random, file_over, volume};
+use uringfs_buffer::Buffer;
+use uringfs_cache::{Cache, FOLIO};
+use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Clock, Errno, Op, VirtualClock};
+use uringfs_file::{Advice, File};
+use uringfs_reactor::{Reactor, ReactorOptions};
+
+const SIZE: u64 = 128 << 10;
+const LONGEST: u64 = 24 << 10;
+
+struct Worker {
+    sim: Sim,
+    /// One that is asked directly, two through the cache.
+    files: [File; 3],
+    reactor: Reactor,
+    cache: Cache,
+    random: Random,
+    /// What each byte may be: one value, but for what a write has left that failed.
+    bytes: Vec<Vec<u8>>,
+    steps: u64,
+    is_virtual: bool,
+}
+
+impl Worker {
+    fn new(seed: u64) -> Worker {
+        const QUEUES: [QueueKind; 4] =
+            [QueueKind::Auto, QueueKind::Ring, QueueKind::Threads, QueueKind::Sync];
+        let latency = Duration::from_micros(100);
+        let options = SimOptions::new(SIZE).seed(seed);
+        // In virtual time whoever writes back does so on this reactor, in turns that repeat.
+        let (options, reactor) = match seed.is_multiple_of(2) {
+            true => {
+                let clock = Clock::Virtual(VirtualClock::default());
+                let options = options.latency(latency..=latency).clock(clock.clone());
+                (options, ReactorOptions { clock, ..ReactorOptions::default() })
+            }
+            false => {
+                let queue = QUEUES[seed as usize / 2 % 4];
+                (options, ReactorOptions { queue, ..ReactorOptions::default() })
+            }
+        };
+        let sim = Sim::new(options);
+        // In a small one writers wait for what cannot be saved: a second, which had better not be real.
+        let cache = Cache::new([8, 200, 20, 200][seed as usize % 4] * FOLIO);
+        let file = file_over(&sim);
+        Worker {
+            files: [file.clone(), file.buffered(&cache), file.buffered(&cache)],
+            reactor: Reactor::new(reactor).unwrap(),
+            cache,
+            random: Random(seed),
+            bytes: vec![vec![0]; SIZE as usize],
+            steps: 0,
+            is_virtual: seed.is_multiple_of(2),
+            sim,
+        }
+    }
+
+    fn begin_faults(&self) {
+        let fault = |op, one_in, fault| self.sim.inject(Rule::new(op, When::OneIn(one_in), fault));
+        fault(Op::Read, 9, Fault::Error(Errno::IO));
+        fault(Op::Write, 7, Fault::Error(Errno::IO));
+        fault(Op::Write, 9, Fault::Torn);
+        fault(Op::Write, 11, Fault::Short);
+        fault(Op::Read, 11, Fault::Short);
+        fault(Op::Flush, 9, Fault::Error(Errno::IO));
+        // As a device says it, not as somebody who gave up.
+        fault(Op::Write, 13, Fault::Error(Errno::TIMEDOUT));
+    }
+
+    /// A range, in bytes, sectors or folios.
+    fn range(&mut self) -> (u64, usize) {
+        let unit = [1, 512, FOLIO][self.random.below(3) as usize];
+        let length = (1 + self.random.below(LONGEST / unit)) * unit;
+        (self.random.below((SIZE - length) / unit + 1) * unit, length as usize)
+    }
+
+    fn step(&mut self) {
+        self.steps += 1;
+        let which = self.random.below(3) as usize;
+        let (file, (offset, length)) = (self.files[which].clone(), self.range());
+        let byte = (self.steps % 251) as u8 + 1;
+        match self.random.below(20) {
+            0..7 => {
+                let bytes: Vec<u8> = (0..length).map(|n| byte ^ (n / 512) as u8).collect();
+                let (bytes, result) =
+                    self.reactor.block_on(file.write(Buffer::copy_of(&bytes), offset));
+                self.written(offset, &bytes, result);
+            }
+            7 => {
+                let bytes = vec![byte; length];
+                let write = file.write_durably(Buffer::copy_of(&bytes), offset);
+                let (_, result) = self.reactor.block_on(write);
+                self.written(offset, &bytes, result);
+            }
+            8 => {
+                let result = self.reactor.block_on(file.write_zeroes(offset, length as u64));
+                self.written(offset, &vec![0; length], result.map(|()| length));
+            }
+            9 => self.sync(which),
+            10 => {
+                // Errors of what is read ahead are told to nobody.
+                let advice = [Advice::WillNeed, Advice::DoNotNeed][self.random.below(2) as usize];
+                let advise = file.advise(advice, offset, length as u64);
+                assert_eq!(self.reactor.block_on(advise), Ok(()));
+            }
+            11 => drop(self.cache.shrink(self.random.below(8) * FOLIO)),
+            12 => {
+                let mut found = vec![0; length];
+                if let Ok(read) = file.try_read(&mut found, offset) {
+                    self.found(offset, &found[..read], "try_read");
+                }
+            }
+            // The other is open yet, so that nothing is given up. Whoever saves what it leaves does so in real time.
+            13 if which > 0 && !self.is_virtual => {
+                self.files[which] = self.files[0].buffered(&self.cache);
+            }
+            _ => {
+                let (found, read) =
+                    self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
+                match read {
+                    Ok(read) => self.found(offset, &found[..read], "read"),
+                    Err(error) => assert!(self.is_of_device(error), "{error}"),
+                }
+            }
+        }
+    }
+
+    fn is_of_device(&self, error: Errno) -> bool {
+        [Errno::IO, Errno::TIMEDOUT].contains(&error)
+    }
+
+    /// What was acknowledged is so; of the rest nobody knows.
+    fn written(&mut self, offset: u64, bytes: &[u8], result: Result<usize, Errno>) {
+        let done = match result {
+            Ok(done) => done,
+            Err(error) => {
+                assert!(self.is_of_device(error), "{error}");
+                0
+            }
+        };
+        let at = &mut self.bytes[offset as usize..][..bytes.len()];
+        for (n, (known, byte)) in at.iter_mut().zip(bytes).enumerate() {
+            match n < done {
+                true => *known = vec![*byte],
+                false if known.contains(byte) => {}
+                false => known.push(*byte),
+            }
+        }
+    }
+
+    fn found(&mut self, offset: u64, found: &[u8], by: &str) {
+        for (n, byte) in found.iter().enumerate() {
+            let at = offset as usize + n;
+            let known = &mut self.bytes[at];
+            assert!(
+                known.contains(byte),
+                "{by}, step {}: {byte} at {at}, not {known:?}",
+                self.steps
+            );
+            // Now it is known.
+            *known = vec![*byte];
+        }
+    }
+
+    fn sync(&mut self, which: usize) {
+        let synced = self.reactor.block_on(self.files[which].sync());
+        let faults = self.sim.faults_hit();
+        match synced {
+            Ok(()) => {
+                assert_eq!(self.cache.statistics().unsaved_bytes, 0);
+                self.look_at_device();
+            }
+            Err(error) => assert!(self.is_of_device(error) && faults > 0, "{error}"),
+        }
+    }
+
+    fn look_at_device(&mut self) {
+        let mut found = vec![0; SIZE as usize];
+        self.sim.peek(0, &mut found);
+        self.found(0, &found, "the device");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_however_many_requests_fail() {
+    for seed in 0..volume(64) as u64 {
+        eprintln!("seed {seed}");
+        let mut worker = Worker::new(seed);
+        for _ in 0..4 {
+            worker.begin_faults();
+            (0..100).for_each(|_| worker.step());
+            worker.sim.clear_faults();
+            // Each is told once, if at all.
+            for which in 0..3 {
+                worker.sync(which);
+                assert_eq!(worker.reactor.block_on(worker.files[which].sync()), Ok(()));
+            }
+            worker.look_at_device();
+            let faults = worker.sim.faults_hit();
+            (0..20).for_each(|_| worker.step());
+            assert_eq!(worker.sim.faults_hit(), faults);
+        }
+        assert!(worker.sim.faults_hit() > 20);
+    }
+}
