@@ -313,3 +313,67 @@ impl Drop for Saving<'_> {
         self.unsaved.settle(state);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uringfs_cache::{Cache, Look, WRITER};
+    use uringfs_device::Device;
+    use uringfs_device::backend::memory::Memory;
+
+    use super::*;
+    use crate::options::FileOptions;
+
+    fn one_file() -> File {
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        File::over(device, FileOptions::default())
+    }
+
+    /// The first folio of a file in a cache, unsaved, when the file has been emptied so often.
+    fn one_unsaved(unsaved: &Unsaved, generation: Generation) -> Pages {
+        let pages = Cache::new(1 << 20).pages();
+        unsaved.forget(&pages, generation);
+        let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
+        unsaved.opened();
+        assert!(unsaved.changed(&one_file(), fill, 100, generation), "nobody watches it yet");
+        pages
+    }
+
+    #[test]
+    fn whoever_says_late_that_the_file_was_emptied_takes_nothing_away() {
+        let unsaved = Unsaved::default();
+        let pages = one_unsaved(&unsaved, 2);
+        for generation in [1, 2] {
+            unsaved.forget(&pages, generation);
+            assert!(unsaved.is_any() && unsaved.end() == 100, "{generation}");
+            assert!(matches!(pages.look(0), Look::Found(_)));
+        }
+        unsaved.forget(&pages, 3);
+        assert!(!unsaved.is_any() && unsaved.file().is_none());
+        assert!(matches!(pages.look(0), Look::Absent));
+    }
+
+    #[test]
+    fn what_was_written_before_the_file_was_emptied_leaves_nothing() {
+        let unsaved = Unsaved::default();
+        let pages = one_unsaved(&unsaved, 2);
+        unsaved.forget(&pages, 3);
+        let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
+        assert!(!unsaved.changed(&file, fill, 100, 2));
+        assert!(!unsaved.is_any() && matches!(pages.look(0), Look::Absent));
+    }
+
+    #[test]
+    fn what_cannot_be_saved_is_kept_for_whoever_opens_the_file_meanwhile() {
+        let unsaved = Unsaved::default();
+        let pages = one_unsaved(&unsaved, 0);
+        assert!(!unsaved.closed(), "somebody watches it");
+        unsaved.opened();
+        unsaved.give_up(&pages);
+        assert!(unsaved.is_any() && unsaved.failures() == 0);
+        assert!(matches!(pages.look(0), Look::Found(_)));
+        assert!(!unsaved.closed());
+        unsaved.give_up(&pages);
+        assert!(!unsaved.is_any() && unsaved.failures() == 1);
+        assert!(matches!(pages.look(0), Look::Absent));
+    }
+}

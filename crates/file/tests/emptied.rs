@@ -1,0 +1,263 @@
+//! Writes through the page cache beside somebody who empties, cuts off or reads the file: each comes before or after
+//! the other, and none is seen in part.
+
+mod drive;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use drive::{join_all, reactor_by};
+use parking_lot::Mutex;
+use uringfs_buffer::Buffer;
+use uringfs_cache::{Cache, FOLIO};
+use uringfs_device::backend::sim::{Sim, SimOptions};
+use uringfs_device::{Clock, Device, Errno, VirtualClock};
+use uringfs_file::{Advice, File, FileOptions, Generation, Map, Mapping, Place, Prepared};
+use uringfs_reactor::Reactor;
+
+const BLOCK: u64 = 4096;
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// A file's blocks, each where it is in the file.
+#[derive(Clone, Default)]
+struct Blocks {
+    state: Arc<Mutex<State>>,
+    /// Looked at while the size is set.
+    watched: Arc<OnceLock<File>>,
+}
+
+#[derive(Default)]
+struct State {
+    size: u64,
+    /// Whether they are written.
+    blocks: BTreeMap<u64, bool>,
+    generation: Generation,
+    sizes_seen: Vec<u64>,
+}
+
+impl Blocks {
+    /// Whoever is writing.
+    fn empty(&self) {
+        let state = &mut *self.state.lock();
+        (state.size, state.generation) = (0, state.generation + 1);
+        state.blocks.clear();
+    }
+
+    fn look_at_size(&self) {
+        if let Some(file) = self.watched.get() {
+            let size = file.size();
+            self.state.lock().sizes_seen.push(size);
+        }
+    }
+}
+
+impl Map for Blocks {
+    fn map(&self, offset: u64) -> Mapping {
+        let place = match self.state.lock().blocks.get(&(offset / BLOCK)) {
+            None => Place::Hole,
+            Some(false) => Place::Unwritten(offset),
+            Some(true) => Place::Written(offset),
+        };
+        Mapping { length: BLOCK - offset % BLOCK, place }
+    }
+
+    fn size(&self) -> u64 {
+        self.state.lock().size
+    }
+
+    fn block_size(&self) -> u64 {
+        BLOCK
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
+        let blocks = &mut self.state.lock().blocks;
+        for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
+            blocks.entry(block).or_default();
+        }
+        Ok(Prepared::Ready(()))
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Errno> {
+        self.look_at_size();
+        let behind = size.div_ceil(BLOCK);
+        {
+            let state = &mut *self.state.lock();
+            if size <= state.size {
+                state.blocks.split_off(&behind);
+            }
+            state.size = size;
+        }
+        self.look_at_size();
+        Ok(())
+    }
+
+    fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
+        let gone = range.start / BLOCK..range.end / BLOCK;
+        self.state.lock().blocks.retain(|block, _| !gone.contains(block));
+        Ok(())
+    }
+
+    fn generation(&self) -> Generation {
+        self.state.lock().generation
+    }
+
+    fn wrote(&self, range: Range<u64>, begun: Generation) {
+        let state = &mut *self.state.lock();
+        if state.generation == begun {
+            let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+            state.blocks.range_mut(blocks).for_each(|(_, is_written)| *is_written = true);
+            state.size = state.size.max(range.end);
+        }
+    }
+}
+
+/// On a device whose every request takes 10 ms of virtual time.
+struct Made {
+    blocks: Blocks,
+    direct: File,
+    file: File,
+    cache: Cache,
+    reactor: Reactor,
+}
+
+type Asked<'m> = Pin<Box<dyn Future<Output = Vec<u8>> + 'm>>;
+
+impl Made {
+    fn new() -> Made {
+        let clock = VirtualClock::default();
+        let options = SimOptions::new(1 << 20).latency(LATENCY..=LATENCY).units(4096);
+        let sim = Sim::new(options.clock(Clock::Virtual(clock.clone())));
+        let (blocks, cache) = (Blocks::default(), Cache::new(1 << 20));
+        let (device, options) = (Device::new(sim).unwrap(), FileOptions::default());
+        let direct = File::with_map(device, blocks.clone(), Arc::default(), options);
+        let file = direct.buffered(&cache);
+        Made { blocks, direct, file, cache, reactor: reactor_by(&clock) }
+    }
+
+    /// Writes, and answers nothing.
+    fn write<'m>(&'m self, file: &'m File, byte: u8, length: usize, offset: u64) -> Asked<'m> {
+        Box::pin(async move {
+            let write = file.write(Buffer::copy_of(&vec![byte; length]), offset);
+            assert_eq!(write.await.1, Ok(length));
+            Vec::new()
+        })
+    }
+
+    /// Reads all there is.
+    fn read(&self) -> Asked<'_> {
+        self.read_at(0)
+    }
+
+    fn read_at(&self, offset: u64) -> Asked<'_> {
+        Box::pin(async move {
+            let (found, read) = self.file.read(Buffer::zeroed(30_000), offset).await;
+            found[..read.unwrap()].to_vec()
+        })
+    }
+
+    fn unsaved(&self) -> u64 {
+        self.cache.statistics().unsaved_bytes / FOLIO
+    }
+}
+
+/// When the file is emptied beside a write of two folios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// It waits for its lock.
+    Locked,
+    /// So many folios are written, and it waits for the next.
+    Folio(u64),
+}
+
+#[test]
+fn a_write_beside_which_the_file_is_emptied_is_there_whole_or_not_at_all() {
+    for moment in [Moment::Locked, Moment::Folio(0), Moment::Folio(1)] {
+        for is_read in [false, true] {
+            let made = Made::new();
+            made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
+            made.reactor.block_on(made.file.advise(Advice::Random, 0, 0)).unwrap();
+            // From now on all take locks.
+            made.reactor.block_on(made.read_at(2 * BLOCK));
+            let mut asked = Vec::new();
+            if moment == Moment::Locked {
+                asked.push(made.write(&made.direct, 3, BLOCK as usize, 0));
+            }
+            asked.push(made.write(&made.file, 2, 5000, 100));
+            asked.push(Box::pin(async {
+                while matches!(moment, Moment::Folio(folio) if made.unsaved() < folio) {
+                    made.reactor.sleep(LATENCY / 10).await;
+                }
+                made.blocks.empty();
+                // Whoever comes afterwards finds that it was.
+                if is_read { made.read().await } else { Vec::new() }
+            }));
+            made.reactor.block_on(join_all(asked));
+            let whole = [vec![0; 100], vec![2; 5000]].concat();
+            let is_right = |found: &Vec<u8>| found.is_empty() || *found == whole;
+            let found = made.reactor.block_on(made.read());
+            assert!(is_right(&found), "{moment:?}, {is_read}: {} bytes", found.len());
+            assert_eq!(made.reactor.block_on(made.file.sync()), Ok(()));
+            assert_eq!(made.direct.size(), found.len() as u64);
+            assert_eq!(made.reactor.block_on(made.read()), found);
+        }
+    }
+}
+
+/// It begins before the file is emptied, and gets its lock after one that begins when it has been.
+#[test]
+fn a_write_that_waits_for_another_lock_takes_nothing_from_who_comes_before_it() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 2 * BLOCK as usize, 0));
+    // From now on all take locks.
+    made.reactor.block_on(made.read());
+    let asked = vec![
+        made.write(&made.direct, 1, BLOCK as usize, 2 * BLOCK),
+        // From the file's end on, which lies elsewhere when it has its turn.
+        made.write(&made.file, 2, 100, 20_000),
+        Box::pin(async {
+            made.blocks.empty();
+            made.write(&made.file, 3, 100, 20_100).await
+        }),
+    ];
+    made.reactor.block_on(join_all(asked));
+    let found = made.reactor.block_on(made.read_at(20_000));
+    assert!(found[100..] == [3; 100], "{found:?}");
+    assert!(found[..100] == [2; 100] || found[..100] == [0; 100], "{found:?}");
+    assert_eq!(made.reactor.block_on(made.file.sync()), Ok(()));
+    assert_eq!(made.direct.size(), 20_200);
+}
+
+/// The writer is woken first, and changes a copy: the reader has the folio as it was, of a file that is longer now.
+#[test]
+fn a_reader_does_not_see_the_end_of_a_write_in_a_folio_without_it() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
+    let asked = vec![made.write(&made.file, 2, 100, 100), made.read(), made.read()];
+    let ended = made.reactor.block_on(join_all(asked));
+    let whole = [[1; 100], [2; 100]].concat();
+    for found in &ended[1..] {
+        assert!([100, 200].contains(&found.len()) && *found == whole[..found.len()], "{found:?}");
+    }
+    assert_eq!(made.reactor.block_on(made.read()), whole);
+}
+
+#[test]
+fn while_a_file_is_cut_off_it_is_as_long_as_before_or_as_after() {
+    for (size, seen) in [(0, [20_010, 0]), (BLOCK, [20_010, BLOCK]), (20_100, [20_010, 20_100])] {
+        let made = Made::new();
+        made.reactor.block_on(made.write(&made.direct, 1, 100, 0));
+        made.reactor.block_on(made.write(&made.file, 2, 10, 20_000));
+        assert!(made.blocks.watched.set(made.direct.direct()).is_ok());
+        assert_eq!(made.reactor.block_on(made.file.set_size(size)), Ok(()));
+        let sizes = std::mem::take(&mut made.blocks.state.lock().sizes_seen);
+        assert!(sizes.iter().all(|found| seen.contains(found)), "{sizes:?} for {size}");
+        assert_eq!((made.file.size(), sizes.len()), (size, 2));
+    }
+}
