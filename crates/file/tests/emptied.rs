@@ -152,8 +152,12 @@ impl Made {
 
     /// Reads all there is.
     fn read(&self) -> Asked<'_> {
-        Box::pin(async {
-            let (found, read) = self.file.read(Buffer::zeroed(20_000), 0).await;
+        self.read_at(0)
+    }
+
+    fn read_at(&self, offset: u64) -> Asked<'_> {
+        Box::pin(async move {
+            let (found, read) = self.file.read(Buffer::zeroed(30_000), offset).await;
             found[..read.unwrap()].to_vec()
         })
     }
@@ -179,6 +183,8 @@ fn a_write_beside_which_the_file_is_emptied_is_there_whole_or_not_at_all() {
             let made = Made::new();
             made.reactor.block_on(made.write(&made.direct, 1, 3 * BLOCK as usize, 0));
             made.reactor.block_on(made.file.advise(Advice::Random, 0, 0)).unwrap();
+            // From now on all take locks.
+            made.reactor.block_on(made.read_at(2 * BLOCK));
             let mut asked = Vec::new();
             if moment == Moment::Locked {
                 asked.push(made.write(&made.direct, 3, BLOCK as usize, 0));
@@ -202,6 +208,30 @@ fn a_write_beside_which_the_file_is_emptied_is_there_whole_or_not_at_all() {
             assert_eq!(made.reactor.block_on(made.read()), found);
         }
     }
+}
+
+/// It begins before the file is emptied, and gets its lock after one that begins when it has been.
+#[test]
+fn a_write_that_waits_for_another_lock_takes_nothing_from_who_comes_before_it() {
+    let made = Made::new();
+    made.reactor.block_on(made.write(&made.direct, 1, 2 * BLOCK as usize, 0));
+    // From now on all take locks.
+    made.reactor.block_on(made.read());
+    let asked = vec![
+        made.write(&made.direct, 1, BLOCK as usize, 2 * BLOCK),
+        // From the file's end on, which lies elsewhere when it has its turn.
+        made.write(&made.file, 2, 100, 20_000),
+        Box::pin(async {
+            made.blocks.empty();
+            made.write(&made.file, 3, 100, 20_100).await
+        }),
+    ];
+    made.reactor.block_on(join_all(asked));
+    let found = made.reactor.block_on(made.read_at(20_000));
+    assert!(found[100..] == [3; 100], "{found:?}");
+    assert!(found[..100] == [2; 100] || found[..100] == [0; 100], "{found:?}");
+    assert_eq!(made.reactor.block_on(made.file.sync()), Ok(()));
+    assert_eq!(made.direct.size(), 20_200);
 }
 
 /// The writer is woken first, and changes a copy: the reader has the folio as it was, of a file that is longer now.
