@@ -2,7 +2,7 @@
 //! where that is forbidden. One system call starts a batch; completions are
 //! taken from the ring that the kernel shares (fs/aio.c), without one.
 //!
-//! Only direct I/O is asynchronous; buffered I/O is done inside `submit`. So are
+//! Only direct I/O is asynchronous; buffered I/O is done inside the call. So are
 //! discards and zeroing, which AIO does not know.
 
 #![allow(unsafe_code)]
@@ -28,6 +28,10 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
+/// So much that was pushed is started at once: the device begins with it while more is prepared. Short requests still
+/// share a system call.
+const BATCH_BYTES: u64 = 64 << 10;
+
 /// A queue over Linux AIO.
 pub struct AioQueue {
     /// First, so that it is dropped first: see its drop.
@@ -41,6 +45,8 @@ pub struct AioQueue {
     free: Vec<u32>,
     /// Slots pushed and not submitted.
     pushed: Vec<u32>,
+    /// In those; at [`BATCH_BYTES`] they are submitted.
+    pushed_bytes: u64,
     /// Of the batch that is being submitted; kept for their memory.
     batch: Vec<*mut ControlBlock>,
     vectors: Vec<libc::iovec>,
@@ -74,6 +80,7 @@ impl AioQueue {
             blocks: vec![ControlBlock::default(); slots as usize].into(),
             free: (0..slots).rev().collect(),
             pushed: Vec::with_capacity(slots as usize),
+            pushed_bytes: 0,
             batch: Vec::with_capacity(slots as usize),
             vectors: Vec::new(),
             ended: VecDeque::with_capacity(slots as usize),
@@ -115,6 +122,33 @@ impl AioQueue {
             }
         }
         self.pushed.clear();
+        self.pushed_bytes = 0;
+    }
+
+    /// Starts everything that was pushed.
+    fn start(&mut self) {
+        self.prepare();
+        let mut start = 0;
+        while start < self.batch.len() {
+            let rest = &mut self.batch[start..];
+            // SAFETY: the blocks stay in place, and name memory of requests in
+            // `slots`, which are kept until their events are taken. The context
+            // is dropped before them.
+            match unsafe { self.context.submit(rest) } {
+                Ok(taken) => {
+                    start += taken;
+                    self.flying += taken;
+                }
+                // The first of the rest is refused, and only that.
+                Err(error) => {
+                    // SAFETY: points into `blocks`.
+                    let slot = unsafe { (*rest[0]).data };
+                    self.end(slot as u32, Err(error));
+                    start += 1;
+                }
+            }
+        }
+        self.batch.clear();
     }
 
     /// What asks the kernel for the next step of the request in `slot`; none
@@ -195,37 +229,22 @@ impl Queue for AioQueue {
             return Err(request);
         }
         let slot = self.free.pop().expect("as many slots as requests");
+        self.pushed_bytes += match &request.payload {
+            Payload::Length(_) => 0,
+            memory => memory.length(),
+        };
         self.slots[slot as usize] = Some(request);
         self.pushed.push(slot);
+        if self.pushed_bytes >= BATCH_BYTES {
+            self.start();
+        }
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
-        if self.pushed.is_empty() {
-            return Ok(());
+        if !self.pushed.is_empty() {
+            self.start();
         }
-        self.prepare();
-        let mut start = 0;
-        while start < self.batch.len() {
-            let rest = &mut self.batch[start..];
-            // SAFETY: the blocks stay in place, and name memory of requests in
-            // `slots`, which are kept until their events are taken. The context
-            // is dropped before them.
-            match unsafe { self.context.submit(rest) } {
-                Ok(taken) => {
-                    start += taken;
-                    self.flying += taken;
-                }
-                // The first of the rest is refused, and only that.
-                Err(error) => {
-                    // SAFETY: points into `blocks`.
-                    let slot = unsafe { (*rest[0]).data };
-                    self.end(slot as u32, Err(error));
-                    start += 1;
-                }
-            }
-        }
-        self.batch.clear();
         Ok(())
     }
 
@@ -313,6 +332,26 @@ mod tests {
                     None => std::thread::yield_now(),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_large_enough_does_not_wait_for_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
+        let device = Device::new(file).unwrap();
+        let mut queue = AioQueue::new(device.core().clone(), 64).unwrap();
+        let push = |queue: &mut AioQueue, length: usize| {
+            let payload = Payload::Buffer(Buffer::zeroed(length));
+            queue.push(Request::new(device.index(), Op::Read, 0, payload, Tag(0))).unwrap();
+            queue.flying
+        };
+        let flying: Vec<_> = (0..17).map(|_| push(&mut queue, 4096)).collect();
+        assert_eq!((flying[14], flying[15], flying[16]), (0, 16, 16));
+        assert_eq!(push(&mut queue, 128 << 10), 18);
+        let mut ended = 0;
+        while ended < 18 {
+            ended += queue.reap().is_some() as usize;
         }
     }
 
