@@ -76,7 +76,7 @@ impl Map for Blocks {
         true
     }
 
-    fn prepare(&self, range: Range<u64>) -> Result<Prepared, Errno> {
+    fn prepare(&self, range: Range<u64>, _: &mut uringfs_file::Promise) -> Result<Prepared, Errno> {
         let blocks = &mut self.state.lock().blocks;
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             blocks.entry(block).or_default();
