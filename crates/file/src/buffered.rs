@@ -231,17 +231,8 @@ async fn read_all(
                         read_past(operation, shared, payload, *done, at, length - *done).await?;
                     continue;
                 };
-                let mut fills = fills.into_iter();
-                let Some(mut fill) = fills.next() else { continue };
-                let ahead = || {
-                    fills.for_each(|fill| start_fill(operation, file, fill));
-                    if let Some(mark) = reached {
-                        read_ahead(operation, file, caching, cached, mark);
-                    }
-                };
-                // Others wait for it, too.
-                let filling = fill_from(operation, shared, cached, &mut fill, ahead);
-                let filled = operation.unstopped(filling).await;
+                let filled = fill_here(operation, file, caching, cached, fills, reached).await;
+                let Some((mut fill, filled)) = filled else { continue };
                 let is_wanted = operation.check();
                 if filled.is_ok() && is_wanted.is_ok() {
                     if caching.is_counted(offset, *done) {
@@ -261,6 +252,30 @@ async fn read_all(
         }
     }
     Ok(())
+}
+
+/// Fills the first of what was taken in, if anything was, and has the rest filled beside. A mark that has been reached
+/// starts the next window.
+async fn fill_here(
+    operation: &Operation,
+    file: &File,
+    caching: &Caching,
+    cached: &Cached,
+    fills: Vec<Fill>,
+    reached: Option<u64>,
+) -> Option<(Fill, Result<(), Errno>)> {
+    let mut fills = fills.into_iter();
+    let mut fill = fills.next()?;
+    let beside = || {
+        fills.for_each(|fill| start_fill(operation, file, fill));
+        if let Some(mark) = reached {
+            read_ahead(operation, file, caching, cached, mark);
+        }
+    };
+    // Others wait for it, too.
+    let filling = fill_from(operation, &file.shared, cached, &mut fill, beside);
+    let filled = operation.unstopped(filling).await;
+    Some((fill, filled))
 }
 
 /// Copies what is asked for of folios in a row, in the first of which it begins.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uringfs_cache::{FOLIO, Fill, Full, Taken, Told, WRITER};
+use uringfs_cache::{FOLIO, Fewer, Fill, Full, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
@@ -127,11 +127,16 @@ impl Writing<'_> {
             return Ok(true);
         }
         operation.count(Counter::CacheThrottled);
+        self.wait_for(operation, self.cached.pages().may_change()).await
+    }
+
+    /// Waits until others have saved some; answers false when that takes too long.
+    async fn wait_for(&self, operation: &mut Operation, fewer: Fewer) -> Result<bool, Errno> {
+        let unsaved = self.file.shared.lock.unsaved();
         // Whoever watches it may be waiting since it could not be saved.
-        if self.file.shared.lock.unsaved().is_any() && self.file.shared.lock.unsaved().hurry() {
+        if unsaved.is_any() && unsaved.hurry() {
             self.have_watched(operation);
         }
-        let fewer = self.cached.pages().may_change();
         Ok(operation.wait_uncounted_for(fewer, PATIENCE).await?.is_some())
     }
 
@@ -199,7 +204,7 @@ impl Writing<'_> {
             };
             if !has_room {
                 let Some(saved) = pages.one_saved() else { return Ok(None) };
-                if operation.wait_uncounted_for(saved, PATIENCE).await?.is_none() {
+                if !self.wait_for(operation, saved).await? {
                     return Ok(None);
                 }
             }

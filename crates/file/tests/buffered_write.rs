@@ -223,6 +223,19 @@ fn what_could_not_be_written_back_is_said_once_to_each_opening_and_not_lost() {
 }
 
 #[test]
+fn who_waits_for_room_has_that_saved_again_which_could_not_be() {
+    let slow = Slow::new(16 * FOLIO);
+    slow.sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Error(Errno::IO)));
+    assert_eq!(slow.put(0, 1, 4 * 4096), Ok(4 * 4096));
+    slow.wait(Duration::from_secs(1));
+    assert_eq!((slow.sim.faults_hit(), slow.unsaved()), (1, 4), "it is tried again later");
+    for n in 1..10 {
+        assert_eq!(slow.put(n * 16384, 2, 4096), Ok(4096));
+    }
+    assert_eq!(slow.count(Counter::CacheWrittenThrough), 0);
+}
+
+#[test]
 fn a_sync_that_fails_says_so_and_the_next_one_saves_it() {
     let slow = Slow::new(SIZE);
     assert_eq!(slow.put(4096, 1, 100), Ok(100));
