@@ -14,7 +14,7 @@ use uringfs_reactor::Operation;
 
 use crate::file::Shared;
 use crate::map::Generation;
-use crate::readahead::{LONGEST, Readahead};
+use crate::readahead::Readahead;
 
 /// What a fill is taken to take until one has ended, and at most.
 const SLOW: Duration = Duration::from_millis(10);
@@ -36,6 +36,8 @@ pub(crate) struct Cached {
 /// How one opening asks through a cache.
 pub(crate) struct Caching {
     cache: Cache,
+    /// Folios of a window, unless something else is advised.
+    longest: u32,
     pub(crate) readahead: Mutex<Readahead>,
     /// The folio in which the last read ended, when that was inside it: one that goes on there touches it no more.
     inside: AtomicU64,
@@ -69,18 +71,19 @@ pub enum Advice {
 const NONE: u64 = u64::MAX;
 
 impl Caching {
-    pub(crate) fn new(cache: &Cache) -> Caching {
-        let readahead = Mutex::new(Readahead::new(LONGEST));
+    /// With windows of so many folios at most.
+    pub(crate) fn new(cache: &Cache, longest: u32) -> Caching {
+        let readahead = Mutex::new(Readahead::new(longest));
         let inside = AtomicU64::new(NONE);
         let (is_once, is_passing) = (AtomicBool::new(false), AtomicBool::new(false));
-        Caching { cache: cache.clone(), readahead, inside, is_once, is_passing }
+        Caching { cache: cache.clone(), longest, readahead, inside, is_once, is_passing }
     }
 
     /// Does what can be done about it at once: all but to read.
     pub(crate) fn advise(&self, advice: Advice) {
         let longest = match advice {
-            Advice::Normal | Advice::NoReuse | Advice::DontCache => LONGEST,
-            Advice::Sequential => 2 * LONGEST,
+            Advice::Normal | Advice::NoReuse | Advice::DontCache => self.longest,
+            Advice::Sequential => 2 * self.longest,
             Advice::Random => 0,
             Advice::WillNeed | Advice::DoNotNeed => return,
         };

@@ -126,7 +126,7 @@ impl File {
     /// is in one cache: that in which it was first. On a device whose blocks are larger than a folio it is asked
     /// directly all the same.
     pub fn buffered(&self, cache: &Cache) -> File {
-        self.asked(Some(Caching::new(cache)))
+        self.asked(Some(Caching::new(cache, self.shared.options.readahead)))
     }
 
     /// The same file, asked directly.

@@ -2,6 +2,11 @@
 
 use uringfs_reactor::on_off;
 
+use crate::readahead::LONGEST;
+
+/// Folios: 16 MiB.
+const MOST_READAHEAD: u32 = 4096;
+
 /// How a file moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
@@ -12,6 +17,8 @@ pub struct FileOptions {
     pub write_lock: WriteLocking,
     /// `buffered.wait`.
     pub buffered_wait: BufferedWait,
+    /// `buffered.readahead`: folios of 4 KiB that are read ahead of a sequential reader at once, at most. 0: none.
+    pub readahead: u32,
 }
 
 /// How a buffered read waits for bytes that are not in the cache.
@@ -39,6 +46,7 @@ impl Default for FileOptions {
             simple_read: true,
             write_lock: WriteLocking::Shared,
             buffered_wait: BufferedWait::Callback,
+            readahead: LONGEST,
         }
     }
 }
@@ -65,6 +73,12 @@ impl FileOptions {
                     _ => return Err(format!("{name} is callback or thread, not `{value}`")),
                 };
             }
+            "buffered.readahead" => {
+                let folios = value.parse().ok().filter(|folios| *folios <= MOST_READAHEAD);
+                self.readahead = folios.ok_or_else(|| {
+                    format!("{name} is a number of folios up to {MOST_READAHEAD}, not `{value}`")
+                })?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -75,5 +89,6 @@ impl FileOptions {
         ("direct.simple_read", "on or off"),
         ("direct.write_lock", "shared or exclusive"),
         ("buffered.wait", "callback or thread"),
+        ("buffered.readahead", "a number of folios"),
     ];
 }

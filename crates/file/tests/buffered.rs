@@ -257,6 +257,29 @@ fn a_reader_that_goes_on_is_read_ahead_of_and_one_at_random_is_not() {
 }
 
 #[test]
+fn so_much_is_read_ahead_as_the_switch_says() {
+    let slow = Slow::new(SIZE);
+    for longest in [0, 8, 32, 128] {
+        slow.cache.shrink(0);
+        let options = FileOptions { readahead: longest, ..FileOptions::default() };
+        let file = File::over(Device::new(slow.sim.clone()).unwrap(), options);
+        let file = file.buffered(&slow.cache);
+        let mut furthest = 0;
+        for offset in (0..SIZE).step_by(4096) {
+            let (found, read) = slow.reactor.block_on(file.read(Buffer::zeroed(4096), offset));
+            assert!(read == Ok(4096) && found[..] == slow.bytes(offset, 4096));
+            let end = file.cached(offset..SIZE).last().map_or(0, |cached| cached.end);
+            furthest = furthest.max(end.saturating_sub(offset + FOLIO) / FOLIO);
+        }
+        let longest = u64::from(longest);
+        assert!(
+            (longest.saturating_sub(1)..=2 * longest).contains(&furthest),
+            "{longest}: {furthest}"
+        );
+    }
+}
+
+#[test]
 fn what_is_said_of_the_reads_to_come_is_followed() {
     let slow = Slow::new(SIZE);
     let say = |advice, offset, length| {
