@@ -89,13 +89,15 @@ fn simple_read() -> Result<Experiment, Error> {
 /// Mechanism 2: reads of what is not cached, whose waiting costs a callback, against a thread. Each block is read
 /// once at most, and the cache is emptied before each run; direct reads are the bound.
 fn buffered_read() -> Result<Experiment, Error> {
-    const CACHE: (&str, &str) = ("buffered.cache_bytes", "67108864");
+    const CACHE: (&str, &str) = ("buffered.cache_bytes", "16777216");
     let buffered = |name, wait| -> Result<Side, Error> {
         let keys = vec![("direct", "0".to_owned())];
         Ok(Side { keys, ..side(name, &[CACHE, ("buffered.wait", wait)])? })
     };
     let mut keys = reads();
     keys.extend([("norandommap", "0".to_owned()), ("time_based", "0".to_owned())]);
+    // Until the cache has memory for all that it may hold, each page of which the kernel zeroes first.
+    keys.push(("ramp_time", "500ms".to_owned()));
     Ok(Experiment {
         name: "buffered-read",
         sides: Sides {
