@@ -49,7 +49,7 @@ async fn cut_or_extend(operation: &mut Operation, shared: &Shared, size: u64) ->
     if size > map.size() {
         zero_tail(operation, shared).await?;
         if size < shared.size() {
-            // The map has not heard how long the file was: it has blocks behind the cut for it.
+            // The map has not heard how long the file was: it may have blocks behind the cut for it.
             let block = block_of(shared);
             map.remove(size.next_multiple_of(block)..u64::MAX / block * block)?;
         }
