@@ -130,6 +130,11 @@ impl WriteLock {
         }
     }
 
+    /// Whether something was written to the file through a page cache and is not on its device.
+    pub fn has_unsaved(&self) -> bool {
+        self.unsaved.is_any()
+    }
+
     /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
     /// the process; none when there is nothing.
     pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {

@@ -344,7 +344,8 @@ impl Volume {
             if map.takes_rights() {
                 self.change(who, take_rights(&map.file, map.is_trusted)).await?;
             }
-            if !map.file.is_empty() {
+            // In this order: what is saved meanwhile is in the map by then.
+            if lock.has_unsaved() || !map.file.is_empty() {
                 self.shared.empty(&map.file);
             }
             map.note_change();

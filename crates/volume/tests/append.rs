@@ -219,8 +219,9 @@ fn those_who_wait_for_one_append_share_a_write_and_a_commit() {
                 assert!(bytes.len() == 300 && bytes.iter().all(|byte| *byte == n as u8 + 1));
             }
         });
-        // The first writes for itself, the second for all others.
-        assert_eq!(reactor.counters().get(Counter::DeferredFlush) - before, 2);
+        // The first writes for itself, the second for all others; it may have for the first, too, what that waits for.
+        let commits = reactor.counters().get(Counter::DeferredFlush) - before;
+        assert!((1..=2).contains(&commits), "{commits}");
         let cut = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
         let found = Volume::open_on(cut).unwrap();
         let bytes = content(&reactor, &create(&found, "/log"));

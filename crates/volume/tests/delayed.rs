@@ -121,6 +121,22 @@ fn room_is_given_back_when_a_file_is_cut_off_or_emptied() {
 }
 
 #[test]
+fn a_file_is_emptied_of_which_the_device_has_nothing_yet() {
+    let it = Delayed::new();
+    let before = it.free();
+    let file = it.file("/a");
+    assert_eq!(it.write(&file, 0, 1), Ok(4096));
+    let truncate = OpenOptions { truncate: true, ..OpenOptions::direct() };
+    let emptied = it.volume.open("/a", truncate).unwrap();
+    assert_eq!((emptied.size(), file.size()), (0, 0));
+    for file in [&emptied, &file] {
+        assert_eq!(it.reactor.block_on(file.read(Buffer::zeroed(1), 0)).1, Ok(0));
+    }
+    assert_eq!((file.allocated(), it.free()), (0, before));
+    it.is_sound();
+}
+
+#[test]
 fn nothing_is_written_of_a_file_that_is_removed_and_closed() {
     let it = Delayed::new();
     let (kept, file) = (it.file("/kept"), it.file("/a"));

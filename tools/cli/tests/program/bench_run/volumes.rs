@@ -289,7 +289,7 @@ fn an_experiment_tells_what_was_counted_and_that_nothing_was() {
 }
 
 #[test]
-fn buffered_reads_wait_by_callbacks_on_one_side_and_in_threads_on_the_other() {
+fn buffered_reads_wait_in_threads_on_one_side_only() {
     let folder = volume();
     let image = folder.path().join("image");
     std::fs::write(&image, vec![7; 4 << 20]).unwrap();
@@ -303,9 +303,8 @@ fn buffered_reads_wait_by_callbacks_on_one_side_and_in_threads_on_the_other() {
     let counter = |side, name: &str| counter_of(&report, side, &format!("buffered.{name}"));
     assert!(counter("a", "wait.threads") > 0);
     assert_eq!(counter("b", "wait.threads"), 0);
-    // Whatever had to be filled was waited for, once at least.
-    let (filled, callbacks) = (counter("b", "filled"), counter("b", "wait.callbacks"));
-    assert!(filled > 0 && callbacks >= filled, "{filled} filled, {callbacks} callbacks");
+    // Of what is read once whoever misses it fills it, and nobody else waits.
+    assert!(counter("b", "filled") > 0);
     assert_eq!(counter("control", "filled"), 0);
 }
 
