@@ -132,7 +132,7 @@ impl Reactor {
         let state = State {
             cells: Cells::new(),
             completed: Vec::with_capacity(options.depth as usize),
-            returned: Vec::new(),
+            returned: Vec::with_capacity(options.depth as usize),
             backlog: Default::default(),
             failed: Vec::new(),
             guarded: Default::default(),
