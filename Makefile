@@ -24,7 +24,7 @@ check:
 # The figures the project promises, measured on this machine. By hand, as root, on an idle machine.
 bench-check:
 	scripts/setup bench
-	cargo build --release --locked --bin uringfs --example durable_appends
+	cargo build --release --locked --bin uringfs --example durable_appends --example cached_reads
 	scripts/bench-check
 
 # What a read costs in instructions, raw, through file systems and through this stack, in a guest.

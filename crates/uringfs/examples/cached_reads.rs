@@ -1,12 +1,12 @@
 //! What a random 4 KiB read costs of a file that is cached as a whole, beside the kernel's page cache and beside
 //! copying the same pages in the same order.
 //!
-//!     cargo run --release --example cached_reads -- FOLDER [MEBIBYTES [ROUNDS]]
+//!     cargo run --release --example cached_reads -- FOLDER [MEBIBYTES [ROUNDS]] [--json]
 //!
 //! In FOLDER, on a file system, a file is made of that size (64), written, read once through both caches, and
 //! removed at the end. Each round times every way once, in an order that turns; given are medians over all rounds
 //! (15), in nanoseconds a read, and how many times as long the kernel's pread takes; then how much more two threads
-//! read than one.
+//! read than one. With `--json` it is all rounds instead: nanoseconds a read, and reads a second.
 
 use std::error::Error;
 use std::fs;
@@ -27,18 +27,20 @@ const PAGE: usize = 4096;
 const READS: usize = 100_000;
 
 fn main() -> Outcome<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (folder, rest) =
-        arguments.split_first().ok_or("usage: cached_reads FOLDER [MEBIBYTES [ROUNDS]]")?;
+    let (flags, arguments): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|argument| argument == "--json");
+    let (folder, rest) = arguments
+        .split_first()
+        .ok_or("usage: cached_reads FOLDER [MEBIBYTES [ROUNDS]] [--json]")?;
     let mebibytes: usize = rest.first().map_or(Ok(64), |text| text.parse())?;
     let rounds: usize = rest.get(1).map_or(Ok(15), |text| text.parse())?;
     let path = PathBuf::from(folder).join(format!("cached-reads-{}", std::process::id()));
-    let outcome = measure(&path, mebibytes << 20, rounds);
+    let outcome = measure(&path, mebibytes << 20, rounds, !flags.is_empty());
     fs::remove_file(path)?;
     outcome
 }
 
-fn measure(path: &PathBuf, size: usize, rounds: usize) -> Outcome<()> {
+fn measure(path: &PathBuf, size: usize, rounds: usize, as_json: bool) -> Outcome<()> {
     uringfs::create_image(path, size as u64)?;
     let cache = Cache::new(size as u64 + (8 << 20));
     let file = File::open(path, Access::Read)?.buffered(&cache);
@@ -120,19 +122,29 @@ fn measure(path: &PathBuf, size: usize, rounds: usize) -> Outcome<()> {
     let ratios = |way: usize| -> Vec<f64> {
         times[1].iter().zip(&times[way]).map(|(kernel, own)| kernel / own).collect()
     };
+    let names: Vec<&str> = ways.iter().map(|(name, _)| *name).collect();
+    drop(ways);
+    let rates = |threads: u64| -> Vec<f64> {
+        let seconds = (0..rounds as u64).map(|round| together(&file, pages, threads, round));
+        seconds.map(|time| (threads * READS as u64) as f64 / time).collect()
+    };
+    let (one, two) = (rates(1), rates(2));
+    if as_json {
+        let times: Vec<_> =
+            names.iter().zip(&times).map(|(name, times)| format!("{name:?}: {times:?}")).collect();
+        println!(
+            "{{\"nanoseconds\": {{{}}}, \"rates\": {{\"one\": {one:?}, \"two\": {two:?}}}}}",
+            times.join(", ")
+        );
+        return Ok(());
+    }
     println!("{} MiB, {rounds} rounds of {READS} reads", size >> 20);
-    for (way, (name, _)) in ways.iter().enumerate() {
+    for (way, name) in names.iter().enumerate() {
         let (time, ratio) = (median(&times[way]), median(&ratios(way)));
         println!("{name:>10} {time:8.1} ns  pread takes {ratio:.2} times as long");
     }
-    drop(ways);
-    let rates = |threads: u64| {
-        let seconds = (0..rounds as u64).map(|round| together(&file, pages, threads, round));
-        let rates: Vec<f64> = seconds.map(|time| (threads * READS as u64) as f64 / time).collect();
-        median(&rates)
-    };
-    let (one, two) = (rates(1), rates(2));
-    println!("{:>10} {:8.2} times as many reads a second as one thread", "two", two / one);
+    let more = median(&two) / median(&one);
+    println!("{:>10} {more:8.2} times as many reads a second as one thread", "two");
     Ok(())
 }
 

@@ -7,11 +7,14 @@
 
 mod files;
 pub mod fio;
+mod helpers;
 mod psync;
 mod ring;
 mod slots;
 mod threads;
 mod uringfs;
+
+pub use helpers::Helpers;
 
 use crate::Error;
 use crate::job::{Options, nearest};
@@ -119,8 +122,8 @@ pub struct EngineReport {
     pub tier: String,
     /// Calls into the kernel for I/O.
     pub system_calls: u64,
-    /// CPU time of threads the engine started, beside the issuing one.
-    pub helper_cpu_ns: u64,
+    /// Of threads the engine started, beside the issuing one.
+    pub helpers: Helpers,
     /// Whatever it counts.
     pub counters: Vec<(String, u64)>,
     /// Lines for the user.
@@ -131,7 +134,7 @@ impl EngineReport {
     /// What came after `earlier`.
     pub fn since(mut self, earlier: &Self) -> Self {
         self.system_calls -= earlier.system_calls.min(self.system_calls);
-        self.helper_cpu_ns -= earlier.helper_cpu_ns.min(self.helper_cpu_ns);
+        self.helpers = self.helpers.since(earlier.helpers);
         for (name, value) in &mut self.counters {
             let before = earlier.counters.iter().find(|(other, _)| other == name);
             *value -= before.map_or(0, |(_, before)| *before).min(*value);
@@ -146,7 +149,7 @@ impl EngineReport {
             self.tier.clone_from(&other.tier);
         }
         self.system_calls += other.system_calls;
-        self.helper_cpu_ns += other.helper_cpu_ns;
+        self.helpers = self.helpers + other.helpers;
         add_counters(&mut self.counters, &other.counters);
         let new = other.notes.iter().filter(|note| !self.notes.contains(note));
         let new: Vec<String> = new.cloned().collect();

@@ -3,7 +3,7 @@
 
 use super::files::Files;
 use super::slots::Aligned;
-use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use super::{Done, Engine, EngineReport, Facts, Helpers, Io, Setup, SyncKind, Wanted};
 use crate::Error;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -140,7 +140,7 @@ impl Engine for Threads {
             queue: "threads".into(),
             tier: format!("pread and pwrite in {} threads", self.workers.len()),
             system_calls: state.system_calls,
-            helper_cpu_ns: state.workers.iter().map(|&id| cpu_ns(id)).sum(),
+            helpers: state.workers.iter().map(|&id| Helpers::of_thread(id)).sum(),
             counters: vec![("hand_overs".into(), self.hand_overs)],
             notes: Vec::new(),
         }
@@ -166,12 +166,6 @@ impl Shared {
             self.results.notify_one();
         }
     }
-}
-
-/// The CPU time of a thread of this process; 0 where the kernel keeps no account.
-fn cpu_ns(thread: i32) -> u64 {
-    let account = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
-    account.ok().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Threads {

@@ -1,6 +1,6 @@
 //! This stack, through its public token interface and nothing below it.
 
-use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use super::{Done, Engine, EngineReport, Facts, Helpers, Io, Setup, SyncKind, Wanted};
 use crate::Error;
 use crate::job::SyncWrites;
 use crate::target::Target;
@@ -192,11 +192,15 @@ impl Engine for Uringfs {
             format!("direct=0: through a page cache of {bytes} bytes")
         }));
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
+        let helpers = match self.waits_in_threads {
+            true => Helpers::of_threads_called("uringfs-waits"),
+            false => Helpers::default(),
+        };
         EngineReport {
             queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
             system_calls: counters.get(Counter::Enters),
-            helper_cpu_ns: if self.waits_in_threads { cpu_of_waiting_threads() } else { 0 },
+            helpers,
             counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
             notes,
         }
@@ -301,19 +305,6 @@ fn shared_cache(options: &Options) -> Arc<Cache> {
     let cache = Arc::new(options.cache());
     (*bytes, *shared) = (options.cache_bytes, Arc::downgrade(&cache));
     cache
-}
-
-/// CPU time of the threads that wait in place of reactors, as the scheduler counts it (proc_pid_schedstat(5)).
-fn cpu_of_waiting_threads() -> u64 {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
-    let one = |task: io::Result<std::fs::DirEntry>| {
-        let path = task.ok()?.path();
-        let name = std::fs::read_to_string(path.join("comm")).ok()?;
-        let times = std::fs::read_to_string(path.join("schedstat")).ok()?;
-        let is_one = name.trim_end() == "uringfs-waits";
-        times.split_whitespace().next()?.parse::<u64>().ok().filter(|_| is_one)
-    };
-    tasks.filter_map(one).sum()
 }
 
 /// What is open now, by name and by whether it is written.

@@ -107,6 +107,8 @@ pub struct Measured {
     pub iops: Vec<f64>,
     /// CPU nanoseconds an I/O, of every run.
     pub cpu_ns: Vec<f64>,
+    /// Context switches an I/O, of every run.
+    pub switches: Vec<f64>,
     /// The queue it went through.
     pub queue: String,
     /// The sums of its counters.

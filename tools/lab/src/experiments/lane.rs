@@ -106,6 +106,7 @@ impl Lane {
                     }
                     into.iops.push(entry.iops(0) + entry.iops(1));
                     into.cpu_ns.push(entry.per_io(entry.cpu_ns()));
+                    into.switches.push(entry.per_io(entry.context_switches()));
                     into.queue.clone_from(&entry.engine.queue);
                     add_counters(&mut into.counters, &entry.engine.counters);
                 }
@@ -119,7 +120,9 @@ impl Lane {
                 let job = &json["jobs"][0];
                 let iops = |way: &str| job[way]["iops"].as_f64().unwrap_or(0.0);
                 into.iops.push(iops("read") + iops("write"));
-                into.cpu_ns.push(job["uringfs"]["cpu_ns_per_io"].as_f64().unwrap_or(0.0));
+                let cost = |name: &str| job["uringfs"][name].as_f64().unwrap_or(0.0);
+                into.cpu_ns.push(cost("cpu_ns_per_io"));
+                into.switches.push(cost("context_switches_per_io"));
                 into.queue = "fio".into();
             }
         }

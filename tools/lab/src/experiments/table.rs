@@ -1,8 +1,8 @@
 //! The verdicts of an experiment as a table, and as JSON.
 
-use super::driver::{Measured, Results};
+use super::driver::{CaseResult, Measured, Results};
 use crate::engine::add_counters;
-use crate::stats::Interval;
+use crate::stats::{Interval, median};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ pub fn table(results: &Results) -> String {
     header.extend(beside);
     header.push(format!("{} / {}", sides.b.name, sides.a.name));
     header.push("noise".into());
-    header.push("CPU ns an I/O".into());
+    header.extend(["CPU ns an I/O".into(), "switches an I/O".into()]);
     table.set_header(header);
     for case in &results.cases {
         let mut row = if worded { vec![case.case.what.to_owned()] } else { Vec::new() };
@@ -28,8 +28,8 @@ pub fn table(results: &Results) -> String {
         row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
         row.push(format!("{:.3}-{:.3}", case.noise.low, case.noise.high));
-        let cpu = |side: &Measured| crate::stats::median(&side.cpu_ns);
-        row.push(format!("{:.0} -> {:.0}", cpu(&case.a), cpu(&case.b)));
+        row.push(costs(case, |side| format!("{:.0}", median(&side.cpu_ns))));
+        row.push(costs(case, |side| format!("{:.2}", median(&side.switches))));
         table.add_row(row);
     }
     for column in table.column_iter_mut().skip(if worded { 3 } else { 2 }) {
@@ -47,6 +47,14 @@ pub fn table(results: &Results) -> String {
         }
     }
     text
+}
+
+/// A figure of the off side and of the on side, and of those beside them.
+fn costs(case: &CaseResult, figure: impl Fn(&Measured) -> String) -> String {
+    let beside: Vec<_> =
+        case.beside.iter().map(|side| side.median().map_or("-".into(), |_| figure(side))).collect();
+    let sides = format!("{} -> {}", figure(&case.a), figure(&case.b));
+    if beside.is_empty() { sides } else { format!("{sides} ({})", beside.join(", ")) }
 }
 
 /// The counters of both sides, over all cases.
@@ -90,7 +98,8 @@ pub fn json(results: &Results) -> Value {
             "name": name,
             "iops": measured.median(),
             "runs": measured.iops,
-            "cpu_ns_per_io": measured.median().map(|_| crate::stats::median(&measured.cpu_ns)),
+            "cpu_ns_per_io": measured.median().map(|_| median(&measured.cpu_ns)),
+            "context_switches_per_io": measured.median().map(|_| median(&measured.switches)),
         })
     };
     let interval =

@@ -61,7 +61,12 @@ impl Entry<'_> {
 
     /// CPU time of the threads and of those their engines started.
     pub fn cpu_ns(&self) -> u64 {
-        self.usage.cpu_ns + self.engine.helper_cpu_ns
+        self.usage.cpu_ns + self.engine.helpers.cpu_ns
+    }
+
+    /// Context switches of the threads and of those their engines started.
+    pub fn context_switches(&self) -> u64 {
+        self.usage.context_switches + self.engine.helpers.context_switches
     }
 
     /// Milliseconds it read or wrote, at least 1 once it did anything, as it divides.

@@ -145,7 +145,7 @@ fn write_costs(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
         "  each I/O     : cpu={:.0}ns, system calls={:.3}, context switches={:.3}",
         entry.per_io(entry.cpu_ns()),
         entry.per_io(entry.engine.system_calls),
-        entry.per_io(entry.usage.context_switches)
+        entry.per_io(entry.context_switches())
     )?;
     writeln!(out, "  queue        : {} ({})", entry.engine.queue, entry.engine.tier)?;
     let counters = entry.engine.counters.iter().filter(|(_, value)| *value > 0);

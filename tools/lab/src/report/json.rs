@@ -142,7 +142,7 @@ fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
         "cpu_ns_per_io": entry.per_io(entry.cpu_ns()),
         "span_ns": entry.span_ns.as_ref().map_or(0, |span| span.end - span.start),
         "system_calls_per_io": entry.per_io(*system_calls),
-        "context_switches_per_io": entry.per_io(entry.usage.context_switches),
+        "context_switches_per_io": entry.per_io(entry.context_switches()),
         "queue": queue,
         "tier": tier,
         "notes": notes,

@@ -299,6 +299,9 @@ fn buffered_reads_wait_in_threads_on_one_side_only() {
     for case in report["cases"].as_array().unwrap() {
         let ran = |side: &Value| side["iops"].is_number();
         assert!(ran(&case["a"]) && ran(&case["b"]) && ran(&case["control"]), "{case:#}");
+        // Whoever waits is switched away from.
+        let switches = |side: &Value| side["context_switches_per_io"].as_f64().unwrap();
+        assert!(switches(&case["a"]) > 0.0 && switches(&case["b"]) >= 0.0, "{case:#}");
     }
     let counter = |side, name: &str| counter_of(&report, side, &format!("buffered.{name}"));
     assert!(counter("a", "wait.threads") > 0);
