@@ -27,7 +27,9 @@ pub fn table(results: &Results) -> String {
         let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
         row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
-        row.push(format!("{:.3}-{:.3}", case.noise.low, case.noise.high));
+        // One pair has no neighbour.
+        let noise = Some(case.noise).filter(|noise| !noise.median.is_nan());
+        row.push(noise.map_or("-".into(), |noise| format!("{:.3}-{:.3}", noise.low, noise.high)));
         row.push(costs(case, |side| format!("{:.0}", median(&side.cpu_ns))));
         row.push(costs(case, |side| format!("{:.2}", median(&side.switches))));
         table.add_row(row);
