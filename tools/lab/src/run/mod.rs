@@ -25,6 +25,7 @@ use crate::target::{DiskUse, Disks, Made, Volumes};
 use crate::workload::Amount;
 use crate::{Error, ErrorKind};
 use live::Expected;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -182,6 +183,7 @@ impl Run<'_> {
     }
 
     fn run_planned(&self, plan: &Plan, volumes: &Volumes) -> Result<Results, Error> {
+        without_timer_slack();
         let jobs = &self.set.jobs;
         let started = SystemTime::now();
         let run =
@@ -255,6 +257,13 @@ impl Run<'_> {
     }
 }
 
+/// Timers of this thread, and of the threads and programs it starts from now on, end when they
+/// should: the kernel allows itself 50 us, which is most of what a simulated device takes.
+fn without_timer_slack() {
+    // A kernel that refuses is one on which they end later.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
 /// How long a thread takes at most, and what it moves.
 fn expected(thread: &ThreadPlan, jobs: &[Job]) -> Expected {
     let Options { start_delay, ramp_time, runtime, time_based, loops, .. } =
@@ -273,4 +282,18 @@ fn distinct(names: &[&str]) -> String {
     let mut names = names.to_vec();
     names.dedup();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn threads_started_after_it_have_no_timer_slack() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                super::without_timer_slack();
+                let inherited = scope.spawn(rustix::thread::current_timer_slack).join();
+                assert_eq!(inherited.unwrap(), Ok(1));
+            });
+        });
+    }
 }
