@@ -1,7 +1,12 @@
 //! Every engine against the promises of the trait `Engine`.
 
-use uringfs_lab::engine::{Done, Engine, EngineKind, Io, Setup, Wanted, WithEngine};
-use uringfs_lab::job::{Options, SyncWrites};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::sync::atomic::AtomicBool;
+use uringfs_lab::engine::{Done, Engine, EngineConfig, EngineKind, Io, Setup, Wanted, WithEngine};
+use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
+use uringfs_lab::run::{Live, Overwrite, Run};
 use uringfs_lab::target::{Access, Target, Volumes};
 use uringfs_lab::workload::IoOp;
 
@@ -78,5 +83,50 @@ fn a_slot_s_buffer_is_its_own_while_others_are_in_flight() {
         std::fs::write(&path, vec![0; BLOCK * DEPTH as usize]).unwrap();
         let target = Target::Path(path);
         kind.with(FillWhileOthersFly { target: &target, kind }).unwrap();
+    }
+}
+
+/// Whether the kernel has a file's last block in its cache.
+fn is_cached(file: &File) -> bool {
+    let at = file.metadata().unwrap().len() - BLOCK as u64;
+    let mut block = [0; BLOCK];
+    match preadv2(file, &mut [IoSliceMut::new(&mut block)], at, ReadWriteFlags::NOWAIT) {
+        Ok(bytes) => bytes == BLOCK,
+        Err(errno) => {
+            assert_eq!(errno, Errno::AGAIN);
+            false
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_has_cached_of_a_file_is_dropped_before_a_job_unless_it_says_otherwise() {
+    // Memory has no cache: not where that may be mounted.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("file");
+    for (kind, invalidate) in engines().flat_map(|kind| [(kind, true), (kind, false)]) {
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        assert!(is_cached(&file));
+        let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
+        let job = format!(
+            "[one]\nfilename={}\nrw=read\nbs=4k\nsize=4k\ndirect=1\ninvalidate={}\n",
+            path.display(),
+            u8::from(invalidate)
+        );
+        parser.bytes(job.as_bytes(), "job").unwrap();
+        let set = parser.finish().unwrap();
+        let (config, stop, live) =
+            (EngineConfig::new(kind), AtomicBool::new(false), Live::default());
+        let run = Run {
+            set: &set,
+            config: &config,
+            overwrite: Overwrite::Refuse,
+            stop: &stop,
+            live: &live,
+        };
+        assert_eq!(run.run().unwrap().exit_code(), 0);
+        assert_eq!(is_cached(&file), !invalidate, "{}", kind.name());
     }
 }

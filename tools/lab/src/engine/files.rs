@@ -2,9 +2,8 @@
 
 use super::{Io, Setup, SyncKind};
 use crate::Error;
-use crate::target::Target;
+use crate::target::{Target, drop_cached};
 use crate::workload::IoOp;
-use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,15 +21,11 @@ impl Files {
         Self { files: Vec::new(), cached: false }
     }
 
-    /// Opens them, and drops their cached pages if the job says so, as fio does.
+    /// Opens them.
     pub fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let open = |target: &Target| target.open(setup.access);
         let files = setup.targets.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let files = Self { files, cached: !setup.access.direct };
-        if setup.options.invalidate {
-            (0..setup.targets.len()).for_each(|file| files.drop_cached(file));
-        }
-        Ok(files)
+        Ok(Self { files, cached: !setup.access.direct })
     }
 
     /// Their descriptors.
@@ -63,15 +58,8 @@ impl Files {
         if self.cached {
             // Pages that are dirty are not dropped.
             self.sync(file, SyncKind::Data)?;
-            self.drop_cached(file as usize);
+            self.files.get(file as usize).into_iter().for_each(drop_cached);
         }
         Ok(())
-    }
-
-    fn drop_cached(&self, file: usize) {
-        if let (true, Some(file)) = (self.cached, self.files.get(file)) {
-            // Advice only: a file system that knows no cache may decline.
-            let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
-        }
     }
 }

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::contents::Contents;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
 use crate::job::{Job, Options};
-use crate::target::Volumes;
+use crate::target::{Target, Volumes};
 use crate::workload::Workload;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;
@@ -142,6 +142,9 @@ impl Batch<'_> {
         place(options, plan.index)?;
         let settings: Vec<_> =
             options.settings.iter().chain(&self.config.settings).cloned().collect();
+        if options.invalidate {
+            plan.targets.iter().for_each(Target::drop_cached);
+        }
         let depth = if E::FACTS.synchronous { 1 } else { options.depth };
         let mut engine = E::open(&Setup {
             targets: &plan.targets,

@@ -101,6 +101,13 @@ impl Target {
         }
     }
 
+    /// Drops what the kernel has cached of the file or block device that the bytes lie in. What is dirty stays.
+    pub fn drop_cached(&self) {
+        // Whoever does the I/O says what is wrong with it.
+        let file = self.path().and_then(|path| File::open(path).ok());
+        file.iter().for_each(drop_cached);
+    }
+
     /// Opens a file or block device; a virtual target has nothing to open.
     pub fn open(&self, access: Access) -> Result<File, Error> {
         use crate::job::SyncWrites;
@@ -127,6 +134,12 @@ impl Target {
             Error::input(self.to_string()).because(error)
         })
     }
+}
+
+/// Drops what the kernel has cached of a file, except what is dirty.
+pub fn drop_cached(file: &File) {
+    // Advice only: a file system that knows no cache may decline.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
 fn is_virtual(name: &str) -> bool {
