@@ -286,13 +286,17 @@ fn distinct(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     #[test]
-    fn threads_started_after_it_have_no_timer_slack() {
+    fn threads_and_programs_started_after_it_have_no_timer_slack() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 super::without_timer_slack();
                 let inherited = scope.spawn(rustix::thread::current_timer_slack).join();
                 assert_eq!(inherited.unwrap(), Ok(1));
+                let program = Command::new("cat").arg("/proc/self/timerslack_ns").output().unwrap();
+                assert_eq!(program.stdout, b"1\n");
             });
         });
     }
