@@ -4,7 +4,6 @@
 mod drive;
 
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,7 +21,7 @@ use uringfs_reactor::{Counter, Reactor, ReactorOptions};
 const SIZE: u64 = 1 << 20;
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Virtual time does not wait for other reactors of the process, and threads are counted: one test at a time.
+/// Virtual time does not wait for other reactors of the process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A device whose every request takes 10 ms of virtual time, with content, and a file on it.
@@ -87,43 +86,6 @@ fn what_was_read_is_found_again_without_the_device() {
         (slow.file.page(0).err(), slow.direct.page(4096).err()),
         (Some(Errno::AGAIN), Some(Errno::AGAIN))
     );
-}
-
-#[test]
-fn readers_of_one_folio_wait_for_one_fill_and_no_thread_does() {
-    const READERS: usize = 10_000;
-    let slow = Slow::new(SIZE);
-    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-    let expected = Rc::new(slow.bytes(8192, 100));
-    let reads = || -> Vec<Pin<Box<dyn Future<Output = bool>>>> {
-        let one = |_| -> Pin<Box<dyn Future<Output = bool>>> {
-            let (file, expected) = (slow.file.clone(), expected.clone());
-            Box::pin(async move {
-                let (buffer, read) = file.read(Buffer::zeroed(100), 8192).await;
-                read == Ok(100) && buffer[..] == expected[..]
-            })
-        };
-        (0..READERS).map(one).collect()
-    };
-    assert!(slow.read(65536, 1).is_ok(), "what every read takes is there from then on");
-    let before = threads();
-    let seen = AtomicU64::new(0);
-    let all = slow.reactor.block_on(async {
-        let reads = join_all(reads());
-        let mut reads = std::pin::pin!(reads);
-        std::future::poll_fn(|context| {
-            seen.fetch_max(threads() as u64, Ordering::Relaxed);
-            reads.as_mut().poll(context)
-        })
-        .await
-    });
-    assert!(all.into_iter().all(|is_right| is_right));
-    assert_eq!(seen.into_inner(), before as u64, "threads while all wait");
-    assert_eq!(slow.count(Counter::CacheFilled), 2);
-    // But for the one that fills it.
-    assert_eq!(slow.count(Counter::CacheArmed), READERS as u64 - 1);
-    assert_eq!(slow.count(Counter::CacheRestarted), READERS as u64 - 1);
-    assert_eq!(slow.count(Counter::CacheThreads), 0);
 }
 
 #[test]
