@@ -357,7 +357,8 @@ fn a_full_queue_sends_awaited_reads_the_general_way_and_refuses_tokens() {
 
 #[test]
 fn fills_of_the_page_cache_and_what_it_writes_back_use_registered_memory() {
-    let file = image().buffered(&Cache::new(4 * SIZE));
+    // So large that nobody saves by himself what is written: that takes an eighth of it.
+    let file = image().buffered(&Cache::new(16 * SIZE));
     let (reactor, whole) = (ring(|_| {}), SIZE as usize);
     let buffers = [Counter::FixedBuffers, Counter::PlainBuffers];
     let written = added(&reactor, buffers, || {
