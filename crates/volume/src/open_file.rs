@@ -267,9 +267,7 @@ impl OpenFile {
     #[inline]
     pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
         let notes = &self.notes;
-        // Forgotten, every write asks: the counters must tell (`scripts/test planted`).
-        cfg!(forgets_rights)
-            || notes.capability.load(Ordering::Relaxed)
+        notes.capability.load(Ordering::Relaxed)
             || notes.set_id.load(Ordering::Relaxed) && !to_trusted
     }
 
