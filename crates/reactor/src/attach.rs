@@ -91,6 +91,10 @@ impl Attachment {
         own.into_iter().chain(self.side.as_deref())
     }
 
+    pub(crate) fn own_system_calls(&self) -> u64 {
+        self.own_queues_ref().map(|queue| queue.system_calls()).sum()
+    }
+
     pub(crate) fn own_in_flight(&self) -> usize {
         self.own_queues_ref().map(|queue| queue.in_flight()).sum()
     }
@@ -229,6 +233,7 @@ impl Inner {
                 // Its queues' descriptors are closed; their numbers may come again.
                 watch.forget_lasting();
             }
+            io.detached_calls += attachment.own_system_calls();
             io.own.retain(|other| *other != place);
             io.attachments[place] = None;
         }

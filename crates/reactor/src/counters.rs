@@ -126,6 +126,8 @@ counters! {
     PlainBuffers = "ring.plain_buffers",
     /// Calls of `io_uring_enter`.
     Enters = "ring.enters",
+    /// System calls of queues other than the reactor's rings, and of waiting for them by epoll.
+    OtherCalls = "queue.system_calls",
 }
 
 const COUNT: usize = Counter::ALL.len();

@@ -81,6 +81,8 @@ pub(crate) struct Io {
     pub(crate) attachments: Vec<Option<Attachment>>,
     /// Devices with queues of their own, by place.
     pub(crate) own: Vec<usize>,
+    /// System calls of queues that were there before.
+    pub(crate) detached_calls: u64,
     pub(crate) state: State,
 }
 
@@ -359,7 +361,8 @@ impl Io {
         Ok(())
     }
 
-    pub(crate) fn publish(&self, counters: &Counters) {
+    /// Sets what is counted elsewhere. `waits` are the calls of `epoll_wait`.
+    pub(crate) fn publish(&self, counters: &Counters, waits: u64) {
         counters.set(Counter::CompletedInline, self.state.completed_inline);
         counters.set(Counter::Resumed, self.state.resumed);
         let mut sum = [0; 5];
@@ -376,6 +379,9 @@ impl Io {
         counters.set(Counter::FixedBuffers, sum[2]);
         counters.set(Counter::PlainBuffers, sum[3]);
         counters.set(Counter::Enters, sum[4]);
+        let own = self.own.iter().filter_map(|place| self.attachments[*place].as_ref());
+        let calls: u64 = own.map(Attachment::own_system_calls).sum();
+        counters.set(Counter::OtherCalls, self.detached_calls + waits + calls);
     }
 }
 

@@ -155,7 +155,8 @@ impl Reactor {
         };
         let (attachments, own) = (Vec::new(), Vec::new());
         watch_forks();
-        let io = Io { forks: fork_count(), ring, polled, attachments, own, state };
+        let io =
+            Io { forks: fork_count(), ring, polled, attachments, own, detached_calls: 0, state };
         let inner = Rc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
             io: RefCell::new(io),
@@ -293,7 +294,7 @@ impl Reactor {
 
     /// Everything counted so far by this reactor.
     pub fn counters(&self) -> &Counters {
-        self.inner.io.borrow().publish(&self.inner.counters);
+        self.inner.publish_counters();
         &self.inner.counters
     }
 
@@ -481,6 +482,11 @@ impl Inner {
         self.counters.add(counter, 1);
     }
 
+    fn publish_counters(&self) {
+        let waits = self.watch.borrow().as_ref().map_or(0, |watch| watch.system_calls);
+        self.io.borrow().publish(&self.counters, waits);
+    }
+
     /// Asks what answers to this cell to end soon.
     pub fn cancel_by_cell(&self, cell: &OutcomeCell) {
         let simple = self.io.borrow().state.cells.of_outcome(cell);
@@ -561,7 +567,7 @@ impl Drop for Reactor {
                 }
             }
         }
-        inner.io.borrow().publish(&inner.counters);
+        inner.publish_counters();
         counters::retire(&inner.counters);
         let io = &mut *inner.io.borrow_mut();
         io.own.clear();

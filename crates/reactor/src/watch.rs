@@ -29,6 +29,8 @@ pub(crate) struct Watch {
     lasting: Vec<RawFd>,
     waits: HashMap<CellIndex, (Wait, OwnedFd)>,
     events: Vec<Event>,
+    /// Calls of `epoll_wait`.
+    pub(crate) system_calls: u64,
 }
 
 impl Watch {
@@ -39,6 +41,7 @@ impl Watch {
             lasting: Vec::new(),
             waits: HashMap::new(),
             events: Vec::with_capacity(64),
+            system_calls: 0,
         })
     }
 
@@ -118,6 +121,7 @@ impl Watch {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         self.events.clear();
+        self.system_calls += 1;
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),

@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use super::{Queue, Ready};
+use super::{Queue, Ready, calls_to_perform};
 use crate::device::{Core, Reach};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
@@ -55,6 +55,8 @@ pub struct AioQueue {
     flying: usize,
     /// Completions reaped whose addition to the bell was not taken off it yet.
     owed: Cell<i64>,
+    /// All but those of the context, which counts its own.
+    system_calls: Cell<u64>,
 }
 
 impl AioQueue {
@@ -86,6 +88,7 @@ impl AioQueue {
             ended: VecDeque::with_capacity(slots as usize),
             flying: 0,
             owed: Cell::new(0),
+            system_calls: Cell::new(0),
         })
     }
 
@@ -113,6 +116,7 @@ impl AioQueue {
                 self.end(slot, Err(Errno::CANCELED));
             } else if !flies(request) {
                 let result = self.core.backend().perform(request);
+                self.count(calls_to_perform(&self.core));
                 self.end(slot, result);
             } else if let Some(block) = self.block(slot) {
                 self.blocks[slot as usize] = block;
@@ -214,10 +218,18 @@ impl AioQueue {
     /// only for those to come. An addition may come later than its completion
     /// (fs/aio.c adds after it has moved the tail): what is owed is tried again.
     fn silence(&self) {
+        if self.owed.get() <= 0 {
+            return;
+        }
         let mut count = [0; 8];
-        if self.owed.get() > 0 && rustix::io::read(&self.bell, &mut count).is_ok() {
+        self.count(1);
+        if rustix::io::read(&self.bell, &mut count).is_ok() {
             self.owed.set(self.owed.get() - u64::from_ne_bytes(count) as i64);
         }
+    }
+
+    fn count(&self, calls: u64) {
+        self.system_calls.set(self.system_calls.get() + calls);
     }
 }
 
@@ -289,6 +301,10 @@ impl Queue for AioQueue {
         }
         Ready::Readable(self.bell.as_fd())
     }
+
+    fn system_calls(&self) -> u64 {
+        self.system_calls.get() + self.context.system_calls()
+    }
 }
 
 #[cfg(test)]
@@ -333,6 +349,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn system_calls_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
+        let device = Device::new(file).unwrap();
+        let mut queue = AioQueue::new(device.core().clone(), 8).unwrap();
+        let push = |queue: &mut AioQueue, op, payload| {
+            queue.push(Request::new(device.index(), op, 0, payload, Tag(0))).unwrap();
+        };
+        let reap = |queue: &mut AioQueue, count| {
+            let mut ended = 0;
+            while ended < count {
+                match queue.reap() {
+                    Some(completion) => ended += completion.result.map(|_| 1).unwrap(),
+                    None => std::thread::yield_now(),
+                }
+            }
+        };
+        for _ in 0..4 {
+            push(&mut queue, Op::Read, Payload::Buffer(Buffer::zeroed(4096)));
+        }
+        queue.submit().unwrap();
+        reap(&mut queue, 4);
+        assert_eq!(queue.system_calls(), 1, "io_submit; events are taken from the shared ring");
+        queue.silence();
+        assert_eq!(queue.system_calls(), 2, "the eventfd");
+        push(&mut queue, Op::Discard, Payload::Length(4096));
+        queue.submit().unwrap();
+        reap(&mut queue, 1);
+        assert_eq!(queue.system_calls(), 3, "a discard is done in the call");
+        queue.context.reaping = Reaping::ByCall;
+        push(&mut queue, Op::Flush, Payload::Length(0));
+        queue.submit().unwrap();
+        reap(&mut queue, 1);
+        assert!(queue.system_calls() >= 5, "io_submit, io_getevents");
     }
 
     #[test]

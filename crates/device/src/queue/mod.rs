@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
+use crate::device::{Core, Reach};
 use crate::request::{Completion, Request, Tag};
 
 pub use kind::QueueKind;
@@ -57,4 +58,14 @@ pub trait Queue {
 
     /// When there will be something to reap.
     fn ready(&self) -> Ready<'_>;
+
+    /// System calls that its requests have taken so far: to start, carry out, take and stop them, in
+    /// whichever thread. What a thread takes to sleep and be woken by another is not counted, and a
+    /// discard or zeroing that a file's back end carries out counts as one call.
+    fn system_calls(&self) -> u64;
+}
+
+/// System calls that a request takes which the back end carries out itself.
+fn calls_to_perform(core: &Core) -> u64 {
+    matches!(core.backend().reach(), Reach::Descriptor(_)).into()
 }

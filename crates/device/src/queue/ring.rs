@@ -76,6 +76,8 @@ pub struct RingQueue {
     waiting: VecDeque<Request>,
     /// What has completed, and what the ring does not carry, done in the call.
     ended: VecDeque<Completion>,
+    /// System calls of what the ring does not carry.
+    performed: u64,
 }
 
 impl RingQueue {
@@ -88,7 +90,7 @@ impl RingQueue {
         install(&mut ring, &core)?;
         let depth = options.transfers as usize;
         let (waiting, ended) = (VecDeque::new(), VecDeque::new());
-        Ok(RingQueue { ring, core, depth, waiting, ended })
+        Ok(RingQueue { ring, core, depth, waiting, ended, performed: 0 })
     }
 }
 
@@ -115,6 +117,7 @@ impl Queue for RingQueue {
                     }
                 }
             } else {
+                self.performed += super::calls_to_perform(&self.core);
                 self.core.backend().perform(&mut request)
             };
             self.ended.push_back(Completion { request, result });
@@ -135,6 +138,10 @@ impl Queue for RingQueue {
 
     fn in_flight(&self) -> usize {
         self.waiting.len() + self.ring.transfers_in_flight() + self.ended.len()
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.ring.counters().enters + self.performed
     }
 
     fn cancel(&mut self, tag: Tag) {

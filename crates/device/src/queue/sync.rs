@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Queue, Ready};
+use super::{Queue, Ready, calls_to_perform};
 use crate::device::Core;
 use crate::request::{Completion, Request, Tag};
 
@@ -17,12 +17,14 @@ pub struct SyncQueue {
     /// In order of push; the first `performed` have their results.
     requests: VecDeque<Completion>,
     performed: usize,
+    system_calls: u64,
 }
 
 impl SyncQueue {
     /// A queue to one device that takes `depth` requests at a time.
     pub fn new(core: Arc<Core>, depth: usize) -> SyncQueue {
-        SyncQueue { core, depth, requests: VecDeque::with_capacity(depth), performed: 0 }
+        let requests = VecDeque::with_capacity(depth);
+        SyncQueue { core, depth, requests, performed: 0, system_calls: 0 }
     }
 }
 
@@ -39,10 +41,14 @@ impl Queue for SyncQueue {
     #[inline]
     fn submit(&mut self) -> Result<(), Errno> {
         let backend = self.core.backend();
+        let calls = calls_to_perform(&self.core);
         for pushed in self.requests.range_mut(self.performed..) {
             pushed.result = match pushed.request.cancelled {
                 true => Err(Errno::CANCELED),
-                false => backend.perform(&mut pushed.request),
+                false => {
+                    self.system_calls += calls;
+                    backend.perform(&mut pushed.request)
+                }
             };
         }
         self.performed = self.requests.len();
@@ -71,5 +77,9 @@ impl Queue for SyncQueue {
 
     fn ready(&self) -> Ready<'_> {
         if self.performed > 0 { Ready::Now } else { Ready::Never }
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.system_calls
     }
 }

@@ -10,7 +10,7 @@ use std::hint;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::{self, JoinHandle};
 
 use crossbeam_utils::CachePadded;
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::{Queue, Ready};
+use super::{Queue, Ready, calls_to_perform};
 use crate::device::Core;
 use crate::request::{Completion, Request, Tag};
 
@@ -56,6 +56,7 @@ struct Shared {
     finished: CachePadded<AtomicUsize>,
     bell_state: AtomicU8,
     bell: OwnedFd,
+    system_calls: AtomicU64,
 }
 
 #[derive(Default)]
@@ -81,6 +82,7 @@ impl ThreadsQueue {
             finished: CachePadded::default(),
             bell_state: AtomicU8::new(AWAKE),
             bell: eventfd(0, EventfdFlags::CLOEXEC)?,
+            system_calls: AtomicU64::new(0),
         });
         let mut queue = ThreadsQueue {
             shared,
@@ -120,7 +122,10 @@ impl Shared {
         while let Some(mut request) = self.next() {
             let result = match request.cancelled {
                 true => Err(Errno::CANCELED),
-                false => self.core.backend().perform(&mut request),
+                false => {
+                    self.count(calls_to_perform(&self.core));
+                    self.core.backend().perform(&mut request)
+                }
             };
             let mut done = self.done.lock();
             done.push_back(Completion { request, result });
@@ -153,6 +158,10 @@ impl Shared {
         }
     }
 
+    fn count(&self, calls: u64) {
+        self.system_calls.fetch_add(calls, Ordering::Relaxed);
+    }
+
     /// Wakes the reactor if it sleeps.
     fn ring(&self) {
         // Pairs with the fence in `ready`: either this sees ARMED, or the
@@ -165,6 +174,7 @@ impl Shared {
                 .is_ok()
         {
             // It cannot overflow: the reactor answers each ring before the next.
+            self.count(1);
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
@@ -173,6 +183,7 @@ impl Shared {
     fn silence(&self) {
         if self.bell_state.load(Ordering::Acquire) == RUNG {
             let mut count = [0; 8];
+            self.count(1);
             while rustix::io::read(&self.bell, &mut count) == Err(Errno::INTR) {}
             self.bell_state.store(AWAKE, Ordering::Release);
         }
@@ -246,6 +257,10 @@ impl Queue for ThreadsQueue {
             return Ready::Now;
         }
         Ready::Readable(self.shared.bell.as_fd())
+    }
+
+    fn system_calls(&self) -> u64 {
+        self.shared.system_calls.load(Ordering::Relaxed)
     }
 }
 

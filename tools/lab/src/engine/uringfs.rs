@@ -199,7 +199,7 @@ impl Engine for Uringfs {
         EngineReport {
             queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
-            system_calls: counters.get(Counter::Enters),
+            system_calls: counters.get(Counter::Enters) + counters.get(Counter::OtherCalls),
             helpers,
             counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
             notes,

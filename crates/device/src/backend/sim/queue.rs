@@ -120,6 +120,10 @@ impl Queue for SimQueue {
         self.deadlines = deadlines.into();
     }
 
+    fn system_calls(&self) -> u64 {
+        0
+    }
+
     fn ready(&self) -> Ready<'_> {
         if !self.ended.is_empty() {
             return Ready::Now;

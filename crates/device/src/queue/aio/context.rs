@@ -1,6 +1,7 @@
 //! The kernel's side of Linux AIO: its structures (linux/aio_abi.h, fs/aio.c), its
 //! system calls, and the ring of events that it shares.
 
+use std::cell::Cell;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,6 +74,7 @@ pub(super) struct Context {
     /// The context's name, which is the address of its ring.
     ring: NonNull<RingHeader>,
     pub(super) reaping: Reaping,
+    system_calls: Cell<u64>,
 }
 
 impl Context {
@@ -92,7 +94,17 @@ impl Context {
             && header.incompatible == 0
             && header.header_length as usize == size_of::<RingHeader>()
             && header.length > 0;
-        Ok(Context { ring, reaping: if known { Reaping::Mapped } else { Reaping::ByCall } })
+        let reaping = if known { Reaping::Mapped } else { Reaping::ByCall };
+        Ok(Context { ring, reaping, system_calls: Cell::new(0) })
+    }
+
+    /// Calls that started, took or stopped requests.
+    pub(super) fn system_calls(&self) -> u64 {
+        self.system_calls.get()
+    }
+
+    fn count(&self) {
+        self.system_calls.set(self.system_calls.get() + 1);
     }
 
     fn name(&self) -> libc::c_ulong {
@@ -120,6 +132,7 @@ impl Context {
     /// nobody else until its event has been taken or this context is dropped.
     /// The blocks' vectors, where they name some, have to last for the call only.
     pub(super) unsafe fn submit(&self, batch: &mut [*mut ControlBlock]) -> Result<usize, Errno> {
+        self.count();
         // SAFETY: the kernel copies the blocks and their vectors during the
         // call; the caller vouches for the memory after it.
         let taken = unsafe {
@@ -140,6 +153,7 @@ impl Context {
     /// has not moved, to end; it is still reported as an event.
     pub(super) fn cancel(&self, block: &ControlBlock) {
         let mut event = Event::default();
+        self.count();
         // SAFETY: the kernel looks the control block's address up among its own
         // and reads its key; it writes nothing but the event.
         let _ = unsafe {
@@ -183,6 +197,7 @@ impl Context {
 
     fn take_by_call(&self) -> Option<Event> {
         let mut event = Event::default();
+        self.count();
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes at most the one event asked for, and reads
         // the time, during the call.
