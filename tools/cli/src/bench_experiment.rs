@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
 
-    /// Interleaved pairs of each case
+    /// Interleaved pairs of each case; a verdict needs six
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pairs: u32,
 
@@ -67,6 +67,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         stop: &stop,
         live: &live,
     };
+    // A target that the last one refuses is known before the first has taken its time.
+    experiments.iter().try_for_each(|experiment| experiments::check(experiment, &conditions))?;
     let mut all = Vec::new();
     for experiment in &experiments {
         let results = experiments::run(experiment, &conditions)?;

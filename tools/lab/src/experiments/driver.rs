@@ -158,18 +158,28 @@ pub struct Results {
     pub counters: &'static [&'static str],
 }
 
+/// Looks at the targets of all cases and sides, and refuses what cannot or may not be run.
+///
+/// # Errors
+/// The one that [`run`] would give in the midst of it, of the first such target.
+pub fn check(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<(), Error> {
+    let prepared = Prepared::new(experiment, conditions)?;
+    let Sides { a, b, control, beside } = &experiment.sides;
+    for case in &prepared.cases {
+        for side in [a, b, control].into_iter().chain(beside) {
+            Lane::new(&prepared.job, case, side, &prepared.target)?.check(conditions)?;
+        }
+    }
+    Ok(())
+}
+
 /// Runs all cases.
 pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Results, Error> {
-    let target = Target::parse(conditions.target);
-    let has = |case: &&Case| case.place == Place::Target || new_file(&target).is_some();
-    let wanted: Vec<&Case> = experiment.cases.iter().filter(has).collect();
-    let runs = conditions.pairs as usize * (3 + experiment.sides.beside.len());
-    let seconds = conditions.seconds / (runs * wanted.len().max(1)) as f64;
-    let job = CaseJob { experiment, conditions, seconds, size: common_size(experiment, &target)? };
+    let prepared = Prepared::new(experiment, conditions)?;
     let mut cases = Vec::new();
-    for (row, case) in wanted.iter().enumerate() {
-        let label = format!("{} {}/{}", experiment.name, row + 1, wanted.len());
-        cases.push(run_case(&job, case, &target, &label)?);
+    for (row, case) in prepared.cases.iter().enumerate() {
+        let label = format!("{} {}/{}", experiment.name, row + 1, prepared.cases.len());
+        cases.push(run_case(&prepared.job, case, &prepared.target, &label)?);
     }
     Ok(Results {
         experiment: experiment.name,
@@ -178,6 +188,25 @@ pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Resul
         cases,
         counters: experiment.counters,
     })
+}
+
+/// The cases that a target has, and what their jobs have in common.
+struct Prepared<'a> {
+    target: Target,
+    cases: Vec<&'a Case>,
+    job: CaseJob<'a>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(experiment: &'a Experiment, conditions: &'a Conditions<'a>) -> Result<Self, Error> {
+        let target = Target::parse(conditions.target);
+        let has = |case: &&Case| case.place == Place::Target || new_file(&target).is_some();
+        let cases: Vec<&Case> = experiment.cases.iter().filter(has).collect();
+        let runs = conditions.pairs as usize * (3 + experiment.sides.beside.len());
+        let seconds = conditions.seconds / (runs * cases.len().max(1)) as f64;
+        let size = common_size(experiment, &target)?;
+        Ok(Self { target, cases, job: CaseJob { experiment, conditions, seconds, size } })
+    }
 }
 
 /// What the jobs of all cases and sides have in common.
@@ -256,7 +285,7 @@ mod tests {
         let conditions = Conditions {
             target: &file.path().display().to_string(),
             seconds: 0.4,
-            pairs: 3,
+            pairs: 6,
             settings: &[],
             overwrite: Overwrite::Refuse,
             stop: &AtomicBool::new(false),
@@ -267,14 +296,14 @@ mod tests {
         for case in &results.cases {
             assert_eq!(
                 [&case.a, &case.b, &case.control, &case.beside[0]].map(|m| m.iops.len()),
-                [3; 4]
+                [6; 4]
             );
             assert!(case.ratio.low <= case.ratio.median && case.ratio.median <= case.ratio.high);
             let mut ratios: Vec<f64> =
                 case.b.iops.iter().zip(&case.a.iops).map(|(b, a)| b / a).collect();
             ratios.sort_by(f64::total_cmp);
-            assert!(ratios[0] > 0.0 && ratios[2].is_finite(), "{ratios:?}");
-            assert_eq!(case.ratio.median, ratios[1]);
+            assert!(ratios[0] > 0.0 && ratios[5].is_finite(), "{ratios:?}");
+            assert_eq!(case.ratio.median, (ratios[2] + ratios[3]) / 2.0);
         }
         let json = super::super::json(&results);
         assert!(json["cases"][1]["b"]["iops"].as_f64().unwrap() > 0.0);

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::engine::{EngineKind, add_counters};
 use crate::job::{JobSet, Options, Parser, UnknownKeys};
 use crate::report::entries;
-use crate::run::{Live, Overwrite, Results, Run};
+use crate::run::{Live, Overwrite, Plan, Results, Run};
 use crate::target::{Found, Target, VolumeFile, Volumes, inspect};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
@@ -85,10 +85,22 @@ impl Lane {
         self.set.as_ref().map_or(0, |set| set.jobs[0].options.depth)
     }
 
+    /// Refuses what cannot or may not be run, without running it.
+    pub fn check(&self, conditions: &Conditions<'_>) -> Result<(), Error> {
+        let Some(set) = &self.set else { return Ok(()) };
+        let facts = self.side.config.engine.facts();
+        Plan::new(&set.jobs, facts, self.overwrite(conditions)).map(drop)
+    }
+
+    /// Never allows to write over a file that the case makes for itself.
+    fn overwrite(&self, conditions: &Conditions<'_>) -> Overwrite {
+        if self.makes { Overwrite::Refuse } else { conditions.overwrite }
+    }
+
     /// Runs the job once.
     pub fn measure(&mut self, conditions: &Conditions<'_>) -> Result<(), Error> {
         let Some(set) = &self.set else { return Ok(()) };
-        let overwrite = if self.makes { Overwrite::Refuse } else { conditions.overwrite };
+        let overwrite = self.overwrite(conditions);
         let stop = conditions.stop;
         let run = Run { set, config: &self.side.config, overwrite, stop, live: &Live::default() };
         let results = run.run()?;

@@ -10,6 +10,6 @@ mod table;
 
 pub use cases::{CASES, find};
 pub use driver::{
-    Case, CaseResult, Conditions, Experiment, Measured, Place, Results, Side, Sides, run,
+    Case, CaseResult, Conditions, Experiment, Measured, Place, Results, Side, Sides, check, run,
 };
 pub use table::{json, table};

@@ -2,7 +2,7 @@
 
 use super::driver::{CaseResult, Measured, Results};
 use crate::engine::add_counters;
-use crate::stats::{Interval, median};
+use crate::stats::{Interval, MIN_VALUES, median};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
@@ -27,8 +27,8 @@ pub fn table(results: &Results) -> String {
         let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
         row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
-        // One pair has no neighbour.
-        let noise = Some(case.noise).filter(|noise| !noise.median.is_nan());
+        // Pairs have one neighbour less than they are.
+        let noise = Some(case.noise).filter(|noise| !noise.low.is_nan());
         row.push(noise.map_or("-".into(), |noise| format!("{:.3}-{:.3}", noise.low, noise.high)));
         row.push(costs(case, |side| format!("{:.0}", median(&side.cpu_ns))));
         row.push(costs(case, |side| format!("{:.2}", median(&side.switches))));
@@ -42,6 +42,11 @@ pub fn table(results: &Results) -> String {
         "{} on {}: I/Os a second, medians of {pairs} interleaved pairs; ratio with 95 % interval\n{table}\n",
         results.experiment, results.target
     );
+    if pairs < MIN_VALUES {
+        text += &format!(
+            "no verdict from {pairs} pairs: a 95 % interval needs --pairs {MIN_VALUES} or more\n"
+        );
+    }
     for (name, counters) in [&sides.a.name, &sides.b.name].into_iter().zip(counters(results)) {
         let told: Vec<_> = results.counters.iter().map(|begin| told(&counters, begin)).collect();
         if !told.is_empty() {
@@ -80,8 +85,11 @@ fn thousands(iops: f64) -> String {
     format!("{:.1}k", iops / 1e3)
 }
 
-/// The ratio, and whether its interval leaves out what equals would have.
+/// The ratio, and whether its interval leaves out what equals would have. No interval, no verdict.
 fn verdict(ratio: Interval, equal: f64) -> String {
+    if ratio.low.is_nan() {
+        return format!("{:.3} no verdict", ratio.median);
+    }
     let word = if ratio.low > equal {
         "better"
     } else if ratio.high < equal {

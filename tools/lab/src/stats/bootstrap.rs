@@ -3,14 +3,18 @@
 
 use crate::random::Random;
 
+/// Values below which there is no interval: the least and the greatest of five hold the true median
+/// between them in 94 % of cases at best (1 - 2/2^5), of six in 97 %.
+pub const MIN_VALUES: usize = 6;
+
 /// A median and the interval around it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// The median measured.
     pub median: f64,
-    /// 2.5 % of drawn medians are below.
+    /// 2.5 % of drawn medians are below; NaN of fewer than [`MIN_VALUES`].
     pub low: f64,
-    /// 2.5 % of drawn medians are above.
+    /// 2.5 % of drawn medians are above; NaN of fewer than [`MIN_VALUES`].
     pub high: f64,
 }
 
@@ -32,8 +36,8 @@ fn middle(sorted: &[f64]) -> f64 {
 /// The median with its 95 % interval.
 pub fn median_interval(values: &[f64], seed: u64) -> Interval {
     const DRAWS: usize = 2000;
-    if values.is_empty() {
-        return Interval { median: f64::NAN, low: f64::NAN, high: f64::NAN };
+    if values.len() < MIN_VALUES {
+        return Interval { median: median(values), low: f64::NAN, high: f64::NAN };
     }
     let mut random = Random::new(seed);
     let mut sample = vec![0.0; values.len()];
@@ -71,6 +75,14 @@ mod tests {
             covered += u32::from((low..=high).contains(&0.5));
         }
         assert!((270..=300).contains(&covered), "{covered} of 300");
+    }
+
+    #[test]
+    fn fewer_than_six_values_have_a_median_and_no_interval() {
+        let few = median_interval(&[1.0, 3.0, 2.0, 5.0, 4.0], 1);
+        assert!(few.median == 3.0 && few.low.is_nan() && few.high.is_nan());
+        let enough = median_interval(&[1.0, 3.0, 2.0, 5.0, 4.0, 6.0], 1);
+        assert!(enough.low <= enough.median && enough.median <= enough.high);
     }
 
     #[test]

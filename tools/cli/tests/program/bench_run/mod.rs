@@ -129,6 +129,30 @@ fn the_threads_engine_does_the_same_work_at_depth() {
 }
 
 #[test]
+fn a_list_of_names_without_a_name_is_refused() {
+    let folder = folder();
+    for names in ["--filename=:", "--filename=::"] {
+        refused(folder.path(), &["--name=x", "--rw=read", "--size=1m", names], "names no file");
+    }
+}
+
+/// 256 reads by each queue: what they take in system calls is in the report.
+#[test]
+fn system_calls_of_every_queue_are_reported() {
+    let folder = folder();
+    let keys = ["--name=x", "--rw=read", "--size=1m", "--output-format=json"];
+    // How often AIO and threads have to be waited for is up to the machine.
+    for (queue, most) in [("sync", 1.0), ("aio", f64::INFINITY), ("threads", f64::INFINITY)] {
+        let switch = format!("device.queue={queue}");
+        let report = json_of(&bench(folder.path(), &[&keys[..], &["--set", &switch]].concat()));
+        let job = &report["jobs"][0];
+        assert_eq!(job["read"]["total_ios"], 256);
+        let calls = job["uringfs"]["system_calls_per_io"].as_f64().unwrap();
+        assert!((1.0..=most).contains(&calls), "{queue}: {calls}");
+    }
+}
+
+#[test]
 fn every_example_job_parses() {
     let jobs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs");
     let mut count = 0;

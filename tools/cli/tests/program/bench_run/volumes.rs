@@ -1,7 +1,7 @@
 //! Jobs on files in a volume: named as files elsewhere are, laid out, verified, counted; and refused where
 //! a volume or an engine cannot.
 
-use super::{Running, bench, contents, folder, json_of, refused};
+use super::{Running, bench, contents, folder, json_of, refused, refused_command};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -235,6 +235,39 @@ fn an_experiment_holds_a_file_in_a_volume_against_the_bytes_of_the_volume() {
         assert_eq!([&case["control"]["iops"], &case["beside"][0]["iops"]], [&Value::Null; 2]);
     }
     assert_eq!(uringfs(here, &["ls", "v:/"]), "a\n");
+}
+
+#[test]
+fn all_experiments_check_their_targets_before_the_first_one_runs() {
+    let folder = folder();
+    std::fs::write(folder.path().join("image"), vec![1; 1 << 20]).unwrap();
+    // The first experiments only read; a later one writes.
+    let command = "bench experiment all --target image --seconds 0.1 --pairs 1";
+    let mut program = Command::new(env!("CARGO_BIN_EXE_uringfs"));
+    program.args(command.split(' ')).current_dir(folder.path());
+    refused_command(folder.path(), program, "--overwrite");
+}
+
+#[test]
+fn fewer_than_six_pairs_have_no_verdict() {
+    let folder = folder();
+    let run = |more: &str| {
+        let command =
+            format!("bench experiment simple-read --target null:1m --seconds 0.1 --pairs {more}");
+        uringfs(folder.path(), &command.split(' ').collect::<Vec<_>>())
+    };
+    let is_verdict =
+        |printed: &str| ["better", "worse", "difference"].iter().any(|word| printed.contains(word));
+    let few = run("1");
+    assert!(!is_verdict(&few) && few.contains("no verdict from 1 pairs"), "{few}");
+    let json: Value = serde_json::from_str(&run("5 --json")).unwrap();
+    let ratio = &json["cases"][0]["ratio"];
+    assert!(
+        ratio["median"].is_f64() && ratio["low"].is_null() && ratio["high"].is_null(),
+        "{ratio}"
+    );
+    let enough = run("6");
+    assert!(is_verdict(&enough) && !enough.contains("no verdict"), "{enough}");
 }
 
 fn counter_of(experiment: &Value, side: &str, name: &str) -> u64 {
