@@ -58,6 +58,13 @@ pub(crate) struct Tail {
     pub(crate) bytes: Buffer,
 }
 
+impl Tail {
+    /// Its bytes of the file.
+    fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes.len() as u64
+    }
+}
+
 /// Who wants a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
@@ -196,7 +203,7 @@ pub(crate) struct RangeFuture {
 pub(crate) struct RangeGuard {
     lock: Arc<WriteLock>,
     id: u64,
-    /// What lay in the range.
+    /// What lay in the range, all of it or a part.
     found: Option<Tail>,
     /// What is left for the next.
     left: Option<Tail>,
@@ -210,7 +217,7 @@ impl RangeGuard {
         }
     }
 
-    /// The block that was written last, if it lies in the range and nobody has written it since.
+    /// The block that was written last, if some of it lies in the range and nobody has written it since.
     pub(crate) fn take_tail(&mut self) -> Option<Tail> {
         self.found.take()
     }
@@ -270,7 +277,8 @@ impl Future for RangeFuture {
             ranges.waiting.retain(|(other, ..)| *other != id);
             ranges.held.push((id, this.range.clone(), this.who));
             this.id = None;
-            let found = ranges.tail.take_if(|tail| this.range.contains(&tail.start));
+            // Also of a part of it: overwriters go by the device's blocks, which may be smaller than the file's.
+            let found = ranges.tail.take_if(|tail| meet(&this.range, &tail.range()));
             match this.who {
                 Writer::Beside => {
                     ranges.overwriters += 1;

@@ -15,6 +15,8 @@ use uringfs_reactor::Reactor;
 use uringfs_volume::{Follow, OpenOptions, Volume};
 
 const BLOCK: u64 = 4096;
+/// What the device writes as a whole: a write of these goes in place beside others.
+const SECTOR: u64 = 512;
 /// Few blocks, so that the same are met again and again.
 const LONGEST: u64 = 4 * BLOCK;
 
@@ -24,7 +26,7 @@ struct Pair<'v> {
     reactor: &'v Reactor,
     /// Two openings of the same.
     files: [File; 2],
-    /// And two through a page cache.
+    /// And two through a page cache, or two more of the same.
     cached: [File; 2],
     bytes: Vec<u8>,
 }
@@ -62,12 +64,17 @@ impl Pair<'_> {
                 self.put(offset, &part);
             }
             7 | 8 => {
+                // Whole sectors of the device, or whole blocks.
+                let unit = [SECTOR, BLOCK][random.below(2) as usize];
+                let offset = random.below(LONGEST / unit) * unit;
+                let length = (unit * (1 + random.below(2))).min(LONGEST - offset);
+                let whole = vec![byte; length as usize];
                 // More in a row than it takes until overwriters need no lock again, now and then.
                 for _ in 0..1 + random.below(12) {
-                    let write = file.write(Buffer::copy_of(&whole), blocks.start);
+                    let write = file.write(Buffer::copy_of(&whole), offset);
                     assert_eq!(self.reactor.block_on(write).1, Ok(whole.len()));
                 }
-                self.put(blocks.start, &whole);
+                self.put(offset, &whole);
             }
             9 => {
                 let write = file.write_atomic(Buffer::copy_of(&whole), blocks.start);
@@ -144,7 +151,11 @@ fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
         let files = [create(&volume, "/file"), create(&volume, "/file")];
         // Of one file more than it has room for, or all of it.
         let cache = Cache::new([2, 8][seed as usize % 2] * BLOCK);
-        let cached = [files[0].buffered(&cache), files[1].buffered(&cache)];
+        // A file that is in a cache locks whole folios: others lock what they write.
+        let cached = match seed % 3 {
+            0 => files.clone(),
+            _ => [files[0].buffered(&cache), files[1].buffered(&cache)],
+        };
         let mut pair =
             Pair { volume: &volume, reactor: &reactor, files, cached, bytes: Vec::new() };
         let mut random = Random(seed);
@@ -153,6 +164,26 @@ fn whatever_comes_between_two_parts_of_a_block_the_second_keeps_it() {
             pair.step(&mut random, byte);
             assert!(pair.is_right(&mut random), "seed {seed}, step {step}");
         }
+    }
+}
+
+#[test]
+fn sectors_of_a_block_that_are_overwritten_between_two_parts_of_it_stay_so() {
+    const SIZE: usize = 4000;
+    let (volume, reactor) = (formatted(&Sim::new(SimOptions::new(16 << 20))), reactor());
+    for sector in 0..SIZE as u64 / SECTOR {
+        let file = create(&volume, &format!("/{sector}"));
+        assert_eq!(reactor.block_on(file.append(Buffer::copy_of(&[1; SIZE]))).1, Ok(0));
+        let (start, end) = ((sector * SECTOR) as usize, ((sector + 1) * SECTOR) as usize);
+        let overwrite = file.write_durably(Buffer::copy_of(&[2; SECTOR as usize]), start as u64);
+        assert_eq!(reactor.block_on(overwrite).1, Ok(SECTOR as usize));
+        assert_eq!(reactor.block_on(file.append(Buffer::copy_of(&[3; 50]))).1, Ok(SIZE as u64));
+        let (found, read) = reactor.block_on(file.read(Buffer::zeroed(SIZE + 50), 0));
+        assert_eq!(read, Ok(SIZE + 50));
+        let mut expected = vec![1; SIZE];
+        expected[start..end].fill(2);
+        expected.extend([3; 50]);
+        assert!(found[..] == expected, "sector {sector}");
     }
 }
 
