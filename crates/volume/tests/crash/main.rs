@@ -3,7 +3,8 @@
 //! recovered. What is found is opened by the production open, checked, and compared in full with what a model
 //! says it may be.
 //!
-//! `CRASH_IMAGES` different contents are opened; `CRASH_SEED` has only the long run of that seed cut.
+//! `CRASH_IMAGES` different contents are opened. The seed of the first long run is drawn and printed, the others follow it.
+//! `CRASH_SEED` has them begin there; without `CRASH_IMAGES` only the long run of that seed is cut.
 
 #[path = "../drive/mod.rs"]
 mod drive;
@@ -15,6 +16,7 @@ mod model;
 mod operation;
 mod planted;
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +35,8 @@ use uringfs_volume::{FileKind, FormatOptions, Inode, OpenOptions, Volume};
 const LONG: usize = 40;
 /// Different contents that are usual in the midst of all other tests.
 const IMAGES: usize = 4000;
+/// Behind the variables that repeat a run.
+const AGAIN: &str = "cargo test -p uringfs-volume --test crash power_cut";
 
 /// Volumes to begin with.
 struct Bases([Sim; 2]);
@@ -76,6 +80,11 @@ fn words() -> impl Iterator<Item = Vec<Operation>> + Send {
     alone.chain(pairs)
 }
 
+/// Past the harness, which keeps what a test prints.
+fn tell(line: &str) {
+    writeln!(std::io::stderr(), "{line}").unwrap();
+}
+
 /// Has every core take one after another.
 fn side_by_side<T: Send>(items: impl Iterator<Item = T> + Send, work: impl Fn(T, &Reactor) + Sync) {
     let items = Mutex::new(items);
@@ -90,6 +99,11 @@ fn side_by_side<T: Send>(items: impl Iterator<Item = T> + Send, work: impl Fn(T,
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(take_all))));
 }
 
+/// Another at each call, short enough to be typed.
+fn draw_seed() -> u64 {
+    u64::from(RandomState::new().hash_one(()) as u32)
+}
+
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
@@ -97,19 +111,20 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn what_a_power_cut_leaves_is_a_state_that_may_be() {
-    let goal = number("CRASH_IMAGES").map_or(drive::volume(IMAGES), |images| images as usize);
+    let (given, images) = (number("CRASH_SEED"), number("CRASH_IMAGES"));
     let (bases, campaign) = (Bases::new(), Campaign::default());
     let long = |seed: u64, reactor: &Reactor| {
         let operations = drawn(seed, LONG);
         let plan = CrashPlan { exhaustive_up_to: 3, samples: 2, seed };
         let checked = campaign.check(&bases.run(seed, &[], &operations, reactor), plan, reactor);
-        let again =
-            format!("CRASH_SEED={seed} cargo test -p uringfs-volume --test crash power_cut");
-        checked.unwrap_or_else(|flaw| panic!("{again}: {flaw}\n{operations:?}"));
+        checked.unwrap_or_else(|flaw| panic!("CRASH_SEED={seed} {AGAIN}: {flaw}\n{operations:?}"));
     };
-    if let Some(seed) = number("CRASH_SEED") {
+    if let (Some(seed), None) = (given, images) {
         return long(seed, &Reactor::new(ReactorOptions::default()).unwrap());
     }
+    let goal = images.map_or(drive::volume(IMAGES), |images| images as usize);
+    let first = given.unwrap_or_else(draw_seed);
+    tell(&format!("long runs begin with CRASH_SEED={first} CRASH_IMAGES={goal} {AGAIN}"));
     // Half of what is asked for, if all of it is more.
     let words = words().zip(0..).take_while(|_| campaign.distinct() < goal / 2);
     let tried = AtomicU64::new(0);
@@ -120,16 +135,16 @@ fn what_a_power_cut_leaves_is_a_state_that_may_be() {
         checked.unwrap_or_else(|flaw| panic!("{operations:?}: {flaw}"));
         tried.fetch_add(1, Ordering::Relaxed);
     });
-    let seeds = (1..).take_while(|_| campaign.distinct() < goal);
-    let last = AtomicU64::new(0);
+    let seeds = (first..).take_while(|_| campaign.distinct() < goal);
+    let last = AtomicU64::new(first);
     side_by_side(seeds, |seed, reactor| {
         long(seed, reactor);
         last.fetch_max(seed, Ordering::Relaxed);
     });
     let [tried, last] = [tried, last].map(AtomicU64::into_inner);
-    // Past the harness, which keeps what a test prints.
-    let told = format!("{tried} words of one or two operations, long runs of seeds 1 to {last}");
-    writeln!(std::io::stderr(), "power cuts: {told}: {campaign}").unwrap();
+    let told =
+        format!("{tried} words of one or two operations, long runs of seeds {first} to {last}");
+    tell(&format!("power cuts: {told}: {campaign}"));
 }
 
 /// What the checks say of operations on a device that does something wrong from then on.
