@@ -165,7 +165,7 @@ impl Pending {
             // Room for as many more, so that each pays for looking through a few.
             self.watches.reserve(self.watches.len() + 1);
         }
-        let watch = Arc::new(Watch { table, keys, since: Mutex::default() });
+        let watch = Arc::new(Watch::new(table, keys));
         self.watches.push(Arc::downgrade(&watch));
         watch
     }
@@ -257,6 +257,11 @@ impl Pending {
 }
 
 impl Watch {
+    /// Of records of which nothing is committed, until [`Pending`] notes that something is.
+    pub(crate) fn new(table: Table, keys: Range<Vec<u8>>) -> Watch {
+        Watch { table, keys, since: Mutex::default() }
+    }
+
     fn note(&self, committed: &Changes) {
         let mut since = self.since.lock();
         for (key, value) in committed.range(self.table, &self.keys) {

@@ -39,13 +39,18 @@ pub(crate) fn make(
     }
 }
 
-/// What a path leads to, made if it leads to nothing.
+/// What a path leads to.
+pub(crate) fn find(path: &[u8]) -> impl FnMut(&mut Records<'_>) -> Outcome<InodeNumber> {
+    move |records| records.resolve(path, Follow::Yes)
+}
+
+/// The same, made if it leads to nothing.
 pub(crate) fn find_or_make(
     path: &[u8],
     new: &Inode,
     options: OpenOptions,
-) -> impl FnMut(&mut Records<'_>) -> Outcome<(InodeNumber, Inode)> {
-    move |records| match inode(path, Follow::Yes)(records) {
+) -> impl FnMut(&mut Records<'_>) -> Outcome<InodeNumber> {
+    move |records| match find(path)(records) {
         Ok(_) if options.exclusive => {
             Err(Error::refused(Errno::EXIST, "it is there already").into())
         }
@@ -57,7 +62,7 @@ pub(crate) fn find_or_make(
                 inode.permissions &= !(inode.lent_rights() & SET_GROUP);
                 records.put_inode(number, &inode);
             }
-            Ok((number, inode))
+            Ok(number)
         }
         found => found,
     }

@@ -158,8 +158,13 @@ impl<'v> Records<'v> {
 
     /// All of an inode's records in a table, in order.
     pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Stop> {
+        let keys = inode.0.to_be_bytes().to_vec()..behind(inode);
+        if self.is_new(Some(inode.0)) {
+            let nothing = Watch::new(table, keys.clone());
+            return Ok(self.pending.lay_over(&self.effects.changes, &nothing, &keys, &[]));
+        }
         let found = self.answer(Wanted::All { table, inode })?;
-        Ok(self.as_now(found, inode.0.to_be_bytes().to_vec()..behind(inode)))
+        Ok(self.as_now(found, keys))
     }
 
     fn as_now(&self, found: &Answered, keys: Range<Vec<u8>>) -> Vec<Record> {

@@ -16,12 +16,12 @@ use crate::attempt::Who;
 use crate::blocks::{Blocks, Run};
 use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size, Table};
 use crate::changes::Pending;
-use crate::committer::Board;
+use crate::committer::{Board, CommitNumber};
 use crate::error::Error;
 use crate::errors::{Flaws, Publisher};
 use crate::extent::{Extent, ExtentRecord};
 use crate::extent_map::ExtentMap;
-use crate::inode::InodeNumber;
+use crate::inode::{FileKind, InodeNumber};
 use crate::lock::Lock;
 use crate::open_file::OpenFile;
 use crate::ordered::Ordered;
@@ -107,49 +107,43 @@ impl Shared {
         who: Who,
         mut how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
     ) -> Result<T, Error> {
+        self.attempt(who, |state, answers| self.try_once(state, answers, &mut how)).await
+    }
+
+    /// Opens the file that an operation on records finds or makes, in the same step: a file that is found by its
+    /// name has it when it is opened.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        who: Who,
+        mut find: impl FnMut(&mut Records<'_>) -> Result<InodeNumber, Stop>,
+    ) -> Result<Arc<OpenFile>, Error> {
         self.attempt(who, |state, answers| {
-            let mut records = state.records(answers);
-            let done = how(&mut records)?;
-            let effects = records.effects;
-            state.make_room_for(effects.changes.size(), effects.changes.reserve(), answers)?;
-            state.apply(effects);
-            if state.pending.waiting().changes > MANY_WAITING {
-                self.board.ask(self.board.next());
-            }
-            Ok(done)
+            let (total_blocks, taken_by) = (state.superblock.total_blocks, self.board.next() - 1);
+            let open = self.try_once(state, answers, |records| {
+                let number = find(records)?;
+                records.open_file(number, total_blocks, taken_by)
+            })?;
+            state.note_open(&open);
+            Ok(open)
         })
         .await
     }
 
-    /// A file, with its map.
-    pub(crate) async fn open(
-        self: &Arc<Self>,
-        who: Who,
-        number: InodeNumber,
-    ) -> Result<Arc<OpenFile>, Error> {
-        self.attempt(who, |state, answers| {
-            let records = state.records(answers);
-            if let Some(open) = records.opened(number) {
-                return Ok(open);
-            }
-            let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
-            let inode = records.inode(number)?;
-            if inode.links == 0 {
-                // Its last name went a moment ago, and with it goes the file.
-                return Err(Error::refused(Errno::NOENT, "it has just been removed").into());
-            }
-            let mut map = ExtentMap::new();
-            for record in records.all(Table::Extents, number)? {
-                let extent = extent_of(&record, state.superblock.total_blocks).map_err(of_file)?;
-                map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
-            }
-            let has_capability = records.has_capability(number)?;
-            let taken_by = self.board.next() - 1;
-            let open = Arc::new(OpenFile::new(number, map, &inode, has_capability, taken_by));
-            state.note_open(number, &open);
-            Ok(open)
-        })
-        .await
+    fn try_once<T>(
+        &self,
+        state: &mut VolumeState,
+        answers: &Answers,
+        how: impl FnOnce(&mut Records<'_>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let mut records = state.records(answers);
+        let done = how(&mut records)?;
+        let effects = records.effects;
+        state.make_room_for(effects.changes.size(), effects.changes.reserve(), answers)?;
+        state.apply(effects);
+        if state.pending.waiting().changes > MANY_WAITING {
+            self.board.ask(self.board.next());
+        }
+        Ok(done)
     }
 
     /// Whether an open file has neither a name nor another opening: nobody finds it any more then.
@@ -172,12 +166,12 @@ impl VolumeState {
 
     /// Notes that a file is open. Those that nobody has open any more are forgotten when this would
     /// need more memory: so it has at most twice what is open.
-    fn note_open(&mut self, number: InodeNumber, file: &Arc<OpenFile>) {
+    fn note_open(&mut self, file: &Arc<OpenFile>) {
         if self.open.len() == self.open.capacity() {
             self.open.retain(|_, file| file.strong_count() > 0);
             self.open.reserve(self.open.len());
         }
-        self.open.insert(number, Arc::downgrade(file));
+        self.open.insert(file.number, Arc::downgrade(file));
     }
 
     /// Does what an operation has decided.
@@ -193,6 +187,43 @@ impl VolumeState {
     /// What is going to be collected of open files, about.
     pub(crate) fn to_collect(&self) -> Size {
         Size::of_files(self.dirty.len() as u64, self.allocated as u64)
+    }
+}
+
+impl Records<'_> {
+    /// A file that holds bytes, with its map. `taken_by` is the last commit that can have taken changes of it.
+    ///
+    /// # Errors
+    /// EISDIR, ENXIO; what the catalog says.
+    fn open_file(
+        &self,
+        number: InodeNumber,
+        total_blocks: u64,
+        taken_by: CommitNumber,
+    ) -> Result<Arc<OpenFile>, Stop> {
+        let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
+        let inode = self.inode(number)?;
+        match inode.kind {
+            FileKind::File => {}
+            FileKind::Directory => {
+                return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
+            }
+            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes").into()),
+        }
+        if let Some(open) = self.opened(number) {
+            return Ok(open);
+        }
+        if inode.links == 0 {
+            // Its blocks may be free by now.
+            return Err(of_file(Error::damaged("it has a name, and counts none")));
+        }
+        let mut map = ExtentMap::new();
+        for record in self.all(Table::Extents, number)? {
+            let extent = extent_of(&record, total_blocks).map_err(of_file)?;
+            map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
+        }
+        let has_capability = self.has_capability(number)?;
+        Ok(Arc::new(OpenFile::new(number, map, &inode, has_capability, taken_by)))
     }
 }
 

@@ -19,8 +19,8 @@ use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
 use crate::open_file::OpenFile;
 use crate::operations::{
-    entries, find_or_make, inode, link, make, remove, remove_directory, rename, set_attributes,
-    take_rights,
+    entries, find, find_or_make, inode, link, make, remove, remove_directory, rename,
+    set_attributes, take_rights,
 };
 use crate::path::Follow;
 use crate::records::{Records, Stop};
@@ -296,6 +296,11 @@ impl Volume {
         who: Who,
         how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
     ) -> Result<T, Error> {
+        self.check_changeable()?;
+        self.shared.operate(who, how).await
+    }
+
+    fn check_changeable(&self) -> Result<(), Error> {
         if self.is_read_only() {
             return Err(read_only());
         }
@@ -303,7 +308,7 @@ impl Volume {
             let what = "a commit has failed and the volume has stopped; open it anew";
             return Err(Error::new(ErrorKind::Io(Errno::IO), what));
         }
-        self.shared.operate(who, how).await
+        Ok(())
     }
 
     pub(crate) async fn open_by(
@@ -312,24 +317,17 @@ impl Volume {
         path: &[u8],
         options: OpenOptions,
     ) -> Result<File, Error> {
-        let (number, inode) = match options.create {
+        let open = match options.create {
             Some(permissions) => {
+                self.check_changeable()?;
                 let mut new = Inode::new(FileKind::File, permissions);
                 if let Credentials::Of { user, group } = options.credentials {
                     (new.user, new.group) = (user, group);
                 }
-                self.change(who, find_or_make(path, &new, options)).await?
+                self.shared.open(who, find_or_make(path, &new, options)).await?
             }
-            None => self.shared.operate(who, inode(path, Follow::Yes)).await?,
+            None => self.shared.open(who, find(path)).await?,
         };
-        match inode.kind {
-            FileKind::File => {}
-            FileKind::Directory => {
-                return Err(Error::refused(Errno::ISDIR, "it is a directory"));
-            }
-            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes")),
-        }
-        let open = self.shared.open(who, number).await?;
         let (device, lock) = (self.shared.device.clone(), open.lock.clone());
         let map = VolumeMap {
             file: open,

@@ -207,6 +207,48 @@ fn what_asks_the_device_comes_to_its_end_though_a_commit_ends_before_each_answer
 }
 
 #[test]
+fn a_name_that_another_takes_while_it_is_opened_is_opened_with_the_file_that_has_it() {
+    let (volume, _) = cold();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
+    for options in [OpenOptions::direct(), create] {
+        for when in 0..6 {
+            let of =
+                |number: u64| format!("/d/{}", number + when + options.create.unwrap_or(0) as u64);
+            let (path, other) = (of(0), of(1500));
+            let replace = |round| {
+                if round as u64 == when {
+                    reactor.block_on(volume.rename(&other, &path, Rename::Replace)).unwrap();
+                }
+            };
+            let file = overtaken(volume.open(&path, options), replace).unwrap();
+            reactor.block_on(file.set_size(100)).unwrap();
+            let (_, inode) = reactor.block_on(volume.inode(&path, Follow::No)).unwrap();
+            assert_eq!(inode.size, 100, "{when}");
+        }
+    }
+}
+
+#[test]
+fn a_name_that_is_removed_while_it_is_opened_is_made_again() {
+    let (volume, _) = cold();
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
+    for when in 0..4 {
+        let path = format!("/d/{when}");
+        let remove = |round| {
+            if round == when {
+                reactor.block_on(volume.remove(&path)).unwrap();
+            }
+        };
+        let file = overtaken(volume.open(&path, create), remove).unwrap();
+        reactor.block_on(file.set_size(100)).unwrap();
+        let found = reactor.block_on(volume.inode(&path, Follow::No));
+        assert_eq!(found.unwrap().1.size, 100, "{when}");
+    }
+}
+
+#[test]
 fn a_volume_that_was_dropped_is_free_for_the_next_whatever_was_asked_of_it() {
     let (volume, device, gate) = cold_on_device();
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();
