@@ -20,6 +20,7 @@ use crate::letters::Letter;
 use crate::options::ReactorOptions;
 use crate::quiescence::Tracker;
 use crate::reactor::{Inner, domain_at, ring_bell};
+use crate::turn::CLOSING;
 
 /// Threads that serve one device on the tier of threads.
 const MAX_THREADS: usize = 64;
@@ -237,7 +238,8 @@ impl Inner {
             io.own.retain(|other| *other != place);
             io.attachments[place] = None;
         }
-        self.closing.set(is_any_busy);
+        let others = self.attention.get() & !CLOSING;
+        self.attention.set(if is_any_busy { others | CLOSING } else { others });
     }
 }
 

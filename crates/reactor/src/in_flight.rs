@@ -5,7 +5,7 @@
 use std::task::Waker;
 
 use rustix::io::Errno;
-use uringfs_device::{Request, Tag};
+use uringfs_device::{DeviceIndex, Request, Tag};
 use uringfs_ring::{Wait, Waited};
 
 use crate::handle::{Outcome, OutcomeCell};
@@ -43,10 +43,17 @@ pub(crate) fn cell_of(tag: Tag) -> CellIndex {
     tag.0 as CellIndex
 }
 
+/// Where an operation is counted for quiescence.
+pub(crate) type CountedIn = (DeviceIndex, u8);
+
 /// The requests of one operation.
 #[derive(Default)]
 pub(crate) struct Requests {
     awaited: Vec<Tag>,
+    /// Nobody waits for these any more, and a queue still has them.
+    forgotten: Vec<Tag>,
+    /// Of operations that have panicked: counted out with the last of those that are forgotten.
+    counted_in: Vec<CountedIn>,
     /// What has ended and is not taken yet, each with its result written in it.
     ended: Vec<Request>,
     /// Of the last one; it goes on when another operation comes to the place,
@@ -113,7 +120,28 @@ impl Requests {
     /// Nobody waits for this one any more. True when it is still to come.
     pub(crate) fn forget(&mut self, tag: Tag) -> bool {
         drop(self.take(tag));
-        self.close(tag)
+        let is_to_come = self.close(tag);
+        if is_to_come {
+            self.forgotten.push(tag);
+        }
+        is_to_come
+    }
+
+    /// Keeps what an operation was counted in by until all that it has forgotten has ended. Given back where
+    /// nothing has to end.
+    pub(crate) fn keep(&mut self, counted_in: CountedIn) -> Option<CountedIn> {
+        if self.forgotten.is_empty() {
+            return Some(counted_in);
+        }
+        self.counted_in.push(counted_in);
+        None
+    }
+
+    /// One that was forgotten has ended: what is to be counted out by it.
+    #[cold]
+    pub(crate) fn end_forgotten(&mut self, tag: Tag) -> Vec<CountedIn> {
+        self.forgotten.retain(|other| *other != tag);
+        if self.forgotten.is_empty() { std::mem::take(&mut self.counted_in) } else { Vec::new() }
     }
 }
 

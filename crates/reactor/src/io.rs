@@ -16,7 +16,9 @@ use crate::completed::Completed;
 use crate::counters::{Counter, Counters};
 use crate::guarded::Guarded;
 use crate::handle::Outcome;
-use crate::in_flight::{Answer, CellIndex, Cells, Waiter, cell_of, is_operations, is_token};
+use crate::in_flight::{
+    Answer, CellIndex, Cells, CountedIn, Waiter, cell_of, is_operations, is_token,
+};
 use crate::options::CompletionMode;
 use crate::quiescence::{Domain, Tracker};
 
@@ -334,6 +336,15 @@ impl Io {
         for mut request in waiting.into_iter().chain(self.state.guarded.take_tagged(tag)) {
             request.cancelled = true;
             self.state.not_started(request);
+        }
+        self.state.settle();
+    }
+
+    /// Counts out what operations that have panicked left.
+    #[cold]
+    pub(crate) fn count_out(&mut self, counted_in: impl IntoIterator<Item = CountedIn>) {
+        for (device, mark) in counted_in {
+            self.state.end(device, mark);
         }
         self.state.settle();
     }

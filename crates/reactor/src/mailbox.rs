@@ -94,6 +94,13 @@ impl<T, B: Bell> Mailbox<T, B> {
         }
     }
 
+    /// The owner gives letters back that it has not read, to be read before all others.
+    pub(crate) fn put_back(&self, unread: impl Iterator<Item = T>) {
+        let mut letters = self.letters.lock();
+        letters.list.splice(..0, unread);
+        self.waiting.store(true, Ordering::Release);
+    }
+
     /// True while there are letters.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {

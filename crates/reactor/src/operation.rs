@@ -73,6 +73,8 @@ pub struct Operation {
     mark: Option<u8>,
     /// Some of it has been handed to a queue.
     issued: Cell<bool>,
+    /// Whoever asked has been answered.
+    ended: bool,
 }
 
 impl OperationState {
@@ -152,7 +154,7 @@ impl Inner {
         }
         let Admitted { device, mark } = admitted;
         let (inner, place, issued) = (self.clone(), taken.place, Cell::new(false));
-        let operation = Operation { inner, place, device, mark, issued };
+        let operation = Operation { inner, place, device, mark, issued, ended: false };
         self.poll_task(taken.filled(body(operation)));
     }
 
@@ -462,7 +464,8 @@ impl Operation {
 
     /// The same for one that ends as its last request has.
     #[inline(always)]
-    pub fn end_as(self, mut request: Request) {
+    pub fn end_as(mut self, mut request: Request) {
+        self.ended = true;
         let OperationState { asker, stop, deadline, .. } =
             self.inner.tasks.borrow_mut().end_operation(self.place);
         if let Some(key) = deadline {
@@ -473,7 +476,7 @@ impl Operation {
         }
         let mut io = self.inner.io.borrow_mut();
         let state = &mut io.state;
-        if let Some(mark) = self.mark {
+        if let Some(mark) = self.mark.take() {
             state.end(self.device, mark);
             // It may have ended where it began, and nobody comes to collect.
             state.settle();
@@ -492,6 +495,27 @@ impl Operation {
         }
     }
 
+    /// Its body has panicked: whoever asked is answered EIO. It stays counted in until nothing of it is in flight.
+    #[cold]
+    #[inline(never)]
+    fn abandon(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            let mut tasks = self.inner.tasks.borrow_mut();
+            let counted_in = tasks.requests(self.place).keep((self.device, mark));
+            drop(tasks);
+            self.inner.io.borrow_mut().count_out(counted_in);
+        }
+        let operation = Operation {
+            inner: self.inner.clone(),
+            place: self.place,
+            device: self.device,
+            mark: None,
+            issued: self.issued.clone(),
+            ended: false,
+        };
+        operation.end(Payload::Length(0), Err(Errno::IO));
+    }
+
     /// What a stopped request says is what the operation was told; and it has
     /// begun if any of its requests has.
     #[cold]
@@ -503,6 +527,15 @@ impl Operation {
         };
         request.set_issued(self.issued.get());
         request.end(result);
+    }
+}
+
+impl Drop for Operation {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended {
+            self.abandon();
+        }
     }
 }
 

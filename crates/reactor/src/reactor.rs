@@ -5,11 +5,13 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -65,8 +67,11 @@ pub struct Inner {
     pub(crate) watched: OnceCell<OwnedFd>,
     /// A foreign loop's turn is under way.
     pub(crate) turning: Cell<bool>,
-    /// Devices wait to be let go.
-    pub(crate) closing: Cell<bool>,
+    /// Why a reap is no quiet one: devices wait to be let go, or it is called by what the reactor runs. One
+    /// byte, so that the hot path looks at it once.
+    pub(crate) attention: Cell<u8>,
+    /// The thread is in [`Reactor::block_on`].
+    blocking: Cell<bool>,
     pub(crate) name: String,
     /// See [`Operation::reactor_number`](crate::Operation::reactor_number).
     pub(crate) number: u16,
@@ -127,7 +132,7 @@ impl Reactor {
             None => None,
         };
         let letterbox: Arc<Letterbox> = Arc::new(Mailbox::new(EventBell::new(wake_ring)?));
-        let thread = std::thread::current();
+        let thread = thread::current();
         let name = thread.name().map_or_else(|| format!("{:?}", thread.id()), str::to_owned);
         let state = State {
             cells: Cells::new(),
@@ -173,7 +178,8 @@ impl Reactor {
             mail_watched: Cell::new(false),
             watched: OnceCell::new(),
             turning: Cell::new(false),
-            closing: Cell::new(false),
+            attention: Cell::new(0),
+            blocking: Cell::new(false),
             name,
             // The last of all numbers is nobody's.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
@@ -199,7 +205,12 @@ impl Reactor {
     }
 
     /// Runs a future to its end, and whatever else becomes ready meanwhile.
+    ///
+    /// # Panics
+    /// Inside of what this reactor runs already, another `block_on` among it: await the future there. In the child
+    /// of a fork, and when the kernel takes no requests at all: the future can never end.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _blocking = Blocking::begin(&self.inner);
         let _current = Current::set(&self.inner);
         let mut future = pin!(future);
         let waker = waker_of(ROOT, &self.inner.letterbox);
@@ -228,13 +239,11 @@ impl Reactor {
     /// watches [`Self::fd`]. Completions of tokens are then there to reap.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all.
+    /// When the kernel takes no requests at all; ECHILD in the child of a fork; EDEADLK inside of what this reactor
+    /// runs.
     pub fn turn(&self) -> Result<(), Errno> {
         let _current = Current::set(&self.inner);
-        self.inner.turning.set(true);
-        let turned = self.inner.turn();
-        self.inner.turning.set(false);
-        turned
+        self.inner.turn()
     }
 
     /// Readable when [`Self::turn`] has something to do.
@@ -266,7 +275,8 @@ impl Reactor {
     /// is submitted by the same call. Waits for no more than is in flight.
     ///
     /// # Errors
-    /// When the kernel takes no requests at all; ECHILD in the child of a fork.
+    /// When the kernel takes no requests at all; ECHILD in the child of a fork; EDEADLK inside of what this reactor
+    /// runs.
     #[inline]
     pub fn reap(
         &self,
@@ -286,9 +296,11 @@ impl Reactor {
     }
 
     /// Runs a future on this reactor beside what it does otherwise. It is
-    /// destroyed, unfinished or not, with the reactor.
+    /// destroyed, unfinished or not, with the reactor. Whoever turns the reactor panics when it does; the others go
+    /// on with the next turn.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let taken = self.inner.tasks.borrow_mut().open(None);
+        let _running = self.inner.run();
         self.inner.poll_task(taken.filled(future));
     }
 
@@ -358,6 +370,26 @@ fn check_tier(options: &ReactorOptions, ring: Option<&io::Error>) -> io::Result<
             },
             Err(why) => refuse(why),
         },
+    }
+}
+
+/// While a thread is in [`Reactor::block_on`].
+struct Blocking<'i> {
+    inner: &'i Inner,
+}
+
+impl Blocking<'_> {
+    fn begin(inner: &Inner) -> Blocking<'_> {
+        let is_nested = inner.blocking.get() || inner.is_running();
+        assert!(!is_nested, "block_on inside of what this reactor runs: await the future instead");
+        inner.blocking.set(true);
+        Blocking { inner }
+    }
+}
+
+impl Drop for Blocking<'_> {
+    fn drop(&mut self) {
+        self.inner.blocking.set(false);
     }
 }
 
@@ -539,7 +571,7 @@ fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), U
 
 impl Drop for Reactor {
     /// Finishes every operation and request, then lets go of devices. Futures
-    /// that were spawned are destroyed first.
+    /// that were spawned are destroyed first. What panics meanwhile does when all that is done.
     fn drop(&mut self) {
         let inner = &self.inner;
         if inner.is_forked() {
@@ -549,19 +581,24 @@ impl Drop for Reactor {
             std::mem::forget(inner.worker.borrow_mut().take());
             return;
         }
+        let mut panicked = Ok(());
         {
             let _current = Current::set(inner);
             let spawned = inner.tasks.borrow_mut().take_spawned();
-            drop(spawned);
+            panicked = panicked.and(catch_unwind(AssertUnwindSafe(|| drop(spawned))));
             // What is asked from here on is given back: whoever goes on asking must not keep it here.
             inner.letterbox.refuse_offers();
             loop {
-                inner.progress();
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| inner.progress())) {
+                    // The others are brought to their end all the same.
+                    panicked = panicked.and(Err(panic));
+                    continue;
+                }
                 if inner.outstanding(&inner.io.borrow()) == 0 {
                     if inner.letterbox.close_if_empty() {
                         break;
                     }
-                } else if inner.wait(1, None).is_err() {
+                } else if inner.wait_unless_ready(1, None).is_err() {
                     // The kernel takes no more requests; the rings wait for theirs.
                     break;
                 }
@@ -573,6 +610,11 @@ impl Drop for Reactor {
         io.own.clear();
         io.attachments.clear();
         io.state.lanes.clear();
+        if let Err(panic) = panicked
+            && !thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -26,10 +26,19 @@ impl Inner {
     /// In the child of a fork, and when the kernel takes no requests at all:
     /// the future that is waited for can never end.
     pub(crate) fn wait_or_report(&self, wanted: usize, until: Option<Instant>) {
-        let waited = self.check_process().and_then(|()| self.wait(wanted, until));
+        let waited = self.check_process().and_then(|()| self.wait_unless_ready(wanted, until));
         if let Err(error) = waited {
             panic!("the reactor cannot wait: {error}");
         }
+    }
+
+    /// The same, and only submits while tasks are ready.
+    pub(crate) fn wait_unless_ready(
+        &self,
+        wanted: usize,
+        until: Option<Instant>,
+    ) -> Result<(), Errno> {
+        if self.has_ready() { self.submit() } else { self.wait(wanted, until) }
     }
 
     /// Submits what is pushed and sleeps until something has come back, mail

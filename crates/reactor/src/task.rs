@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
-use crate::in_flight::{Requests, place_of};
+use crate::in_flight::{CountedIn, Requests, place_of};
 use crate::letters::{Letter, Letterbox};
 use crate::operation::OperationState;
 use crate::reactor::current;
@@ -82,6 +82,15 @@ impl<F: Future<Output = ()> + 'static> Taken<Home<F>> {
         self.home.future.set(Some(future));
         Taken { place: self.place, home: self.home }
     }
+}
+
+/// What became of a request that has ended.
+pub(crate) enum Delivered {
+    /// Its operation waits for it and is to be polled.
+    To(Taken),
+    /// Nobody waits for it any more. With the last one of operations that have panicked comes what is to be
+    /// counted out.
+    Late(Vec<CountedIn>),
 }
 
 /// The tasks of one reactor.
@@ -283,9 +292,23 @@ impl Tasks {
     /// Leaves a request that has ended with its operation, which is to be polled
     /// when it waits for it.
     #[inline(always)]
-    pub(crate) fn deliver(&mut self, request: Request) -> Option<Taken> {
-        let place = place_of(request.tag);
-        if self.requests(place).answer(request) { self.take(place) } else { None }
+    pub(crate) fn deliver(&mut self, request: Request) -> Delivered {
+        let (place, tag) = (place_of(request.tag), request.tag);
+        if !self.requests(place).answer(request) {
+            return Delivered::Late(self.requests(place).end_forgotten(tag));
+        }
+        self.take(place).map_or(Delivered::Late(Vec::new()), Delivered::To)
+    }
+
+    /// Its future has panicked and is destroyed: the place is free for the next.
+    #[cold]
+    pub(crate) fn lose(&mut self, place: u32) {
+        let task = &mut self.tasks[place as usize];
+        task.alive = false;
+        if std::mem::take(&mut task.queued) {
+            self.ready.retain(|other| *other != place);
+        }
+        self.pools[task.pool as usize].free.push(place);
     }
 
     /// Takes out every future the user has spawned, to be dropped. Their places

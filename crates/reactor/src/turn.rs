@@ -1,8 +1,10 @@
 //! What one turn of the loop does: read mail, let moments happen, take what has
 //! come back, poll what became ready by it. It never waits; see `sleep`.
 
+use std::mem;
 use std::task::Poll;
 use std::time::Duration;
+use std::vec::Drain;
 
 use rustix::io::Errno;
 use uringfs_device::{Ready, Request};
@@ -13,8 +15,85 @@ use crate::counters::Counter;
 use crate::in_flight::{Answer, Waiter};
 use crate::io::{Io, State};
 use crate::letters::Letter;
+use crate::mailbox::Bell;
 use crate::reactor::{Current, Due, Inner};
-use crate::task::{ROOT, Taken};
+use crate::task::{Delivered, ROOT, Taken};
+
+/// How often a turn goes round at the most: a task that wakes itself for ever keeps neither the root waiting nor
+/// whoever called.
+const ROUNDS: u32 = 64;
+
+/// See [`Inner::attention`].
+pub(crate) const CLOSING: u8 = 1;
+const RUNNING: u8 = 2;
+
+/// While one of the reactor's tasks, letters or wakers runs.
+pub(crate) struct Running<'i> {
+    inner: &'i Inner,
+    before: u8,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let others = self.inner.attention.get() & !RUNNING;
+        self.inner.attention.set(others | self.before);
+    }
+}
+
+/// A foreign loop's turn. One that ends by a panic is made up for by another.
+struct Turning<'i> {
+    inner: &'i Inner,
+    is_due_again: bool,
+}
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.inner.turning.set(false);
+        if self.is_due_again && self.inner.watched.get().is_some() {
+            self.inner.letterbox.bell().ring();
+        }
+    }
+}
+
+/// A task that is being polled: lost, should that panic.
+struct Polled<'i> {
+    inner: &'i Inner,
+    place: u32,
+}
+
+impl Drop for Polled<'_> {
+    fn drop(&mut self) {
+        self.inner.tasks.borrow_mut().lose(self.place);
+    }
+}
+
+/// Requests that are being left with their operations: one that panics keeps none from the others.
+struct Returned<'i, 'r> {
+    inner: &'i Inner,
+    requests: Drain<'r, Request>,
+}
+
+impl Drop for Returned<'_, '_> {
+    fn drop(&mut self) {
+        if self.requests.len() > 0 {
+            self.inner.io.borrow_mut().state.returned.extend(&mut self.requests);
+        }
+    }
+}
+
+/// The same of letters.
+struct Letters<'i, 'r> {
+    inner: &'i Inner,
+    letters: Drain<'r, Letter>,
+}
+
+impl Drop for Letters<'_, '_> {
+    fn drop(&mut self) {
+        if self.letters.len() > 0 {
+            self.inner.letterbox.put_back(&mut self.letters);
+        }
+    }
+}
 
 impl Inner {
     #[inline]
@@ -34,6 +113,7 @@ impl Inner {
         if timeout.is_none() && self.is_quiet() && self.reap_quietly(min, completed)? {
             return Ok(());
         }
+        self.check_not_running()?;
         let mut until = None;
         loop {
             self.progress();
@@ -46,7 +126,10 @@ impl Inner {
                 }
                 if got >= min || (got > 0 && got + self.outstanding(io) < min) {
                     take_completed(&mut io.state.completed, completed);
-                    if min > 0 || io.ring.as_ref().is_none_or(|ring| ring.queued() == 0) {
+                    let is_submitted = || {
+                        io.own.is_empty() && io.ring.as_ref().is_none_or(|ring| ring.queued() == 0)
+                    };
+                    if min > 0 || is_submitted() {
                         return Ok(());
                     }
                 }
@@ -56,6 +139,9 @@ impl Inner {
                 self.submit()?;
                 while self.progress() | self.io.borrow_mut().push_backlog() {
                     self.submit()?;
+                    if self.has_ready() {
+                        break;
+                    }
                 }
                 take_completed(&mut self.io.borrow_mut().state.completed, completed);
                 return Ok(());
@@ -71,15 +157,37 @@ impl Inner {
                     return Ok(());
                 }
             }
-            self.wait(min - got, until)?;
+            self.wait_unless_ready(min - got, until)?;
         }
+    }
+
+    /// Whether tasks are ready: after [`Self::progress`] that some of them wake themselves again and again.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.tasks.borrow().has_ready()
+    }
+
+    /// # Errors
+    /// EDEADLK inside of what the reactor runs: it cannot run itself.
+    fn check_not_running(&self) -> Result<(), Errno> {
+        if self.is_running() { Err(Errno::DEADLK) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.attention.get() & RUNNING != 0
+    }
+
+    /// Something that belongs to users runs, until the guard is dropped.
+    pub(crate) fn run(&self) -> Running<'_> {
+        let before = self.attention.get() & RUNNING;
+        self.attention.set(self.attention.get() | RUNNING);
+        Running { inner: self, before }
     }
 
     /// True when there is nothing to do but to wait for requests.
     #[inline(always)]
     pub(crate) fn is_quiet(&self) -> bool {
         !self.letterbox.has_mail()
-            && !self.closing.get()
+            && self.attention.get() == 0
             && self.timers.borrow().is_empty()
             && !self.tasks.borrow().has_ready()
     }
@@ -178,21 +286,33 @@ impl Inner {
 
     pub(crate) fn turn(&self) -> Result<(), Errno> {
         self.check_process()?;
+        self.check_not_running()?;
+        self.turning.set(true);
+        let mut turning = Turning { inner: self, is_due_again: true };
+        turning.is_due_again = self.turn_until_idle()?;
+        Ok(())
+    }
+
+    /// True when it has not come to an end.
+    fn turn_until_idle(&self) -> Result<bool, Errno> {
         self.letterbox.announce_awake();
         self.letterbox.bell().silence();
         if let Some(ring) = &self.io.borrow().ring {
             ring.silence();
         }
-        loop {
+        for _ in 0..ROUNDS {
             self.progress();
             self.submit()?;
             let polled = self.progress();
             let pushed = self.io.borrow_mut().push_backlog();
-            if pushed || polled || self.tasks.borrow().has_ready() || self.letterbox.has_mail() {
+            if self.has_ready() {
+                break;
+            }
+            if pushed || polled || self.letterbox.has_mail() {
                 continue;
             }
             if self.watched.get().is_none() {
-                return Ok(());
+                return Ok(false);
             }
             // From here on the foreign loop sleeps for us.
             self.watch_everything()
@@ -222,9 +342,10 @@ impl Inner {
                 }
             }
             if !again && self.letterbox.announce_sleep() {
-                return Ok(());
+                return Ok(false);
             }
         }
+        Ok(true)
     }
 
     /// Operations whose completion is still to come.
@@ -238,8 +359,8 @@ impl Inner {
     /// was polled: it may have pushed requests.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
-        let mut rounds = 0;
-        loop {
+        let _running = self.run();
+        for round in 0..ROUNDS {
             if self.letterbox.has_mail() {
                 self.read_mail();
             }
@@ -266,24 +387,23 @@ impl Inner {
             if returned {
                 self.resume_operations();
             }
-            if self.closing.get() {
+            if self.attention.get() & CLOSING != 0 {
                 self.detach_closed();
             }
-            let ready = self.tasks.borrow().has_ready();
+            let ready = self.has_ready();
             if ready {
                 self.run_ready();
             }
             if !ready && !returned {
-                return rounds > 0;
+                return round > 0;
             }
-            rounds += 1;
-            self.submit_at_times(rounds);
         }
+        true
     }
 
     #[cold]
     pub(crate) fn hand_over(&self, io: &mut Io) {
-        let completions = std::mem::take(&mut io.state.for_worker);
+        let completions = mem::take(&mut io.state.for_worker);
         io.state.at_worker += completions.len();
         self.counters.add(Counter::CompletedByWorker, completions.len() as u64);
         let worker = self.worker.borrow();
@@ -311,13 +431,16 @@ impl Inner {
 
     /// Leaves the requests that have ended with their operations, and polls these.
     fn resume_operations(&self) {
-        let mut returned = std::mem::take(&mut self.io.borrow_mut().state.returned);
-        for request in returned.drain(..) {
-            let taken = self.tasks.borrow_mut().deliver(request);
-            if let Some(taken) = taken {
-                self.poll_task(taken);
+        let mut returned = mem::take(&mut self.io.borrow_mut().state.returned);
+        let mut each = Returned { inner: self, requests: returned.drain(..) };
+        while let Some(request) = each.requests.next() {
+            let delivered = self.tasks.borrow_mut().deliver(request);
+            match delivered {
+                Delivered::To(taken) => self.poll_task(taken),
+                Delivered::Late(counted_in) => self.io.borrow_mut().count_out(counted_in),
             }
         }
+        drop(each);
         let state = &mut self.io.borrow_mut().state;
         returned.append(&mut state.returned);
         state.returned = returned;
@@ -355,11 +478,15 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub(crate) fn poll_task(&self, mut taken: Taken) {
+    pub(crate) fn poll_task(&self, taken: Taken) {
+        let polled = Polled { inner: self, place: taken.place };
+        // In this order: when that panics the future is destroyed, then its place given up.
+        let mut taken = taken;
         match taken.home.poll() {
             Poll::Ready(()) => self.tasks.borrow_mut().finish(taken),
             Poll::Pending => self.tasks.borrow_mut().put_back(taken),
         }
+        mem::forget(polled);
     }
 
     #[cold]
@@ -380,10 +507,11 @@ impl Inner {
 
     #[cold]
     pub(crate) fn read_mail(&self) {
-        let mut letters = std::mem::take(&mut *self.letters.borrow_mut());
+        let mut letters = mem::take(&mut *self.letters.borrow_mut());
         self.letterbox.take(&mut letters);
-        self.counters.add(Counter::Letters, letters.len() as u64);
-        for letter in letters.drain(..) {
+        let mut each = Letters { inner: self, letters: letters.drain(..) };
+        while let Some(letter) = each.letters.next() {
+            self.count(Counter::Letters);
             match letter {
                 Letter::Wake(task) => self.wake_task(task),
                 Letter::Completed(completions) => {
@@ -397,6 +525,7 @@ impl Inner {
                 }
             }
         }
+        drop(each);
         *self.letters.borrow_mut() = letters;
         self.detach_closed();
     }
@@ -405,7 +534,7 @@ impl Inner {
 #[inline]
 fn take_completed(from: &mut Vec<Completed>, into: &mut Vec<Completed>) {
     if into.is_empty() {
-        std::mem::swap(from, into);
+        mem::swap(from, into);
     } else {
         into.append(from);
     }

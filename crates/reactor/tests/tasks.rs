@@ -1,0 +1,366 @@
+//! Tasks that misbehave: they wake themselves for ever, panic, or call back into their reactor. What else the
+//! reactor serves goes on.
+
+mod tier;
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use tier::on_every_tier;
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Device, Durability, Op, Payload};
+use uringfs_reactor::{Asker, Operation, Order, Reactor, ReactorOptions, Token, quiescence};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+/// Is ready never, and to be polled again at once.
+async fn wake_for_ever() {
+    poll_fn(|context| {
+        context.waker().wake_by_ref();
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+fn is_readable(reactor: &Reactor) -> bool {
+    let fd = reactor.fd().unwrap();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+}
+
+/// The message of what `act` panics with.
+fn panic_of(act: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(act)).expect_err("it panics");
+    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a message")
+}
+
+#[test]
+fn a_task_that_wakes_itself_for_ever_starves_neither_the_root_nor_time() {
+    on_every_tier("a_task_that_wakes_itself_for_ever_starves_neither_the_root_nor_time", |_| {
+        let reactor = reactor();
+        reactor.spawn(wake_for_ever());
+        reactor.block_on(reactor.sleep(MS));
+    });
+}
+
+#[test]
+fn a_task_that_wakes_itself_for_ever_keeps_no_caller_of_reap() {
+    on_every_tier("a_task_that_wakes_itself_for_ever_keeps_no_caller_of_reap", |_| {
+        let (device, reactor) = (Device::new(Memory::new(1 << 20).unwrap()).unwrap(), reactor());
+        reactor.spawn(wake_for_ever());
+        let mut completed = Vec::new();
+        reactor.reap(0, None, &mut completed).unwrap();
+        start(&reactor, &device, 7, async |operation, device| {
+            read(&operation, &device, 0).await;
+            operation.end(Payload::Length(0), Ok(1));
+        });
+        reactor.reap(1, Some(Duration::from_secs(20)), &mut completed).unwrap();
+        assert_eq!(completed.pop().map(|completed| completed.token()), Some(Token::new(7)));
+        let asleep = start_asleep(&reactor, &device);
+        reactor.reap(1, Some(MS), &mut completed).unwrap();
+        assert!(completed.is_empty(), "what it waits for is to come yet");
+        asleep.set(true);
+    });
+}
+
+#[test]
+fn a_turn_ends_though_a_task_wakes_itself_for_ever_and_another_turn_is_due() {
+    on_every_tier(
+        "a_turn_ends_though_a_task_wakes_itself_for_ever_and_another_turn_is_due",
+        |_| {
+            let reactor = reactor();
+            reactor.spawn(wake_for_ever());
+            reactor.turn().unwrap();
+            reactor.fd().unwrap();
+            for _ in 0..3 {
+                reactor.turn().unwrap();
+                assert!(is_readable(&reactor));
+            }
+        },
+    );
+}
+
+#[test]
+fn a_task_that_panics_is_gone_and_the_others_go_on() {
+    on_every_tier("a_task_that_panics_is_gone_and_the_others_go_on", |_| {
+        let reactor = reactor();
+        let (left, ended) = (Rc::new(RefCell::new(None::<Waker>)), Rc::new(Cell::new(0)));
+        let (its, held) = (left.clone(), ended.clone());
+        reactor.spawn(async move {
+            let _held = held;
+            poll_fn(|context| match its.replace(Some(context.waker().clone())) {
+                None => Poll::<()>::Pending,
+                Some(_) => panic!("as a test does"),
+            })
+            .await;
+        });
+        for _ in 0..3 {
+            let ended = ended.clone();
+            reactor.spawn(async move {
+                let mut polls = 0;
+                poll_fn(|context| {
+                    context.waker().wake_by_ref();
+                    polls += 1;
+                    if polls > 9 { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                ended.set(ended.get() + 1);
+            });
+        }
+        left.borrow().as_ref().expect("it was polled").wake_by_ref();
+        let panicked = || reactor.block_on(reactor.sleep(MS));
+        assert_eq!(panic_of(panicked), "as a test does");
+        assert_eq!(Rc::strong_count(&ended), 1 + 3, "the task was destroyed");
+        left.borrow().as_ref().expect("it was kept").wake_by_ref();
+        reactor.block_on(reactor.sleep(MS));
+        assert_eq!(ended.get(), 3);
+    });
+}
+
+#[test]
+fn a_turn_that_panics_is_made_up_for_by_another() {
+    on_every_tier("a_turn_that_panics_is_made_up_for_by_another", |_| {
+        let reactor = reactor();
+        reactor.fd().unwrap();
+        let polled = Rc::new(Cell::new(false));
+        let its = polled.clone();
+        reactor.spawn(async move {
+            wake_once().await;
+            panic!("as a test does");
+        });
+        reactor.spawn(async move {
+            wake_once().await;
+            its.set(true);
+        });
+        assert_eq!(panic_of(|| reactor.turn().unwrap()), "as a test does");
+        assert!(is_readable(&reactor), "the foreign loop is to come again");
+        reactor.turn().unwrap();
+        assert!(polled.get());
+        assert!(!is_readable(&reactor));
+        // No turn is taken to be under way.
+        let task = Rc::new(RefCell::new(None::<Waker>));
+        let its = task.clone();
+        reactor.spawn(poll_fn(move |context| {
+            let is_first = its.replace(Some(context.waker().clone())).is_none();
+            if is_first { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        reactor.turn().unwrap();
+        task.borrow().as_ref().expect("it was polled").wake_by_ref();
+        assert!(is_readable(&reactor));
+    });
+}
+
+/// Is polled twice.
+async fn wake_once() {
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        context.waker().wake_by_ref();
+        if polls > 1 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[test]
+fn block_on_within_block_on_is_refused_and_the_outer_one_ends() {
+    on_every_tier("block_on_within_block_on_is_refused_and_the_outer_one_ends", |_| {
+        let reactor = Rc::new(reactor());
+        let weak = Rc::downgrade(&reactor);
+        let refused = Rc::new(RefCell::new(String::new()));
+        let text = refused.clone();
+        reactor.spawn(async move {
+            wake_once().await;
+            let reactor = weak.upgrade().expect("it runs this");
+            *text.borrow_mut() = panic_of(|| reactor.block_on(async {}));
+        });
+        reactor.block_on(async {
+            let inner = panic_of(|| reactor.block_on(async {}));
+            assert!(inner.contains("block_on"), "{inner}");
+            reactor.sleep(MS).await;
+        });
+        assert!(refused.borrow().contains("block_on"), "{}", refused.borrow());
+        // That of a future which panics is over.
+        panic_of(|| reactor.block_on(async { panic!("as a test does") }));
+        reactor.block_on(reactor.sleep(MS));
+    });
+}
+
+#[test]
+fn a_task_cannot_turn_its_own_reactor() {
+    on_every_tier("a_task_cannot_turn_its_own_reactor", |_| {
+        let reactor = Rc::new(reactor());
+        let (weak, is_done) = (Rc::downgrade(&reactor), Rc::new(Cell::new(false)));
+        let done = is_done.clone();
+        reactor.spawn(async move {
+            for _ in 0..2 {
+                // It is in the queue of those to poll while it calls.
+                wake_once().await;
+                let reactor = weak.upgrade().expect("it runs this");
+                poll_fn(|context| {
+                    context.waker().wake_by_ref();
+                    assert_eq!(reactor.turn(), Err(Errno::DEADLK));
+                    assert_eq!(reactor.reap(0, None, &mut Vec::new()), Err(Errno::DEADLK));
+                    assert_eq!(reactor.reap(1, None, &mut Vec::new()), Err(Errno::DEADLK));
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            done.set(true);
+        });
+        reactor.block_on(reactor.sleep(MS));
+        assert!(is_done.get());
+    });
+}
+
+/// Starts an operation that answers `token`.
+fn start<F: Future<Output = ()> + 'static>(
+    reactor: &Reactor,
+    device: &Device,
+    token: u64,
+    body: impl FnOnce(Operation, Device) -> F,
+) {
+    let inner = reactor.inner();
+    let admitted = inner.admit(device.core()).unwrap();
+    let asker = Asker::Token(Token::new(token));
+    let device = device.clone();
+    inner.start_operation(admitted, asker, None, |operation| body(operation, device));
+}
+
+/// One that does not end before it is let.
+fn start_asleep(reactor: &Reactor, device: &Device) -> Rc<Cell<bool>> {
+    let let_go = Rc::new(Cell::new(false));
+    let its = let_go.clone();
+    start(reactor, device, 8, async move |operation: Operation, _| {
+        while !its.get() {
+            operation.sleep(MS).await;
+        }
+        operation.end(Payload::Length(0), Ok(0));
+    });
+    let_go
+}
+
+async fn read(operation: &Operation, device: &Device, address: u64) {
+    let order = Order { op: Op::Read, durability: Durability::Volatile, address };
+    let payload = Payload::Buffer(Buffer::zeroed(512));
+    let request = operation.request(device.core(), order, payload).await;
+    assert_eq!(request.result(), Ok(512));
+}
+
+#[test]
+fn an_operation_that_panics_answers_eio_and_the_others_end() {
+    on_every_tier("an_operation_that_panics_answers_eio_and_the_others_end", |_| {
+        let (device, reactor) = (Device::new(Memory::new(1 << 20).unwrap()).unwrap(), reactor());
+        let mut completed = Vec::new();
+        // In either order, when their requests come back together.
+        for panicking in [0, 1] {
+            for token in 0..4 {
+                start(&reactor, &device, token, async move |operation, device| {
+                    read(&operation, &device, token * 512).await;
+                    assert_ne!(token, panicking, "as a test does");
+                    operation.end(Payload::Length(0), Ok(token));
+                });
+            }
+            let text = panic_of(|| {
+                while completed.len() < 4 {
+                    reactor.reap(1, None, &mut completed).unwrap();
+                }
+            });
+            assert!(text.contains("as a test does"), "{text}");
+            while completed.len() < 4 {
+                reactor.reap(1, None, &mut completed).unwrap();
+            }
+            completed.sort_by_key(|completed| completed.token());
+            for (token, completed) in completed.drain(..).enumerate() {
+                let token = token as u64;
+                let wanted = if token == panicking { Err(Errno::IO) } else { Ok(token) };
+                assert_eq!(completed.result(), wanted);
+            }
+        }
+        let domain = quiescence(device.index());
+        assert!(domain.passed(domain.retire()));
+    });
+}
+
+#[test]
+fn a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end() {
+    on_every_tier("a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end", |_| {
+        let (device, reactor) = (Device::new(Memory::new(1 << 20).unwrap()).unwrap(), reactor());
+        let ended = Rc::new(Cell::new(0));
+        for token in 0..4 {
+            let ended = ended.clone();
+            start(&reactor, &device, token, async move |operation, device| {
+                read(&operation, &device, token * 512).await;
+                assert_ne!(token, 0, "as a test does");
+                ended.set(ended.get() + 1);
+                operation.end(Payload::Length(0), Ok(token));
+            });
+        }
+        let text = panic_of(|| drop(reactor));
+        assert!(text.contains("as a test does"), "{text}");
+        assert_eq!(ended.get(), 3);
+        let domain = quiescence(device.index());
+        assert!(domain.passed(domain.retire()));
+    });
+}
+
+#[test]
+fn reaping_without_a_wait_submits_what_was_pushed_to_a_queue_of_the_devices_own() {
+    let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+    let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
+    let reactor = Reactor::new(options).unwrap();
+    start(&reactor, &device, 1, async move |operation, device| {
+        read(&operation, &device, 0).await;
+        operation.end(Payload::Length(0), Ok(1));
+    });
+    let mut completed = Vec::new();
+    reactor.reap(0, None, &mut completed).unwrap();
+    assert_eq!(completed.len(), 1);
+}
+
+#[test]
+fn what_a_panicked_operation_has_in_flight_holds_its_epoch_until_it_has_ended() {
+    on_every_tier(
+        "what_a_panicked_operation_has_in_flight_holds_its_epoch_until_it_has_ended",
+        |_| {
+            let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+            let options = ReactorOptions { queue: QueueKind::Sync, ..ReactorOptions::default() };
+            let reactor = Reactor::new(options).unwrap();
+            let text = panic_of(|| {
+                start(&reactor, &device, 1, async move |operation, device| {
+                    let (mut one, mut other) =
+                        (pin!(read(&operation, &device, 0)), pin!(read(&operation, &device, 512)));
+                    poll_fn(|context| {
+                        assert!(one.as_mut().poll(context).is_pending());
+                        assert!(other.as_mut().poll(context).is_pending());
+                        Poll::Ready(())
+                    })
+                    .await;
+                    panic!("as a test does");
+                });
+            });
+            assert_eq!(text, "as a test does");
+            let domain = quiescence(device.index());
+            let epoch = domain.retire();
+            assert!(!domain.passed(epoch), "two requests are in flight");
+            let mut completed = Vec::new();
+            reactor.reap(1, None, &mut completed).unwrap();
+            assert_eq!(completed.pop().map(|it| it.result()), Some(Err(Errno::IO)));
+            reactor.reap(0, None, &mut completed).unwrap();
+            assert!(domain.passed(epoch));
+        },
+    );
+}
