@@ -29,6 +29,23 @@ pub struct Geometry {
     pub direct: bool,
 }
 
+impl Geometry {
+    /// Where its transfers may break off.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { block_size: self.block_size, size: self.size }
+    }
+}
+
+/// Where transfers of a device may break off, in bytes: between blocks, to be resumed there, and at its end.
+/// See [`Request::advance`](crate::Request::advance).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// As [`Geometry::block_size`].
+    pub block_size: u32,
+    /// As [`Geometry::size`].
+    pub size: u64,
+}
+
 /// How a device discards. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {

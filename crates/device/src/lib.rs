@@ -18,7 +18,7 @@ pub mod queue;
 pub use clock::{Clock, VirtualClock};
 pub use device::{Access, Backend, Core, Device, DeviceIndex, MAX_DEVICES, Reach};
 pub use failure::{Failure, Listener};
-pub use geometry::{Discard, Geometry};
+pub use geometry::{Bounds, Discard, Geometry};
 pub use queue::{Queue, QueueKind, Ready};
 pub use request::{Completion, Durability, MAX_PIECES, Op, Payload, Progress, Request, Tag};
 pub use rustix::io::Errno;

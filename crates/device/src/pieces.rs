@@ -47,17 +47,18 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DeviceIndex, Op, Progress, Tag};
+    use crate::{Bounds, DeviceIndex, Op, Progress, Tag};
 
     #[test]
     fn pieces_begin_where_the_last_step_ended() {
+        let bounds = |block_size| Bounds { block_size, size: 1 << 20 };
         let buffers = [1u8, 2, 3].map(|byte| Buffer::copy_of(&[byte; 512]));
         let payload = Payload::Buffers(Box::new(buffers));
         let mut request = Request::new(DeviceIndex::for_tests(0), Op::Write, 0, payload, Tag(0));
         assert_eq!(request.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [512, 512, 512]);
-        assert_eq!(request.advance(Ok(512), 512), Progress::Again);
+        assert_eq!(request.advance(Ok(512), bounds(512)), Progress::Again);
         assert_eq!(request.pieces().map(|piece| piece[0]).collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(request.advance(Ok(256), 256), Progress::Again);
+        assert_eq!(request.advance(Ok(256), bounds(256)), Progress::Again);
         assert_eq!(request.remaining(), 768);
         assert_eq!(request.pieces_mut().map(|piece| piece.len()).collect::<Vec<_>>(), [256, 512]);
     }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
 use crate::device::DeviceIndex;
+use crate::geometry::Bounds;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,6 +175,12 @@ impl Request {
         }
     }
 
+    /// Whether it has ended well, and not with all its bytes.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.stage == Stage::Short
+    }
+
     /// The same, durable on completion.
     pub fn durable(mut self) -> Request {
         self.durability = Durability::Durable;
@@ -193,15 +200,16 @@ impl Request {
     }
 
     /// Counts a step's result in. `moved` is what this step moved, after the
-    /// bytes already [`done`](Self::done); `alignment` is the device's block, at
-    /// which a resumed transfer has to begin.
+    /// bytes already [`done`](Self::done); `bounds` are the device's. A read is short only where the
+    /// device ended when it was opened: one that breaks off before has failed (EIO), since the device
+    /// has become shorter, and nothing is known of the rest.
     #[inline]
-    pub fn advance(&mut self, moved: Result<u32, Errno>, alignment: u32) -> Progress {
+    pub fn advance(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         match moved {
             Ok(moved) if self.done + moved as u64 == self.length() || self.is_whole() => {
                 Progress::Done(Ok(self.length()))
             }
-            other => self.advance_slowly(other, alignment),
+            other => self.advance_slowly(other, bounds),
         }
     }
 
@@ -211,7 +219,7 @@ impl Request {
     }
 
     #[cold]
-    fn advance_slowly(&mut self, moved: Result<u32, Errno>, alignment: u32) -> Progress {
+    fn advance_slowly(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         let retry = |request: &mut Request, error| {
             request.retries += 1;
             if request.retries >= MAX_RETRIES {
@@ -222,13 +230,13 @@ impl Request {
         };
         match moved {
             // A device that ends here.
-            Ok(0) if self.op == Op::Read => Progress::Done(Ok(self.done)),
+            Ok(0) if self.op == Op::Read => Progress::Done(self.broken_off(self.done, bounds)),
             Ok(0) => retry(self, Errno::IO),
             Ok(moved) => {
-                let tail = moved % alignment.max(1);
+                let tail = moved % bounds.block_size.max(1);
                 if self.op == Op::Read && tail != 0 {
                     // Only the end of a file breaks off inside a block.
-                    return Progress::Done(Ok(self.done + moved as u64));
+                    return Progress::Done(self.broken_off(self.done + moved as u64, bounds));
                 }
                 if moved == tail {
                     return retry(self, Errno::IO);
@@ -241,6 +249,12 @@ impl Request {
             Err(Errno::CANCELED) if !self.cancelled => retry(self, Errno::CANCELED),
             Err(error) => Progress::Done(Err(error)),
         }
+    }
+
+    /// How a read ends behind which nothing comes any more, after `done` bytes.
+    fn broken_off(&self, done: u64, bounds: Bounds) -> Result<u64, Errno> {
+        let there = bounds.size.saturating_sub(self.address).min(self.length());
+        if done < there { Err(Errno::IO) } else { Ok(done) }
     }
 }
 
@@ -272,6 +286,8 @@ pub struct Completion {
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds { block_size: 512, size: 1 << 20 };
+
     fn read(length: usize) -> Request {
         let payload = Payload::Buffer(Buffer::zeroed(length));
         Request::new(DeviceIndex::for_tests(0), Op::Read, 0, payload, Tag(0))
@@ -286,27 +302,38 @@ mod tests {
     #[test]
     fn short_steps_add_up() {
         let mut request = read(8192);
-        assert_eq!(request.advance(Ok(512), 512), Progress::Again);
-        assert_eq!(request.advance(Err(Errno::INTR), 512), Progress::Again);
-        assert_eq!(request.advance(Ok(4096), 512), Progress::Again);
+        assert_eq!(request.advance(Ok(512), BOUNDS), Progress::Again);
+        assert_eq!(request.advance(Err(Errno::INTR), BOUNDS), Progress::Again);
+        assert_eq!(request.advance(Ok(4096), BOUNDS), Progress::Again);
         assert_eq!(request.done(), 4608);
-        assert_eq!(request.advance(Ok(3584), 512), Progress::Done(Ok(8192)));
+        assert_eq!(request.advance(Ok(3584), BOUNDS), Progress::Done(Ok(8192)));
     }
 
     #[test]
-    fn the_end_of_a_file_ends_a_read() {
+    fn the_end_of_a_device_ends_a_read() {
+        let ends_at = |size| Bounds { size, ..BOUNDS };
         let mut request = read(8192);
-        assert_eq!(request.advance(Ok(4096), 512), Progress::Again);
-        assert_eq!(request.advance(Ok(100), 512), Progress::Done(Ok(4196)));
+        assert_eq!(request.advance(Ok(4096), ends_at(4196)), Progress::Again);
+        assert_eq!(request.advance(Ok(100), ends_at(4196)), Progress::Done(Ok(4196)));
         let mut request = read(8192);
-        assert_eq!(request.advance(Ok(0), 512), Progress::Done(Ok(0)));
+        assert_eq!(request.advance(Ok(0), ends_at(0)), Progress::Done(Ok(0)));
+    }
+
+    #[test]
+    fn a_read_that_breaks_off_inside_the_device_has_failed() {
+        let failed = Progress::Done(Err(Errno::IO));
+        assert_eq!(read(8192).advance(Ok(0), BOUNDS), failed);
+        let mut request = read(8192);
+        assert_eq!(request.advance(Ok(4096), BOUNDS), Progress::Again);
+        assert_eq!(request.advance(Ok(0), BOUNDS), failed);
+        assert_eq!(read(8192).advance(Ok(100), BOUNDS), failed);
     }
 
     #[test]
     fn interruptions_have_a_bound() {
         let mut request = read(4096);
         let mut steps = 0;
-        while request.advance(Err(Errno::AGAIN), 512) == Progress::Again {
+        while request.advance(Err(Errno::AGAIN), BOUNDS) == Progress::Again {
             steps += 1;
         }
         assert_eq!(steps, MAX_RETRIES as usize - 1);
@@ -316,8 +343,8 @@ mod tests {
     fn interruptions_between_steps_that_move_something_have_none() {
         let mut request = read(1 << 20);
         for _ in 0..1000 {
-            assert_eq!(request.advance(Err(Errno::INTR), 512), Progress::Again);
-            assert_eq!(request.advance(Ok(512), 512), Progress::Again);
+            assert_eq!(request.advance(Err(Errno::INTR), BOUNDS), Progress::Again);
+            assert_eq!(request.advance(Ok(512), BOUNDS), Progress::Again);
         }
         assert_eq!(request.done(), 512_000);
     }
@@ -325,10 +352,10 @@ mod tests {
     #[test]
     fn a_cancel_nobody_asked_for_is_an_interruption() {
         let mut request = read(4096);
-        assert_eq!(request.advance(Err(Errno::CANCELED), 512), Progress::Again);
+        assert_eq!(request.advance(Err(Errno::CANCELED), BOUNDS), Progress::Again);
         request.cancelled = true;
         assert_eq!(
-            request.advance(Err(Errno::CANCELED), 512),
+            request.advance(Err(Errno::CANCELED), BOUNDS),
             Progress::Done(Err(Errno::CANCELED))
         );
     }

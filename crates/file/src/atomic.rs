@@ -133,6 +133,5 @@ async fn write_beside(
         );
         (buffer, Box::pin(write).await.1)
     };
-    let written = written.and_then(|done| if done == length { Ok(()) } else { Err(Errno::IO) });
     (buffer, written.and_then(|()| operation.check()))
 }

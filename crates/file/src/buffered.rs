@@ -373,7 +373,7 @@ async fn fill_from(
     let (mut buffer, result) = match buffer.is_empty() {
         true => {
             meanwhile();
-            (buffer, Ok(0))
+            (buffer, Ok(()))
         }
         false => {
             let payload = Payload::Buffer(buffer);
@@ -381,21 +381,19 @@ async fn fill_from(
                 transfer(operation, shared, Op::Read, Durability::Volatile, payload, range.start);
             meanwhile();
             let ended = read.await;
-            let result = ended.result();
+            let result = ended.result().map(drop);
             (the_one(ended.payload), result)
         }
     };
-    if let Ok(read) = result {
-        // As long as the file is now: where it has grown while it was read, what was written is kept, or thrown away
-        // with the folio; where it was cut off it is thrown away.
-        let there = read.min(shared.map.size().saturating_sub(range.start));
-        buffer[there as usize..].fill(0);
-    }
+    // As long as the file is now: where it has grown while it was read, what was written is kept, or thrown away
+    // with the folio; where it was cut off it is thrown away.
+    let there = shared.map.size().saturating_sub(range.start).min(buffer.len() as u64);
+    buffer[there as usize..].fill(0);
     let joined = buffer.join(rest);
     assert!(joined.is_ok(), "they were one buffer");
     fill.take_back(buffer);
     cached.note_fill(operation.now() - begun);
-    result.map(drop)
+    result
 }
 
 /// Reads past the cache, up to a folio's end: the device has what the cache would have, and zeros lie behind what
@@ -411,11 +409,11 @@ async fn read_past(
     let end = (at / FOLIO * FOLIO + FOLIO).min(at + length);
     let blocks = around(shared.block_mask + 1, at..end);
     let start = blocks.start;
-    let (mut bytes, read) = match start < shared.map.size() {
+    let mut bytes = match start < shared.map.size() {
         true => read_blocks(operation, shared, blocks).await?,
-        false => (Buffer::zeroed((blocks.end - start) as usize), 0),
+        false => Buffer::zeroed((blocks.end - start) as usize),
     };
-    let there = read.min(shared.map.size().saturating_sub(start));
+    let there = shared.map.size().saturating_sub(start).min(bytes.len() as u64);
     bytes[there as usize..].fill(0);
     let count = (end - at).min(shared.size().saturating_sub(at));
     let skip = (at - start) as usize;

@@ -71,15 +71,12 @@ async fn read_bounced(
     while done < length {
         let at = offset + done;
         let blocks = around(shared.block_mask + 1, at..at + (length - done).min(BOUNCE));
-        let (bounce, read) = match read_blocks(operation, shared, blocks.clone()).await {
-            Ok(read) => read,
+        let skip = at - blocks.start;
+        let bounce = match read_blocks(operation, shared, blocks).await {
+            Ok(bounce) => bounce,
             Err(error) => return (payload, Err(error)),
         };
-        let skip = at - blocks.start;
-        let take = (length - done).min(BOUNCE).min(read.saturating_sub(skip));
-        if take == 0 {
-            break;
-        }
+        let take = (length - done).min(BOUNCE);
         copy_in(&mut payload, done, &bounce[skip as usize..(skip + take) as usize]);
         done += take;
     }
@@ -276,7 +273,7 @@ async fn merge_blocks(
         let known = first.take_if(|_| start == blocks.start);
         let mut old = match known {
             Some(known) => known,
-            None => read_blocks(operation, shared, start..start + block).await?.0,
+            None => read_blocks(operation, shared, start..start + block).await?,
         };
         let place = (start - blocks.start) as usize;
         let inside = shared.map.size().saturating_sub(start).min(block) as usize;
@@ -284,12 +281,9 @@ async fn merge_blocks(
         bounce[place..place + block as usize].copy_from_slice(&old);
     }
     fill(&mut bounce);
-    let length = bounce.len() as u64;
     let payload = Payload::Buffer(bounce);
     let ended = transfer(operation, shared, Op::Write, durability, payload, blocks.start).await;
-    if ended.result()? < length {
-        return Err(Errno::IO);
-    }
+    ended.result()?;
     Ok(the_one(ended.payload))
 }
 
@@ -358,12 +352,12 @@ pub(crate) async fn read_blocks(
     operation: &Operation,
     shared: &Shared,
     blocks: Range<u64>,
-) -> Result<(Buffer, u64), Errno> {
+) -> Result<Buffer, Errno> {
     let payload = Payload::Buffer(bounce(shared, blocks.end - blocks.start));
     let ended =
         transfer(operation, shared, Op::Read, Durability::Volatile, payload, blocks.start).await;
-    let read = ended.result()?;
-    Ok((the_one(ended.payload), read))
+    ended.result()?;
+    Ok(the_one(ended.payload))
 }
 
 /// The memory of a request that went out with one buffer.
@@ -378,8 +372,7 @@ pub(crate) fn bounce(shared: &Shared, length: u64) -> Buffer {
     Buffer::aligned(length as usize, uringfs_buffer::ALIGNMENT.max(shared.memory_mask as usize + 1))
 }
 
-/// The whole blocks around a range. The last block of an image whose size is no
-/// multiple of the block reaches behind its end; the device answers short there.
+/// The whole blocks around a range.
 pub(crate) fn around(block: u64, range: Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }

@@ -17,8 +17,8 @@ use crate::map::{Mapping, Place};
 const WINDOW: usize = 32;
 
 /// Moves `payload` between memory and the file from `offset` on, all inside
-/// the size, and answers one request for all of it, ended: with fewer bytes only
-/// where the device ends. What is one request is issued before it is awaited.
+/// the size, and answers one request for all of it, ended: all bytes are moved, or
+/// it has failed. What is one request is issued before it is awaited.
 #[inline(always)]
 pub(crate) fn transfer<'a>(
     operation: &'a Operation,
@@ -72,10 +72,19 @@ impl Future for Transfer<'_> {
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Transfer::Whole(request) => Pin::new(request).poll(context),
+            Transfer::Whole(request) => Pin::new(request).poll(context).map(whole_or_failed),
             Transfer::Parts(parts) => parts.as_mut().poll(context),
         }
     }
+}
+
+/// What the map says lies on the device is there: a request that has moved less has failed.
+#[inline(always)]
+fn whole_or_failed(mut request: Request) -> Request {
+    if request.is_short() {
+        request.end(Err(Errno::IO));
+    }
+    request
 }
 
 /// What is more than one request.
@@ -87,6 +96,7 @@ async fn transfer_parts(
     payload: Payload,
     offset: u64,
 ) -> Request {
+    let length = payload.length();
     let (payload, result) = match payload {
         Payload::Buffer(buffer) => {
             let place_of = |at| shared.map.map(at);
@@ -100,7 +110,7 @@ async fn transfer_parts(
         Payload::Length(_) => unreachable!("a transfer has memory"),
     };
     let mut whole = Request::new(shared.index, op, 0, payload, Tag(0));
-    whole.end(result);
+    whole.end(result.map(|()| length));
     whole
 }
 
@@ -111,7 +121,7 @@ fn pieces(payload: &Payload) -> usize {
     }
 }
 
-/// One buffer after the other, until one moves less than its length.
+/// One buffer after the other, until one fails.
 async fn transfer_each(
     operation: &Operation,
     shared: &Shared,
@@ -119,9 +129,8 @@ async fn transfer_each(
     durability: Durability,
     buffers: Vec<Buffer>,
     mut offset: u64,
-) -> (Payload, Result<u64, Errno>) {
+) -> (Payload, Result<(), Errno>) {
     let mut done = Vec::with_capacity(buffers.len());
-    let mut moved = 0;
     let mut end = Ok(());
     let mut buffers = buffers.into_iter();
     for buffer in buffers.by_ref() {
@@ -130,26 +139,21 @@ async fn transfer_each(
         let (buffer, result) =
             transfer_buffer(operation, shared, op, durability, buffer, offset, place_of).await;
         done.push(buffer);
-        match result {
-            Ok(bytes) => {
-                moved += bytes;
-                offset += bytes;
-                if bytes < length {
-                    break;
-                }
-            }
-            Err(error) => {
-                end = Err(error);
-                break;
-            }
+        offset += length;
+        end = result;
+        if end.is_err() {
+            break;
         }
     }
     done.extend(buffers);
-    (Payload::Buffers(done.into_boxed_slice()), end.map(|()| moved))
+    (Payload::Buffers(done.into_boxed_slice()), end)
 }
 
 /// Splits a buffer where extents and the device's limit say, keeps a window of
 /// requests under way, and joins it again. `place_of` says where an offset's bytes lie.
+///
+/// # Errors
+/// What the device says, and EIO where it has moved less than lies there.
 pub(crate) async fn transfer_buffer(
     operation: &Operation,
     shared: &Shared,
@@ -158,16 +162,14 @@ pub(crate) async fn transfer_buffer(
     mut rest: Buffer,
     offset: u64,
     place_of: impl Fn(u64) -> Mapping,
-) -> (Buffer, Result<u64, Errno>) {
+) -> (Buffer, Result<(), Errno>) {
     let max = shared.device.geometry().max_transfer as u64;
     let mut whole: Option<Buffer> = None;
-    let mut under_way: VecDeque<(RequestFuture<'_>, u64)> = VecDeque::new();
+    let mut under_way: VecDeque<RequestFuture<'_>> = VecDeque::new();
     let mut at = offset;
-    let mut moved = 0;
     let mut end = Ok(());
-    let mut ended = rest.is_empty();
     loop {
-        while !ended && !rest.is_empty() && under_way.len() < WINDOW {
+        while end.is_ok() && !rest.is_empty() && under_way.len() < WINDOW {
             let mapping = place_of(at);
             let length = mapping.length.min(rest.len() as u64).min(max);
             let tail = rest.split_off(length as usize);
@@ -181,10 +183,9 @@ pub(crate) async fn transfer_buffer(
             if let Some(address) = address {
                 let payload = Payload::Buffer(piece);
                 let order = Order { op, durability, address };
-                under_way.push_back((request(operation, shared, order, payload), length));
+                under_way.push_back(request(operation, shared, order, payload));
             } else if op == Op::Read && under_way.is_empty() {
                 piece.fill(0);
-                moved += length;
                 join(&mut whole, piece);
             } else {
                 if op == Op::Read {
@@ -192,7 +193,7 @@ pub(crate) async fn transfer_buffer(
                     at -= length;
                 } else {
                     // It was not prepared, or has been cut off since.
-                    (ended, end) = (true, Err(Errno::IO));
+                    end = Err(Errno::IO);
                 }
                 let joined = piece.join(rest);
                 assert!(joined.is_ok(), "they were one buffer");
@@ -200,26 +201,15 @@ pub(crate) async fn transfer_buffer(
                 break;
             }
         }
-        let Some((request, length)) = under_way.pop_front() else { break };
-        let request = request.await;
-        let result = request.result();
+        let Some(request) = under_way.pop_front() else { break };
+        let request = whole_or_failed(request.await);
+        end = end.and(request.result().map(drop));
         let Payload::Buffer(piece) = request.payload else { unreachable!("a piece is one buffer") };
         join(&mut whole, piece);
-        match result {
-            Ok(bytes) if end.is_ok() && !ended => {
-                moved += bytes;
-                ended = bytes < length;
-            }
-            Ok(_) => {}
-            Err(error) => {
-                ended = true;
-                end = end.and(Err(error));
-            }
-        }
     }
     join(&mut whole, rest);
     let whole = whole.expect("the rest has been joined");
-    (whole, end.map(|()| moved))
+    (whole, end)
 }
 
 fn join(whole: &mut Option<Buffer>, piece: Buffer) {

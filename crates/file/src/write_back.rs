@@ -174,12 +174,11 @@ async fn write_run(
     };
     operation.count_many(Counter::CacheSaved, saving.folios().end - saving.folios().start);
     let operation = &*operation;
-    let mut under_way: VecDeque<(Transfer<'_>, u64)> = VecDeque::new();
+    let mut under_way: VecDeque<Transfer<'_>> = VecDeque::new();
     let (mut at, mut result) = (range.start, Ok(()));
     loop {
         if at < range.end && result.is_ok() && under_way.len() < WINDOW {
             let piece = at..range.end.min(at + PIECE);
-            let length = piece.end - piece.start;
             at = piece.end;
             match copied(shared, cached, piece.clone(), spare).await {
                 Err(error) => result = Err(error),
@@ -188,19 +187,16 @@ async fn write_run(
                     let volatile = Durability::Volatile;
                     let write =
                         transfer(operation, shared, Op::Write, volatile, payload, piece.start);
-                    under_way.push_back((write, length));
+                    under_way.push_back(write);
                 }
             }
             continue;
         }
-        let Some((write, length)) = under_way.pop_front() else { break };
+        let Some(write) = under_way.pop_front() else { break };
         let ended = write.await;
         let written = ended.result();
         spare.push(the_one(ended.payload));
-        result = result.and(match written {
-            Ok(written) if written < length => Err(Errno::IO),
-            written => written.map(drop),
-        });
+        result = result.and(written.map(drop));
     }
     result?;
     shared.map.wrote_back(preparation, range, saving.begun);

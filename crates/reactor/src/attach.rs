@@ -11,7 +11,7 @@ use uringfs_device::queue::auto::{Candidate, DEPTHS, calibrate};
 use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::queue::sync::SyncQueue;
 use uringfs_device::queue::threads::ThreadsQueue;
-use uringfs_device::{Core, DeviceIndex, Queue, Reach, Request};
+use uringfs_device::{Bounds, Core, DeviceIndex, Queue, Reach, Request};
 use uringfs_ring::{Ring, RingOptions};
 
 use crate::counters::Counter;
@@ -41,13 +41,13 @@ pub(crate) struct Attachment {
     pub(crate) kind: QueueKind,
     /// The device has closed: no new requests.
     pub(crate) closing: bool,
-    block_size: u32,
+    bounds: Bounds,
 }
 
 impl Attachment {
     pub(crate) fn new(core: Arc<Core>, chosen: Chosen) -> Attachment {
         Attachment {
-            block_size: core.geometry().block_size,
+            bounds: core.geometry().bounds(),
             core,
             route: chosen.route,
             side: None,
@@ -57,8 +57,8 @@ impl Attachment {
         }
     }
 
-    pub(crate) fn block_size(&self) -> u32 {
-        self.block_size
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub(crate) fn side(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
-    Completion, Core, DeviceIndex, Failure, Op, Payload, Progress, Queue, Ready, Request, Tag,
+    Bounds, Completion, Core, DeviceIndex, Failure, Op, Payload, Progress, Queue, Ready, Request,
+    Tag,
 };
 use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 
@@ -174,7 +175,7 @@ impl Io {
                     queue.push(request)
                 }
                 Err(error) => {
-                    self.state.arrived(request, Err(error), 1);
+                    self.state.arrived(request, Err(error), attachment.bounds());
                     Ok(())
                 }
             },
@@ -203,7 +204,7 @@ impl Io {
                         full.push(device);
                         self.state.backlog.push_back(request);
                     } else {
-                        self.state.arrived(request, Err(Errno::NODEV), 1);
+                        self.state.arrived(request, Err(Errno::NODEV), UNKNOWN);
                     }
                 }
             }
@@ -217,7 +218,7 @@ impl Io {
         let Io { ring, attachments, state, .. } = self;
         if let Some(ring) = ring {
             ring.reap(|request, result| {
-                state.take(request, result, |device| block_size(attachments, device));
+                state.take(request, result, |device| bounds_of(attachments, device));
             });
             while let Some(event) = ring.event() {
                 state.take_event(event);
@@ -252,7 +253,7 @@ impl Io {
                 state.stop_polling(request.device, attachments);
                 state.backlog.push_back(request.take());
             } else {
-                state.take(request, result, |device| block_size(attachments, device));
+                state.take(request, result, |device| bounds_of(attachments, device));
             }
         });
     }
@@ -260,14 +261,14 @@ impl Io {
     fn collect_own(&mut self) {
         for place in &self.own {
             let attachment = self.attachments[*place].as_mut().expect("listed while attached");
-            let block = attachment.block_size();
+            let bounds = attachment.bounds();
             for queue in attachment.own_queues() {
                 while let Some(Completion { request, result }) = queue.reap() {
                     if self.state.is_whole(&request, |bytes| result == Ok(bytes)) {
                         self.state.count_whole(&request);
                         self.state.completed.push(Completed::of(request));
                     } else {
-                        self.state.arrived(request, result, block);
+                        self.state.arrived(request, result, bounds);
                     }
                 }
             }
@@ -278,8 +279,8 @@ impl Io {
     pub(crate) fn collect_from_worker(&mut self, completions: Vec<Completion>) {
         self.state.at_worker -= completions.len();
         for Completion { request, result } in completions {
-            let block = block_size(&self.attachments, request.device);
-            self.state.finish(request, result, block);
+            let bounds = bounds_of(&self.attachments, request.device);
+            self.state.finish(request, result, bounds);
         }
         self.tell_failures();
     }
@@ -396,8 +397,11 @@ impl Io {
     }
 }
 
-fn block_size(attachments: &[Option<Attachment>], device: DeviceIndex) -> u32 {
-    attachments[device.get()].as_ref().map_or(1, Attachment::block_size)
+/// Those of a device that is not attached.
+const UNKNOWN: Bounds = Bounds { block_size: 1, size: u64::MAX };
+
+fn bounds_of(attachments: &[Option<Attachment>], device: DeviceIndex) -> Bounds {
+    attachments[device.get()].as_ref().map_or(UNKNOWN, Attachment::bounds)
 }
 
 impl State {
@@ -430,13 +434,13 @@ impl State {
         self.is_unsettled |= self.lanes[device.get()].tracker.end(mark);
     }
 
-    /// Takes the end of a step from a ring, of a device with blocks of so many bytes.
+    /// Takes the end of a step from a ring, of a device with these bounds.
     #[inline(always)]
     fn take(
         &mut self,
         request: Ended<'_, Request>,
         result: StepResult,
-        block: impl FnOnce(DeviceIndex) -> u32,
+        bounds: impl FnOnce(DeviceIndex) -> Bounds,
     ) {
         // A push would make it on the stack and copy it from there.
         if self.is_whole(&request, |bytes| result.is(bytes)) {
@@ -446,8 +450,8 @@ impl State {
         } else if self.is_operations_whole(&request, |bytes| result.is(bytes)) {
             self.returned.extend(std::iter::once_with(|| request.take()));
         } else {
-            let block = block(request.device);
-            self.arrived(request.take(), result.get(), block);
+            let bounds = bounds(request.device);
+            self.arrived(request.take(), result.get(), bounds);
         }
     }
 
@@ -501,15 +505,15 @@ impl State {
 
     /// A step has ended: finish it here, or send it through the worker.
     #[inline(never)]
-    pub(crate) fn arrived(&mut self, request: Request, result: Result<u32, Errno>, block: u32) {
+    pub(crate) fn arrived(&mut self, request: Request, result: Result<u32, Errno>, bounds: Bounds) {
         match self.mode {
-            CompletionMode::Inline => self.finish(request, result, block),
+            CompletionMode::Inline => self.finish(request, result, bounds),
             CompletionMode::Worker => self.for_worker.push(Completion { request, result }),
         }
     }
 
-    fn finish(&mut self, mut request: Request, result: Result<u32, Errno>, block: u32) {
-        match request.advance(result, block) {
+    fn finish(&mut self, mut request: Request, result: Result<u32, Errno>, bounds: Bounds) {
+        match request.advance(result, bounds) {
             Progress::Again => {
                 self.resumed += 1;
                 self.backlog.push_back(request);

@@ -56,6 +56,7 @@ impl Blocks {
         let payload = Payload::Buffer(Buffer::zeroed(length));
         match self.perform(Op::Read, start * BLOCK, payload, Durability::Volatile)? {
             (Payload::Buffer(buffer), done) if done == length as u64 => Ok(buffer),
+            // It lies behind the device's end.
             _ => Err(Errno::IO),
         }
     }
@@ -106,14 +107,14 @@ impl Blocks {
     ) -> Result<(Payload, u64), Errno> {
         let mut request = Request::new(self.device.index(), op, address, payload, Tag(0));
         request.durability = durability;
-        let block = self.device.geometry().block_size;
+        let bounds = self.device.geometry().bounds();
         let core = self.device.core();
         loop {
             let moved = match core.is_closed() {
                 true => Err(Errno::NODEV),
                 false => core.backend().perform(&mut request),
             };
-            match request.advance(moved, block) {
+            match request.advance(moved, bounds) {
                 Progress::Again => {}
                 Progress::Done(Ok(done)) => return Ok((request.payload, done)),
                 Progress::Done(Err(errno)) => {
@@ -128,7 +129,19 @@ impl Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use uringfs_device::backend::sim::{Fault, Rule, Sim, SimOptions, When};
+    use uringfs_device::{Access, Listener};
+
+    #[derive(Default)]
+    struct Told(AtomicU32);
+
+    impl Listener for Told {
+        fn failed(&self, _: Failure) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn what_was_written_is_read_through_short_and_interrupted_transfers() {
@@ -145,6 +158,24 @@ mod tests {
             let found = blocks.read(start * 4, 4 * 4096).unwrap();
             assert!(found.iter().all(|byte| *byte == start as u8 + 1));
         }
+    }
+
+    #[test]
+    fn a_device_that_ends_early_answers_no_bytes_and_its_listeners_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let device = Device::open(&path, Access::Read).unwrap();
+        let told = Arc::new(Told::default());
+        let listener: Arc<dyn Listener> = told.clone();
+        device.core().listen(Arc::downgrade(&listener));
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(6000).unwrap();
+        let blocks = Blocks::of(&device);
+        assert!(blocks.read(0, 4096).unwrap().iter().all(|byte| *byte == 7));
+        for (start, length) in [(1, 4096), (0, 8192), (255, 4096)] {
+            assert_eq!(blocks.read(start, length).err(), Some(Errno::IO), "{length} at {start}");
+        }
+        assert_eq!(told.0.load(Ordering::Relaxed), 3);
     }
 
     #[test]

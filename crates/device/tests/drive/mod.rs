@@ -143,12 +143,12 @@ impl Pair {
 
     /// Ends everything in flight. Each request is continued until it is done.
     pub fn finish(&mut self) -> Vec<(Request, Result<u64, Errno>)> {
-        let alignment = self.device.geometry().block_size;
+        let bounds = self.device.geometry().bounds();
         let mut ended = Vec::new();
         while self.queue.in_flight() > 0 {
             self.turn();
             while let Some(Completion { mut request, result }) = self.queue.reap() {
-                match request.advance(result, alignment) {
+                match request.advance(result, bounds) {
                     Progress::Done(result) => ended.push((request, result)),
                     Progress::Again => self.queue.push(request).expect("there was room"),
                 }

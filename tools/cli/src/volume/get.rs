@@ -282,9 +282,10 @@ impl Get<'_> {
         for Landed { piece, result, buffer } in landed.map_err(|error| self.failed(error))? {
             let reading = self.reading.get_mut(&piece.file).expect("it has pieces on their way");
             reading.pieces -= 1;
-            match result {
-                Ok(read) => {
-                    let written = reading.host.write_all_at(&buffer[..read as usize], piece.offset);
+            let is_whole = |read: &u64| *read == buffer.len() as u64;
+            match result.and_then(|read| Some(read).filter(is_whole).ok_or(Errno::IO)) {
+                Ok(_) => {
+                    let written = reading.host.write_all_at(&buffer, piece.offset);
                     written.map_err(|error| cannot_make(&reading.target, error))?;
                 }
                 Err(errno) if !reading.is_lost => {

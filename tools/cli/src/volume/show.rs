@@ -67,7 +67,10 @@ fn print_file(volume: &Volume, place: &Place, out: &mut impl Write) -> Result<()
         };
         for landed in landed.map_err(unreadable)? {
             let read = landed.result.map_err(|errno| unreadable(errno.into()))?;
-            there.insert(landed.piece, (landed.buffer, read));
+            if read < landed.buffer.len() as u64 {
+                return Err(unreadable(ErrorKind::UnexpectedEof.into()));
+            }
+            there.insert(landed.piece, landed.buffer);
         }
         if asked < size {
             let buffer = Buffer::zeroed((size - asked).min(PIECE as u64) as usize);
@@ -75,9 +78,9 @@ fn print_file(volume: &Volume, place: &Place, out: &mut impl Write) -> Result<()
             flight.read(&file, buffer, asked, asked).map_err(unreadable)?;
             asked += length;
         }
-        while let Some((buffer, read)) = there.remove(&printed) {
-            out.write_all(&buffer[..read as usize]).map_err(Failed::Output)?;
-            printed += read;
+        while let Some(buffer) = there.remove(&printed) {
+            out.write_all(&buffer).map_err(Failed::Output)?;
+            printed += buffer.len() as u64;
         }
     }
     out.flush().map_err(Failed::Output)

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod check;
+mod cut;
 mod mkfs;
 mod resize;
 mod stopped;

@@ -1,0 +1,222 @@
+//! A device that ends earlier than when it was opened: whatever is asked of what lies behind fails (EIO), by every
+//! way, and nothing that was there before is taken for zeros.
+
+mod drive;
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use drive::{pattern, reap};
+use uringfs_buffer::Buffer;
+use uringfs_cache::{Cache, FOLIO};
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::queue::QueueKind;
+use uringfs_device::{Access, Backend, Device, Errno, Geometry, Op, Reach, Request};
+use uringfs_file::{Advice, File, FileOptions, Tokens};
+use uringfs_reactor::{Reactor, ReactorOptions, Token};
+
+const SIZE: u64 = 1 << 20;
+/// Where the device ends later, inside a folio.
+const END: u64 = (512 << 10) + 1536;
+
+/// Memory whose end moves. What lies behind it is there again when it moves back.
+struct Ending {
+    memory: Memory,
+    end: Arc<AtomicU64>,
+}
+
+impl Backend for Ending {
+    fn geometry(&self) -> &Geometry {
+        self.memory.geometry()
+    }
+
+    fn description(&self) -> String {
+        "memory whose end moves".into()
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        Reach::Call
+    }
+
+    /// As a file: a read breaks off at its end, and a write does.
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let begin = request.address + request.done();
+        let there = self.end.load(Ordering::SeqCst).saturating_sub(begin);
+        if matches!(request.op, Op::Read | Op::Write) && there == 0 {
+            return Ok(0);
+        }
+        let moved = self.memory.perform(request)?;
+        Ok(u64::from(moved).min(there) as u32)
+    }
+}
+
+/// A file whose device can be made shorter.
+struct Shrinking {
+    file: File,
+    end: End,
+    reactor: Reactor,
+    name: String,
+}
+
+enum End {
+    Memory(Arc<AtomicU64>),
+    Image(PathBuf),
+}
+
+impl Shrinking {
+    fn all(folder: &Path) -> Vec<Shrinking> {
+        let kinds = [QueueKind::Auto, QueueKind::Ring, QueueKind::Sync, QueueKind::Threads];
+        let images = kinds.into_iter().map(|queue| {
+            let path = folder.join(format!("{queue:?}"));
+            std::fs::write(&path, &pattern(0, SIZE as usize)[..]).unwrap();
+            let device = Device::open(&path, Access::ReadWrite).unwrap();
+            Shrinking::new(device, End::Image(path), queue, format!("an image over {queue:?}"))
+        });
+        images.chain([Shrinking::in_memory()]).collect()
+    }
+
+    fn in_memory() -> Shrinking {
+        let end = Arc::new(AtomicU64::new(SIZE));
+        let memory = Memory::new(SIZE).unwrap();
+        let device = Device::new(Ending { memory, end: end.clone() }).unwrap();
+        let made = Shrinking::new(device, End::Memory(end), QueueKind::Sync, "memory".into());
+        let written = made.reactor.block_on(made.file.write(pattern(0, SIZE as usize), 0));
+        assert_eq!(written.1, Ok(SIZE as usize));
+        made
+    }
+
+    fn new(device: Device, end: End, queue: QueueKind, name: String) -> Shrinking {
+        let options = ReactorOptions { queue, ..ReactorOptions::default() };
+        let reactor = Reactor::new(options).unwrap();
+        Shrinking { file: File::over(device, FileOptions::default()), end, reactor, name }
+    }
+
+    fn end_at(&self, bytes: u64) {
+        match &self.end {
+            End::Memory(end) => end.store(bytes, Ordering::SeqCst),
+            End::Image(path) => {
+                let image = OpenOptions::new().write(true).open(path).unwrap();
+                image.set_len(bytes).unwrap();
+            }
+        }
+    }
+
+    fn read(&self, file: &File, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let (buffer, result) = self.reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        result.map(|read| buffer[..read].to_vec())
+    }
+}
+
+/// What lies at an offset, up to another.
+fn bytes(from: u64, to: u64) -> Vec<u8> {
+    pattern(0, SIZE as usize)[from as usize..to as usize].to_vec()
+}
+
+#[test]
+fn direct_reads_behind_a_devices_new_end_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    for made in Shrinking::all(folder.path()) {
+        let (file, name) = (&made.file, &made.name);
+        made.end_at(END);
+        // The simple way, by token and awaited; several at once; not aligned; in pieces.
+        made.reactor.read(file, Buffer::zeroed(512), SIZE / 2, Token::new(1)).unwrap();
+        made.reactor.read(file, Buffer::zeroed(4096), SIZE - 4096, Token::new(2)).unwrap();
+        for done in reap(&made.reactor, 2) {
+            let expected = if done.token() == Token::new(1) { Ok(512) } else { Err(Errno::IO) };
+            assert_eq!(done.result(), expected, "{name}");
+        }
+        for (offset, length) in [
+            (SIZE - 4096, 4096),
+            (SIZE / 2, 4096),
+            (0, SIZE as usize),
+            (SIZE / 2 + 77, 4000),
+            (SIZE - 100, 100),
+        ] {
+            let read = made.read(file, offset, length);
+            assert_eq!(read, Err(Errno::IO), "{name}: {length} from {offset} on");
+        }
+        for pieces in [[4096, 4096, 4096], [100, 9000, 77]] {
+            let buffers = pieces.map(Buffer::zeroed).into();
+            let read = made.reactor.block_on(file.read_vectored(buffers, SIZE / 2 - 4096)).1;
+            assert_eq!(read, Err(Errno::IO), "{name}: {pieces:?}");
+        }
+        assert_eq!(made.read(file, 100, 5000), Ok(bytes(100, 5100)), "{name}");
+        assert_eq!(made.read(file, SIZE, 4096), Ok(Vec::new()), "{name}: behind the file's end");
+    }
+}
+
+#[test]
+fn reads_through_the_cache_behind_a_devices_new_end_fail_and_nothing_of_them_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    for made in Shrinking::all(folder.path()) {
+        let name = &made.name;
+        let file = made.file.buffered(&Cache::new(SIZE));
+        made.end_at(END);
+        assert_eq!(made.read(&file, SIZE - 4096, 4096), Err(Errno::IO), "{name}");
+        assert_eq!(made.read(&file, END / FOLIO * FOLIO, 100), Err(Errno::IO), "{name}");
+        let advise = file.advise(Advice::WillNeed, 0, SIZE);
+        assert_eq!(made.reactor.block_on(advise), Ok(()), "{name}");
+        // Up to what cannot be read, then not at all; readahead has run into it by then.
+        let mut found = Vec::new();
+        while let Ok(read) = made.read(&file, found.len() as u64, 3000) {
+            assert!(!read.is_empty(), "{name}: the end at {}", found.len());
+            found.extend(read);
+        }
+        assert_eq!(found, bytes(0, END / FOLIO * FOLIO), "{name}");
+        let cached = file.cached(0..SIZE);
+        assert!(cached.iter().all(|range| range.end <= END / FOLIO * FOLIO), "{name}: {cached:?}");
+        // What was there is there again, if the device is as long as it was.
+        if let End::Memory(_) = made.end {
+            made.end_at(SIZE);
+            assert_eq!(made.read(&file, 0, SIZE as usize), Ok(bytes(0, SIZE)), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_partial_write_behind_a_devices_new_end_fails_and_its_neighbours_stay() {
+    let made = Shrinking::in_memory();
+    for file in [made.file.clone(), made.file.buffered(&Cache::new(SIZE))] {
+        made.end_at(END);
+        let mut written = Vec::new();
+        for (offset, length) in [(SIZE - 1000, 100), (END - 100, 200), (SIZE / 2 - 50, 2000)] {
+            let write = file.write(Buffer::copy_of(&vec![0xee; length]), offset);
+            let result = made.reactor.block_on(write).1;
+            assert!(result != Ok(length), "{length} at {offset}");
+            written.push(offset..offset + result.unwrap_or(0) as u64);
+        }
+        made.end_at(SIZE);
+        assert_eq!(made.reactor.block_on(file.sync()), Ok(()));
+        let found = made.read(&made.file, 0, SIZE as usize).unwrap();
+        let mut expected = bytes(0, SIZE);
+        for range in written {
+            expected[range.start as usize..range.end as usize].fill(0xee);
+        }
+        assert!(found == expected, "bytes that nobody wrote are others");
+        assert_eq!(
+            made.reactor.block_on(file.write(pattern(0, SIZE as usize), 0)).1,
+            Ok(SIZE as usize)
+        );
+        assert_eq!(made.reactor.block_on(file.sync()), Ok(()));
+    }
+}
+
+#[test]
+fn a_write_that_makes_no_progress_fails() {
+    let made = Shrinking::in_memory();
+    made.end_at(END);
+    let write = |file: &File, length| {
+        made.reactor.block_on(file.write(Buffer::zeroed(length), END / 4096 * 4096)).1
+    };
+    assert_eq!(write(&made.file, 4096), Err(Errno::IO));
+    assert_eq!(write(&made.file, 64 << 10), Err(Errno::IO));
+    let durably = made.file.write_durably(Buffer::zeroed(4096), SIZE - 4096);
+    assert_eq!(made.reactor.block_on(durably).1, Err(Errno::IO));
+    let file = made.file.buffered(&Cache::new(SIZE));
+    assert_eq!(write(&file, 64 << 10), Ok(64 << 10));
+    assert_eq!(made.reactor.block_on(file.sync()), Err(Errno::IO));
+    made.end_at(SIZE);
+    assert_eq!(made.reactor.block_on(file.sync()), Ok(()));
+}
