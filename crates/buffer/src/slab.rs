@@ -205,11 +205,17 @@ impl<T> Slab<T> {
         Ok(Share { slab: self, frame, state: FrameState(state) })
     }
 
-    /// The frame alone, if nobody shares it and `may` says so of its flags.
-    pub fn hold(self: &Arc<Self>, frame: u32, may: impl Fn(u32) -> bool) -> Option<Hold<T>> {
+    /// The frame alone, if nobody shares it, with flags as `next` makes them of what they are, in the same step; not
+    /// if it makes none. It may be asked several times.
+    pub fn hold(
+        self: &Arc<Self>,
+        frame: u32,
+        next: impl Fn(u32) -> Option<u32>,
+    ) -> Option<Hold<T>> {
         self.change(frame, |state| {
             let is_free = state & (HELD | TAKEN | SHARES) == TAKEN;
-            (is_free && may(FrameState(state).flags())).then_some(state | HELD)
+            let flags = next(FrameState(state).flags()).filter(|_| is_free)?;
+            Some(TAKEN | HELD | u64::from(flags) << FLAGS)
         })?;
         Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
     }
@@ -595,17 +601,19 @@ mod tests {
         assert!(slab.share(0).err().unwrap().is_vacant());
         let mut hold = slab.occupy(0, 2).unwrap();
         assert!(slab.share(0).err().unwrap().is_held());
-        assert!(slab.hold(1, |_| true).is_none() && slab.occupy(1, 1).is_none());
+        assert!(slab.hold(1, Some).is_none() && slab.occupy(1, 1).is_none());
         hold.bytes().fill(7);
         let second = hold.split_off(1);
         second.vacate();
         hold.open(0, |flags| flags | 4);
         let share = slab.share(0).ok().unwrap();
         assert!(share.iter().all(|byte| *byte == 7) && share.state().flags() == 4);
-        assert!(slab.hold(0, |_| true).is_none(), "it is shared");
+        assert!(slab.hold(0, Some).is_none(), "it is shared");
         assert_eq!(share.release().shares(), 1);
-        assert!(slab.hold(0, |flags| flags != 4).is_none(), "its user says no");
-        slab.hold(0, |flags| flags == 4).unwrap().vacate();
+        assert!(slab.hold(0, |flags| (flags != 4).then_some(flags)).is_none(), "its user says no");
+        let held = slab.hold(0, |flags| (flags == 4).then_some(8)).unwrap();
+        assert_eq!(slab.state(0).flags(), 8);
+        held.vacate();
         assert!(slab.state(0).is_vacant() && slab.state(0).flags() == 0);
     }
 
@@ -675,7 +683,7 @@ mod loom_tests {
             slab.occupy(0, 1).unwrap().open(0, |flags| flags);
             let theirs = slab.clone();
             let writer = loom::thread::spawn(move || {
-                let held = theirs.hold(0, |_| true);
+                let held = theirs.hold(0, Some);
                 held.map(|mut hold| {
                     hold.bytes()[0] = 1;
                     hold.open(0, |flags| flags | 1);

@@ -251,7 +251,7 @@ impl Shared {
             slab.clear_flags(frame, last);
             return Answer::Used;
         }
-        match slab.hold(frame, |flags| flags & (twice | UNSAVED) == 0) {
+        match slab.hold(frame, |flags| (flags & (twice | UNSAVED) == 0).then_some(flags)) {
             None => Answer::Busy,
             Some(hold) => {
                 let key = slab.data(frame).key().hash();
@@ -279,7 +279,7 @@ impl Shared {
     #[cold]
     pub(crate) fn reclaim(&self, place: u32) {
         let (slab, frame) = (self.memory.slab(), place);
-        if let Some(hold) = slab.hold(frame, |flags| flags & DETACHED != 0) {
+        if let Some(hold) = slab.hold(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
             self.memory.give_back(hold);
         }
     }
@@ -435,9 +435,10 @@ impl Pages {
         let taken = loop {
             let mut part = cache.index.part(key);
             let Some(place) = cache.index.look(&part, memory, key) else { break Taken::Absent };
-            if let Some(hold) = slab.hold(place, |_| true) {
-                slab.clear_flags(place, u32::MAX << FILLER);
-                slab.set_flags(place, u32::from(WRITER) << FILLER);
+            // In one step with who it is: whoever took it for one that is being read would look on the device, which
+            // may not have what was written last.
+            if let Some(hold) = slab.hold(place, |flags| Some(flags | u32::from(WRITER) << FILLER))
+            {
                 break Taken::Held(Fill::new(self, index, hold));
             }
             let share = match slab.share(place) {

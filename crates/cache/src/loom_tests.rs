@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{Cache, FOLIO, Fill, Look, Pages, Taken, Told, Wait};
+use crate::{Cache, FOLIO, Fill, Look, Pages, Taken, Told, WRITER, Wait};
 
 /// Whether somebody was woken.
 #[derive(Default)]
@@ -177,6 +177,25 @@ fn loom_a_change_is_found_whole() {
         assert!(reader.join().unwrap().is_none_or(|byte| [1, 2].contains(&byte)));
         let statistics = cache.statistics();
         assert_eq!((statistics.used_bytes, statistics.unsaved_bytes), (FOLIO, FOLIO));
+    });
+}
+
+/// Whoever meets a change finds a writer there, and waits for it: the device may be older.
+#[test]
+fn loom_who_meets_a_change_finds_its_writer() {
+    loom::model(|| {
+        let (_cache, pages) = cache(2);
+        let by_reader = 7;
+        put(pages.fill(0..1, by_reader).unwrap().pop().unwrap(), 1);
+        assert!(change(&pages, 0, 2));
+        let theirs = pages.clone();
+        let writer = loom::thread::spawn(move || change(&theirs, 0, 3));
+        match pages.look(0) {
+            Look::Found(page) => assert!([2, 3].contains(&page[0])),
+            Look::Busy { by, .. } => assert_eq!(by, WRITER),
+            Look::Absent => panic!("it is there"),
+        }
+        writer.join().unwrap();
     });
 }
 
