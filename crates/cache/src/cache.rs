@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     /// Snapshots that somebody keeps.
     pub(crate) guards: AtomicU32,
     pub(crate) unsaved: Unsaved,
-    next_file: AtomicU32,
+    next_file: AtomicU64,
     /// Folios that came and that eviction took.
     filled: AtomicU64,
     evicted: AtomicU64,
@@ -120,7 +120,7 @@ impl Cache {
             known: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             unsaved: Unsaved::new(bound),
-            next_file: AtomicU32::new(0),
+            next_file: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
         };
@@ -288,7 +288,7 @@ impl Shared {
 /// The folios of one file.
 pub struct Pages {
     cache: Arc<Shared>,
-    file: u32,
+    file: u64,
     /// How many came and were not invalidated; those that eviction took are counted yet.
     folios: AtomicU32,
 }
@@ -298,7 +298,7 @@ impl Pages {
         &self.cache
     }
 
-    pub(crate) fn file(&self) -> u32 {
+    pub(crate) fn file(&self) -> u64 {
         self.file
     }
 
@@ -625,5 +625,31 @@ impl fmt::Debug for Cache {
 impl Drop for Pages {
     fn drop(&mut self) {
         self.invalidate(0..u64::MAX);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn fill(pages: &Pages, index: u64) {
+        pages.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
+    }
+
+    #[test]
+    fn more_files_than_32_bits_count_have_folios_of_their_own() {
+        let cache = Cache::new(1 << 20);
+        let first = cache.pages();
+        fill(&first, 0);
+        for before in [u64::from(u32::MAX), u64::from(u32::MAX) << 8] {
+            cache.shared.next_file.store(before, Ordering::Relaxed);
+            for _ in 0..3 {
+                let pages = cache.pages();
+                assert!(matches!(pages.look(0), Look::Absent), "those of file {}", pages.file);
+                fill(&pages, 0);
+                drop(pages);
+                assert!(matches!(first.look(0), Look::Found(_)));
+            }
+        }
     }
 }

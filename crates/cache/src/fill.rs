@@ -16,7 +16,7 @@ use crate::wait::Told;
 #[must_use = "readers wait for it"]
 pub struct Fill {
     cache: Arc<Shared>,
-    file: u32,
+    file: u64,
     first: u64,
     hold: Option<Hold<Folio>>,
     /// A buffer has the bytes.

@@ -38,15 +38,19 @@ pub const WRITER: u16 = u16::MAX;
 #[repr(C)]
 pub(crate) struct Folio {
     index: AtomicU64,
-    file: AtomicU32,
+    file: AtomicU64,
     /// The link to the next folio in the same chain of the index.
     pub(crate) next: AtomicU32,
 }
 
+/// With its state half a cache line.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Folio>() == 24);
+
 /// Names a folio: a file, and how many folios of it lie before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) file: u32,
+    pub(crate) file: u64,
     pub(crate) index: u64,
 }
 
@@ -58,13 +62,13 @@ impl Key {
     /// fewer than there are chains; further on it begins elsewhere, or what lies far apart would.
     #[inline(always)]
     pub(crate) fn chain(self, bits: u32) -> usize {
-        let begin = (self.index >> bits).wrapping_add(u64::from(self.file) << 24).wrapping_mul(ODD);
+        let begin = (self.index >> bits).wrapping_add(self.file << 24).wrapping_mul(ODD);
         (self.index.wrapping_add(begin >> 20) & ((1 << bits) - 1)) as usize
     }
 
     /// Spread over all bits.
     pub(crate) fn hash(self) -> u64 {
-        let mixed = (self.index ^ u64::from(self.file).rotate_left(40)).wrapping_mul(ODD);
+        let mixed = (self.index ^ self.file.rotate_left(40)).wrapping_mul(ODD);
         (mixed ^ mixed >> 32).wrapping_mul(ODD)
     }
 }
