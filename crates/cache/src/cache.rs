@@ -130,7 +130,7 @@ impl Cache {
     /// The folios of a file that has none yet.
     pub fn pages(&self) -> Pages {
         let file = self.shared.next_file.fetch_add(1, Ordering::Relaxed);
-        Pages { cache: self.shared.clone(), file, folios: AtomicU32::new(0) }
+        Pages { cache: self.shared.clone(), file, end: AtomicU64::new(0) }
     }
 
     /// What it has.
@@ -289,8 +289,8 @@ impl Shared {
 pub struct Pages {
     cache: Arc<Shared>,
     file: u64,
-    /// How many came and were not invalidated; those that eviction took are counted yet.
-    folios: AtomicU32,
+    /// Behind the last that ever came.
+    end: AtomicU64,
 }
 
 impl Pages {
@@ -394,7 +394,7 @@ impl Pages {
         came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
         drop(eviction);
         cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);
-        self.folios.fetch_add(came.len() as u32, Ordering::Relaxed);
+        self.end.fetch_max(index, Ordering::Relaxed);
         Ok(fills)
     }
 
@@ -408,7 +408,7 @@ impl Pages {
             return Ok(None);
         }
         cache.filled.fetch_add(1, Ordering::Relaxed);
-        self.folios.fetch_add(1, Ordering::Relaxed);
+        self.end.fetch_max(index + 1, Ordering::Relaxed);
         Ok(Some(Fill::new(self, index, hold)))
     }
 
@@ -517,16 +517,19 @@ impl Pages {
         self.take_out(indexes, is_done_passing);
     }
 
-    fn take_out(&self, indexes: Range<u64>, which: impl Fn(FrameState) -> bool) {
-        if self.folios.load(Ordering::Relaxed) == 0 || indexes.is_empty() {
-            return;
+    /// Answers how many folios or frames it has looked at.
+    fn take_out(&self, indexes: Range<u64>, which: impl Fn(FrameState) -> bool) -> u64 {
+        let indexes = indexes.start..indexes.end.min(self.end.load(Ordering::Relaxed));
+        if indexes.is_empty() {
+            return 0;
         }
         let places = u64::from(self.cache.memory.reached());
-        if indexes.end - indexes.start <= places {
+        let count = indexes.end - indexes.start;
+        if count <= places {
             for index in indexes {
                 self.take_one_out(Key { file: self.file, index }, &which);
             }
-            return;
+            return count;
         }
         // Fewer frames than folios there might be: each is looked at.
         for place in 0..places as u32 {
@@ -535,6 +538,7 @@ impl Pages {
                 self.take_one_out(key, &which);
             }
         }
+        places
     }
 
     fn take_one_out(&self, key: Key, which: impl Fn(FrameState) -> bool) {
@@ -651,5 +655,25 @@ mod tests {
                 assert!(matches!(first.look(0), Look::Found(_)));
             }
         }
+    }
+
+    #[test]
+    fn of_a_small_file_in_a_large_cache_few_folios_are_looked_at() {
+        let cache = Cache::new(64 << 20);
+        let (large, small, empty) = (cache.pages(), cache.pages(), cache.pages());
+        (0..10_000).for_each(|index| fill(&large, index));
+        (0..3).for_each(|index| fill(&small, index));
+        assert_eq!(small.take_out(2..u64::MAX, |_| true), 1);
+        assert_eq!(small.take_out(0..u64::MAX, |_| true), 3);
+        assert!((0..3).all(|index| matches!(small.look(index), Look::Absent)));
+        assert_eq!(small.take_out(7..u64::MAX, |_| true), 0);
+        assert_eq!(empty.take_out(0..u64::MAX, |_| true), 0);
+        // Of one with a folio far out no more frames than there are.
+        fill(&small, 1 << 40);
+        let looked_at = small.take_out(0..u64::MAX, |_| true);
+        assert_eq!(looked_at, u64::from(cache.shared.memory.reached()));
+        assert!(matches!(small.look(1 << 40), Look::Absent));
+        assert_eq!(large.take_out(0..u64::MAX, |_| true), 10_000);
+        assert_eq!(cache.statistics().used_bytes, 0);
     }
 }
