@@ -4,6 +4,7 @@
 
 mod descriptor;
 mod discard;
+mod size;
 mod sysfs;
 mod target;
 
@@ -20,7 +21,8 @@ use rustix::io::Errno;
 
 use crate::device::{Access, Backend};
 
-pub use target::{Target, parse_size};
+pub use size::parse_size;
+pub use target::Target;
 
 /// The back end for what `path` names: a block device or an ordinary file.
 ///

@@ -1,5 +1,6 @@
 //! A device by name, as the program and job files write it:
-//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`.
+//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`. A SIZE is written as
+//! [`parse_size`] has it.
 //!
 //! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
 //! `block=512`, `cache=none|fua|volatile`, `flush=kept|broken`, `record=on|off`,
@@ -19,6 +20,7 @@ use super::null::Null;
 use super::sim::{
     Cache, Fault, MAX_LATENCY, MAX_UNITS, Promises, Recording, Rule, Sim, SimOptions, When,
 };
+use super::size::parse_size;
 use crate::device::{Access, Device};
 
 /// What can be opened as a device.
@@ -35,6 +37,15 @@ pub enum Target {
 }
 
 impl Target {
+    /// Its bytes, of what has no path.
+    pub fn virtual_size(&self) -> Option<u64> {
+        match self {
+            Target::Path(_) => None,
+            Target::Memory(size) | Target::Null(size) => Some(*size),
+            Target::Sim(options, _) => Some(options.bytes()),
+        }
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -120,7 +131,7 @@ fn sim(rest: &str) -> Result<Target, String> {
                     }
                     options.block_size(block as u32)
                 }
-                _ => return Err(format!("block {value} is no power of two from 512 to 64k")),
+                _ => return Err(format!("block {value} is no power of two from 512 to 64K")),
             },
             "cache" => options.cache(match value {
                 "none" => Cache::None,
@@ -161,25 +172,6 @@ fn whole_sectors(text: &str) -> Result<u64, String> {
         size if size.is_multiple_of(512) => Ok(size),
         size => Err(format!("{size} bytes are not whole blocks of 512")),
     }
-}
-
-/// A number of bytes: `4096`, `4k`, `4KiB`, `1m`, `1G`, `2T`; powers of 1024.
-///
-/// # Errors
-/// One line that says what a size looks like.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let bad = || format!("'{text}' is no size; write one like 4096, 64k or 1g");
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(bad()),
-    };
-    let number: u64 = digits.parse().map_err(|_| bad())?;
-    number.checked_mul(1 << shift).ok_or_else(bad)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -231,6 +223,7 @@ mod tests {
         assert!(path("/dev/vda") && path("./memory:1") && path("a:b"));
         assert!(matches!("memory:1g".parse(), Ok(Target::Memory(size)) if size == 1 << 30));
         assert!(matches!("null:4KiB".parse(), Ok(Target::Null(4096))));
+        assert!(matches!("null:512kB".parse(), Ok(Target::Null(512_000))));
         let sim: Target = "sim:1m,latency=80us,units=64,seed=7".parse().unwrap();
         assert_eq!(sim.to_string(), "sim, 1048576 bytes, seed 7, 64 units, latency 80µs");
         let sim = "sim:1m,latency=10us-2ms,cache=none,block=4k,errors=100,short=9,flush=broken";

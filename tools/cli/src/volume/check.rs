@@ -2,6 +2,7 @@
 //! of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
 //! device failed.
 
+use super::size::BLOCK;
 use super::{said, words};
 use crate::output::print;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,7 +34,6 @@ pub struct Arguments {
     json: bool,
 }
 
-const BLOCK: u64 = 4096;
 const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
 const FAILED: u8 = 8;

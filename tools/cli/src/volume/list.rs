@@ -1,14 +1,12 @@
 //! `uringfs ls`, `tree` and `df`: what is in a volume, and how much room it has.
 
+use super::size::BLOCK;
 use super::{Complaints, Entries, Place, glob, is_directory, open, words};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use uringfs::{Access, DirectoryEntry, FileKind, Follow, Volume};
 use uringfs_lab::Error;
-
-/// Of a volume, in bytes.
-const BLOCK: u64 = 4096;
 
 /// What `ls` takes.
 #[derive(clap::Args)]

@@ -2,6 +2,7 @@
 //! there. What holds something, or is in use, is left alone.
 
 use super::resize::lengthen;
+use super::size::BLOCK;
 use super::{said, words};
 use crate::output::print;
 use std::ffi::OsString;
@@ -12,11 +13,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use uringfs::backend::parse_size;
 use uringfs::{
     Access, Device, File, FileOptions, FormatOptions, Reactor, ReactorOptions, Volume, create_image,
 };
 use uringfs_lab::Error;
-use uringfs_lab::job::parse_size;
 use uringfs_lab::run::stop_on_interrupt;
 use uringfs_lab::target::{Found, Target, Volumes, inspect, probe};
 
@@ -26,7 +27,8 @@ pub struct Arguments {
     /// A block device, or a file; one that is not there is made
     target: OsString,
 
-    /// Of the volume, as in 4G; of what is there already, all is used
+    /// Of the volume, as in 4G, in whole blocks; of what is there already, all is used. K and KiB are 1024
+    /// bytes, KB 1000; so M, G, T
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
 
@@ -43,8 +45,6 @@ pub struct Arguments {
     force: bool,
 }
 
-/// The only size of blocks there is.
-const BLOCK: u64 = 4096;
 /// What a volume leaves alone of its first bytes, around its superblocks: other file systems and
 /// partition tables have there what they are known by.
 const UNUSED: [Range<u64>; 2] = [(4 << 10)..(64 << 10), (68 << 10)..(128 << 10)];
@@ -63,22 +63,16 @@ fn parse_block_size(text: &str) -> Result<u64, String> {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
-    let blocks = match arguments.size {
-        Some(size) if size % arguments.block_size != 0 => {
-            let what = format!("--size {size}: is no multiple of {}", arguments.block_size);
-            return Err(Error::input(what));
-        }
-        size => size.map(|size| size / arguments.block_size),
-    };
+    let blocks = arguments.size.map(|size| size / arguments.block_size);
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
     let (text, made) = if found == Found::Nothing {
-        let size = arguments.size.ok_or_else(|| {
+        let blocks = blocks.ok_or_else(|| {
             Error::input(format!("{shown} does not exist; give --size, as in 4G, to make it"))
         })?;
         let stop = stop_on_interrupt()?;
         create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
-        in_new_file(path, size, &options, &stop).inspect_err(|_| {
+        in_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
             // It is no volume, and nobody else's.
             let _ = std::fs::remove_file(path);
         })?

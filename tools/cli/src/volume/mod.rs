@@ -14,6 +14,7 @@ pub mod names;
 pub mod put;
 pub mod resize;
 pub mod show;
+mod size;
 mod source;
 mod transfer;
 pub mod truncate;

@@ -1,6 +1,7 @@
 //! `uringfs resize`: a volume that becomes larger. A file becomes larger with its volume, and its blocks
 //! are reserved as `mkfs` does.
 
+use super::size::{BLOCK, NewSize};
 use super::{open, said, words};
 use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -13,7 +14,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uringfs::Access;
 use uringfs_lab::Error;
-use uringfs_lab::job::parse_size;
 use uringfs_lab::run::stop_on_interrupt;
 
 /// What the command takes.
@@ -22,22 +22,19 @@ pub struct Arguments {
     /// A file or a block device with a volume, which no program has open
     target: OsString,
 
-    /// As in 8G: not less than it has, and of a device not more than that has
-    #[arg(value_parser = parse_size)]
-    size: u64,
+    /// SIZE as in 8G, or +SIZE to grow by, in whole blocks of 4096 bytes: not less than it has, and of a
+    /// device not more than that has. K and KiB are 1024 bytes, KB 1000; so M, G, T
+    #[arg(value_parser = NewSize::parse_larger)]
+    size: NewSize,
 }
-
-const BLOCK: u64 = 4096;
 
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
-    let size = arguments.size;
-    if !size.is_multiple_of(BLOCK) {
-        return Err(Error::input(format!("{size}: is no multiple of {BLOCK}")));
-    }
     let has = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
+    let size = arguments.size.of(has).map(|size| size / BLOCK * BLOCK);
+    let size = size.ok_or_else(|| Error::input(format!("{shown}: no volume is so large")))?;
     if size < has {
         let what = format!("{shown}: has {has} bytes, and a volume cannot shrink to {size}");
         return Err(Error::input(what));

@@ -1,18 +1,19 @@
 //! `uringfs truncate`: files in a volume cut off, or made longer by a hole.
 
+use super::size::NewSize;
 use super::{Place, close, glob, open};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::{Access, OpenOptions, Reactor, ReactorOptions};
 use uringfs_lab::Error;
-use uringfs_lab::job::parse_size;
 
 /// What the command takes.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How long they become, as in 4096 or 1G
-    #[arg(short, long, value_parser = parse_size)]
-    size: u64,
+    /// How long they become, as in 4096 or 1G; K and KiB are 1024 bytes, KB 1000; so M, G, T. Behind a sign:
+    /// + longer by, - shorter by, < at most, > at least, / rounded down to a multiple, % rounded up
+    #[arg(short, long, value_parser = NewSize::parse, allow_hyphen_values = true)]
+    size: NewSize,
 
     /// Leave out what is not there instead of making it
     #[arg(short = 'c', long)]
@@ -36,7 +37,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             Err(error) if arguments.no_create && error.errno() == Errno::NOENT => continue,
             opened => opened.map_err(|error| place.said(error))?,
         };
-        let cut = reactor.block_on(file.set_size(arguments.size));
+        let too_long = || Error::input(format!("{place}: no file is so long"));
+        let size = arguments.size.of(file.size()).ok_or_else(too_long)?;
+        let cut = reactor.block_on(file.set_size(size));
         cut.map_err(|errno| Error::run(format!("{place}: cannot be cut")).because(errno))?;
     }
     close(&volume, &places[0].target)?;

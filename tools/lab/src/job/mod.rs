@@ -20,7 +20,7 @@ pub use options::{
     BlockRange, Distribution, Fallocate, Measure, Options, Pattern, SyncWrites, Verify,
 };
 pub use text::Place;
-pub use value::{Extent, size as parse_size};
+pub use value::Extent;
 pub use variables::{Lookup, environment};
 
 use crate::Error;

@@ -3,11 +3,12 @@
 
 use super::{Access, Target, VolumeFile, Volumes, signature};
 use crate::Error;
-use crate::job::{SyncWrites, parse_size};
+use crate::job::SyncWrites;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::path::Path;
+use uringfs::backend::Target as DeviceTarget;
 
 /// What a target turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,14 +137,12 @@ fn direct_alignment(status: &Statx) -> u64 {
     }
 }
 
-/// The SIZE of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`; the engine reads the rest.
+/// The bytes of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`.
 fn virtual_size(name: &str) -> Result<u64, Error> {
-    let (_, rest) = name.split_once(':').unwrap_or((name, ""));
-    let size = rest.split(',').next().unwrap_or("");
-    let size = size.strip_prefix("size=").unwrap_or(size);
-    match parse_size(size) {
-        Ok(size) if size > 0 => Ok(size),
-        _ => Err(Error::input(format!("{name}: expected a size, as in null:1g"))),
+    let target = name.parse::<DeviceTarget>().map_err(|error| Error::input(error.to_string()))?;
+    match target.virtual_size() {
+        Some(size) if size > 0 => Ok(size),
+        _ => Err(Error::input(format!("{name}: expected a size, as in null:1G"))),
     }
 }
 
@@ -205,8 +204,9 @@ mod tests {
     fn virtual_targets_say_their_size() {
         let size = |name: &str| look(name).map(|found| found.size());
         assert_eq!(size("null:1g").unwrap(), 1 << 30);
-        assert_eq!(size("sim:size=4m,seed=3").unwrap(), 4 << 20);
-        assert!(size("memory:").is_err() && size("null:0").is_err());
+        assert_eq!(size("sim:4M,seed=3").unwrap(), 4 << 20);
+        assert_eq!(size("null:512kB").unwrap(), 512_000);
+        assert!(size("memory:").is_err() && size("null:0").is_err() && size("sim:1m,x=1").is_err());
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl SimOptions {
         }
     }
 
+    /// How long the device is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.size
+    }
+
     /// What everything that looks random is drawn from.
     pub fn seed(self, seed: u64) -> SimOptions {
         SimOptions { seed, ..self }

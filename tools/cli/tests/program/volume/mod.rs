@@ -5,6 +5,7 @@ mod check;
 mod cut;
 mod mkfs;
 mod resize;
+mod sizes;
 mod stopped;
 mod trees;
 
