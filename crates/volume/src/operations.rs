@@ -6,9 +6,9 @@ use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::inherit::SET_GROUP;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::names::{DirectoryEntry, Rename};
+use crate::names::{DirectoryEntry, Rename, shown};
 use crate::open_file::OpenFile;
-use crate::path::Follow;
+use crate::path::{Follow, Parent};
 use crate::records::{Records, Stop};
 use crate::volume::OpenOptions;
 
@@ -33,6 +33,8 @@ pub(crate) fn make(
         if parent.name.is_empty() {
             return Err(Error::refused(Errno::EXIST, "it is there already").into());
         }
+        let is_directory = new.kind == FileKind::Directory;
+        refuse_slash(records, &parent, is_directory)?;
         let mut new = new.clone();
         (new.size, new.blocks) = (new.target.len() as u64, 0);
         records.create(parent.directory, &parent.name, new)
@@ -72,6 +74,7 @@ pub(crate) fn link(path: &[u8], new: &[u8]) -> impl FnMut(&mut Records<'_>) -> O
     move |records| {
         let number = records.resolve(path, Follow::No)?;
         let parent = records.parent(new)?;
+        refuse_slash(records, &parent, false)?;
         records.link(number, parent.directory, &parent.name)
     }
 }
@@ -79,6 +82,9 @@ pub(crate) fn link(path: &[u8], new: &[u8]) -> impl FnMut(&mut Records<'_>) -> O
 pub(crate) fn remove(path: &[u8]) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
     move |records| {
         let parent = records.parent(path)?;
+        if parent.ends_in_slash {
+            records.require_directory(&parent)?;
+        }
         records.unlink(parent.directory, &parent.name)
     }
 }
@@ -98,10 +104,32 @@ pub(crate) fn rename(
     move |records| {
         let source = records.parent(path)?;
         let target = records.parent(new)?;
+        // Behind a new name the slash says what is moved.
+        let is_new = how != Rename::Exchange;
+        if source.ends_in_slash || (is_new && target.ends_in_slash) {
+            records.require_directory(&source)?;
+        }
+        if !is_new && target.ends_in_slash {
+            records.require_directory(&target)?;
+        }
         let (source, target) =
             ((source.directory, &source.name[..]), (target.directory, &target.name[..]));
         records.rename(source, target, how)
     }
+}
+
+/// Refuses a new name with a slash behind it of anything but a directory.
+///
+/// # Errors
+/// ENOENT: nothing is there that the slash could stand behind.
+fn refuse_slash(records: &Records<'_>, parent: &Parent, is_directory: bool) -> Outcome<()> {
+    let is_refused = parent.ends_in_slash && !is_directory;
+    if is_refused && records.find(parent.directory, &parent.name)?.is_none() {
+        let name = shown(&parent.name);
+        let what = format!("there is no directory {name}: only a directory's name ends in a slash");
+        return Err(Error::refused(Errno::NOENT, what).into());
+    }
+    Ok(())
 }
 
 pub(crate) fn set_attributes(

@@ -1,4 +1,5 @@
-//! Paths: from the root, names between slashes, symbolic links followed.
+//! Paths: from the root, names between slashes, symbolic links followed. A path that ends in a slash, or
+//! in a link whose target does, leads to a directory or nowhere (POSIX 4.16, Linux fs/namei.c).
 
 use rustix::io::Errno;
 
@@ -27,6 +28,8 @@ pub(crate) struct Parent {
     pub(crate) directory: InodeNumber,
     /// Empty, where the path ends in the directory itself.
     pub(crate) name: Vec<u8>,
+    /// The path ends in a slash: the name is a directory's.
+    pub(crate) ends_in_slash: bool,
 }
 
 impl Records<'_> {
@@ -52,11 +55,24 @@ impl Records<'_> {
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
             if walk.rest.is_empty() && name != b"." && name != b".." {
-                return Ok(Parent { directory: at, name });
+                let ends_in_slash = path.ends_with(b"/");
+                return Ok(Parent { directory: at, name, ends_in_slash });
             }
             at = self.step(&mut walk, at, &name, Follow::Yes)?;
         }
-        Ok(Parent { directory: at, name: Vec::new() })
+        Ok(Parent { directory: at, name: Vec::new(), ends_in_slash: false })
+    }
+
+    /// Refuses a name, behind which a slash stands, of anything but a directory.
+    ///
+    /// # Errors
+    /// ENOTDIR; ENOENT where the name names nothing.
+    pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Stop> {
+        let number = self.lookup(parent.directory, &parent.name)?;
+        match self.inode(number)?.kind {
+            FileKind::Directory => Ok(()),
+            _ => Err(no_directory(&parent.name).into()),
+        }
     }
 
     fn step(
@@ -81,18 +97,29 @@ impl Records<'_> {
             return Ok(found);
         }
         let inode = self.inode(found)?;
-        if inode.kind != FileKind::Symlink {
-            return Ok(found);
+        match inode.kind {
+            FileKind::Symlink => {}
+            FileKind::Directory => return Ok(found),
+            _ if walk.rest.is_empty() && walk.ends_in_slash => {
+                return Err(no_directory(name).into());
+            }
+            _ => return Ok(found),
         }
         walk.lead_through(&inode.target)?;
         Ok(if inode.target.starts_with(b"/") { InodeNumber::ROOT } else { at })
     }
 }
 
+fn no_directory(name: &[u8]) -> Error {
+    let what = format!("{} is no directory, and a slash stands behind it", shown(name));
+    Error::refused(Errno::NOTDIR, what)
+}
+
 /// What is left of a path.
 struct Walk {
     /// The names to come, the next one last.
     rest: Vec<Vec<u8>>,
+    /// Its last name is a directory's.
     ends_in_slash: bool,
     links: u32,
 }
@@ -123,6 +150,7 @@ impl Walk {
         if self.links > MOST_LINKS {
             return Err(Error::refused(Errno::LOOP, "the path leads through 40 symbolic links"));
         }
+        self.ends_in_slash |= self.rest.is_empty() && target.ends_with(b"/");
         self.push(target)
     }
 }

@@ -441,3 +441,67 @@ fn a_directory_whose_many_names_have_gone_is_removed_without_a_commit() {
     volume.remove_directory("/d").unwrap();
     assert!(sim.record().is_empty());
 }
+
+#[test]
+fn a_slash_behind_a_name_makes_it_a_directorys() {
+    let machine = Machine::new();
+    let volume = machine.volume();
+    machine.make(&volume, "/f", b"of f");
+    machine.make(&volume, "/g", b"of g");
+    volume.make_directory("/d/", 0o755).unwrap();
+    volume.make_symlink(b"f", "/to_f").unwrap();
+    volume.make_symlink(b"d", "/to_d").unwrap();
+    volume.make_symlink(b"f/", "/to_f_slash").unwrap();
+    volume.make_symlink(b"none", "/to_none").unwrap();
+
+    // What is missing, or is no directory.
+    for (path, expected) in [
+        ("/f/", Errno::NOTDIR),
+        ("/f//", Errno::NOTDIR),
+        ("/to_f/", Errno::NOTDIR),
+        ("/to_f_slash", Errno::NOTDIR),
+        ("/none/", Errno::NOENT),
+        ("/to_none/", Errno::NOENT),
+    ] {
+        assert_eq!(errno(volume.inode(path, Follow::Yes)), expected, "{path}");
+        assert_eq!(errno(volume.open(path, OpenOptions::direct())), expected, "{path}");
+        assert_eq!(errno(volume.entries(path, b"")), expected, "{path}");
+        assert_eq!(errno(volume.xattrs(path, Follow::Yes)), expected, "{path}");
+        let set = volume.set_attributes(path, Follow::Yes, |inode| inode.permissions = 0);
+        assert_eq!(errno(set), expected, "{path}");
+    }
+    let is_link = |(_, inode): (_, uringfs_volume::Inode)| inode.kind == FileKind::Symlink;
+    assert!(volume.inode("/to_f_slash", Follow::No).is_ok_and(is_link));
+    assert!(!volume.inode("/to_d/", Follow::No).is_ok_and(is_link));
+
+    // Names that are made.
+    assert_eq!(errno(volume.open("/none/", create())), Errno::NOENT);
+    assert_eq!(errno(volume.open("/f/", create())), Errno::NOTDIR);
+    assert_eq!(errno(volume.open("/d/", create())), Errno::ISDIR);
+    assert_eq!(errno(volume.make_symlink(b"x", "/none/")), Errno::NOENT);
+    assert_eq!(errno(volume.link("/f", "/none/")), Errno::NOENT);
+    assert_eq!(errno(volume.link("/f/", "/new")), Errno::NOTDIR);
+    assert_eq!(errno(volume.link("/f", "/g/")), Errno::EXIST);
+
+    // Names that go, or become others.
+    assert_eq!(errno(volume.remove("/f/")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove("/to_d/")), Errno::NOTDIR);
+    assert_eq!(errno(volume.remove("/d/")), Errno::ISDIR);
+    assert_eq!(errno(volume.remove("/none/")), Errno::NOENT);
+    assert_eq!(errno(volume.remove_directory("/to_d/")), Errno::NOTDIR);
+    for how in [Rename::Replace, Rename::NoReplace] {
+        assert_eq!(errno(volume.rename("/f", "/none/", how)), Errno::NOTDIR);
+        assert_eq!(errno(volume.rename("/f/", "/new", how)), Errno::NOTDIR);
+        assert_eq!(errno(volume.rename("/to_d/", "/new", how)), Errno::NOTDIR);
+        assert_eq!(errno(volume.rename("/none/", "/new", how)), Errno::NOENT);
+    }
+    assert_eq!(errno(volume.rename("/f", "/d/", Rename::Replace)), Errno::NOTDIR);
+    assert_eq!(errno(volume.rename("/d", "/g/", Rename::Exchange)), Errno::NOTDIR);
+    volume.rename("/f", "/d", Rename::Exchange).unwrap();
+    volume.rename("/f/", "/d", Rename::Exchange).unwrap();
+    volume.rename("/d/", "/e/", Rename::Replace).unwrap();
+    volume.rename("/e", "/d/", Rename::NoReplace).unwrap();
+    assert_eq!(names(&volume, "/"), ["d", "f", "g", "to_d", "to_f", "to_f_slash", "to_none"]);
+    assert_eq!(machine.contents(&volume, "/f"), b"of f");
+    volume.remove_directory("/d//").unwrap();
+}

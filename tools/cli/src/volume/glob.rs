@@ -48,6 +48,9 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
         }
         found = next;
     }
+    if place.path.ends_with(b"/") {
+        found.iter_mut().for_each(|path| path.push(b'/'));
+    }
     found.retain(|path| is_there(path));
     match found.is_empty() {
         true => Err(Error::input(format!("{place}: no name fits this pattern"))),

@@ -78,7 +78,8 @@ fn remove(
     recursive: bool,
     complaints: &Complaints,
 ) -> Result<(), Error> {
-    let found = volume.inode(&place.path, Follow::No);
+    // Of a link with a slash behind it the link: what it leads to is not removed.
+    let found = volume.inode(without_slashes(&place.path), Follow::No);
     let (_, inode) = found.map_err(|error| place.said(error))?;
     if inode.kind != FileKind::Directory {
         volume.remove(&place.path).map_err(|error| place.said(error))?;
@@ -90,6 +91,14 @@ fn remove(
         remove_tree(volume, place, complaints);
     }
     Ok(())
+}
+
+/// A path without the slashes that it ends in; the root has none to lose.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte != b'/') {
+        Some(last) => &path[..=last],
+        None => path,
+    }
 }
 
 /// Removes a directory and what is in it, as far as that can be, without recursion: trees may be deep.

@@ -88,6 +88,50 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
+fn a_slash_behind_a_name_makes_it_a_directorys() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "m1", "of m1");
+    write(folder, "m2", "of m2");
+    done(folder, ["put", "m1", "m2", "v:/"]);
+    done(folder, ["mkdir", "v:/d/"]);
+    done(folder, ["put", "m1", "v:/d/"]);
+    done(folder, ["ln", "-s", "d", "v:/link"]);
+    let before = done(folder, ["ls", "-R", "v:/"]);
+    for (arguments, part) in [
+        (&["mv", "v:/m1", "v:/archive/"][..], "v:/m1 to v:/archive/: "),
+        (&["mv", "v:/m1/", "v:/new"], "'m1' is no directory"),
+        (&["ln", "v:/m1", "v:/archive/"], "there is no directory 'archive'"),
+        (&["ln", "-s", "m1", "v:/archive/"], "there is no directory 'archive'"),
+        (&["truncate", "-s", "1", "v:/archive/"], "there is no directory 'archive'"),
+        (&["truncate", "-s", "1", "v:/m1/"], "'m1' is no directory"),
+        (&["rm", "v:/m1/"], "v:/m1/: 'm1' is no directory"),
+        (&["rm", "-r", "v:/m1/"], "v:/m1/: 'm1' is no directory"),
+        (&["rm", "-r", "v:/link/"], "v:/link/: 'link' is no directory"),
+        (&["cat", "v:/m1/"], "v:/m1/: 'm1' is no directory"),
+        (&["stat", "v:/m1/"], "'m1' is no directory"),
+        (&["ls", "v:/m1/"], "'m1' is no directory"),
+        (&["chmod", "600", "v:/m1/"], "'m1' is no directory"),
+        (&["xattr", "set", "user.a", "b", "v:/m1/"], "'m1' is no directory"),
+        (&["get", "v:/m1/", "out"], "'m1' is no directory"),
+        (&["put", "m1", "v:/archive/"], "v:/archive/: is no directory"),
+        (&["put", "m1", "v:/m2/"], "v:/m2/: is no directory"),
+    ] {
+        let output = run(folder, arguments);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && line.contains(part), "{arguments:?}: {line}");
+        assert_eq!(done(folder, ["ls", "-R", "v:/"]), before, "{arguments:?}");
+    }
+    assert_eq!(done(folder, ["cat", "v:/m1", "v:/m2", "v:/link/m1"]), "of m1of m2of m1");
+    assert_eq!(done(folder, ["ls", "v:/*/m1"]), "/d/m1\n/link/m1\n");
+    assert_eq!(done(folder, ["du", "-s", "v:/[dm]*/"]).lines().count(), 1, "only directories fit");
+    done(folder, ["mv", "v:/d/", "v:/archive/"]);
+    done(folder, ["mv", "v:/m1", "v:/archive/"]);
+    done(folder, ["rm", "-r", "v:/archive/"]);
+    assert_eq!(done(folder, ["ls", "v:/"]), "link\nm2\n");
+}
+
+#[test]
 fn wildcards_stand_for_the_names_that_fit() {
     let folder = volume();
     let folder = folder.path();
