@@ -116,9 +116,9 @@ impl Promise {
         self.bytes
     }
 
-    /// Takes all of it: it is not given back.
-    pub fn redeem(&mut self) {
-        self.bytes = 0;
+    /// Takes so many bytes of it, or all: they are not given back.
+    pub fn redeem(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// Takes some of it.
@@ -200,10 +200,11 @@ pub trait Map: Send + Sync + 'static {
 
     /// Has every byte of a range lie somewhere, so that it can be written: what was a hole is
     /// unwritten then. Asked before anything of a write is issued that does not lie in one written
-    /// extent. What was promised for it is redeemed then. Does not wait: see [`Prepared`].
+    /// extent. What was promised for it is redeemed then, in part also where it has to be asked again. Does not
+    /// wait: see [`Prepared`].
     ///
     /// # Errors
-    /// ENOSPC and its like; nothing has changed then.
+    /// ENOSPC and its like; some of the range may lie somewhere then.
     fn prepare(&self, _range: Range<u64>, _promise: &mut Promise) -> Result<Prepared, Errno> {
         Ok(Prepared::Ready(()))
     }

@@ -7,7 +7,7 @@ use uringfs_reactor::quiescence;
 
 use crate::attempt::{Who, now};
 use crate::blocks::Run;
-use crate::catalog::{Key, Reserve, Size, Table};
+use crate::catalog::{Key, Reserve, Table};
 use crate::changes::Changes;
 use crate::committer::{Board, Failed};
 use crate::error::{Error, ErrorKind};
@@ -168,7 +168,7 @@ impl Shared {
     fn can_destroy_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
         now(self.attempt(Who::Thread, |state, _| {
             let waiting = state.pending.waiting().changes;
-            let has_room = state.has_room_for(Size::default(), Reserve::Use)?;
+            let has_room = state.has_room_for(state.to_redeem(), Reserve::Use)?;
             Ok(waiting <= before || waiting < MANY_WAITING && has_room)
         }))
     }

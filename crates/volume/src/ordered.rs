@@ -63,20 +63,21 @@ pub(crate) enum Order {
 }
 
 impl VolumeState {
-    /// Sees to it that the next commits have room for what waits and for this.
+    /// Sees to it that the next commits have room for what waits and for this, and leave what is kept.
     ///
     /// # Errors
     /// `NoSpace`, when what the catalog has and can get is too little.
     pub(crate) fn make_room_for(
         &mut self,
         more: Size,
+        kept: Size,
         reserve: Reserve,
         answers: &Answers,
     ) -> Result<(), Stop> {
         if more == Size::default() {
             return Ok(());
         }
-        let has_room = self.has_room_for(more, reserve)?;
+        let has_room = self.has_room_for(more + kept, reserve)?;
         if has_room && self.pending.waiting().changes < MOST_WAITING {
             return Ok(());
         }
@@ -100,6 +101,11 @@ impl VolumeState {
         let waiting = self.pending.size() + self.to_collect();
         let missing = self.room.missing_for(waiting + more, reserve);
         self.order_for_catalog(missing, Order::All)
+    }
+
+    /// What the catalog keeps for those who redeem what is promised.
+    pub(crate) fn to_redeem(&self) -> Size {
+        Size::of_promises(self.allocator.space().promised)
     }
 
     /// Has so many blocks on their way to the catalog, or tells that there are not so many that it

@@ -138,7 +138,8 @@ impl Shared {
         let mut records = state.records(answers);
         let done = how(&mut records)?;
         let effects = records.effects;
-        state.make_room_for(effects.changes.size(), effects.changes.reserve(), answers)?;
+        let (more, reserve) = (effects.changes.size(), effects.changes.reserve());
+        state.make_room_for(more, state.to_redeem(), reserve, answers)?;
         state.apply(effects);
         if state.pending.waiting().changes > MANY_WAITING {
             self.board.ask(self.board.next());

@@ -10,7 +10,7 @@ use uringfs_reactor::quiescence;
 
 use crate::allocator::Want;
 use crate::blocks::{BLOCK, Run};
-use crate::catalog::{Access, Reserve, Size};
+use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
 use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, State};
 use crate::open_file::OpenFile;
@@ -19,7 +19,8 @@ use crate::shared::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::volume::Volume;
 
 impl Shared {
-    /// Has every block of a range lie somewhere, or says what to wait for. What was promised is redeemed then.
+    /// Has every block of a range lie somewhere, or says what to wait for. What was promised is redeemed as blocks
+    /// are taken.
     ///
     /// # Errors
     /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
@@ -32,18 +33,7 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let promised = promise.bytes() / BLOCK;
-        let tried = {
-            let state = &mut *self.state.lock();
-            // Nobody else sees that it is not kept meanwhile.
-            state.allocator.redeem(promised);
-            let tried = self.try_allocate(state, file, blocks, promised);
-            match tried {
-                Ok(Prepared::Ready(())) => promise.redeem(),
-                _ => state.allocator.promise(promised),
-            }
-            tried
-        };
+        let tried = self.try_allocate(&mut self.state.lock(), file, blocks, promise);
         self.prepared(tried)
     }
 
@@ -58,7 +48,8 @@ impl Shared {
         let blocks = bytes.div_ceil(BLOCK);
         let tried = {
             let state = &mut *self.state.lock();
-            self.make_room(state, 1, blocks, 0).map(|later| match later {
+            let kept = Size::of_promises(state.allocator.space().promised + blocks);
+            self.make_room(state, 1, kept, blocks, 0).map(|later| match later {
                 Some(later) => later,
                 None => {
                     state.allocator.promise(blocks);
@@ -91,43 +82,62 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        promised: u64,
+        promise: &mut Promise,
     ) -> Result<Prepared, Stop> {
-        let holes = file.holes(blocks);
-        let wanted = holes.iter().map(|hole| hole.end - hole.start).sum();
-        // What is only written for the first time is cut out of an unwritten extent.
-        let extents = holes.len().max(1);
-        if let Some(later) = self.make_room(state, extents as u64, wanted, promised)? {
-            return Ok(later);
+        loop {
+            let holes = file.holes(blocks.clone());
+            let wanted: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
+            let promised = wanted.min(promise.bytes() / BLOCK);
+            let kept = match promised {
+                0 => state.to_redeem(),
+                // This is what it was kept for.
+                _ => Size::of_redeemed(state.allocator.space().promised - promised),
+            };
+            // What is only written for the first time is cut out of an unwritten extent.
+            let extents = (holes.len() as u64).clamp(1, EXTENTS_A_STEP);
+            if let Some(later) = self.make_room(state, extents, kept, wanted, promised)? {
+                return Ok(later);
+            }
+            // Only now: what the catalog has ordered was not among it.
+            state.allocator.redeem(promised);
+            let made = state.take_blocks(file, holes, EXTENTS_A_STEP);
+            let taken = made.iter().flatten().map(|extent| extent.length).sum::<u64>();
+            let redeemed = taken.min(promised);
+            state.allocator.promise(promised - redeemed);
+            promise.redeem(redeemed * BLOCK);
+            let made = made?;
+            if !made.is_empty() {
+                file.insert(&made);
+            }
+            state.dirty.insert(file.number, file.clone());
+            state.allocated += made.len().max(1);
+            if state.allocated as u64 > MANY_WAITING {
+                self.board.ask(self.board.next());
+            }
+            if taken == wanted {
+                promise.redeem(promise.bytes());
+                return Ok(Prepared::Ready(()));
+            }
         }
-        let made = state.take_blocks(file, holes)?;
-        if !made.is_empty() {
-            file.insert(&made);
-        }
-        state.dirty.insert(file.number, file.clone());
-        state.allocated += made.len().max(extents);
-        if state.allocated as u64 > MANY_WAITING {
-            self.board.ask(self.board.next());
-        }
-        Ok(Prepared::Ready(()))
     }
 
-    /// Sees to it that a file can have so many extents more, and so many blocks, some of which it was promised; or
-    /// says what to wait for.
+    /// Sees to it that a file can have so many extents more, which leave what the catalog keeps, and so many
+    /// blocks, some of which it was promised; or says what to wait for.
     fn make_room<T>(
         &self,
         state: &mut VolumeState,
         extents: u64,
+        kept: Size,
         blocks: u64,
         promised: u64,
     ) -> Result<Option<Prepared<T>>, Stop> {
         // First, since it keeps blocks for the catalog.
         let records = Size::of_files(1, extents);
-        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
-        if state.available().max(promised) < blocks {
+        state.make_room_for(records, kept, Reserve::Keep, &Answers::default())?;
+        if state.available() + promised < blocks {
             state.release_quiet(&self.device);
-            if state.available().max(promised) < blocks {
-                return self.room_to_come(state, blocks).map(Some);
+            if state.available() + promised < blocks {
+                return self.room_to_come(state, blocks - promised).map(Some);
             }
         }
         Ok(None)
@@ -156,10 +166,11 @@ impl Shared {
         blocks: Range<u64>,
     ) -> Result<Prepared<Reservation>, Stop> {
         let wanted = blocks.end - blocks.start;
-        if let Some(later) = self.make_room(state, wanted, wanted, 0)? {
+        let kept = state.to_redeem();
+        if let Some(later) = self.make_room(state, wanted, kept, wanted, 0)? {
             return Ok(later);
         }
-        let made = state.take_blocks(file, vec![blocks])?;
+        let made = state.take_blocks(file, vec![blocks], wanted)?;
         let VolumeState { allocator, pending, .. } = state;
         for extent in &made {
             // A commit counts them as free, until something leads to them.
@@ -207,8 +218,8 @@ impl Shared {
     ) -> Result<Prepared, Stop> {
         // With what is left on both sides.
         let extents = reserved.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
-        let records = Size::of_files(1, extents as u64);
-        state.make_room_for(records, Reserve::Keep, &Answers::default())?;
+        let (records, kept) = (Size::of_files(1, extents as u64), state.to_redeem());
+        state.make_room_for(records, kept, Reserve::Keep, &Answers::default())?;
         if file.generation() != begun {
             return Ok(Prepared::Ready(()));
         }
@@ -227,7 +238,6 @@ impl Shared {
 
     /// What has to end for blocks to come free, if any can.
     fn room_to_come<T>(&self, state: &VolumeState, wanted: u64) -> Result<Prepared<T>, Stop> {
-        let no_space = || Stop::from(Error::new(ErrorKind::NoSpace, "no block is free"));
         let pending = state.pending_blocks();
         let has_orphans = state.is_burying || state.has_closed_orphans();
         if !has_orphans && state.available() + pending < wanted {
@@ -303,6 +313,10 @@ impl Shared {
     }
 }
 
+fn no_space() -> Stop {
+    Error::new(ErrorKind::NoSpace, "no block is free").into()
+}
+
 /// Where a piece is to lie, written.
 fn extent_at(piece: &Piece) -> Extent {
     Extent {
@@ -319,26 +333,31 @@ impl VolumeState {
         self.allocator.space().available()
     }
 
-    /// Blocks for the holes of a file, of which there are enough.
+    /// Blocks for the holes of a file, in so many extents at most.
+    ///
+    /// # Errors
+    /// `NoSpace` where there are not enough, with none taken.
     fn take_blocks(
         &mut self,
         file: &OpenFile,
         holes: Vec<Range<u64>>,
+        most_extents: u64,
     ) -> Result<Vec<Extent>, Stop> {
         let Self { allocator, pending, .. } = self;
         let mut load = |region| region_of(pending, region);
         let mut made: Vec<Extent> = Vec::new();
         for hole in holes {
             let mut at = hole.start;
-            while at < hole.end {
+            while at < hole.end && (made.len() as u64) < most_extents {
                 let goal = match made.last() {
                     Some(extent) if extent.end() == at => Some(extent.start + extent.length),
                     _ => file.goal(at),
                 };
                 let caller = file.number.0 as usize;
                 let want = Want { blocks: hole.end - at, least: 1, goal, caller };
-                let Run { start, length } = match allocator.allocate_reserved(want, &mut load) {
-                    Ok(run) => run.expect("single blocks are found where any are free"),
+                let found = allocator.allocate_reserved(want, &mut load);
+                let Run { start, length } = match found.and_then(|run| run.ok_or_else(no_space)) {
+                    Ok(run) => run,
                     Err(stop) => {
                         for extent in &made {
                             // It was allocated a moment ago, and nobody has heard of it.

@@ -55,7 +55,7 @@ pub(crate) use batch::{Batch, Reserve};
 pub(crate) use damage::PageFlaw;
 pub(crate) use inspect::Verified;
 pub(crate) use record::{Key, Table};
-pub(crate) use room::{CatalogRoom, Size};
+pub(crate) use room::{CatalogRoom, EXTENTS_A_STEP, Size};
 pub(crate) use scan::{Found, MAX_RECORDS, Record};
 pub(crate) use store::{Access, LostPages};
 

@@ -26,6 +26,14 @@ const RECORD_OVERHEAD: u64 = 24;
 const MAPPED_BY_A_PAGE: u64 = 2 * BLOCK;
 /// Free pages that are counted at most. Nobody says how many there are, so that it takes time.
 const MOST_COUNTED: u64 = 256;
+/// Bytes of an inode's record with its key, and of an extent's.
+const INODE: u64 = 8 + 80;
+const EXTENT: u64 = 16 + 24;
+
+/// Extents that are allocated in one step. Between two steps a commit may make room.
+pub(crate) const EXTENTS_A_STEP: u64 = 4;
+/// Steps for which a promise keeps room: pages that one commit frees are free when the next has ended.
+const STEPS_KEPT: u64 = 3;
 
 /// How much is to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,13 +56,25 @@ impl Size {
     /// Of the records of so many files in which so many extents were allocated, with those that the
     /// extents lie beside and the regions they lie in.
     pub(crate) fn of_files(files: u64, extents: u64) -> Size {
-        const INODE: u64 = 8 + 80;
-        const EXTENT: u64 = 16 + 24;
         const REGION: u64 = 4 + 4104;
         let regions = extents.min(8);
         Size {
             changes: files + 3 * extents + regions,
             bytes: files * INODE + 3 * extents * EXTENT + regions * REGION,
+        }
+    }
+
+    /// Of the records that stay when promised blocks are redeemed, each as an extent of its own.
+    pub(crate) fn of_redeemed(blocks: u64) -> Size {
+        Size { changes: 0, bytes: blocks * (EXTENT + RECORD_OVERHEAD) }
+    }
+
+    /// Kept as long as so many blocks are promised: with it they can be redeemed, step by step, though the
+    /// catalog gets no block more.
+    pub(crate) fn of_promises(blocks: u64) -> Size {
+        match blocks {
+            0 => Size::default(),
+            _ => Size::of_redeemed(blocks) + Size::of_files(1, STEPS_KEPT * EXTENTS_A_STEP),
         }
     }
 

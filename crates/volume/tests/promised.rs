@@ -1,0 +1,103 @@
+//! Room that was promised to bytes in the page cache: they are written back and committed on a volume that has become
+//! full meanwhile, of blocks and in its catalog.
+
+mod made;
+
+use made::{create, formatted, reactor};
+use uringfs_buffer::Buffer;
+use uringfs_cache::Cache;
+use uringfs_device::backend::sim::{Crash, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, Size};
+use uringfs_reactor::Reactor;
+use uringfs_volume::{CheckOptions, OpenOptions, Volume};
+
+const BLOCK: u64 = 4096;
+
+/// Blocks that are left beside what is promised.
+const LEFT: u64 = 64;
+
+struct Full {
+    sim: Sim,
+    volume: Volume,
+    cache: Cache,
+    reactor: Reactor,
+}
+
+impl Full {
+    fn new(bytes: u64) -> Full {
+        let sim = Sim::new(SimOptions::new(bytes));
+        let volume = formatted(&sim);
+        Full { sim, volume, cache: Cache::new(64 << 20), reactor: reactor() }
+    }
+
+    /// Takes all blocks but so many for a file.
+    fn take_all_but(&self, blocks: u64) -> File {
+        let file = create(&self.volume, "/big");
+        let bytes = (self.volume.statistics().free_blocks - blocks) * BLOCK;
+        self.reactor.block_on(file.allocate(0, bytes, Size::Extend)).unwrap();
+        self.volume.sync().unwrap();
+        file
+    }
+
+    /// Writes a block through the page cache; what it holds tells which one it is.
+    fn write(&self, file: &File, block: u64) {
+        let write = file.write(Buffer::copy_of(&[block as u8 | 1; 4096]), block * BLOCK);
+        assert_eq!(self.reactor.block_on(write).1, Ok(4096), "block {block}");
+    }
+
+    /// Makes names until the catalog has no room for one more.
+    fn fill_catalog(&self) {
+        let target = [b't'; 4000];
+        let refused =
+            (0..).find_map(|n| self.volume.make_symlink(&target, format!("/name {n}")).err());
+        assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
+    }
+
+    /// Syncs a file and has the power cut: these blocks are there, and nothing else is wrong.
+    fn is_kept(&self, file: &File, blocks: impl Iterator<Item = u64>) {
+        assert_eq!(self.reactor.block_on(file.sync()), Ok(()));
+        let image = Device::new(self.sim.crash_image(Crash::LoseAll)).unwrap();
+        let checked = Volume::check(&image, CheckOptions::default(), &mut |_, _| {}).unwrap();
+        assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+        let volume = Volume::open_on(image).unwrap();
+        let file = volume.open("/a", OpenOptions::direct()).unwrap();
+        for block in blocks {
+            let read = file.read(Buffer::zeroed(4096), block * BLOCK);
+            let (bytes, read) = self.reactor.block_on(read);
+            assert_eq!((read, &bytes[..]), (Ok(4096), &[block as u8 | 1; 4096][..]), "{block}");
+        }
+    }
+}
+
+fn is_kept_though_names_take_all_else(promised: u64) {
+    let it = Full::new(64 << 20);
+    let file = create(&it.volume, "/a").buffered(&it.cache);
+    it.volume.sync().unwrap();
+    it.take_all_but(promised + LEFT);
+    (0..promised).for_each(|block| it.write(&file, block));
+    it.fill_catalog();
+    it.is_kept(&file, 0..promised);
+}
+
+#[test]
+fn what_was_promised_is_kept_though_names_take_all_else() {
+    [512, 100, 40, 8].into_iter().for_each(is_kept_though_names_take_all_else);
+}
+
+#[test]
+fn what_was_promised_is_kept_where_each_block_is_an_extent_of_its_own() {
+    const PROMISED: u64 = 400;
+    let it = Full::new(24 << 20);
+    let file = create(&it.volume, "/a").buffered(&it.cache);
+    let big = it.take_all_but(0);
+    for block in 0..PROMISED + LEFT {
+        let punched = big.punch_hole(2 * block * BLOCK, BLOCK);
+        assert_eq!(it.reactor.block_on(punched), Ok(()));
+    }
+    it.volume.sync().unwrap();
+    let blocks = || (0..PROMISED).map(|block| 2 * block);
+    blocks().for_each(|block| it.write(&file, block));
+    it.fill_catalog();
+    it.is_kept(&file, blocks());
+}
