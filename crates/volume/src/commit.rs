@@ -191,7 +191,8 @@ impl Shared {
             (blocks, state.superblock.clone())
         };
         superblock.total_blocks = blocks;
-        superblock.write(&self.blocks)?;
+        // Else it may have the one size or the other.
+        superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
         now(self.attempt(Who::Thread, |state, _| {
             let VolumeState { allocator, pending, .. } = state;
             allocator.grow(blocks, |region| region_of(pending, region))?;

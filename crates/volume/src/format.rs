@@ -134,7 +134,8 @@ impl Volume {
             ..CatalogOptions::default()
         };
         let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
-        if access == Access::ReadWrite && !bad_slots.is_empty() {
+        if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
+            superblock.write_again(&blocks)?;
             superblock.write(&blocks)?;
         }
         if catalog.was_repaired() {

@@ -276,6 +276,20 @@ impl Superblock {
         Ok(())
     }
 
+    /// Writes the slot again that this was read from, as it was: it may be in the device's cache only, where the last
+    /// writer was killed before the flush, or that failed. Else the first of [`Self::write`] could take the one slot
+    /// that is durable. A power cut meanwhile leaves it as it was.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
+        let block = SLOTS[self.slot];
+        blocks
+            .write(block, Buffer::copy_of(self.to_slot().as_bytes()))
+            .and_then(|()| blocks.flush())
+            .map_err(|e| Error::io(format!("writing the superblock in block {block} again"), e))
+    }
+
     /// Makes both slots hold none, so that what becomes of the rest is nobody's volume.
     ///
     /// # Errors

@@ -42,8 +42,8 @@ pub(super) struct Reader(pub(super) Arc<Store>);
 
 /// Where redb's header has its flags, and the one that is set while somebody writes, and stays so after a
 /// power cut. The commit that the header names is whole all the same, since commits are of two phases.
-const FLAGS: usize = 9;
-const RECOVERY_REQUIRED: u8 = 2;
+pub(super) const FLAGS: usize = 9;
+pub(super) const RECOVERY_REQUIRED: u8 = 2;
 
 impl StorageBackend for Reader {
     fn len(&self) -> io::Result<u64> {

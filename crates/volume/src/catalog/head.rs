@@ -7,6 +7,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::backend::{FLAGS, RECOVERY_REQUIRED};
 use crate::error::{Error, ErrorKind};
 
 /// Bytes of page 0 that can be written; the others read as zeros.
@@ -15,7 +16,7 @@ const ROOM: usize = 448;
 const MAGIC: [u8; 8] = *b"urcatlog";
 /// The byte of page 0 whose lowest bit chooses between redb's two commit slots: it changes with the write
 /// that makes a commit hold, and with no other.
-const CHOOSES: usize = 9;
+const CHOOSES: usize = FLAGS;
 
 /// A head as it lies at the beginning of its block.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -64,6 +65,11 @@ impl Head {
         let (head, rest) = out.split_at_mut(out.len().min(ROOM));
         head.copy_from_slice(&self.bytes[..head.len()]);
         rest.fill(0);
+    }
+
+    /// Whether redb was open for writing when it was written, and so was not closed after that.
+    pub(super) fn is_of_open(&self) -> bool {
+        self.bytes[FLAGS] & RECOVERY_REQUIRED != 0
     }
 
     /// # Errors

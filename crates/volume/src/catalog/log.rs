@@ -10,6 +10,11 @@
 //! A record is there if one of its copies is: both are durable before anybody hears of it. So one flipped
 //! bit, one torn or lost sector, never costs a record. The first number that no copy has ends the log. It
 //! was never acknowledged, unless a later one is there: then it is damage, and not taken for the end.
+//!
+//! The last record that is found may be in the device's cache only: its writer was killed before the flush, or
+//! the flush failed. Nobody may build upon it before it is written again ([`Tail::write_again`]) and flushed; a
+//! flush alone does not do, since Linux takes pages for clean whose write-back has failed. And one behind it, of
+//! which nothing is found since writing it failed, must not come to light later.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -75,6 +80,7 @@ pub(super) struct Log {
 pub(super) struct Replayed {
     pub(super) log: Log,
     pub(super) changes: Logged,
+    pub(super) tail: Tail,
     /// What was damaged though nothing is lost, a line each.
     pub(super) flaws: Vec<String>,
     /// What is lost, if something is.
@@ -162,6 +168,7 @@ impl Log {
         let mut replayed = Replayed {
             log: Log::after(run, number),
             changes: Logged::default(),
+            tail: Tail::default(),
             flaws: Vec::new(),
             loss: None,
         };
@@ -175,17 +182,21 @@ impl Log {
             let copies = halves.each_ref().map(|half| parse(half.from(log.next)));
             let copies = copies.map(|copy| copy.filter(|record| Some(record.number) == number));
             let lacks = copies.iter().position(Option::is_none);
-            let Some(record) = copies.into_iter().flatten().next() else { break };
+            let good = copies.iter().position(Option::is_some);
+            let Some((good, record)) = good.zip(copies.into_iter().flatten().next()) else { break };
             // The last may have been torn: that is told of those before it only.
             replayed.flaws.extend(last_lacks.take());
             last_lacks = lacks.map(|half| {
                 let block = halves[half].start + log.next;
                 format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
             });
+            let bytes = &halves[good].from(log.next)[..(record.blocks * BLOCK) as usize];
+            replayed.tail.last = Some((log.next, Buffer::copy_of(bytes)));
             record.changes.into_iter().for_each(|change| replayed.changes.set(change));
             log.next += record.blocks;
             log.number = record.number;
         }
+        (replayed.tail.halves, replayed.tail.end) = (log.halves(), log.next);
         let unread = halves.each_ref().map(|half| half.unread.filter(|it| it.0 >= log.next));
         if let [Some((block, errno)), Some(_)] = unread {
             let block = halves[0].start + block;
@@ -209,6 +220,53 @@ impl Log {
         }
         replayed.log = log;
         Ok(replayed)
+    }
+}
+
+/// Where the records that were found end.
+#[derive(Default)]
+pub(super) struct Tail {
+    halves: [u64; 2],
+    /// The last one, and where in a half it lies.
+    last: Option<(u64, Buffer)>,
+    /// Where in a half the next one would begin.
+    end: u64,
+}
+
+impl Tail {
+    /// Whether there is a record.
+    pub(super) fn has_record(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Writes both copies of the last record as they are, or should be; durable after the next flush. A power cut
+    /// meanwhile leaves one as it was.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
+        self.last.as_ref().map_or(Ok(()), |(at, bytes)| self.write(blocks, *at, bytes))
+    }
+
+    /// Has no record begin behind the last one; durable when it returns. The head is durable before, since what it has
+    /// may lie here.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn cut(&self, blocks: &Blocks) -> Result<(), Error> {
+        if self.end < self.halves[1] - self.halves[0] {
+            self.write(blocks, self.end, &Buffer::zeroed(BLOCK as usize))?;
+        }
+        blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))
+    }
+
+    fn write(&self, blocks: &Blocks, at: u64, bytes: &Buffer) -> Result<(), Error> {
+        self.halves.iter().try_for_each(|start| {
+            let block = start + at;
+            blocks.write(block, Buffer::copy_of(bytes)).map_err(|errno| {
+                Error::io(format!("writing the catalog's log again, block {block}"), errno)
+            })
+        })
     }
 }
 

@@ -111,6 +111,8 @@ struct State {
     damaged: BTreeMap<u64, BadPage>,
     /// Counts the times it was opened.
     opened: u64,
+    /// The last who wrote it has closed it.
+    was_closed: bool,
 }
 
 struct Open {
@@ -166,7 +168,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The catalog of a volume, as the last commit that is durable left it.
+    /// The catalog of a volume, as the last commit that is found left it. Opened to be written, that commit is
+    /// durable when this returns, though it may have been in the device's cache only.
     ///
     /// # Errors
     /// `Damaged` when it cannot be read; the device's.
@@ -179,18 +182,26 @@ impl Catalog {
         let catalog = Catalog::closed(blocks, runs, Log::after(log, 0), options);
         let store = catalog.open_store(runs)?;
         let mut flaws = store.flaws();
-        let Replayed { log, changes, flaws: of_log, loss } = Log::replay(blocks, log, store.log())?;
+        let Replayed { log, changes, tail, flaws: of_log, loss } =
+            Log::replay(blocks, log, store.log())?;
         if let Some(loss) = loss.filter(|_| !options.cuts_log) {
             let context = format!("{loss}; uringfs check --repair goes on with what is before it");
             return Err(Error::damaged(context));
         }
         flaws.extend(of_log);
+        let was_closed = store.was_closed() && !tail.has_record();
+        if options.access == Access::ReadWrite && !was_closed {
+            tail.write_again(blocks)?;
+            store.rewrite(&[])?;
+            tail.cut(blocks)?;
+        }
         let open = catalog.open_redb(store)?;
         (*catalog.log.lock(), *catalog.logged.lock()) = (log, changes);
         {
             let mut state = catalog.state.write();
             state.open = Some(open);
             state.flaws = flaws;
+            state.was_closed = was_closed;
         }
         Ok(catalog)
     }
@@ -203,6 +214,7 @@ impl Catalog {
             flaws: Vec::new(),
             damaged: BTreeMap::new(),
             opened: 0,
+            was_closed: true,
         });
         Catalog {
             blocks: blocks.clone(),
@@ -242,6 +254,11 @@ impl Catalog {
         builder
     }
 
+    /// Whether the last who wrote it has closed it: else what he wrote last may have been in the device's cache only.
+    pub(crate) fn was_closed(&self) -> bool {
+        self.state.read().was_closed
+    }
+
     /// Whether opening it meant reading all of it.
     pub(crate) fn was_repaired(&self) -> bool {
         self.repaired.load(Ordering::Relaxed)
@@ -252,6 +269,12 @@ impl Catalog {
         let pages = self.damaged_pages();
         let heads = self.state.read().flaws.clone();
         heads.into_iter().chain(pages.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Stops it: each call says why from now on, and it is not closed. So the next who opens it makes durable what
+    /// he finds.
+    pub(crate) fn stop(&self, error: Error) -> Error {
+        self.state.write().stop(error)
     }
 
     /// Why nothing works any more, if so.
@@ -282,8 +305,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `NoSpace` when the superblock holds no more runs, with nothing changed; the device's: then
-    /// the catalog does not use the blocks, but a superblock may name them. Nobody else may have
-    /// them before another superblock was written.
+    /// the catalog has stopped, since a superblock may name the blocks. Nobody else may have them
+    /// before another superblock was written.
     pub(crate) fn extend(&self, superblock: &mut Superblock, more: &[Run]) -> Result<(), Error> {
         let mut state = self.state.write();
         let store = state.usable()?.store.clone();
@@ -299,7 +322,7 @@ impl Catalog {
         }
         if let Err(error) = superblock.write(&self.blocks) {
             superblock.catalog = before.catalog;
-            return Err(error);
+            return Err(state.stop(error));
         }
         store.adopt(more);
         state.runs.clone_from(&superblock.catalog);

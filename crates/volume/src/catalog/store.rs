@@ -213,6 +213,11 @@ impl Store {
         self.state.lock().damaged.values().cloned().collect()
     }
 
+    /// Whether it was closed by the last who wrote it: else its head may be in the device's cache only.
+    pub(crate) fn was_closed(&self) -> bool {
+        !self.state.lock().head.is_of_open()
+    }
+
     /// Writes down what was put right in these pages, and the head; durable when it returns. A power cut
     /// meanwhile leaves sectors as they were or right.
     ///

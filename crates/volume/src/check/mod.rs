@@ -159,6 +159,9 @@ pub(crate) fn check_within(
     progress(CheckStep::Pages, 0);
     // A superblock is trusted with both slots only once the catalog was found where it says.
     let catalog = open(&blocks, &superblock, LostPages::Empty)?;
+    if options.repair && !bad_slots.is_empty() {
+        superblock.write_again(&blocks)?;
+    }
     let is_small = check_size(&blocks, &catalog, &mut superblock, &mut findings)?;
     drop(catalog);
     if options.repair && (is_small || !bad_slots.is_empty()) {

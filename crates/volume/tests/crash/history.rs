@@ -76,10 +76,10 @@ enum Promised {
 
 /// A history that goes on.
 pub struct Run<'r> {
-    history: History,
-    volume: Volume,
-    reactor: &'r Reactor,
-    held: Option<(Id, File)>,
+    pub history: History,
+    pub volume: Volume,
+    pub reactor: &'r Reactor,
+    pub held: Option<(Id, File)>,
 }
 
 impl<'r> Run<'r> {
@@ -306,6 +306,25 @@ impl<'r> Run<'r> {
     fn done(&mut self) {
         let history = &mut self.history;
         history.steps.push((history.events(), history.model.now.clone()));
+    }
+
+    /// All of it is durable.
+    pub fn promise_all(&mut self) {
+        self.history.promise(Promised::State);
+    }
+
+    /// Takes what is found for what is there: it is as it was after one of the steps that are not durable.
+    pub fn go_on_from(&mut self, found: &Found) {
+        let history = &mut self.history;
+        let last = history.steps.len() - 1;
+        let floors = history.floors_at(u64::MAX);
+        let is_as_after = |step: &Step| {
+            let state = &history.steps[*step].1;
+            history.model.compare(found, state, *step, last, &floors).is_ok()
+        };
+        let step = (history.durable_at(u64::MAX)..=last).rev().find(is_as_after);
+        history.model.now = history.steps[step.expect("it is as it was")].1.clone();
+        self.done();
     }
 
     /// Closes the volume.

@@ -15,6 +15,7 @@ mod history;
 mod model;
 mod operation;
 mod planted;
+mod reopened;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
@@ -47,6 +48,11 @@ impl Bases {
         Bases([of(Cache::VolatileWithFua), of(Cache::Volatile)])
     }
 
+    fn begin<'r>(&self, seed: u64, reactor: &'r Reactor) -> Run<'r> {
+        let (discard, cache) = (seed % 2 == 1, seed as usize / 2 % 2);
+        Run::on(&self.0[cache], discard, reactor, |sim| Device::new(sim).unwrap())
+    }
+
     /// Does some operations that are not cut, then those whose every event is.
     fn run(
         &self,
@@ -55,9 +61,7 @@ impl Bases {
         operations: &[Operation],
         reactor: &Reactor,
     ) -> History {
-        let (discard, cache) = (seed % 2 == 1, seed as usize / 2 % 2);
-        let device = |sim| Device::new(sim).unwrap();
-        let mut run = Run::on(&self.0[cache], discard, reactor, device);
+        let mut run = self.begin(seed, reactor);
         run.perform_all(before);
         run.begin_here();
         run.perform_all(operations);

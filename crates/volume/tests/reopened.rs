@@ -1,0 +1,168 @@
+//! A commit that may not be durable, since its flush failed or the process was killed before it: a volume that is
+//! opened again shows it, and so makes it durable before it gives out a block or answers a sync.
+
+mod made;
+
+use made::{create, formatted, reactor};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{
+    Action, Crash, CrashPlan, Event, Fault, Rule, Sim, SimOptions, When,
+};
+use uringfs_device::{Device, Errno, Op};
+use uringfs_file::{File, FileOptions};
+use uringfs_reactor::Reactor;
+use uringfs_volume::{FormatOptions, OpenOptions, Rename, Volume};
+
+const SIZE: u64 = 16 << 20;
+const SEEDS: u64 = 40;
+
+fn open(sim: &Sim) -> Volume {
+    Volume::open_on(Device::new(sim.clone()).unwrap()).unwrap()
+}
+
+fn fill(reactor: &Reactor, file: &File, byte: u8, bytes: usize) {
+    let write = file.write(Buffer::copy_of(&vec![byte; bytes]), 0);
+    assert_eq!(reactor.block_on(write).1, Ok(bytes));
+}
+
+/// How many bytes of `/f`, if it is there, are not its own.
+fn foreign_bytes(image: Sim, reactor: &Reactor) -> usize {
+    let Ok(file) = open(&image).open("/f", OpenOptions::direct()) else { return 0 };
+    let size = file.size() as usize;
+    let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(size), 0));
+    assert_eq!(read, Ok(size));
+    bytes.iter().filter(|byte| **byte != 0xaa).count()
+}
+
+/// A volume in which `/f`, which is durable, has nearly all blocks; and how many bytes those are.
+fn filled(reactor: &Reactor) -> (Sim, Volume, usize) {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let volume = formatted(&sim);
+    let file = create(&volume, "/f");
+    let bytes = (volume.statistics().free_blocks as usize - 200) * 4096;
+    fill(reactor, &file, 0xaa, bytes);
+    volume.sync().unwrap();
+    (sim, volume, bytes)
+}
+
+/// Writes `/g` to a volume that was opened again, in blocks that `/f` had, and has the power cut.
+fn nothing_of_g_is_in_f(sim: &Sim, bytes: usize, reactor: &Reactor) {
+    let volume = open(sim);
+    assert_eq!(volume.open("/f", OpenOptions::direct()).unwrap_err().errno(), Errno::NOENT);
+    fill(reactor, &create(&volume, "/g"), 0xbb, bytes / 2);
+    for seed in 0..SEEDS {
+        let image = sim.crash_image(Crash::Seeded(seed));
+        assert_eq!(foreign_bytes(image, reactor), 0, "of {bytes}, seed {seed}");
+    }
+}
+
+#[test]
+fn blocks_that_a_commit_freed_whose_flush_failed_are_not_used_before_it_is_durable() {
+    let reactor = reactor();
+    let (sim, volume, bytes) = filled(&reactor);
+    volume.remove("/f").unwrap();
+    // The first is that of data, the second that of the log.
+    sim.fail_nth(Op::Flush, 2, Errno::IO);
+    volume.sync().unwrap_err();
+    drop(volume);
+    nothing_of_g_is_in_f(&sim, bytes, &reactor);
+}
+
+#[test]
+fn blocks_that_a_commit_freed_whose_writer_was_killed_are_not_used_before_it_is_durable() {
+    let reactor = reactor();
+    let (sim, volume, bytes) = filled(&reactor);
+    let killed = sim.crash_image(Crash::KeepAll);
+    sim.restart_record();
+    volume.remove("/f").unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    // What was written between the first flush, that of data, and the second.
+    let events = sim.record().into_iter().filter_map(|event| match event {
+        Event::Begin { action, .. } => Some(action),
+        Event::End { .. } => None,
+    });
+    let writes = events.skip_while(|action| !matches!(action, Action::Flush)).skip(1);
+    let raw = File::over(Device::new(killed.clone()).unwrap(), FileOptions::default());
+    for action in writes.take_while(|action| !matches!(action, Action::Flush)) {
+        let Action::Write { address, bytes } = action else { panic!("{action:?}") };
+        let wrote = reactor.block_on(raw.write(Buffer::copy_of(&bytes), address)).1;
+        assert_eq!(wrote, Ok(bytes.len()));
+    }
+    drop(raw);
+    assert!(killed.unsettled() > 0);
+    nothing_of_g_is_in_f(&killed, bytes, &reactor);
+}
+
+#[test]
+fn a_sync_after_opening_again_answers_for_a_commit_whose_flush_failed() {
+    let reactor = reactor();
+    // Each flush of the sync, and those of the checkpoint by which the volume is closed.
+    for nth in 1..8 {
+        let sim = Sim::new(SimOptions::new(SIZE));
+        let volume = formatted(&sim);
+        create(&volume, "/old");
+        volume.sync().unwrap();
+        volume.rename("/old", "/new", Rename::NoReplace).unwrap();
+        sim.fail_nth(Op::Flush, nth, Errno::IO);
+        let synced = volume.sync();
+        drop(volume);
+        sim.clear_faults();
+        let volume = open(&sim);
+        let path = ["/new", "/old"].into_iter().find(|path| {
+            let opened = volume.open(path, OpenOptions::direct());
+            opened.is_ok_and(|file| reactor.block_on(file.sync()).is_ok())
+        });
+        let path = path.expect("it has one of its names");
+        assert!(synced.is_err() || path == "/new", "flush {nth}");
+        for seed in 0..SEEDS {
+            let volume = open(&sim.crash_image(Crash::Seeded(seed)));
+            volume.open(path, OpenOptions::direct()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_is_only_read_is_not_written_after_a_flush_that_failed() {
+    let sim = Sim::new(SimOptions::new(SIZE));
+    let volume = formatted(&sim);
+    create(&volume, "/a");
+    sim.fail_nth(Op::Flush, 2, Errno::IO);
+    volume.sync().unwrap_err();
+    drop(volume);
+    sim.restart_record();
+    let device = Device::new(sim.clone()).unwrap();
+    Volume::check(&device, Default::default(), &mut |_, _| {}).unwrap();
+    assert!(sim.record().is_empty());
+}
+
+/// A superblock that says of a larger volume, in one slot, and not durable.
+#[test]
+fn no_power_cut_after_opening_again_takes_both_superblocks() {
+    for (op, nth) in (1..8).flat_map(|nth| [(Op::Flush, nth), (Op::Write, nth)]) {
+        let sim = Sim::new(SimOptions::new(2 * SIZE));
+        let device = Device::new(sim.clone()).unwrap();
+        let options = FormatOptions { blocks: Some(SIZE / 4096), ..FormatOptions::default() };
+        Volume::format(&device, &options).unwrap();
+        let volume = Volume::open_on(device.clone()).unwrap();
+        sim.inject(Rule::new(op, When::Nth(nth), Fault::Error(Errno::IO)));
+        let resized = volume.resize(2 * SIZE);
+        drop(volume);
+        sim.clear_faults();
+        sim.restart_record();
+        let volume = open(&sim);
+        let blocks = volume.statistics().blocks;
+        assert!(resized.is_err() || blocks == 2 * SIZE / 4096, "{op:?} {nth}");
+        let opened_at = sim.forgotten() + sim.record().len() as u64;
+        drop(volume);
+        let plan = CrashPlan { exhaustive_up_to: 2, samples: 3, seed: nth };
+        for image in sim.crash_images(plan) {
+            let place = format!("{op:?} {nth} failed, cut {} {:?}", image.cut, image.crash);
+            let opened = Volume::open_on(Device::new(image.sim.clone()).unwrap());
+            let volume = opened.unwrap_or_else(|error| panic!("{place}: {error}"));
+            // One size or the other; then the one that it had when it was open again.
+            let is_kept = volume.statistics().blocks == blocks;
+            assert!(is_kept || image.cut < opened_at, "{place}");
+        }
+    }
+}
