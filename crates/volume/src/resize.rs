@@ -39,9 +39,10 @@ impl Volume {
             if bytes / BLOCK < has {
                 return refused(format!("it has {} and cannot shrink", has * BLOCK));
             }
-            if bytes / BLOCK == has {
+            if bytes / BLOCK == state.superblock.total_blocks {
                 return Ok(());
             }
+            // Maybe for another, too: it is durable for both when the commit has ended that makes it so.
             state.grows_to = Some(bytes / BLOCK);
         }
         self.sync_by(who).await

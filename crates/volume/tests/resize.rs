@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
-use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_device::backend::sim::{Crash, CrashPlan, Sim, SimOptions};
 use uringfs_file::Size;
 use uringfs_reactor::{Reactor, ReactorOptions};
 use uringfs_volume::{CheckOptions, ErrorKind, FormatOptions, OpenOptions, Volume};
@@ -171,4 +171,20 @@ fn a_power_cut_leaves_the_one_size_or_the_other() {
         assert_sound(&device, &place);
     }
     assert!(small > 2 && large > 2, "{small} small, {large} large");
+}
+
+#[test]
+fn whoever_asks_for_the_size_that_another_is_making_waits_until_that_is_durable() {
+    for _ in 0..100 {
+        let (sim, device) = small_volume();
+        let volume = Volume::open_on(device).unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| volume.resize(NEW).unwrap());
+            volume.resize(NEW).unwrap();
+            let image = Device::new(sim.crash_image(Crash::LoseAll)).unwrap();
+            other.join().unwrap();
+            let blocks = Volume::open_on(image).unwrap().statistics().blocks;
+            assert_eq!(blocks, NEW / BLOCK);
+        });
+    }
 }
