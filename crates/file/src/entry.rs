@@ -127,7 +127,7 @@ pub(crate) async fn enter(
         };
         let (preparation, block) = match way {
             Way::InPlace => (Preparation::InPlace, shared.block_mask + 1),
-            _ => match shared.map.prepare(range.clone(), &mut Promise::default())? {
+            _ => match shared.map.prepare(range.clone(), &mut Promise::default(), begun)? {
                 Prepared::Ready(()) => (Preparation::Allocated, block_of(shared)),
                 later => {
                     drop(held);
@@ -169,7 +169,7 @@ async fn enter_exclusively(
     if leaves_a_gap(shared, range.start) {
         zero_tail(operation, shared).await?;
     }
-    prepare(operation, shared, range).await?;
+    prepare(operation, shared, range, begun).await?;
     Ok(Entry { preparation: Preparation::Allocated, block, begun, held })
 }
 
@@ -188,7 +188,7 @@ pub(crate) async fn enter_at_end(
     let (begun, offset) = (shared.map.generation(), shared.map.size());
     let end = offset.checked_add(length()).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     held.changed = offset..end;
-    prepare(operation, shared, offset..end).await?;
+    prepare(operation, shared, offset..end, begun).await?;
     let (preparation, block) = (Preparation::Allocated, block_of(shared));
     Ok((Entry { preparation, block, begun, held }, offset))
 }
@@ -227,13 +227,15 @@ async fn exclude(
     Ok(exclusion)
 }
 
-/// Has every byte of a range lie somewhere; waits for room that may become free.
+/// Has every byte of a range lie somewhere, unless the file has been emptied since `begun`; waits for room that may
+/// become free.
 pub(crate) async fn prepare(
     operation: &mut Operation,
     shared: &Shared,
     range: Range<u64>,
+    begun: Generation,
 ) -> Result<(), Errno> {
-    prepare_promised(operation, shared, range, &mut Promise::default()).await
+    prepare_promised(operation, shared, range, &mut Promise::default(), begun).await
 }
 
 /// The same for bytes for some of which there is room already.
@@ -242,8 +244,9 @@ pub(crate) async fn prepare_promised(
     shared: &Shared,
     range: Range<u64>,
     promise: &mut Promise,
+    begun: Generation,
 ) -> Result<(), Errno> {
-    when_ready(operation, || shared.map.prepare(range.clone(), promise)).await
+    when_ready(operation, || shared.map.prepare(range.clone(), promise, begun)).await
 }
 
 /// Asks a map until it has room; waits for what may become free.

@@ -200,12 +200,17 @@ pub trait Map: Send + Sync + 'static {
 
     /// Has every byte of a range lie somewhere, so that it can be written: what was a hole is
     /// unwritten then. Asked before anything of a write is issued that does not lie in one written
-    /// extent. What was promised for it is redeemed then, in part also where it has to be asked again. Does not
-    /// wait: see [`Prepared`].
+    /// extent. What was promised for it is redeemed then, in part also where it has to be asked again. Of a file
+    /// that has been emptied since `begun` nothing changes. Does not wait: see [`Prepared`].
     ///
     /// # Errors
     /// ENOSPC and its like; some of the range may lie somewhere then.
-    fn prepare(&self, _range: Range<u64>, _promise: &mut Promise) -> Result<Prepared, Errno> {
+    fn prepare(
+        &self,
+        _range: Range<u64>,
+        _promise: &mut Promise,
+        _begun: Generation,
+    ) -> Result<Prepared, Errno> {
         Ok(Prepared::Ready(()))
     }
 
@@ -426,8 +431,9 @@ impl AnyMap {
         &self,
         range: Range<u64>,
         promise: &mut Promise,
+        begun: Generation,
     ) -> Result<Prepared, Errno> {
-        self.other().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, promise))
+        self.other().map_or(Ok(Prepared::Ready(())), |map| map.prepare(range, promise, begun))
     }
 
     /// See [`Map::promise`].

@@ -100,7 +100,7 @@ async fn change_range(
         }
         Change::Allocate(_) => {}
     }
-    prepare(operation, shared, offset..end).await?;
+    prepare(operation, shared, offset..end, map.generation()).await?;
     match how {
         Change::Allocate(Size::Extend) | Change::Zero(Size::Extend) if end > map.size() => {
             zero_tail(operation, shared).await?;

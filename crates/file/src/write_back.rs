@@ -167,8 +167,8 @@ async fn write_run(
     let preparation = match shared.map.is_in_place(&range) {
         true => Preparation::InPlace,
         false => {
-            let room = saving.promised.room();
-            prepare_promised(operation, shared, range.clone(), room).await?;
+            let (begun, room) = (saving.begun, saving.promised.room());
+            prepare_promised(operation, shared, range.clone(), room, begun).await?;
             Preparation::Allocated
         }
     };

@@ -15,7 +15,7 @@ use uringfs_buffer::Buffer;
 use uringfs_cache::{Cache, FOLIO};
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_device::{Clock, Device, Errno, VirtualClock};
-use uringfs_file::{Advice, File, FileOptions, Generation, Map, Mapping, Place, Prepared};
+use uringfs_file::{Advice, File, FileOptions, Generation, Map, Mapping, Place, Prepared, Promise};
 use uringfs_reactor::Reactor;
 
 const BLOCK: u64 = 4096;
@@ -76,7 +76,12 @@ impl Map for Blocks {
         true
     }
 
-    fn prepare(&self, range: Range<u64>, _: &mut uringfs_file::Promise) -> Result<Prepared, Errno> {
+    fn prepare(
+        &self,
+        range: Range<u64>,
+        _: &mut Promise,
+        _: Generation,
+    ) -> Result<Prepared, Errno> {
         let blocks = &mut self.state.lock().blocks;
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             blocks.entry(block).or_default();

@@ -54,7 +54,12 @@ impl Map for Growing {
         true
     }
 
-    fn prepare(&self, range: Range<u64>, _: &mut Promise) -> Result<Prepared, Errno> {
+    fn prepare(
+        &self,
+        range: Range<u64>,
+        _: &mut Promise,
+        _: Generation,
+    ) -> Result<Prepared, Errno> {
         let mut state = self.state.lock().unwrap();
         for block in range.start / BLOCK..range.end.div_ceil(BLOCK) {
             let taken = state.blocks.len() as u64;

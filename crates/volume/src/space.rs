@@ -19,8 +19,8 @@ use crate::shared::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::volume::Volume;
 
 impl Shared {
-    /// Has every block of a range lie somewhere, or says what to wait for. What was promised is redeemed as blocks
-    /// are taken.
+    /// Has every block of a range lie somewhere, or says what to wait for; unless the file has been emptied since
+    /// `begun`. What was promised is redeemed as blocks are taken.
     ///
     /// # Errors
     /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
@@ -29,11 +29,19 @@ impl Shared {
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
         promise: &mut Promise,
+        begun: Generation,
     ) -> Result<Prepared, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let tried = self.try_allocate(&mut self.state.lock(), file, blocks, promise);
+        let tried = {
+            let state = &mut *self.state.lock();
+            match file.generation() == begun {
+                true => self.try_allocate(state, file, blocks, promise),
+                // Whoever waits with its bytes finds no place for them, and that it was emptied.
+                false => Ok(Prepared::Ready(())),
+            }
+        };
         self.prepared(tried)
     }
 
@@ -429,5 +437,38 @@ impl Volume {
             );
         }
         Error::new(ErrorKind::NoSpace, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uringfs_device::backend::memory::Memory;
+
+    use super::*;
+    use crate::format::FormatOptions;
+    use crate::volume::OpenOptions;
+
+    #[test]
+    fn whoever_waits_for_blocks_takes_none_for_a_file_that_was_emptied_meanwhile() {
+        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
+        let _file = volume.open("/f", create).unwrap();
+        let shared = &volume.shared;
+        let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
+        let space = || shared.state.lock().allocator.space();
+        let before = space();
+        let Ok(Prepared::Ready(mut promise)) = shared.promise(8 * BLOCK) else { panic!("no room") };
+        let begun = open.generation();
+        shared.empty(&open);
+        let prepared = shared.allocate(&open, 0..8, &mut promise, begun);
+        assert!(matches!(prepared, Ok(Prepared::Ready(()))) && open.is_empty());
+        drop(promise);
+        assert_eq!(space(), before);
+        // One that begins now has room.
+        let mut none = Promise::default();
+        let prepared = shared.allocate(&open, 0..8, &mut none, open.generation());
+        assert!(matches!(prepared, Ok(Prepared::Ready(()))) && !open.is_empty());
     }
 }

@@ -98,12 +98,17 @@ impl Map for VolumeMap {
         self.volume.is_read_only()
     }
 
-    fn prepare(&self, range: Range<u64>, promise: &mut Promise) -> Result<Prepared, Errno> {
+    fn prepare(
+        &self,
+        range: Range<u64>,
+        promise: &mut Promise,
+        begun: Generation,
+    ) -> Result<Prepared, Errno> {
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
             return Ok(Prepared::Ready(()));
         }
-        self.volume.shared.allocate(&self.file, blocks, promise)
+        self.volume.shared.allocate(&self.file, blocks, promise, begun)
     }
 
     fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
