@@ -328,6 +328,8 @@ impl VolumeState {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use uringfs_buffer::Buffer;
     use uringfs_device::Device;
     use uringfs_device::backend::memory::Memory;
@@ -337,6 +339,8 @@ mod tests {
     use super::*;
     use crate::blocks::BLOCK;
     use crate::format::FormatOptions;
+    use crate::open_file::Written;
+    use crate::path::Follow;
     use crate::records::BATCH;
     use crate::volume::{OpenOptions, Volume};
 
@@ -372,5 +376,30 @@ mod tests {
         drop(volume);
         let volume = open();
         assert_eq!((blocks_of(&volume), volume.flaws()), (before, Vec::new()));
+    }
+
+    #[test]
+    fn a_file_is_not_longer_for_a_commit_that_does_not_take_its_blocks() {
+        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let volume = Volume::open_on(device).unwrap();
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
+        let file = volume.open("/f", create).unwrap();
+        reactor.block_on(file.allocate(0, 2 * BLOCK, Length::Keep)).unwrap();
+        volume.sync().unwrap();
+        let size = || {
+            volume.set_attributes("/f", Follow::No, |inode| inode.permissions ^= 1).unwrap();
+            volume.sync().unwrap();
+            let number = volume.inode("/f", Follow::No).unwrap().0;
+            let record = volume.shared.catalog.get(Key::Inode(number.0)).unwrap().unwrap();
+            Inode::of_record(&record).unwrap().size
+        };
+        // As a write goes, with a commit of the attributes in the midst of it.
+        let open = volume.shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
+        let noted = open.wrote(0..2 * BLOCK, open.generation(), Written::Now);
+        assert_eq!((noted.is_err(), size()), (true, 0));
+        volume.wrote(&open, 0..2 * BLOCK, open.generation(), Written::Now);
+        assert_eq!(size(), 2 * BLOCK);
     }
 }

@@ -55,6 +55,18 @@ struct Notes {
     capability: AtomicBool,
 }
 
+/// When bytes were written, which moves the time of change, or has moved it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Now,
+    /// To the page cache, and now back.
+    Before,
+}
+
+/// No commit is going to take what changes of a file.
+#[derive(Debug)]
+pub(crate) struct NotNoted;
+
 /// What of an inode is newer than its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newer {
@@ -369,32 +381,33 @@ impl OpenFile {
         self.edit.lock().is_noted = true;
     }
 
-    /// Makes a range written, and the file as long; unless it has been emptied since `begun`. Answers whether
-    /// no commit is going to take that yet.
-    pub(crate) fn wrote(&self, bytes: Range<u64>, begun: Generation) -> bool {
-        self.extend(bytes, begun, |edit| self.touch(edit))
-    }
-
-    /// The same of what was written some time ago: the time of change has moved then.
-    pub(crate) fn wrote_back(&self, bytes: Range<u64>, begun: Generation) -> bool {
-        self.extend(bytes, begun, |_| ())
-    }
-
-    fn extend(&self, bytes: Range<u64>, begun: Generation, touch: impl FnOnce(&mut Edit)) -> bool {
+    /// Makes a range written, and the file as long, if the next commit is going to take that; unless it has been
+    /// emptied since `begun`. Else nothing changes: whoever is to take it has to be told before, since a commit of
+    /// names and attributes alone takes the size of an open file, too.
+    pub(crate) fn wrote(
+        &self,
+        bytes: Range<u64>,
+        begun: Generation,
+        when: Written,
+    ) -> Result<(), NotNoted> {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
         let edit = &mut *self.edit.lock();
         if self.generation() != begun {
-            return false;
+            return Ok(());
         }
-        touch(edit);
+        if !edit.is_noted {
+            return Err(NotNoted);
+        }
+        if when == Written::Now {
+            self.touch(edit);
+        }
         edit.inode = true;
-        let is_news = !edit.is_noted;
         let now = self.snapshot.load();
         if now.extents.is_written(&blocks) {
             // As small appends find it: whoever has this snapshot may as well see them.
             now.size.fetch_max(bytes.end, Ordering::Release);
             self.show(edit, &now);
-            return is_news;
+            return Ok(());
         }
         drop(now);
         self.change_with(edit, |map, size, edit| {
@@ -403,7 +416,7 @@ impl OpenFile {
             }
             *size = bytes.end.max(*size);
         });
-        is_news
+        Ok(())
     }
 
     /// Puts written extents where they say, has the file reach to `end` at least, and answers the blocks
@@ -581,7 +594,8 @@ mod tests {
                         file.insert(&[Extent { offset, start: next, length, state }]);
                         next += length;
                     }
-                    file.wrote(bytes, file.generation());
+                    file.note();
+                    file.wrote(bytes, file.generation(), Written::Now).unwrap();
                 }
             }
             for _ in 0..8 {
@@ -608,6 +622,11 @@ mod tests {
         OpenFile::new(InodeNumber(2), ExtentMap::new(), inode, false, 0)
     }
 
+    fn wrote(file: &OpenFile) {
+        file.note();
+        file.wrote(0..4096, 0, Written::Now).unwrap();
+    }
+
     #[test]
     fn what_is_written_while_attributes_are_set_moves_the_time_of_change_all_the_same() {
         let mut inode = Inode::new(FileKind::File, 0o644);
@@ -631,9 +650,9 @@ mod tests {
         let file = open(&Inode::new(FileKind::File, 0o644));
         let is_due = std::iter::repeat_with(|| {
             let before = Time::now();
-            file.wrote(0..4096, 0);
+            wrote(&file);
             file.note_access();
-            file.wrote(0..4096, 0);
+            wrote(&file);
             (before == Time::now()).then(|| file.is_access_due())
         });
         assert!(!is_due.flatten().next().unwrap());
@@ -642,13 +661,13 @@ mod tests {
     #[test]
     fn a_read_after_a_write_moves_the_time_of_access_once_the_clock_has_moved() {
         let file = open(&Inode::new(FileKind::File, 0o644));
-        file.wrote(0..4096, 0);
+        wrote(&file);
         assert!(file.note_access());
         let before = Time::now();
         while Time::now() == before {
             std::hint::spin_loop();
         }
-        file.wrote(0..4096, 0);
+        wrote(&file);
         assert!(file.is_access_due() && file.note_access());
     }
 }

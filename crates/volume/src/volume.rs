@@ -1,13 +1,14 @@
 //! [`Volume`]: a device that holds files under names. How it is made and opened stands in `format`, what
 //! its clones share in `shared`, what its operations do in `operations`.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use uringfs_cache::Cache;
 use uringfs_device::Device;
-use uringfs_file::{Commit, Durable, File, FileOptions};
+use uringfs_file::{Commit, Durable, File, FileOptions, Generation};
 
 use crate::attempt::{Who, now};
 use crate::catalog::Access;
@@ -17,14 +18,14 @@ use crate::error::{Error, ErrorKind};
 use crate::errors::{ErrorEvent, Errors};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
-use crate::open_file::OpenFile;
+use crate::open_file::{OpenFile, Written};
 use crate::operations::{
     entries, find, find_or_make, inode, link, make, remove, remove_directory, rename,
     set_attributes, take_rights,
 };
 use crate::path::Follow;
 use crate::records::{Records, Stop};
-use crate::shared::{MANY_WAITING, Shared};
+use crate::shared::{MANY_WAITING, Shared, VolumeState};
 use crate::tasks::AsyncVolume;
 use crate::volume_map::VolumeMap;
 
@@ -388,11 +389,30 @@ impl Volume {
 
     /// Notes that a file is to be committed; asks for that when many are.
     pub(crate) fn note_dirty(&self, file: &Arc<OpenFile>) {
-        let state = &mut *self.shared.state.lock();
+        self.note_in(&mut self.shared.state.lock(), file);
+    }
+
+    fn note_in(&self, state: &mut VolumeState, file: &Arc<OpenFile>) {
         state.dirty.insert(file.number, file.clone());
         file.note();
         if state.dirty.len() as u64 > MANY_WAITING {
             self.shared.board.ask(self.shared.board.next());
+        }
+    }
+
+    /// Makes a range of a file written, for the next commit.
+    pub(crate) fn wrote(
+        &self,
+        file: &Arc<OpenFile>,
+        bytes: Range<u64>,
+        begun: Generation,
+        when: Written,
+    ) {
+        if file.wrote(bytes.clone(), begun, when).is_err() {
+            // No commit begins between the two: it would take the one and not the other.
+            let state = &mut *self.shared.state.lock();
+            self.note_in(state, file);
+            file.wrote(bytes, begun, when).expect("it was noted a moment ago");
         }
     }
 

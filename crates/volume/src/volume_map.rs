@@ -14,7 +14,7 @@ use crate::blocks::BLOCK;
 use crate::credentials::AccessTime;
 use crate::extent::State;
 use crate::extent_map::Found;
-use crate::open_file::OpenFile;
+use crate::open_file::{OpenFile, Written};
 use crate::operations::take_rights;
 use crate::volume::Volume;
 
@@ -158,15 +158,11 @@ impl Map for VolumeMap {
     }
 
     fn wrote(&self, range: Range<u64>, begun: Generation) {
-        if self.file.wrote(range, begun) {
-            self.volume.note_dirty(&self.file);
-        }
+        self.volume.wrote(&self.file, range, begun, Written::Now);
     }
 
     fn wrote_back(&self, range: Range<u64>, begun: Generation) {
-        if self.file.wrote_back(range, begun) {
-            self.volume.note_dirty(&self.file);
-        }
+        self.volume.wrote(&self.file, range, begun, Written::Before);
     }
 
     fn commit(&self, what: Durable) -> Option<Commit> {
