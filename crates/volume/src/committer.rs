@@ -1,6 +1,6 @@
 //! Group commit: who wants to be durable says so and waits; one thread commits for all of them.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -50,7 +50,10 @@ struct BoardState {
     /// A commit has failed: nothing will be durable any more.
     failed: bool,
     closing: bool,
-    waiting: VecDeque<(CommitNumber, Waker)>,
+    /// Tasks, by the order in which they came.
+    waiting: BTreeMap<u64, (CommitNumber, Waker)>,
+    /// Those that came so far.
+    came: u64,
 }
 
 impl Board {
@@ -71,7 +74,7 @@ impl Board {
         let waiting = std::mem::take(&mut state.waiting);
         self.changed.notify_all();
         drop(state);
-        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+        waiting.into_values().for_each(|(_, waker)| waker.wake());
     }
 
     /// The commit to wait for, so that what `number` was to hold is durable; none if it is.
@@ -104,6 +107,7 @@ impl Board {
 
     /// The same, for a task.
     pub(crate) fn wait_in_task(self: Arc<Self>, number: CommitNumber) -> Commit {
+        let mut place = None;
         Box::pin(poll_fn(move |context| {
             let mut state = self.state.lock();
             if state.wanted < number {
@@ -113,7 +117,14 @@ impl Board {
             match state.outcome(number) {
                 Some(outcome) => Poll::Ready(outcome),
                 None => {
-                    state.waiting.push_back((number, context.waker().clone()));
+                    let place = *place.get_or_insert_with(|| {
+                        state.came += 1;
+                        state.came
+                    });
+                    let last = state.waiting.insert(place, (number, context.waker().clone()));
+                    // Dropping a waker may run anything.
+                    drop(state);
+                    drop(last);
                     Poll::Pending
                 }
             }
@@ -150,12 +161,13 @@ impl Board {
                 Err(Failed::Stopped) => state.failed = true,
             }
             let done = if state.failed { CommitNumber::MAX } else { state.begun };
-            let (ended, waiting) = state.waiting.drain(..).partition(|(number, _)| *number <= done);
+            let waiting = std::mem::take(&mut state.waiting).into_iter();
+            let (ended, waiting) = waiting.partition(|(_, (number, _))| *number <= done);
             state.waiting = waiting;
-            let ended: VecDeque<(CommitNumber, Waker)> = ended;
+            let ended: BTreeMap<u64, (CommitNumber, Waker)> = ended;
             self.changed.notify_all();
             drop(state);
-            ended.into_iter().for_each(|(_, waker)| waker.wake());
+            ended.into_values().for_each(|(_, waker)| waker.wake());
             state = self.state.lock();
         }
     }
@@ -291,6 +303,16 @@ mod tests {
         assert_eq!(board.wait(second), Ok(()));
         assert_eq!((board.pending(first), board.wait(first)), (None, Ok(())));
         drop(committer);
+    }
+
+    #[test]
+    fn a_task_that_is_polled_again_and_again_waits_once() {
+        let board = Arc::new(Board::default());
+        let mut commit = board.clone().wait_in_task(board.next());
+        for _ in 0..100 {
+            assert!(commit.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        assert_eq!(board.state.lock().waiting.len(), 1);
     }
 
     #[test]
