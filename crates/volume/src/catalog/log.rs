@@ -84,7 +84,30 @@ pub(super) struct Replayed {
     /// What was damaged though nothing is lost, a line each.
     pub(super) flaws: Vec<String>,
     /// What is lost, if something is.
-    pub(super) loss: Option<String>,
+    pub(super) loss: Option<Loss>,
+}
+
+/// A record that is not there, though a later one is.
+pub(super) struct Loss {
+    what: String,
+    /// The device's error where a copy of it may lie: then it may be there another time.
+    unread: Option<Errno>,
+}
+
+impl Loss {
+    pub(super) fn into_error(self) -> Error {
+        match self.unread {
+            Some(errno) => {
+                Error::io(format!("{}, and not all of the log can be read", self.what), errno)
+            }
+            None => {
+                let what = self.what;
+                Error::damaged(format!(
+                    "{what}; uringfs check --repair goes on with what is before it"
+                ))
+            }
+        }
+    }
 }
 
 impl Log {
@@ -197,23 +220,32 @@ impl Log {
             log.number = record.number;
         }
         (replayed.tail.halves, replayed.tail.end) = (log.halves(), log.next);
-        let unread = halves.each_ref().map(|half| half.unread.filter(|it| it.0 >= log.next));
+        let unread =
+            halves.each_ref().map(|half| half.unread.iter().rfind(|it| it.0 >= log.next).copied());
         if let [Some((block, errno)), Some(_)] = unread {
             let block = halves[0].start + block;
             return Err(Error::io(format!("reading the catalog's log, block {block}"), errno));
         }
-        let later = halves.iter().flat_map(|half| (0..log.half()).map(|block| half.from(block)));
-        let later = later.filter_map(|bytes| Some(parse(bytes)?.number));
-        if let Some(later) = later.max().filter(|later| *later > log.number) {
+        let blocks = halves.iter().flat_map(|half| (0..log.half()).map(move |block| (half, block)));
+        let later =
+            blocks.filter_map(|(half, block)| Some((block, parse(half.from(block))?.number)));
+        let later: Vec<(u64, u64)> = later.filter(|(_, number)| *number > log.number).collect();
+        if let Some((first, last)) =
+            later.iter().map(|it| it.0).min().zip(later.iter().map(|it| it.1).max())
+        {
             let block = log.run.start + log.next;
-            replayed.loss = Some(format!(
-                "catalog log, block {block}: record {} is damaged, and {later} was written after it",
+            let what = format!(
+                "catalog log, block {block}: record {} is damaged, and {last} was written after it",
                 log.number + 1
-            ));
+            );
+            let is_before = |block: u64| (log.next..first).contains(&block);
+            let mut unread = halves.iter().flat_map(|half| &half.unread);
+            let unread = unread.find(|it| is_before(it.0)).map(|it| it.1);
+            replayed.flaws.push(what.clone());
+            replayed.loss = Some(Loss { what, unread });
             // None of them comes back.
-            log.number = later;
+            log.number = last;
         }
-        replayed.flaws.extend(replayed.loss.clone());
         if log.next > 0 || replayed.loss.is_some() {
             // Of the last one maybe one copy is there: it is not built upon.
             log.next = log.half();
@@ -275,22 +307,22 @@ struct Half {
     start: u64,
     /// Zeros where nothing can be read.
     bytes: Buffer,
-    /// The last block that cannot be, counted from the beginning.
-    unread: Option<(u64, Errno)>,
+    /// Blocks that cannot be, counted from the beginning.
+    unread: Vec<(u64, Errno)>,
 }
 
 impl Half {
     /// Reads all of it; block by block where that fails, since one sector is no reason to lose the others.
     fn read(blocks: &Blocks, start: u64, length: u64) -> Half {
         if let Ok(bytes) = blocks.read(start, (length * BLOCK) as usize) {
-            return Half { start, bytes, unread: None };
+            return Half { start, bytes, unread: Vec::new() };
         }
-        let mut half =
-            Half { start, bytes: Buffer::zeroed((length * BLOCK) as usize), unread: None };
+        let bytes = Buffer::zeroed((length * BLOCK) as usize);
+        let mut half = Half { start, bytes, unread: Vec::new() };
         for (block, bytes) in (0..length).zip(half.bytes.chunks_exact_mut(BLOCK as usize)) {
             match blocks.read(start + block, BLOCK as usize) {
                 Ok(found) => bytes.copy_from_slice(&found),
-                Err(errno) => half.unread = Some((block, errno)),
+                Err(errno) => half.unread.push((block, errno)),
             }
         }
         half

@@ -185,8 +185,7 @@ impl Catalog {
         let Replayed { log, changes, tail, flaws: of_log, loss } =
             Log::replay(blocks, log, store.log())?;
         if let Some(loss) = loss.filter(|_| !options.cuts_log) {
-            let context = format!("{loss}; uringfs check --repair goes on with what is before it");
-            return Err(Error::damaged(context));
+            return Err(loss.into_error());
         }
         flaws.extend(of_log);
         let was_closed = store.was_closed() && !tail.has_record();

@@ -132,6 +132,20 @@ fn a_lost_copy_costs_nothing() {
 }
 
 #[test]
+fn a_record_of_which_one_copy_is_damaged_and_the_other_cannot_be_read_now_is_not_lost() {
+    let Logged { sim, records, places } = logged(47);
+    let place = places[1].start;
+    sim.rot((HALVES[1] + place) * BLOCK + 100, 3);
+    let start = (HALVES[0] + place) * BLOCK;
+    let read = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
+    sim.inject(read.within(start, start + BLOCK));
+    let error = open_on(&sim).err().expect("it cannot be read");
+    assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+    sim.clear_faults();
+    assert!(all_of(&open_on(&sim).unwrap()).unwrap() == records);
+}
+
+#[test]
 fn sectors_of_both_halves_that_cannot_be_read_cost_nothing_where_they_are_of_different_records() {
     let Logged { sim, records, places } = logged(43);
     let unreadable = |block: u64| {
