@@ -139,7 +139,10 @@ impl Board {
     }
 
     /// Runs `commit` whenever one is wanted, until the volume is closed; then once more.
-    fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Failed>) {
+    ///
+    /// # Errors
+    /// Why what was changed last is in none that has ended well.
+    fn serve(&self, mut commit: impl FnMut(&Self) -> Result<(), Failed>) -> Result<(), Errno> {
         let _end = End(self);
         let mut state = self.state.lock();
         loop {
@@ -148,7 +151,11 @@ impl Board {
             }
             let last = state.closing && state.wanted <= state.begun;
             if last || state.failed {
-                return;
+                return match state.refused {
+                    _ if state.failed => Err(Errno::IO),
+                    Some((refused, errno)) if refused > state.ended => Err(errno),
+                    _ => Ok(()),
+                };
             }
             drop(state);
             let outcome = commit(self);
@@ -205,13 +212,15 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
+    /// `lost` hears in the end why what was changed last is not durable, if so: nobody waits for it then.
     pub(crate) fn start(
         board: Arc<Board>,
         commit: impl FnMut(&Board) -> Result<(), Failed> + Send + 'static,
+        lost: impl FnOnce(Errno) + Send + 'static,
     ) -> std::io::Result<Committer> {
         let its = board.clone();
         let builder = std::thread::Builder::new().name("uringfs-commit".into());
-        let thread = builder.spawn(move || its.serve(commit))?;
+        let thread = builder.spawn(move || its.serve(commit).unwrap_or_else(lost))?;
         Ok(Committer { board, thread: Some(thread) })
     }
 }
@@ -250,11 +259,15 @@ mod tests {
         let board = Arc::new(Board::default());
         let (changes, durable) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (from, into) = (changes.clone(), durable.clone());
-        let committer = Committer::start(board.clone(), move |board| {
-            board.begin();
-            into.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
-            Ok(())
-        });
+        let committer = Committer::start(
+            board.clone(),
+            move |board| {
+                board.begin();
+                into.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
+                Ok(())
+            },
+            drop,
+        );
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -274,11 +287,15 @@ mod tests {
     fn after_a_failure_nobody_is_told_that_all_is_well() {
         let board = Arc::new(Board::default());
         let mut left = 1;
-        let committer = Committer::start(board.clone(), move |board| {
-            board.begin();
-            left -= 1;
-            if left < 0 { Err(Failed::Stopped) } else { Ok(()) }
-        });
+        let committer = Committer::start(
+            board.clone(),
+            move |board| {
+                board.begin();
+                left -= 1;
+                if left < 0 { Err(Failed::Stopped) } else { Ok(()) }
+            },
+            drop,
+        );
         let first = board.next();
         assert_eq!(board.wait(first), Ok(()));
         assert_eq!(board.wait(board.next()), Err(Errno::IO));
@@ -291,11 +308,15 @@ mod tests {
     fn who_waits_for_a_refused_commit_is_told_and_the_next_holds_its_changes() {
         let board = Arc::new(Board::default());
         let mut left = 2;
-        let committer = Committer::start(board.clone(), move |board| {
-            board.begin();
-            left -= 1;
-            if left > 0 { Err(Failed::Refused(Errno::NOSPC)) } else { Ok(()) }
-        });
+        let committer = Committer::start(
+            board.clone(),
+            move |board| {
+                board.begin();
+                left -= 1;
+                if left > 0 { Err(Failed::Refused(Errno::NOSPC)) } else { Ok(()) }
+            },
+            drop,
+        );
         let first = board.next();
         assert_eq!(board.wait(first), Err(Errno::NOSPC));
         let second = board.pending(first).unwrap();
@@ -303,6 +324,24 @@ mod tests {
         assert_eq!(board.wait(second), Ok(()));
         assert_eq!((board.pending(first), board.wait(first)), (None, Ok(())));
         drop(committer);
+    }
+
+    #[test]
+    fn the_last_commit_that_fails_is_told_though_nobody_waits_for_it() {
+        for (outcome, expected) in [
+            (Ok(()), None),
+            (Err(Failed::Refused(Errno::NOSPC)), Some(Errno::NOSPC)),
+            (Err(Failed::Stopped), Some(Errno::IO)),
+        ] {
+            let (tell, told) = channel();
+            let commit = move |board: &Board| {
+                board.begin();
+                outcome
+            };
+            let lost = move |errno| tell.send(errno).unwrap();
+            drop(Committer::start(Arc::default(), commit, lost));
+            assert_eq!(told.recv().ok(), expected);
+        }
     }
 
     #[test]
@@ -318,7 +357,7 @@ mod tests {
     #[test]
     fn a_commit_that_panics_is_an_error_of_everyone_who_waits() {
         let board = Arc::new(Board::default());
-        let committer = Committer::start(board.clone(), |_| panic!("as a test does"));
+        let committer = Committer::start(board.clone(), |_| panic!("as a test does"), drop);
         assert_eq!(board.wait(board.next()), Err(Errno::IO));
         assert_eq!(board.wait(board.next()), Err(Errno::IO));
         drop(committer);
@@ -341,10 +380,14 @@ mod tests {
     fn dropped_by_its_own_thread_it_commits_once_more_and_ends() {
         let board = Arc::new(Board::default());
         let (tell, commits) = channel();
-        let committer = Committer::start(board.clone(), move |board| {
-            tell.send(board.begin()).unwrap();
-            Ok(())
-        });
+        let committer = Committer::start(
+            board.clone(),
+            move |board| {
+                tell.send(board.begin()).unwrap();
+                Ok(())
+            },
+            drop,
+        );
         let (dropped, was_dropped): (_, Receiver<()>) = channel();
         let holder = Arc::new(Holder {
             committer: Mutex::new(Some(committer.unwrap())),

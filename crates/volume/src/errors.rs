@@ -39,6 +39,9 @@ pub enum ErrorEvent {
     },
     /// Metadata are damaged: a line that says where.
     Damage(String),
+    /// The volume was closed, and what was changed since its last good commit is lost: ENOSPC where the catalog had
+    /// no room for it, else EIO.
+    Lost(Errno),
 }
 
 /// What of a volume lies at an address.
@@ -66,6 +69,9 @@ impl fmt::Display for ErrorEvent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (of, op, address, length, errno) = match self {
             ErrorEvent::Damage(line) => return out.write_str(line),
+            ErrorEvent::Lost(errno) => {
+                return write!(out, "closing the volume: what was changed last is lost: {errno}");
+            }
             ErrorEvent::Request { of, op, address, length, errno } => {
                 (of, op, address, length, errno)
             }
@@ -116,6 +122,7 @@ struct QueueState {
 enum Raw {
     Request(Failure),
     Damage(String),
+    Lost(Errno),
 }
 
 impl Errors {
@@ -154,6 +161,7 @@ impl Errors {
 fn resolved(raw: Raw, volume: Option<&Shared>) -> ErrorEvent {
     match raw {
         Raw::Damage(line) => ErrorEvent::Damage(line),
+        Raw::Lost(errno) => ErrorEvent::Lost(errno),
         Raw::Request(Failure { op, address, length, errno }) => {
             let of = match op {
                 Op::Flush => Subject::Device,
@@ -191,9 +199,16 @@ impl Publisher {
         self.tell(&Raw::Damage(line.to_owned()));
     }
 
+    pub(crate) fn tell_lost(&self, errno: Errno) {
+        self.tell(&Raw::Lost(errno));
+    }
+
     fn tell(&self, raw: &Raw) {
         match raw {
             Raw::Damage(line) => tracing::error!(target: "uringfs", "{line}"),
+            Raw::Lost(errno) => tracing::error!(
+                target: "uringfs", errno = errno.raw_os_error(), "what was changed last is lost"
+            ),
             Raw::Request(Failure { op, address, length, errno }) => tracing::error!(
                 target: "uringfs",
                 ?op, address, length, errno = errno.raw_os_error(), "the device answered an error"

@@ -209,7 +209,9 @@ impl Volume {
             Access::ReadWrite => {
                 let its = shared.clone();
                 let commit = move |board: &Board| its.commit(board);
-                let started = Committer::start(shared.board.clone(), commit);
+                let told = shared.publisher.clone();
+                let lost = move |errno| told.tell_lost(errno);
+                let started = Committer::start(shared.board.clone(), commit, lost);
                 let started = started.map_err(|error| {
                     Error::io("starting the thread that commits", Errno::AGAIN).because(error)
                 })?;

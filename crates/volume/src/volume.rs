@@ -127,8 +127,8 @@ impl Volume {
         flaws
     }
 
-    /// Every I/O error from now on, and everything of the metadata that is found damaged: each once, of
-    /// inline and deferred completions alike. Who listens is kept the last thousand or so.
+    /// Every I/O error from now on, everything of the metadata that is found damaged, and in the end that what was
+    /// changed last is lost, if so: each once, of inline and deferred completions alike. Who listens is kept the last thousand or so.
     pub fn errors(&self) -> Errors {
         self.shared.publisher.listen(&self.shared)
     }

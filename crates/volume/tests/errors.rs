@@ -41,7 +41,7 @@ fn taken(errors: &Errors) -> Vec<ErrorEvent> {
 fn told(event: &ErrorEvent) -> (Subject, Op, u64, Errno) {
     match event {
         ErrorEvent::Request { of, op, length, errno, .. } => (*of, *op, *length, *errno),
-        ErrorEvent::Damage(line) => panic!("damage: {line}"),
+        other => panic!("{other}"),
     }
 }
 
@@ -206,4 +206,19 @@ fn damage_that_an_operation_meets_is_told() {
     let told = taken(&errors);
     assert_eq!(volume.recent_errors(), told[told.len().saturating_sub(64)..]);
     assert!(told.contains(&ErrorEvent::Damage(damaged[0].clone())), "{told:?}");
+}
+
+#[test]
+fn what_is_lost_when_a_volume_is_closed_is_told() {
+    let (sim, volume) = made();
+    let errors = volume.errors();
+    volume.make_directory("/d", 0o700).unwrap();
+    sim.inject(Rule::new(Op::Flush, When::Nth(1), Fault::Error(Errno::IO)));
+    drop(volume);
+    assert_eq!(taken(&errors).last(), Some(&ErrorEvent::Lost(Errno::IO)));
+    let (_, volume) = made();
+    let errors = volume.errors();
+    volume.make_directory("/d", 0o700).unwrap();
+    drop(volume);
+    assert_eq!(taken(&errors), []);
 }
