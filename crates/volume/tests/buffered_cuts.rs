@@ -8,8 +8,8 @@ use drive::{Random, volume as scaled};
 use made::{create, formatted, reactor};
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
-use uringfs_device::Device;
 use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_device::{Device, Errno};
 use uringfs_file::{File, Size};
 use uringfs_reactor::Reactor;
 use uringfs_volume::{CheckOptions, OpenOptions, Volume};
@@ -143,6 +143,19 @@ impl Run<'_> {
         }
     }
 
+    /// Writes both files from their beginning on.
+    fn write_each(&mut self, byte: u8, length: usize) {
+        for past in &mut self.files {
+            let write = past.file.write(Buffer::copy_of(&vec![byte; length]), 0);
+            assert_eq!(self.reactor.block_on(write).1, Ok(length));
+            past.change(|bytes| {
+                bytes.resize(bytes.len().max(length), 0);
+                bytes[..length].fill(byte);
+            });
+        }
+        self.ends.push(self.events());
+    }
+
     fn promise(&mut self, files: &[usize]) {
         let event = self.events();
         for file in files {
@@ -162,50 +175,87 @@ fn content_of(volume: &Volume, path: &str, reactor: &Reactor) -> Vec<u8> {
     found[..read.unwrap()].to_vec()
 }
 
+const PATHS: [&str; 2] = ["/a", "/b"];
+
+/// A run that begins, on a volume whose free blocks hold what must never come to light.
+fn begin<'r>(seed: u64, cache: &Cache, reactor: &'r Reactor) -> Run<'r> {
+    let sim = Sim::new(SimOptions::new(16 << 20));
+    let volume = formatted(&sim);
+    let foreign = create(&volume, "/foreign");
+    let bytes = Buffer::copy_of(&vec![0xee; 1 << 20]);
+    assert!(reactor.block_on(foreign.write(bytes, 0)).1.is_ok());
+    volume.sync().unwrap();
+    volume.remove("/foreign").unwrap();
+    drop(foreign);
+    let files = PATHS.map(|path| Past::new(create(&volume, path).buffered(cache)));
+    volume.sync().unwrap();
+    sim.restart_record();
+    Run { sim, volume, files, reactor, random: Random(seed), ends: Vec::new() }
+}
+
+/// Cuts the power at every event of a run; answers how many images there were, and in how many a file was another
+/// than in the end.
+fn cut(run: &Run<'_>, seed: u64) -> (usize, usize) {
+    let (mut images, mut lost) = (0, 0);
+    let plan = CrashPlan { exhaustive_up_to: 3, samples: 3, seed };
+    for image in run.sim.crash_images(plan) {
+        images += 1;
+        let place = format!("seed {seed}, cut {} {:?}", image.cut, image.crash);
+        let device = Device::new(image.sim).unwrap();
+        let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
+        let is_kept_twice = |line: &String| {
+            ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept))
+        };
+        let mut lines = checked.findings.iter().map(ToString::to_string);
+        assert_eq!(lines.find(|line| !is_kept_twice(line)), None, "{place}");
+        let volume = Volume::open_on(device).unwrap();
+        // What was under way when the power was cut may be there.
+        let step = run.ends.partition_point(|end| *end < image.cut) + 1;
+        for (path, past) in PATHS.into_iter().zip(&run.files) {
+            let found = content_of(&volume, path, run.reactor);
+            let judged = past.judge(&found, image.cut, step);
+            assert_eq!(judged, Ok(()), "{place}: {path}");
+            lost += usize::from(found != *past.now());
+        }
+    }
+    (images, lost)
+}
+
 #[test]
 fn what_was_synced_is_there_and_what_was_not_may_be() {
-    const PATHS: [&str; 2] = ["/a", "/b"];
     let reactor = reactor();
     let (mut images, mut lost) = (0, 0);
     for seed in 0..scaled(6) as u64 {
-        let sim = Sim::new(SimOptions::new(16 << 20));
-        let volume = formatted(&sim);
-        // What free blocks hold must never come to light.
-        let foreign = create(&volume, "/foreign");
-        let bytes = Buffer::copy_of(&vec![0xee; 1 << 20]);
-        assert!(reactor.block_on(foreign.write(bytes, 0)).1.is_ok());
-        volume.sync().unwrap();
-        volume.remove("/foreign").unwrap();
-        drop(foreign);
         let cache = Cache::new([8, 64][seed as usize % 2] * 4096);
-        let files = PATHS.map(|path| Past::new(create(&volume, path).buffered(&cache)));
-        volume.sync().unwrap();
-        sim.restart_record();
-        let random = Random(seed);
-        let mut run = Run { sim, volume, files, reactor: &reactor, random, ends: Vec::new() };
+        let mut run = begin(seed, &cache, &reactor);
         (0..STEPS).for_each(|step| run.step(step as u8 + 1));
-        let plan = CrashPlan { exhaustive_up_to: 3, samples: 3, seed };
-        for image in run.sim.crash_images(plan) {
-            images += 1;
-            let place = format!("seed {seed}, cut {} {:?}", image.cut, image.crash);
-            let device = Device::new(image.sim).unwrap();
-            let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
-            let is_kept_twice = |line: &String| {
-                ["superblock", "catalog head"].iter().any(|kept| line.starts_with(kept))
-            };
-            let mut lines = checked.findings.iter().map(ToString::to_string);
-            assert_eq!(lines.find(|line| !is_kept_twice(line)), None, "{place}");
-            let volume = Volume::open_on(device).unwrap();
-            // What was under way when the power was cut may be there.
-            let step = run.ends.partition_point(|end| *end < image.cut) + 1;
-            for (path, past) in PATHS.into_iter().zip(&run.files) {
-                let found = content_of(&volume, path, &reactor);
-                let judged = past.judge(&found, image.cut, step);
-                assert_eq!(judged, Ok(()), "{place}: {path}");
-                lost += usize::from(found != *past.now());
-            }
-        }
+        let counts = cut(&run, seed);
+        (images, lost) = (images + counts.0, lost + counts.1);
     }
     eprintln!("{images} images of power cuts with bytes in the page cache");
     assert!(lost > 0, "nothing was ever lost: the power was not cut");
+}
+
+#[test]
+fn what_was_written_can_be_synced_on_a_volume_that_became_full_meanwhile() {
+    let reactor = reactor();
+    for seed in 0..scaled(2) as u64 {
+        let cache = Cache::new(2048 * 4096);
+        let mut run = begin(seed, &cache, &reactor);
+        // Blocks are left for what both files may become, and for some names.
+        let big = create(&run.volume, "/big");
+        let blocks = run.volume.statistics().free_blocks - 300;
+        reactor.block_on(big.allocate(0, blocks * 4096, Size::Extend)).unwrap();
+        (0..STEPS / 2).for_each(|step| run.step(step as u8 + 1));
+        run.write_each(0xbb, LONGEST / 2);
+        let target = [b't'; 4000];
+        let refused =
+            (0..).find_map(|n| run.volume.make_symlink(&target, format!("/name {n}")).err());
+        assert_eq!(refused.unwrap().errno(), Errno::NOSPC);
+        // Cuts begin here.
+        run.sim.restart_record();
+        run.volume.sync().unwrap();
+        run.promise(&[0, 1]);
+        cut(&run, seed);
+    }
 }

@@ -1,6 +1,7 @@
 //! The n-th read, write or flush fails, for every n, once and for good, and the n-th write finds the host's disk
 //! full: somebody is told, no sync answers well after a flush has failed, and what had been acknowledged is
-//! there when the volume is opened again, whether the power was cut meanwhile or not.
+//! there when the volume is opened again, whether the power was cut meanwhile or not; and what is found then is there
+//! after the next power cut.
 
 mod drive;
 
@@ -436,6 +437,24 @@ fn compare(sim: &Sim, book: &Book, reactor: &Reactor) -> Result<(), String> {
     volume.sync().map_err(|error| error.to_string())
 }
 
+/// Opens a volume again, and has the power cut at once: the names and sizes that were found are there.
+fn stays(sim: &Sim, book: &Book) -> Result<(), String> {
+    let found = |sim: Sim| {
+        let volume =
+            Volume::open_on(Device::new(sim.clone()).unwrap()).map_err(|e| e.to_string())?;
+        let size = |path: &String| volume.open(path, OpenOptions::direct()).map(|file| file.size());
+        let sizes: Vec<_> = book.files.keys().map(|path| (path.clone(), size(path).ok())).collect();
+        let image = sim.crash_image(Crash::LoseAll);
+        Ok::<_, String>((sizes, image))
+    };
+    let (before, image) = found(sim.clone())?;
+    let (after, _) = found(image)?;
+    match before == after {
+        true => Ok(()),
+        false => Err(format!("{before:?}, and after a power cut {after:?}")),
+    }
+}
+
 /// Has a workload run over a device that fails so. False when nothing of it did.
 fn fails(
     workload: Workload,
@@ -467,6 +486,7 @@ fn fails(
         let image = sim.crash_image(crash);
         compare(&image, &book, reactor).map_err(|flaw| format!("{crash:?}: {flaw}"))?;
     }
+    stays(&sim, &book).map_err(|flaw| format!("opened again: {flaw}"))?;
     compare(&sim, &book, reactor).map_err(|flaw| format!("without a power cut: {flaw}"))?;
     Ok(has_failed)
 }
