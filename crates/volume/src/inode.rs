@@ -129,6 +129,8 @@ pub struct Inode {
 
 /// Format of the record.
 const VERSION: u8 = 2;
+/// The bits of a mode that say no kind.
+const PERMISSIONS: u16 = 0o7777;
 /// What relatime lets a time of access be old.
 const DAY: i64 = 24 * 3600 * 1_000_000_000;
 /// The longest target of a symlink, as the kernel's PATH_MAX.
@@ -159,7 +161,7 @@ impl Inode {
         let now = Time::now();
         Inode {
             kind,
-            permissions: permissions & 0o7777,
+            permissions: permissions & PERMISSIONS,
             user: 0,
             group: 0,
             links: if kind == FileKind::Directory { 2 } else { 1 },
@@ -227,7 +229,8 @@ impl Inode {
         let record = Record {
             version: VERSION,
             reserved: 0,
-            mode: (bits | self.permissions).into(),
+            // Whatever a caller has set: more of it would make another kind.
+            mode: (bits | self.permissions & PERMISSIONS).into(),
             links: self.links.into(),
             user: self.user.into(),
             group: self.group.into(),
@@ -268,7 +271,7 @@ impl Inode {
         }
         Ok(Inode {
             kind,
-            permissions: record.mode.get() & 0o7777,
+            permissions: record.mode.get() & PERMISSIONS,
             user: record.user.get(),
             group: record.group.get(),
             links: record.links.get(),

@@ -212,6 +212,24 @@ fn blocks_are_told_of_files_whether_they_are_open_or_not() {
 }
 
 #[test]
+fn bits_of_a_kind_among_permissions_make_no_other_kind() {
+    let volume = Machine::new().volume();
+    let mut new = Inode::new(FileKind::Directory, 0o755);
+    new.permissions |= 0o100_000;
+    volume.make("/d", new).unwrap();
+    assert_eq!(
+        (inode(&volume, "/d").kind, inode(&volume, "/d").permissions),
+        (FileKind::Directory, 0o755)
+    );
+    let set = |inode: &mut Inode| inode.permissions = 0o140_700;
+    volume.set_attributes("/d", Follow::No, set).unwrap();
+    assert_eq!(
+        (inode(&volume, "/d").kind, inode(&volume, "/d").permissions),
+        (FileKind::Directory, 0o700)
+    );
+}
+
+#[test]
 fn devices_sockets_and_fifos_are_there_and_hold_no_bytes() {
     let machine = Machine::new();
     let kinds = [
