@@ -229,7 +229,7 @@ impl Inode {
         let record = Record {
             version: VERSION,
             reserved: 0,
-            // Whatever a caller has set: more of it would make another kind.
+            // Other bits that a caller has set would make another kind.
             mode: (bits | self.permissions & PERMISSIONS).into(),
             links: self.links.into(),
             user: self.user.into(),

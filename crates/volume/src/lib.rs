@@ -1,6 +1,7 @@
 //! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
 //! holds them. A volume lies on a device or in one ordinary file.
 
+mod access_list;
 mod allocator;
 mod attempt;
 mod blocks;

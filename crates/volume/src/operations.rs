@@ -139,7 +139,7 @@ pub(crate) fn set_attributes(
 ) -> impl FnMut(&mut Records<'_>) -> Outcome<()> {
     move |records| {
         let number = records.resolve(path, follow)?;
-        let mut is_given_away = false;
+        let (mut is_given_away, mut new_mode) = (false, None);
         records.change_inode(number, |inode| {
             let was = inode.clone();
             inode.changed = Time::now();
@@ -147,9 +147,13 @@ pub(crate) fn set_attributes(
             (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
             (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
             inode.permissions &= 0o7777;
+            new_mode = (inode.permissions != was.permissions).then_some(inode.permissions);
             is_given_away = inode.kind != FileKind::Directory
                 && (inode.user, inode.group) != (was.user, was.group);
         })?;
+        if let Some(mode) = new_mode {
+            records.follow_mode(number, mode)?;
+        }
         if is_given_away {
             records.take_capability(number)?;
         }

@@ -246,7 +246,9 @@ impl Volume {
 
     /// Changes what is known of a file: permissions, owners, times. Kind, size, links and target
     /// stay what they are. `set` may be asked more than once. A file that is given to another user or
-    /// group loses its `security.capability`, as with every write.
+    /// group loses its `security.capability`, as with every write. An access control list
+    /// (`system.posix_acl_access`) follows changed permissions: its owner, its others, and its mask or, without one,
+    /// its group.
     ///
     /// # Errors
     /// ENOENT and what else paths meet.

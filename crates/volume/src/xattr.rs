@@ -1,12 +1,11 @@
-//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them. Who
-//! obeys access control lists is the reader's affair; here they are handed on to what is made.
+//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them.
 
 use rustix::io::Errno;
 
+use crate::access_list::{ACCESS_LIST, DEFAULT_LIST};
 use crate::attempt::{Who, now};
 use crate::catalog::{Key, Table};
 use crate::error::Error;
-use crate::inherit::{ACCESS_LIST, AccessList, DEFAULT_LIST};
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::shown;
 use crate::path::Follow;
@@ -61,6 +60,11 @@ impl Volume {
 
     /// Sets an extended attribute.
     ///
+    /// An access control list is treated as on Linux. `system.posix_acl_access` and the file's mode say the same: the
+    /// mode's permissions become the list's, and a list that says no more than they do is not kept. One without
+    /// entries is removed, and `how` says nothing about lists. Set-group-ID stays: whoever sets a list for somebody
+    /// who is not in the group takes it with [`Volume::set_attributes`].
+    ///
     /// # Errors
     /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of over 65536 bytes;
     /// ENOSPC when all names of the file would be longer than 65536 bytes; EINVAL for an access control
@@ -77,7 +81,7 @@ impl Volume {
         now(self.change(Who::Thread, set(path.as_ref(), follow, name.as_ref(), value, how)))
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute. The mode stays as it is; a list that is not there is removed already.
     ///
     /// # Errors
     /// As [`Self::xattr`] and [`Self::set_xattr`].
@@ -127,27 +131,26 @@ pub(crate) fn set(
             let what = format!("a value of {} bytes: 65536 are the most", value.len());
             return Err(Error::refused(Errno::TOOBIG, what).into());
         }
-        if is_list(name) && AccessList::parse(value).is_none() {
-            let what = format!("what {} is to be is no access control list", shown(name));
-            return Err(Error::refused(Errno::INVAL, what).into());
-        }
-        match (records.get(Key::Xattr(number.0, name))?, how) {
-            (Some(_), SetXattr::Create) => {
+        let is_there = records.get(Key::Xattr(number.0, name))?.is_some();
+        let kept = match (is_there, how) {
+            _ if is_list(name) => records.take_list(number, name, value)?,
+            (true, SetXattr::Create) => {
                 let what = format!("the attribute {} is there already", shown(name));
                 return Err(Error::refused(Errno::EXIST, what).into());
             }
-            (None, SetXattr::Replace) => return Err(absent(name)),
-            (Some(_), _) => {}
-            (None, _) => {
-                let names = records.xattr_names(number)?;
-                let listed: usize = names.iter().map(|name| name.len() + 1).sum();
-                if listed + name.len() + 1 > LONGEST_LIST {
-                    let what = "the names of its attributes would be longer than 65536 bytes";
-                    return Err(Error::refused(Errno::NOSPC, what).into());
+            (false, SetXattr::Replace) => return Err(absent(name)),
+            _ => Some(value.to_vec()),
+        };
+        match kept {
+            Some(value) => {
+                if !is_there {
+                    records.check_names_with(number, name)?;
                 }
+                records.put(Key::Xattr(number.0, name), value);
             }
+            None if is_there => records.delete(Key::Xattr(number.0, name)),
+            None => {}
         }
-        records.put(Key::Xattr(number.0, name), value.to_vec());
         if name == CAPABILITY
             && let Some(open) = records.opened(number)
         {
@@ -164,10 +167,12 @@ pub(crate) fn remove(
 ) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
     move |records| {
         let number = records.change_xattr(path, follow, name)?;
-        if records.get(Key::Xattr(number.0, name))?.is_none() {
-            return Err(absent(name));
+        match records.get(Key::Xattr(number.0, name))? {
+            Some(_) => records.delete(Key::Xattr(number.0, name)),
+            // It may be what the mode says.
+            None if is_list(name) => {}
+            None => return Err(absent(name)),
         }
-        records.delete(Key::Xattr(number.0, name));
         Ok(())
     }
 }
@@ -176,6 +181,17 @@ impl Records<'_> {
     fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Stop> {
         let all = self.all(Table::Xattrs, number)?;
         Ok(all.into_iter().map(|(key, _)| key[8..].to_vec()).collect())
+    }
+
+    /// Refuses one name more where all of them would be too long for a list.
+    fn check_names_with(&self, number: InodeNumber, name: &[u8]) -> Result<(), Stop> {
+        let names = self.xattr_names(number)?;
+        let listed: usize = names.iter().map(|name| name.len() + 1).sum();
+        if listed + name.len() + 1 > LONGEST_LIST {
+            let what = "the names of its attributes would be longer than 65536 bytes";
+            return Err(Error::refused(Errno::NOSPC, what).into());
+        }
+        Ok(())
     }
 
     /// What a path leads to, an attribute of which is about to be changed.

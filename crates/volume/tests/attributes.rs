@@ -13,11 +13,12 @@ use uringfs_volume::{
 
 const SOMEBODY: Credentials = Credentials::Of { user: 1000, group: 100 };
 
-/// The access control list that says what mode 0754 says.
-const LIST: [u8; 28] = [
+/// An access control list that names nobody, with a mask: more than a mode can say.
+const LIST: [u8; 36] = [
     2, 0, 0, 0, // version
     1, 0, 7, 0, 0xff, 0xff, 0xff, 0xff, // the owner
     4, 0, 5, 0, 0xff, 0xff, 0xff, 0xff, // the group
+    16, 0, 5, 0, 0xff, 0xff, 0xff, 0xff, // the mask
     32, 0, 4, 0, 0xff, 0xff, 0xff, 0xff, // others
 ];
 
