@@ -15,7 +15,7 @@ use crate::index::{Index, Part};
 use crate::memory::Memory;
 use crate::page::{Found, Page};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::unsaved::{Fewer, Many, Unsaved};
+use crate::unsaved::{Fewer, MAX_DEVICES, Many, Unsaved};
 use crate::wait::Wait;
 
 /// A page cache. Clones are the same cache; it can be used from any thread.
@@ -127,10 +127,12 @@ impl Cache {
         Cache { shared: Arc::new(shared) }
     }
 
-    /// The folios of a file that has none yet.
-    pub fn pages(&self) -> Pages {
+    /// The folios of a file that has none yet, on a device with a number below [`MAX_DEVICES`](crate::MAX_DEVICES):
+    /// how many folios may be unsaved goes by devices, so that one that saves nothing does not hold up the others.
+    pub fn pages(&self, device: u16) -> Pages {
+        assert!(usize::from(device) < MAX_DEVICES, "the device's number");
         let file = self.shared.next_file.fetch_add(1, Ordering::Relaxed);
-        Pages { cache: self.shared.clone(), file, end: AtomicU64::new(0) }
+        Pages { cache: self.shared.clone(), file, device, end: AtomicU64::new(0) }
     }
 
     /// What it has.
@@ -261,16 +263,16 @@ impl Shared {
         }
     }
 
-    /// Counts one unsaved folio less, if it was one by its flags.
-    pub(crate) fn count_saved(&self, flags: u32) {
+    /// Counts one unsaved folio of a device less, if it was one by its flags.
+    pub(crate) fn count_saved(&self, device: u16, flags: u32) {
         if flags & UNSAVED != 0 {
-            self.unsaved.remove();
+            self.unsaved.remove(device);
         }
     }
 
     /// Gives the frame of a folio back that is in the index no more.
-    pub(crate) fn forget(&self, place: u32, hold: Hold<Folio>) {
-        self.count_saved(self.memory.slab().state(place).flags());
+    pub(crate) fn forget(&self, place: u32, device: u16, hold: Hold<Folio>) {
+        self.count_saved(device, self.memory.slab().state(place).flags());
         self.eviction.lock().remove(place);
         self.memory.give_back(hold);
     }
@@ -289,6 +291,7 @@ impl Shared {
 pub struct Pages {
     cache: Arc<Shared>,
     file: u64,
+    device: u16,
     /// Behind the last that ever came.
     end: AtomicU64,
 }
@@ -300,6 +303,10 @@ impl Pages {
 
     pub(crate) fn file(&self) -> u64 {
         self.file
+    }
+
+    pub(crate) fn device(&self) -> u16 {
+        self.device
     }
 
     /// Looks for the `index`th folio. Whoever reads it touches it: [`Found::touch`].
@@ -404,7 +411,7 @@ impl Pages {
         let hold = cache.frame(key).ok_or(Full)?;
         hold.reset_flags(u32::from(by) << FILLER);
         if !self.insert(index, hold.first()) {
-            cache.forget(hold.first(), hold);
+            cache.forget(hold.first(), self.device, hold);
             return Ok(None);
         }
         cache.filled.fetch_add(1, Ordering::Relaxed);
@@ -474,31 +481,41 @@ impl Pages {
         let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
         let before = cache.memory.slab().clear_flags(place, UNSAVED);
         drop(part);
-        cache.count_saved(before.flags());
+        cache.count_saved(self.device, before.flags());
         if before.flags() & PASSING != 0 {
             self.take_one_out(key, is_done_passing);
         }
     }
 
-    /// Whether as many folios are unsaved as may be.
+    /// Some that were to be saved could not be.
+    pub fn save_failed(&self) {
+        self.cache.unsaved.failed(self.device);
+    }
+
+    /// How often some of the device could not be saved.
+    pub fn save_failures(&self) -> u32 {
+        self.cache.unsaved.failures(self.device)
+    }
+
+    /// Whether as many folios of the device are unsaved as may be.
     pub fn has_too_many_unsaved(&self) -> bool {
-        self.cache.unsaved.has_too_many()
+        self.cache.unsaved.has_too_many(self.device)
     }
 
-    /// Waits until no more folios are unsaved than may be.
+    /// Waits until no more folios of the device are unsaved than may be, or some cannot be saved.
     pub fn may_change(&self) -> Fewer {
-        Fewer::than_most(&self.cache)
+        Fewer::with_room(&self.cache, self.device)
     }
 
-    /// Waits until one folio less is unsaved than now; none when there is none.
+    /// Waits until one folio less is unsaved than now, of whatever device; none when there is none.
     pub fn one_saved(&self) -> Option<Fewer> {
         let below = self.cache.unsaved.count();
         (below > 0).then(|| Fewer::than(&self.cache, below))
     }
 
-    /// Waits until so many folios are unsaved that it is time to save some.
+    /// Waits until so many folios of the device are unsaved that it is time to save some.
     pub fn many_unsaved(&self) -> Many {
-        Many::of(&self.cache)
+        Many::of(&self.cache, self.device)
     }
 
     /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody
@@ -559,7 +576,7 @@ impl Pages {
         };
         let before = self.detach(&mut part, key, place);
         drop(part);
-        cache.count_saved(before);
+        cache.count_saved(self.device, before);
         cache.eviction.lock().remove(place);
         drop(share);
     }
@@ -643,12 +660,12 @@ mod tests {
     #[test]
     fn more_files_than_32_bits_count_have_folios_of_their_own() {
         let cache = Cache::new(1 << 20);
-        let first = cache.pages();
+        let first = cache.pages(0);
         fill(&first, 0);
         for before in [u64::from(u32::MAX), u64::from(u32::MAX) << 8] {
             cache.shared.next_file.store(before, Ordering::Relaxed);
             for _ in 0..3 {
-                let pages = cache.pages();
+                let pages = cache.pages(0);
                 assert!(matches!(pages.look(0), Look::Absent), "those of file {}", pages.file);
                 fill(&pages, 0);
                 drop(pages);
@@ -660,7 +677,7 @@ mod tests {
     #[test]
     fn of_a_small_file_in_a_large_cache_few_folios_are_looked_at() {
         let cache = Cache::new(64 << 20);
-        let (large, small, empty) = (cache.pages(), cache.pages(), cache.pages());
+        let (large, small, empty) = (cache.pages(0), cache.pages(0), cache.pages(0));
         (0..10_000).for_each(|index| fill(&large, index));
         (0..3).for_each(|index| fill(&small, index));
         assert_eq!(small.take_out(2..u64::MAX, |_| true), 1);

@@ -17,6 +17,7 @@ use crate::wait::Told;
 pub struct Fill {
     cache: Arc<Shared>,
     file: u64,
+    device: u16,
     first: u64,
     hold: Option<Hold<Folio>>,
     /// A buffer has the bytes.
@@ -28,6 +29,7 @@ impl Fill {
         Fill {
             cache: pages.shared().clone(),
             file: pages.file(),
+            device: pages.device(),
             first,
             hold: Some(hold),
             is_lent: false,
@@ -55,7 +57,8 @@ impl Fill {
         let folios = bytes / FOLIO;
         let hold = self.hold().split_off(folios as u32);
         let (cache, first) = (self.cache.clone(), self.first + folios);
-        Fill { cache, file: self.file, first, hold: Some(hold), is_lent: false }
+        let Fill { file, device, .. } = *self;
+        Fill { cache, file, device, first, hold: Some(hold), is_lent: false }
     }
 
     /// The bytes.
@@ -109,7 +112,8 @@ impl Fill {
         let mut index = self.first;
         while rest.count() > 0 {
             let tail = rest.split_off(1);
-            self.cache.remove_held(Key { file: self.file, index }, rest, None);
+            let key = Key { file: self.file, index };
+            self.cache.remove_held(key, self.device, rest, None);
             (rest, index) = (tail, index + 1);
         }
     }
@@ -129,8 +133,10 @@ impl Fill {
             let tail = rest.split_off(1);
             let key = Key { file: self.file, index };
             match result {
-                Ok(flags) => self.cache.open(key, rest, flags),
-                Err(error) => self.cache.remove_held(key, rest, is_one.then_some(error)),
+                Ok(flags) => self.cache.open(key, self.device, rest, flags),
+                Err(error) => {
+                    self.cache.remove_held(key, self.device, rest, is_one.then_some(error));
+                }
             }
             (rest, index) = (tail, index + 1);
         }
@@ -155,14 +161,14 @@ impl Drop for Fill {
 
 impl Shared {
     /// Has all share a folio that was held: those who waited have a page of it each.
-    fn open(self: &Arc<Self>, key: Key, hold: Hold<Folio>, more: u32) {
+    fn open(self: &Arc<Self>, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
         if more & UNSAVED != 0 {
             // Counted first: as soon as it is open it may be saved.
-            self.unsaved.add();
+            self.unsaved.add(device);
         }
         let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags | more);
         let hold = match hold.open_if(0, is_plain) {
-            Ok((before, _)) => return self.count_saved(before.flags() & more),
+            Ok((before, _)) => return self.count_saved(device, before.flags() & more),
             Err(hold) => hold,
         };
         let mut part = self.index.part(key);
@@ -172,7 +178,7 @@ impl Shared {
         match hold.open_if(seats.len() as u32, is_wanted) {
             Ok((before, pages)) => {
                 drop(part);
-                self.count_saved(before.flags() & more);
+                self.count_saved(device, before.flags() & more);
                 for (seat, page) in seats.into_iter().zip(pages) {
                     seat.tell(Told::Page(Page::new(self.clone(), place, page)));
                 }
@@ -180,18 +186,18 @@ impl Shared {
             Err(hold) => {
                 self.index.remove(&mut part, &self.memory, key, place);
                 drop(part);
-                self.count_saved(more);
-                self.forget(place, hold);
+                self.count_saved(device, more);
+                self.forget(place, device, hold);
                 seats.into_iter().for_each(|seat| seat.tell(Told::Again));
             }
         }
     }
 
     /// Takes a held folio out of the cache. Those who wait are told to look again, or why it failed.
-    pub(crate) fn remove_held(&self, key: Key, hold: Hold<Folio>, why: Option<Errno>) {
+    pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
         let place = hold.first();
         let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
-        self.forget(place, hold);
+        self.forget(place, device, hold);
         for seat in seats {
             seat.tell(why.map_or(Told::Again, Told::Failed));
         }

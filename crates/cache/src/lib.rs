@@ -10,7 +10,7 @@
 //! use uringfs_cache::{Cache, Look};
 //!
 //! let cache = Cache::new(1 << 20);
-//! let pages = cache.pages();
+//! let pages = cache.pages(0);
 //! assert!(matches!(pages.look(7), Look::Absent));
 //! for mut fill in pages.fill(7..8, 0).unwrap() {
 //!     fill.bytes()[..5].copy_from_slice(b"hello");
@@ -38,5 +38,5 @@ pub use cache::{Cache, CacheStatistics, Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use page::{Found, Page};
-pub use unsaved::{Fewer, Many};
+pub use unsaved::{Fewer, MAX_DEVICES, Many};
 pub use wait::{Told, Wait};

@@ -20,7 +20,7 @@ impl Wake for Flag {
 
 fn cache(folios: u64) -> (Cache, Arc<Pages>) {
     let cache = Cache::new(folios * FOLIO);
-    let pages = Arc::new(cache.pages());
+    let pages = Arc::new(cache.pages(0));
     (cache, pages)
 }
 

@@ -8,25 +8,50 @@ use std::task::{Context, Poll, Waker};
 use crate::cache::Shared;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
-/// Of all folios there may be, one in so many may be unsaved.
+/// Devices that files lie on; each has a number below.
+pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };
+
+/// Of all folios there may be, one in so many may be unsaved of one device.
 const MOST: u32 = 4;
 /// And from one in so many on they are saved though nobody has asked for it.
 const MANY: u32 = 8;
+/// Of all devices together one in so many. A device may have no more than are left of these: so those that save
+/// nothing leave some to each of the others.
+const MOST_IN_ALL: u32 = 2;
 
 /// The unsaved folios of a cache.
 pub(crate) struct Unsaved {
     count: AtomicU32,
+    devices: Box<[OfDevice]>,
     most: u32,
+    most_in_all: u32,
     many: u32,
     waiting: Mutex<Waiting>,
+}
+
+/// Those of a device.
+#[derive(Default)]
+struct OfDevice {
+    count: AtomicU32,
+    /// How often some that were to be saved could not be.
+    failures: AtomicU32,
 }
 
 #[derive(Default)]
 struct Waiting {
     next: u64,
-    /// Those who want fewer than so many.
-    writers: Vec<(Waiter, u32)>,
-    savers: Vec<Waiter>,
+    writers: Vec<(Waiter, Until)>,
+    /// Each with its device.
+    savers: Vec<(Waiter, u16)>,
+}
+
+/// What one who waits wants.
+#[derive(Clone, Copy)]
+enum Until {
+    /// Another of this device may be unsaved; or it has failed to save some more often than so.
+    Room(u16, u32),
+    /// Fewer than so many are unsaved.
+    Below(u32),
 }
 
 /// One who waits, until he is woken or gives up.
@@ -48,7 +73,13 @@ impl Waiting {
 
     fn remove(&mut self, id: u64) {
         self.writers.retain(|(waiter, _)| waiter.id != id);
-        self.savers.retain(|waiter| waiter.id != id);
+        self.savers.retain(|(waiter, _)| waiter.id != id);
+    }
+
+    /// Takes those who save for a device.
+    fn take_savers(&mut self, device: u16) -> Vec<Waiter> {
+        let is_its = |(_, of): &mut (Waiter, u16)| *of == device;
+        self.savers.extract_if(.., is_its).map(|(waiter, _)| waiter).collect()
     }
 }
 
@@ -56,31 +87,76 @@ impl Unsaved {
     /// Of a cache of so many folios.
     pub(crate) fn new(bound: u32) -> Unsaved {
         let part = |one_in: u32| (bound / one_in).max(1);
-        let waiting = Mutex::new(Waiting::default());
-        Unsaved { count: AtomicU32::new(0), most: part(MOST), many: part(MANY), waiting }
+        Unsaved {
+            count: AtomicU32::new(0),
+            devices: (0..MAX_DEVICES).map(|_| OfDevice::default()).collect(),
+            most: part(MOST),
+            // At least one for another than the one that has the most.
+            most_in_all: part(MOST_IN_ALL).max(2),
+            many: part(MANY),
+            waiting: Mutex::new(Waiting::default()),
+        }
     }
 
+    fn device(&self, device: u16) -> &OfDevice {
+        &self.devices[usize::from(device)]
+    }
+
+    /// Of all devices.
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
-    pub(crate) fn has_too_many(&self) -> bool {
-        self.count() >= self.most
+    fn count_of(&self, device: u16) -> u32 {
+        self.device(device).count.load(Ordering::Acquire)
     }
 
-    /// One more.
-    pub(crate) fn add(&self) {
-        if self.count.fetch_add(1, Ordering::AcqRel) + 1 >= self.many {
-            let savers = std::mem::take(&mut self.waiting.lock().savers);
+    pub(crate) fn has_too_many(&self, device: u16) -> bool {
+        let left = self.most_in_all.saturating_sub(self.count());
+        self.count_of(device) >= self.most.min(left)
+    }
+
+    pub(crate) fn failures(&self, device: u16) -> u32 {
+        self.device(device).failures.load(Ordering::Acquire)
+    }
+
+    fn is_over(&self, until: Until) -> bool {
+        match until {
+            Until::Room(device, failures) => {
+                !self.has_too_many(device) || self.failures(device) != failures
+            }
+            Until::Below(count) => self.count() < count,
+        }
+    }
+
+    /// One more of a device.
+    pub(crate) fn add(&self, device: u16) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        let of_device = &self.device(device).count;
+        if of_device.fetch_add(1, Ordering::AcqRel) + 1 >= self.many {
+            let savers = self.waiting.lock().take_savers(device);
             wake(savers);
         }
     }
 
     /// One less.
-    pub(crate) fn remove(&self) {
-        let left = self.count.fetch_sub(1, Ordering::AcqRel) - 1;
-        let fewer = |(_, below): &mut (Waiter, u32)| left < *below;
-        let writers: Vec<_> = self.waiting.lock().writers.extract_if(.., fewer).collect();
+    pub(crate) fn remove(&self, device: u16) {
+        self.device(device).count.fetch_sub(1, Ordering::AcqRel);
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        self.wake_writers();
+    }
+
+    /// Some that were to be saved could not be.
+    pub(crate) fn failed(&self, device: u16) {
+        self.device(device).failures.fetch_add(1, Ordering::AcqRel);
+        self.wake_writers();
+    }
+
+    fn wake_writers(&self) {
+        let mut waiting = self.waiting.lock();
+        let is_over = |(_, until): &mut (Waiter, Until)| self.is_over(*until);
+        let writers: Vec<_> = waiting.writers.extract_if(.., is_over).collect();
+        drop(waiting);
         wake(writers.into_iter().map(|(waiter, _)| waiter));
     }
 
@@ -96,22 +172,23 @@ fn wake(waiters: impl IntoIterator<Item = Waiter>) {
     waiters.into_iter().for_each(|waiter| waiter.waker.wake());
 }
 
-/// Ends when fewer folios than so many are unsaved.
+/// Ends when fewer folios are unsaved.
 pub struct Fewer {
     cache: Arc<Shared>,
-    below: u32,
+    until: Until,
     id: Option<u64>,
 }
 
 impl Fewer {
     /// Than so many.
     pub(crate) fn than(cache: &Arc<Shared>, below: u32) -> Fewer {
-        Fewer { cache: cache.clone(), below, id: None }
+        Fewer { cache: cache.clone(), until: Until::Below(below), id: None }
     }
 
-    /// No more than may be.
-    pub(crate) fn than_most(cache: &Arc<Shared>) -> Fewer {
-        Fewer::than(cache, cache.unsaved.most)
+    /// So that a device may have another, or when from now on some cannot be saved.
+    pub(crate) fn with_room(cache: &Arc<Shared>, device: u16) -> Fewer {
+        let until = Until::Room(device, cache.unsaved.failures(device));
+        Fewer { cache: cache.clone(), until, id: None }
     }
 }
 
@@ -119,20 +196,25 @@ impl Future for Fewer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Fewer { cache, below, id } = &mut *self;
+        let Fewer { cache, until, id } = &mut *self;
         let unsaved = &cache.unsaved;
-        if unsaved.count() < *below {
+        if unsaved.is_over(*until) {
             return Poll::Ready(());
         }
         let savers = {
             let waiting = &mut *unsaved.waiting.lock();
             // Whoever makes them fewer looks here afterwards.
-            if unsaved.count() < *below {
+            if unsaved.is_over(*until) {
                 return Poll::Ready(());
             }
             let waiter = waiting.waiter(id, context);
-            waiting.writers.push((waiter, *below));
-            std::mem::take(&mut waiting.savers)
+            waiting.writers.push((waiter, *until));
+            match *until {
+                Until::Room(device, _) => waiting.take_savers(device),
+                Until::Below(_) => {
+                    waiting.savers.drain(..).map(|(waiter, _)| waiter).collect::<Vec<_>>()
+                }
+            }
         };
         wake(savers);
         Poll::Pending
@@ -145,15 +227,16 @@ impl Drop for Fewer {
     }
 }
 
-/// Ends when it is time to save.
+/// Ends when it is time to save what a device does not have.
 pub struct Many {
     cache: Arc<Shared>,
+    device: u16,
     id: Option<u64>,
 }
 
 impl Many {
-    pub(crate) fn of(cache: &Arc<Shared>) -> Many {
-        Many { cache: cache.clone(), id: None }
+    pub(crate) fn of(cache: &Arc<Shared>, device: u16) -> Many {
+        Many { cache: cache.clone(), device, id: None }
     }
 }
 
@@ -161,14 +244,18 @@ impl Future for Many {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Many { cache, id } = &mut *self;
+        let Many { cache, device, id } = &mut *self;
         let unsaved = &cache.unsaved;
         let waiting = &mut *unsaved.waiting.lock();
-        if unsaved.count() >= unsaved.many || !waiting.writers.is_empty() {
+        let is_for_it = |(_, until): &(Waiter, Until)| match until {
+            Until::Room(of, _) => of == device,
+            Until::Below(_) => true,
+        };
+        if unsaved.count_of(*device) >= unsaved.many || waiting.writers.iter().any(is_for_it) {
             return Poll::Ready(());
         }
         let waiter = waiting.waiter(id, context);
-        waiting.savers.push(waiter);
+        waiting.savers.push((waiter, *device));
         Poll::Pending
     }
 }

@@ -46,7 +46,7 @@ fn poll(wait: std::pin::Pin<&mut Wait>) -> Poll<Told> {
 #[test]
 fn files_have_folios_of_their_own() {
     let cache = Cache::new(64 * FOLIO);
-    let (one, other) = (cache.pages(), cache.pages());
+    let (one, other) = (cache.pages(0), cache.pages(0));
     fill_with(&one, 5, 1);
     fill_with(&other, 5, 2);
     assert_eq!((byte(&one, 5), byte(&other, 5), byte(&one, 6)), (Some(1), Some(2), None));
@@ -59,7 +59,7 @@ fn files_have_folios_of_their_own() {
 #[test]
 fn a_range_is_filled_up_to_what_is_there() {
     let cache = Cache::new(64 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     fill_with(&pages, 3, 3);
     let mut fills = pages.fill(0..8, 0).unwrap();
     assert_eq!((fills.len(), fills[0].range()), (1, 0..3 * FOLIO));
@@ -80,7 +80,7 @@ fn a_range_is_filled_up_to_what_is_there() {
 #[test]
 fn who_waits_is_told_what_became_of_it() {
     let cache = Cache::new(64 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     let mut fill = one(&pages, 1);
     let (mut first, mut second) = (pin!(pages.wait(1)), pin!(pages.wait(1)));
     assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
@@ -109,7 +109,7 @@ fn who_waits_is_told_what_became_of_it() {
 #[test]
 fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
     let cache = Cache::new(64 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     let mut fill = one(&pages, 1);
     let mut wait = pin!(pages.wait(1));
     assert!(poll(wait.as_mut()).is_pending());
@@ -125,7 +125,7 @@ fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
 #[test]
 fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
     let cache = Cache::new(2 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     fill_with(&pages, 1, 1);
     let page = pages.page(1).unwrap();
     pages.invalidate(0..u64::MAX);
@@ -147,7 +147,7 @@ fn a_page_is_a_snapshot_and_counts_until_it_is_dropped() {
 #[test]
 fn where_nothing_may_leave_nothing_comes() {
     let cache = Cache::new(FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     fill_with(&pages, 1, 1);
     let page = pages.page(1).unwrap();
     assert!(matches!(pages.fill(4..5, 0), Err(Full)));
@@ -159,7 +159,7 @@ fn where_nothing_may_leave_nothing_comes() {
 #[test]
 fn the_bound_holds_and_memory_goes_back() {
     let cache = Cache::new(1000 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     assert_eq!(cache.statistics().mapped_bytes, 0);
     for index in 0..5000 {
         fill_with(&pages, index, index as u8);
@@ -179,7 +179,7 @@ fn the_bound_holds_and_memory_goes_back() {
 #[test]
 fn ten_thousand_wait_for_one_folio() {
     let cache = Cache::new(64 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     let mut fill = one(&pages, 0);
     let mut waits: Vec<_> = (0..10_000).map(|_| Box::pin(pages.wait(0))).collect();
     assert!(waits.iter_mut().all(|wait| poll(wait.as_mut()).is_pending()));
@@ -206,7 +206,7 @@ fn threads_find_whole_folios_and_none_that_is_gone() {
     const FOLIOS: u64 = 100;
     const ROUNDS: u64 = 20_000;
     let cache = Cache::new(64 * FOLIO);
-    let files = [cache.pages(), cache.pages()];
+    let files = [cache.pages(0), cache.pages(0)];
     let versions: Vec<AtomicU64> = (0..2 * FOLIOS).map(|_| AtomicU64::new(0)).collect();
     let is_over = AtomicBool::new(false);
     let work = |seed: u64| {
@@ -277,7 +277,7 @@ fn change_to(pages: &Pages, index: u64, byte: u8) {
 #[test]
 fn what_the_device_does_not_have_stays_until_it_is_saved() {
     let cache = Cache::new(8 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     assert!(matches!(pages.change(0), Ok(Taken::Absent)));
     for index in 0..2 {
         fill_with(&pages, index, 1);
@@ -299,7 +299,7 @@ fn what_the_device_does_not_have_stays_until_it_is_saved() {
 #[test]
 fn whoever_shares_a_folio_keeps_what_it_was() {
     let cache = Cache::new(4 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     fill_with(&pages, 0, 1);
     let before = pages.page(0).unwrap();
     change_to(&pages, 0, 2);
@@ -326,7 +326,7 @@ fn whoever_shares_a_folio_keeps_what_it_was() {
 #[test]
 fn who_makes_too_many_unsaved_waits_and_those_who_save_are_told() {
     let cache = Cache::new(16 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     let look = &mut Context::from_waker(Waker::noop());
     let mut many = pin!(pages.many_unsaved());
     for index in 0..4 {
@@ -350,7 +350,7 @@ fn who_makes_too_many_unsaved_waits_and_those_who_save_are_told() {
 #[test]
 fn who_waits_for_room_no_more_is_forgotten() {
     let cache = Cache::new(64 * FOLIO);
-    let pages = cache.pages();
+    let pages = cache.pages(0);
     fill_with(&pages, 0, 1);
     change_to(&pages, 0, 2);
     let flags = [(); 3].map(|()| Arc::new(Flag::default()));
@@ -374,4 +374,55 @@ fn who_waits_for_room_no_more_is_forgotten() {
     assert_eq!(is_woken, [false, false, true]);
     drop((wakers, stays));
     assert_eq!(flags.each_ref().map(Arc::strong_count), [1; 3], "wakers are left");
+}
+
+#[test]
+fn a_device_that_saves_nothing_leaves_room_to_the_others() {
+    let cache = Cache::new(256 * FOLIO);
+    let files = [0, 1, 2].map(|device| cache.pages(device));
+    let unsaved = files.each_ref().map(|pages| {
+        let mut count = 0;
+        while !pages.has_too_many_unsaved() {
+            fill_with(pages, count, 1);
+            change_to(pages, count, 2);
+            count += 1;
+        }
+        count
+    });
+    // A quarter of all; half of what that leaves of the half that all may have; half of what is left again.
+    assert_eq!(unsaved, [64, 32, 16]);
+    let look = &mut Context::from_waker(Waker::noop());
+    let mut room = files.each_ref().map(|pages| Box::pin(pages.may_change()));
+    assert!(room.iter_mut().all(|room| room.as_mut().poll(look).is_pending()));
+    files[2].saved(0);
+    let ready = room.each_mut().map(|room| room.as_mut().poll(look).is_ready());
+    assert_eq!(ready, [false, false, true], "those that have more than is left wait");
+    (0..64).for_each(|index| files[0].saved(index));
+    assert!(room[0].as_mut().poll(look).is_ready() && room[1].as_mut().poll(look).is_ready());
+}
+
+#[test]
+fn whoever_waits_for_room_is_told_when_nothing_can_be_saved() {
+    let cache = Cache::new(8 * FOLIO);
+    let (failing, other) = (cache.pages(0), cache.pages(1));
+    for pages in [&failing, &other] {
+        let mut index = 0;
+        while !pages.has_too_many_unsaved() {
+            fill_with(pages, index, 1);
+            change_to(pages, index, 2);
+            index += 1;
+        }
+    }
+    let wakers = [&failing, &other].map(|_| Arc::new(Flag::default()));
+    let mut room = [&failing, &other].map(|pages| Box::pin(pages.may_change()));
+    for (room, woken) in room.iter_mut().zip(&wakers) {
+        let waker = Waker::from(woken.clone());
+        assert!(room.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    failing.save_failed();
+    assert_eq!((failing.save_failures(), other.save_failures()), (1, 0));
+    assert_eq!(wakers.each_ref().map(|woken| woken.0.load(Ordering::SeqCst)), [true, false]);
+    // Whoever waits from now on has not heard of another.
+    let look = &mut Context::from_waker(Waker::noop());
+    assert!(pin!(failing.may_change()).poll(look).is_pending());
 }

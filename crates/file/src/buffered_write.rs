@@ -121,13 +121,17 @@ impl Writing<'_> {
         Ok(Way::Cached)
     }
 
-    /// Waits while too many folios are unsaved; answers false when that takes too long.
+    /// Waits while too many folios are unsaved; answers false when that takes too long, or cannot be mended by waiting.
     async fn may_change(&self, operation: &mut Operation) -> Result<bool, Errno> {
-        if !self.cached.pages().has_too_many_unsaved() {
+        let pages = self.cached.pages();
+        if !pages.has_too_many_unsaved() {
             return Ok(true);
         }
         operation.count(Counter::CacheThrottled);
-        self.wait_for(operation, self.cached.pages().may_change()).await
+        let failures = pages.save_failures();
+        let is_over = self.wait_for(operation, pages.may_change()).await?;
+        let has_failed = pages.save_failures() != failures && pages.has_too_many_unsaved();
+        Ok(is_over && !has_failed)
     }
 
     /// Waits until others have saved some; answers false when that takes too long.

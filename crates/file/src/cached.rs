@@ -10,11 +10,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_cache::{Cache, FOLIO, Pages};
+use uringfs_device::DeviceIndex;
 use uringfs_reactor::Operation;
 
 use crate::file::Shared;
 use crate::map::Generation;
 use crate::readahead::Readahead;
+
+/// The cache counts by devices.
+const _: () = assert!(uringfs_device::MAX_DEVICES <= uringfs_cache::MAX_DEVICES);
 
 /// What a fill is taken to take until one has ended, and at most.
 const SLOW: Duration = Duration::from_millis(10);
@@ -124,14 +128,14 @@ impl Caching {
     /// What the cache has of the file.
     #[inline(always)]
     pub(crate) fn of<'s>(&self, shared: &'s Shared) -> &'s Cached {
-        shared.lock.cached(&self.cache)
+        shared.lock.cached(&self.cache, shared.index)
     }
 }
 
 impl Cached {
-    pub(crate) fn new(cache: &Cache) -> Cached {
+    pub(crate) fn new(cache: &Cache, device: DeviceIndex) -> Cached {
         Cached {
-            pages: cache.pages(),
+            pages: cache.pages(device.get() as u16),
             is_mixed: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             fill_ns: AtomicU64::new(SLOW.as_nanos() as u64),

@@ -110,8 +110,8 @@ impl WriteLock {
     }
 
     /// What the page cache has of the file: of this cache, unless it is in another one already.
-    pub(crate) fn cached(&self, cache: &Cache) -> &Cached {
-        self.cached.get_or_init(|| Cached::new(cache))
+    pub(crate) fn cached(&self, cache: &Cache, device: DeviceIndex) -> &Cached {
+        self.cached.get_or_init(|| Cached::new(cache, device))
     }
 
     /// The same, if it is in one.

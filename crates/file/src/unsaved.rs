@@ -365,6 +365,9 @@ impl Drop for Saving<'_> {
             }
         }
         self.unsaved.settle(state);
+        if self.end == SaveEnd::Failed {
+            self.pages.save_failed();
+        }
     }
 }
 
@@ -384,7 +387,7 @@ mod tests {
 
     /// The first folio of a file in a cache, unsaved, when the file has been emptied so often.
     fn one_unsaved(unsaved: &Unsaved, generation: Generation) -> Pages {
-        let pages = Cache::new(1 << 20).pages();
+        let pages = Cache::new(1 << 20).pages(0);
         unsaved.forget(&pages, generation);
         let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
         unsaved.opened();

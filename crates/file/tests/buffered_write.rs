@@ -235,6 +235,48 @@ fn who_waits_for_room_has_that_saved_again_which_could_not_be() {
     assert_eq!(slow.count(Counter::CacheWrittenThrough), 0);
 }
 
+/// A device that fails every write, of which as much is unsaved as may be.
+fn failing() -> Slow {
+    let slow = Slow::new(64 * FOLIO);
+    slow.sim.inject(Rule::new(Op::Write, When::From(1), Fault::Error(Errno::IO)));
+    for n in 0..16 {
+        assert_eq!(slow.put(n * 8192, 1, 4096), Ok(4096));
+    }
+    assert_eq!((slow.unsaved(), slow.count(Counter::CacheThrottled)), (16, 0));
+    slow
+}
+
+#[test]
+fn who_waits_for_room_waits_no_longer_than_until_saving_fails() {
+    let slow = failing();
+    for n in 16..20 {
+        let begun = Clock::Virtual(slow.clock.clone()).now();
+        assert_eq!(slow.put(n * 8192, 1, 4096), Err(Errno::IO));
+        let waited = Clock::Virtual(slow.clock.clone()).now() - begun;
+        assert!(waited < 10 * LATENCY, "{waited:?}");
+    }
+    assert_eq!(slow.count(Counter::CacheThrottled), 4);
+}
+
+#[test]
+fn a_device_that_saves_nothing_does_not_hold_up_another() {
+    let slow = failing();
+    let options = SimOptions::new(SIZE).latency(LATENCY..=LATENCY);
+    let sim = Sim::new(options.clock(Clock::Virtual(slow.clock.clone())));
+    let other = file_over(&sim).buffered(&slow.cache);
+    let begun = Clock::Virtual(slow.clock.clone()).now();
+    for n in 0..100 {
+        let write = other.write(Buffer::copy_of(&[2; 4096]), n * 8192 % SIZE);
+        assert_eq!(slow.reactor.block_on(write).1, Ok(4096));
+    }
+    // It saves them one by one.
+    let took = Clock::Virtual(slow.clock.clone()).now() - begun;
+    assert!(took < 200 * LATENCY, "{took:?}");
+    assert_eq!(slow.count(Counter::CacheWrittenThrough), 0);
+    assert_eq!(slow.reactor.block_on(other.sync()), Ok(()));
+    assert_eq!(slow.unsaved(), 16);
+}
+
 #[test]
 fn a_sync_that_fails_says_so_and_the_next_one_saves_it() {
     let slow = Slow::new(SIZE);
