@@ -39,13 +39,30 @@ pub struct WriteLock {
 
 #[derive(Debug, Default)]
 struct Ranges {
-    held: Vec<(u64, Range<u64>, Writer)>,
-    waiting: VecDeque<(u64, Range<u64>, Writer, Option<Waker>)>,
+    held: Vec<Wanted>,
+    /// In the order in which they came.
+    waiting: VecDeque<Waiting>,
     next: u64,
     /// Overwriters since somebody excluded them.
     overwriters: u32,
     /// Not while overwriters need no lock, and of nothing that anybody has written since.
     tail: Option<Tail>,
+}
+
+/// A range that somebody holds or waits for.
+#[derive(Clone, Debug)]
+struct Wanted {
+    id: u64,
+    range: Range<u64>,
+    who: Writer,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    wanted: Wanted,
+    /// How many are in its way. Counted when they come and go, so that nobody is compared with everybody else.
+    blockers: usize,
+    waker: Option<Waker>,
 }
 
 /// A block of the file as it was written last, of which only a part was: whoever writes the next part need not
@@ -232,30 +249,77 @@ fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
     other.start < one.end && one.start < other.end
 }
 
-impl Ranges {
-    /// True when nobody who came before `id` holds or wants any of `range`.
-    fn is_free(&self, id: u64, range: &Range<u64>, who: Writer) -> bool {
-        let is_in_the_way =
-            |other: &Range<u64>, whose: &Writer| meet(other, range) && !who.goes_with(*whose);
-        // Those who wait stand in the order in which they came.
-        let mut before = self.waiting.iter().take_while(|(before, ..)| *before < id);
-        !self.held.iter().any(|(_, other, whose)| is_in_the_way(other, whose))
-            && (who == Writer::Saver
-                || !before.any(|(_, other, whose, _)| is_in_the_way(other, whose)))
+impl Wanted {
+    /// Whether the two cannot be held at once.
+    fn is_in_the_way(&self, other: &Wanted) -> bool {
+        meet(&self.range, &other.range) && !self.who.goes_with(other.who)
     }
 
-    /// Wakes everyone who may go on now that nobody holds or wants `range` who did; each looks again
-    /// himself.
-    fn wake_free(&mut self, range: &Range<u64>) {
-        let free: Vec<usize> = (0..self.waiting.len())
-            .filter(|place| {
-                let (id, other, who, _) = &self.waiting[*place];
-                meet(other, range) && self.is_free(*id, other, *who)
-            })
-            .collect();
-        for place in free {
-            if let Some(waker) = self.waiting[place].3.take() {
-                waker.wake();
+    /// Whether it waits for another as long as that only waits: if that came before. Who saves does not.
+    fn waits_behind(&self, other: &Wanted) -> bool {
+        self.who != Writer::Saver && other.id < self.id
+    }
+}
+
+impl Ranges {
+    /// Somebody comes.
+    fn join(&mut self, range: Range<u64>, who: Writer) -> u64 {
+        self.next += 1;
+        let wanted = Wanted { id: self.next, range, who };
+        let held = self.held.iter().filter(|other| other.is_in_the_way(&wanted)).count();
+        let is_before = |other: &&Waiting| {
+            wanted.waits_behind(&other.wanted) && other.wanted.is_in_the_way(&wanted)
+        };
+        let before = self.waiting.iter().filter(is_before).count();
+        self.waiting.push_back(Waiting { wanted, blockers: held + before, waker: None });
+        self.next
+    }
+
+    fn place(&self, id: u64) -> usize {
+        let place = self.waiting.binary_search_by_key(&id, |waiting| waiting.wanted.id);
+        place.expect("it waits until now")
+    }
+
+    /// Gives one who waits what it waits for, if nobody is in its way; else it is woken when nobody is.
+    fn take(&mut self, id: u64, waker: &Waker) -> bool {
+        let place = self.place(id);
+        if self.waiting[place].blockers > 0 {
+            self.waiting[place].waker = Some(waker.clone());
+            return false;
+        }
+        let Some(Waiting { wanted: taken, .. }) = self.waiting.remove(place) else { return false };
+        for Waiting { wanted, blockers, .. } in &mut self.waiting {
+            // Those behind it have counted it already.
+            let is_news = !wanted.waits_behind(&taken) && taken.is_in_the_way(wanted);
+            *blockers += usize::from(is_news);
+        }
+        self.held.push(taken);
+        true
+    }
+
+    /// One who waited does not any more.
+    fn leave(&mut self, id: u64) {
+        let place = self.place(id);
+        if let Some(Waiting { wanted: left, .. }) = self.waiting.remove(place) {
+            self.unblock(|wanted| wanted.waits_behind(&left) && left.is_in_the_way(wanted));
+        }
+    }
+
+    /// One gives back what it held.
+    fn release(&mut self, id: u64) {
+        let place = self.held.iter().position(|held| held.id == id);
+        let released = self.held.swap_remove(place.expect("it is held until now"));
+        self.unblock(|wanted| released.is_in_the_way(wanted));
+    }
+
+    /// Wakes those that nobody is in the way of any more.
+    fn unblock(&mut self, is_one: impl Fn(&Wanted) -> bool) {
+        for Waiting { wanted, blockers, waker } in &mut self.waiting {
+            if is_one(wanted) {
+                *blockers -= 1;
+                if *blockers == 0 {
+                    waker.take().into_iter().for_each(Waker::wake);
+                }
             }
         }
     }
@@ -267,15 +331,8 @@ impl Future for RangeFuture {
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RangeGuard> {
         let this = &mut *self;
         let ranges = &mut *this.lock.ranges.lock();
-        let id = *this.id.get_or_insert_with(|| {
-            ranges.next += 1;
-            let id = ranges.next;
-            ranges.waiting.push_back((id, this.range.clone(), this.who, None));
-            id
-        });
-        if ranges.is_free(id, &this.range, this.who) {
-            ranges.waiting.retain(|(other, ..)| *other != id);
-            ranges.held.push((id, this.range.clone(), this.who));
+        let id = *this.id.get_or_insert_with(|| ranges.join(this.range.clone(), this.who));
+        if ranges.take(id, context.waker()) {
             this.id = None;
             // Also of a part of it: overwriters go by the device's blocks, which may be smaller than the file's.
             let found = ranges.tail.take_if(|tail| meet(&this.range, &tail.range()));
@@ -293,9 +350,6 @@ impl Future for RangeFuture {
             }
             return Poll::Ready(RangeGuard { lock: this.lock.clone(), id, found, left: None });
         }
-        if let Some(entry) = ranges.waiting.iter_mut().find(|(other, ..)| *other == id) {
-            entry.3 = Some(context.waker().clone());
-        }
         Poll::Pending
     }
 }
@@ -303,9 +357,7 @@ impl Future for RangeFuture {
 impl Drop for RangeFuture {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            let ranges = &mut *self.lock.ranges.lock();
-            ranges.waiting.retain(|(other, ..)| *other != id);
-            ranges.wake_free(&self.range);
+            self.lock.ranges.lock().leave(id);
         }
     }
 }
@@ -314,9 +366,7 @@ impl Drop for RangeGuard {
     fn drop(&mut self) {
         let ranges = &mut *self.lock.ranges.lock();
         ranges.tail = self.left.take().or(ranges.tail.take());
-        let held = ranges.held.iter().position(|(id, ..)| *id == self.id);
-        let (_, range, _) = ranges.held.swap_remove(held.expect("it is held until now"));
-        ranges.wake_free(&range);
+        ranges.release(self.id);
     }
 }
 
@@ -389,5 +439,56 @@ mod tests {
         assert!(poll(late.as_mut()).is_pending());
         drop(wide);
         assert!(poll(late.as_mut()).is_ready());
+    }
+
+    /// What is counted is what there is, whoever comes, gets it, gives up or gives it back.
+    #[test]
+    fn each_who_waits_knows_how_many_are_in_its_way() {
+        const WRITERS: [Writer; 4] =
+            [Writer::Beside, Writer::Buffered, Writer::Saver, Writer::Other];
+        let mut random = 7u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (random >> 33) % bound
+        };
+        let mut ranges = Ranges::default();
+        for _ in 0..20_000 {
+            let waiting = ranges.waiting.len() as u64;
+            match below(4) {
+                0 if waiting < 12 => {
+                    let start = below(20);
+                    ranges.join(start..start + 1 + below(8), WRITERS[below(4) as usize]);
+                }
+                1 if waiting > 0 => {
+                    let id = ranges.waiting[below(waiting) as usize].wanted.id;
+                    ranges.take(id, Waker::noop());
+                }
+                2 if waiting > 0 && below(3) == 0 => {
+                    let id = ranges.waiting[below(waiting) as usize].wanted.id;
+                    ranges.leave(id);
+                }
+                _ if !ranges.held.is_empty() => {
+                    let id = ranges.held[below(ranges.held.len() as u64) as usize].id;
+                    ranges.release(id);
+                }
+                _ => {}
+            }
+            for (place, waiting) in ranges.waiting.iter().enumerate() {
+                let is_in_its_way = |other: &&Wanted| other.is_in_the_way(&waiting.wanted);
+                let held = ranges.held.iter().filter(is_in_its_way).count();
+                let before = ranges.waiting.iter().take(place).map(|other| &other.wanted);
+                let before = match waiting.wanted.who {
+                    Writer::Saver => 0,
+                    _ => before.filter(is_in_its_way).count(),
+                };
+                assert_eq!(waiting.blockers, held + before, "{waiting:?} of {ranges:?}");
+            }
+            let all = &ranges.held;
+            let is_alone =
+                |one: &Wanted| all.iter().filter(|other| other.is_in_the_way(one)).count() <= 1;
+            assert!(all.iter().all(|one| one.who == Writer::Saver
+                || one.who == Writer::Buffered
+                || is_alone(one)));
+        }
     }
 }
