@@ -32,8 +32,9 @@ pub(crate) struct Unsaved {
 #[derive(Debug, Default)]
 struct State {
     folios: BTreeSet<u64>,
-    /// Folios that somebody is saving: of these `folios` has those that were changed again meanwhile.
-    saving: Vec<Range<u64>>,
+    /// Folios that somebody is saving, with the generation of what is saved: of these `folios` has those that were
+    /// changed again meanwhile.
+    saving: Vec<(Range<u64>, Generation)>,
     /// Those of `folios` that have no place on the device yet.
     promised: Promised,
     /// That of the file when they were written.
@@ -107,7 +108,10 @@ impl Unsaved {
     pub(crate) fn without_room(&self, shared: &Shared, folios: Range<u64>) -> BTreeSet<u64> {
         let state = &*self.state.lock();
         let has_room = |index: u64| {
-            let is_here = |run: &Range<u64>| run.contains(&index);
+            // What is saved of a file that was emptied gives its room back.
+            let is_here = |(run, begun): &(Range<u64>, Generation)| {
+                run.contains(&index) && *begun == state.generation
+            };
             state.promised.contains(index) || state.saving.iter().any(is_here)
         };
         let (mut found, mut at) = (BTreeSet::new(), folios.start);
@@ -129,7 +133,8 @@ impl Unsaved {
         }
         let index = offset / FOLIO;
         let state = self.state.lock();
-        let saving = state.saving.iter().filter(|run| run.end > index).map(|run| run.start);
+        let saving =
+            state.saving.iter().filter(|(run, _)| run.end > index).map(|(run, _)| run.start);
         let first = saving.chain(state.folios.range(index..).next().copied()).min()?;
         Some(offset.max(first * FOLIO)).filter(|offset| *offset < self.end())
     }
@@ -208,7 +213,7 @@ impl Unsaved {
 
     /// Whether somebody is saving any of a range.
     pub(crate) fn is_saving(&self, folios: &Range<u64>) -> bool {
-        let meets = |run: &Range<u64>| run.start < folios.end && folios.start < run.end;
+        let meets = |(run, _): &(Range<u64>, _)| run.start < folios.end && folios.start < run.end;
         self.state.lock().saving.iter().any(meets)
     }
 
@@ -222,8 +227,8 @@ impl Unsaved {
         let state = &mut *self.state.lock();
         let run = state.first_run(folios, most)?;
         run.clone().for_each(|index| _ = state.folios.remove(&index));
-        state.saving.push(run.clone());
         let (promised, begun) = (state.promised.take(run.clone()), state.generation);
+        state.saving.push((run.clone(), begun));
         Some(Saving { unsaved: self, pages, run, promised, begun, end: SaveEnd::Stopped })
     }
 
@@ -345,7 +350,7 @@ impl Saving<'_> {
 impl Drop for Saving<'_> {
     fn drop(&mut self) {
         let mut state = self.unsaved.state.lock();
-        let place = state.saving.iter().position(|run| *run == self.run);
+        let place = state.saving.iter().position(|(run, _)| *run == self.run);
         state.saving.swap_remove(place.expect("it is being saved"));
         match self.end {
             // What was changed meanwhile is unsaved again.
@@ -378,6 +383,7 @@ mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
+    use crate::map::{Map, Mapping};
     use crate::options::FileOptions;
 
     fn one_file() -> File {
@@ -420,6 +426,34 @@ mod tests {
         let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
         assert!(!unsaved.changed(&file, fill, 100, 2, &mut Promised::default()));
         assert!(!unsaved.is_any() && matches!(pages.look(0), Look::Absent));
+    }
+
+    /// A file that has nothing on its device.
+    struct Hole;
+
+    impl Map for Hole {
+        fn map(&self, _: u64) -> Mapping {
+            Mapping { length: 1 << 30, place: Place::Hole }
+        }
+
+        fn size(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn what_is_saved_of_an_emptied_file_has_no_room_for_what_is_written_now() {
+        let unsaved = Unsaved::default();
+        let pages = one_unsaved(&unsaved, 2);
+        let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+        let file = File::with_map(device, Hole, Arc::default(), FileOptions::default());
+        let homeless = || unsaved.without_room(&file.shared, 0..2).into_iter().collect::<Vec<_>>();
+        let saving = unsaved.take(&pages, 0..1, 1).unwrap();
+        assert_eq!(homeless(), [1]);
+        unsaved.forget(&pages, 3);
+        assert_eq!(homeless(), [0, 1]);
+        drop(saving);
+        assert_eq!(homeless(), [0, 1]);
     }
 
     #[test]
