@@ -85,10 +85,11 @@ impl Shared {
         self.lock.size(|| self.map.generation(), || self.map.size())
     }
 
-    /// Whether something could not be saved since this opening was told last.
+    /// Whether something could not be saved since this opening was told last, or before it without anybody being told.
     pub(crate) fn take_failure(&self) -> bool {
-        let failures = self.lock.unsaved().failures();
-        self.failures_seen.swap(failures, Ordering::Relaxed) != failures
+        let failures = self.lock.unsaved().tell_failures();
+        let has_failed = self.failures_seen.swap(failures, Ordering::Relaxed) != failures;
+        self.map.take_lost_bytes() || has_failed
     }
 
     /// Whether a read that has to wait for the cache does so in a thread.
@@ -181,7 +182,7 @@ impl File {
                 true => 0,
                 false => limit,
             },
-            failures_seen: AtomicU64::new(lock.unsaved().failures()),
+            failures_seen: AtomicU64::new(lock.unsaved().failures_told()),
             core: device.core().clone(),
             index: device.index(),
             read_only,

@@ -309,6 +309,11 @@ pub trait Map: Send + Sync + 'static {
     /// file open through one any more. Does not wait.
     fn lost_bytes(&self) {}
 
+    /// Whether bytes of the file were lost so without anybody being told who had it open; says it once.
+    fn take_lost_bytes(&self) -> bool {
+        false
+    }
+
     /// Where simple reads look first. Asked for once, when the file is opened; what the map shows there
     /// is as good as its own answer.
     fn view(&self) -> View {
@@ -482,6 +487,11 @@ impl AnyMap {
         if let Some(map) = self.other() {
             map.lost_bytes();
         }
+    }
+
+    /// See [`Map::take_lost_bytes`].
+    pub(crate) fn take_lost_bytes(&self) -> bool {
+        self.other().is_some_and(Map::take_lost_bytes)
     }
 
     /// See [`Map::simple_read`].

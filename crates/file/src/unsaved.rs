@@ -22,6 +22,8 @@ pub(crate) struct Unsaved {
     end: AtomicU64,
     /// How often it could not be saved.
     failures: AtomicU64,
+    /// Of how many of these some opening was told.
+    told: AtomicU64,
     /// How often something that was to be saved came back, whyever.
     returned: AtomicU64,
     /// Openings through a page cache.
@@ -86,6 +88,19 @@ impl Unsaved {
     /// How often something could not be saved.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Acquire)
+    }
+
+    /// The failures that an opening is taken to know of when it begins: those that nobody was told of are told to the
+    /// next, as Linux does (`errseq_sample`).
+    pub(crate) fn failures_told(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// The failures that an opening is told of now.
+    pub(crate) fn tell_failures(&self) -> u64 {
+        let failures = self.failures();
+        self.told.fetch_max(failures, Ordering::AcqRel);
+        failures
     }
 
     /// How often something that was to be saved was not.

@@ -198,6 +198,7 @@ impl Volume {
             reader: Reader::default(),
             publisher,
             has_lost_bytes: AtomicBool::new(false),
+            lost_bytes: Mutex::default(),
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,

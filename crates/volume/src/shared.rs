@@ -1,7 +1,7 @@
 //! What a volume's clones, its open files and the thread that commits share: the state of names and of
 //! free blocks. How a commit takes it to the device stands in `commit`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) publisher: Arc<Publisher>,
     /// Since somebody synced the volume a file that nobody has open any more has lost bytes.
     pub(crate) has_lost_bytes: AtomicBool,
+    /// Which did, of those whose next opening was not told yet.
+    pub(crate) lost_bytes: Mutex<BTreeSet<InodeNumber>>,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,

@@ -18,6 +18,9 @@ use crate::open_file::{OpenFile, Written};
 use crate::operations::take_rights;
 use crate::volume::Volume;
 
+/// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
+const MOST_LOST: usize = 4096;
+
 /// One opening of a file.
 pub(crate) struct VolumeMap {
     pub(crate) file: Arc<OpenFile>,
@@ -178,7 +181,17 @@ impl Map for VolumeMap {
     }
 
     fn lost_bytes(&self) {
-        self.volume.shared.has_lost_bytes.store(true, Ordering::Release);
+        let shared = &self.volume.shared;
+        shared.has_lost_bytes.store(true, Ordering::Release);
+        let lost = &mut *shared.lost_bytes.lock();
+        if lost.len() >= MOST_LOST {
+            lost.pop_first();
+        }
+        lost.insert(self.file.number);
+    }
+
+    fn take_lost_bytes(&self) -> bool {
+        self.volume.shared.lost_bytes.lock().remove(&self.file.number)
     }
 
     fn view(&self) -> View {
