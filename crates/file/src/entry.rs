@@ -185,7 +185,7 @@ pub(crate) async fn enter_at_end(
 ) -> Result<(Entry, u64), Errno> {
     let mut held =
         keep_out(operation, shared, Counter::WriteAppend, u64::MAX, |size| size..size).await?;
-    let (begun, offset) = (shared.map.generation(), shared.map.size());
+    let (begun, offset) = shared.map.end();
     let end = offset.checked_add(length()).filter(|end| *end <= LONGEST).ok_or(Errno::FBIG)?;
     held.changed = offset..end;
     prepare(operation, shared, offset..end, begun).await?;

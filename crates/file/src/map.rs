@@ -290,6 +290,11 @@ pub trait Map: Send + Sync + 'static {
         0
     }
 
+    /// The generation, and how long the file was in it, in bytes: both of one moment.
+    fn end(&self) -> (Generation, u64) {
+        (self.generation(), self.size())
+    }
+
     /// What has to follow a flush for what was written to be durable, under names and sizes as they
     /// are now; none while nothing of it has changed but bytes in place. It flushes itself.
     fn commit(&self, _what: Durable) -> Option<Commit> {
@@ -463,6 +468,11 @@ impl AnyMap {
     #[inline]
     pub(crate) fn generation(&self) -> Generation {
         self.other().map_or(0, Map::generation)
+    }
+
+    /// See [`Map::end`].
+    pub(crate) fn end(&self) -> (Generation, u64) {
+        self.other().map_or((0, self.size()), Map::end)
     }
 
     /// See [`Map::commit`].

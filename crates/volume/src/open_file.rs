@@ -355,6 +355,12 @@ impl OpenFile {
         self.emptied.load(Ordering::Acquire)
     }
 
+    /// The generation, and how long the file was in it: who empties the file changes one after the other.
+    pub(crate) fn end(&self) -> (Generation, u64) {
+        let _edit = self.edit.lock();
+        (self.generation(), self.snapshot.load().size())
+    }
+
     /// Makes a range of blocks a hole, and answers those it had there.
     pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
         self.change(|map, _, edit| {
@@ -625,6 +631,26 @@ mod tests {
     fn wrote(file: &OpenFile) {
         file.note();
         file.wrote(0..4096, 0, Written::Now).unwrap();
+    }
+
+    #[test]
+    fn generation_and_size_are_those_of_one_moment_while_the_file_is_emptied() {
+        let file = open(&Inode::new(FileKind::File, 0o644));
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for generation in 0..20_000 {
+                    file.note();
+                    file.wrote(0..generation + 1, generation, Written::Now).unwrap();
+                    file.empty();
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            while !is_done.load(Ordering::Relaxed) {
+                let (generation, size) = file.end();
+                assert!([0, generation + 1].contains(&size), "{size} bytes in {generation}");
+            }
+        });
     }
 
     #[test]

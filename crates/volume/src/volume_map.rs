@@ -160,6 +160,10 @@ impl Map for VolumeMap {
         self.file.generation()
     }
 
+    fn end(&self) -> (Generation, u64) {
+        self.file.end()
+    }
+
     fn wrote(&self, range: Range<u64>, begun: Generation) {
         self.volume.wrote(&self.file, range, begun, Written::Now);
     }
