@@ -199,7 +199,7 @@ impl Shared {
             let mut changes = Changes::default();
             changes.put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
             pending.apply(changes);
-            state.superblock = superblock.clone();
+            state.set_superblock(superblock.clone());
             state.grows_to = state.grows_to.filter(|wanted| *wanted != blocks);
             Ok(())
         }))
@@ -213,7 +213,7 @@ impl Shared {
         }
         let mut superblock = self.state.lock().superblock.clone();
         self.catalog.extend(&mut superblock, runs)?;
-        self.state.lock().superblock = superblock;
+        self.state.lock().set_superblock(superblock);
         Ok(())
     }
 }
@@ -315,7 +315,8 @@ impl VolumeState {
         let (mut changes, mut runs) = (Changes::default(), Vec::new());
         for record in records {
             if table == Table::Extents {
-                runs.push(extent_of(&record, self.superblock.total_blocks)?.run());
+                let (total_blocks, zone) = (self.superblock.total_blocks, &self.system_zone);
+                runs.push(extent_of(&record, total_blocks, zone)?.run());
             }
             changes.set(table, record.0.into(), None);
         }

@@ -150,6 +150,8 @@ pub enum InvalidExtent {
     File,
     /// It ends behind the device.
     Device,
+    /// It lies on blocks that no file can have.
+    System,
     /// It begins before the end of the one before it.
     Order,
 }
@@ -162,6 +164,9 @@ impl fmt::Display for InvalidExtent {
             InvalidExtent::Empty => "an extent has no blocks",
             InvalidExtent::File => "an extent ends behind the largest file",
             InvalidExtent::Device => "an extent ends behind the device",
+            InvalidExtent::System => {
+                "an extent lies on blocks of the superblock, the catalog or its log"
+            }
             InvalidExtent::Order => "an extent begins before the end of the one before it",
         })
     }

@@ -25,6 +25,7 @@ use crate::reader::Reader;
 use crate::records::Orphan;
 use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
+use crate::system_zone::SystemZone;
 use crate::volume::{Threads, Volume};
 
 /// How a volume is made.
@@ -152,9 +153,10 @@ impl Volume {
         if let Err(error) = allocator.grow::<Error>(total, load) {
             flaws.push(error.to_string());
         }
-        for run in &catalog.takes() {
-            // After a crash between the two the regions do not know of them yet. A region that cannot
-            // be read is not allocated from, either.
+        let system_zone = Arc::new(SystemZone::of(&superblock));
+        for run in system_zone.runs() {
+            // After a crash between the two the regions do not know yet what the catalog has. A region
+            // that cannot be read is not allocated from, either.
             let taken = allocator.take_free(*run, load);
             flaws.extend(taken.err().map(|error: Error| error.to_string()));
         }
@@ -186,6 +188,7 @@ impl Volume {
             discards: options.discard && device.geometry().discard.is_some(),
             flaws: Flaws::of_opening(flaws, publisher.clone()),
             retired: Vec::new(),
+            system_zone,
             superblock: superblock.clone(),
             grows_to: None,
         };

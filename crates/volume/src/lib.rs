@@ -33,6 +33,7 @@ mod shared;
 mod space;
 mod superblock;
 mod sync;
+mod system_zone;
 mod tasks;
 mod volume;
 mod volume_map;

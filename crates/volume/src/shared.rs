@@ -19,7 +19,7 @@ use crate::changes::Pending;
 use crate::committer::{Board, CommitNumber};
 use crate::error::Error;
 use crate::errors::{Flaws, Publisher};
-use crate::extent::{Extent, ExtentRecord};
+use crate::extent::{Extent, ExtentRecord, InvalidExtent};
 use crate::extent_map::ExtentMap;
 use crate::inode::{FileKind, InodeNumber};
 use crate::lock::Lock;
@@ -28,6 +28,7 @@ use crate::ordered::Ordered;
 use crate::reader::Reader;
 use crate::records::{Answers, Effects, Orphan, Records, Stop};
 use crate::superblock::Superblock;
+use crate::system_zone::SystemZone;
 
 /// Records that may wait for a commit before one is asked for.
 pub(crate) const MANY_WAITING: u64 = 1 << 16;
@@ -65,6 +66,8 @@ pub(crate) struct VolumeState {
     pub(crate) pending: Pending,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
+    /// Of that superblock.
+    pub(crate) system_zone: Arc<SystemZone>,
     /// What the catalog has for the next commits.
     pub(crate) room: CatalogRoom,
     /// What it is going to have besides.
@@ -121,9 +124,10 @@ impl Shared {
     ) -> Result<Arc<OpenFile>, Error> {
         self.attempt(who, |state, answers| {
             let (total_blocks, taken_by) = (state.superblock.total_blocks, self.board.next() - 1);
+            let zone = state.system_zone.clone();
             let open = self.try_once(state, answers, |records| {
                 let number = find(records)?;
-                records.open_file(number, total_blocks, taken_by)
+                records.open_file(number, total_blocks, &zone, taken_by)
             })?;
             state.note_open(&open);
             Ok(open)
@@ -187,6 +191,12 @@ impl VolumeState {
         }
     }
 
+    /// Takes another superblock in the place of this one.
+    pub(crate) fn set_superblock(&mut self, superblock: Superblock) {
+        self.system_zone = Arc::new(SystemZone::of(&superblock));
+        self.superblock = superblock;
+    }
+
     /// What is going to be collected of open files, about.
     pub(crate) fn to_collect(&self) -> Size {
         Size::of_files(self.dirty.len() as u64, self.allocated as u64)
@@ -202,6 +212,7 @@ impl Records<'_> {
         &self,
         number: InodeNumber,
         total_blocks: u64,
+        zone: &SystemZone,
         taken_by: CommitNumber,
     ) -> Result<Arc<OpenFile>, Stop> {
         let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
@@ -222,7 +233,7 @@ impl Records<'_> {
         }
         let mut map = ExtentMap::new();
         for record in self.all(Table::Extents, number)? {
-            let extent = extent_of(&record, total_blocks).map_err(of_file)?;
+            let extent = extent_of(&record, total_blocks, zone).map_err(of_file)?;
             map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
         }
         let has_capability = self.has_capability(number)?;
@@ -231,12 +242,22 @@ impl Records<'_> {
 }
 
 /// The extent that a record tells.
-pub(crate) fn extent_of((key, record): &Record, total_blocks: u64) -> Result<Extent, Error> {
-    let extent = ExtentRecord::parse(record, total_blocks)
-        .map_err(|flaw| Error::damaged(flaw.to_string()))?;
-    match key.get(8..) == Some(&extent.offset.to_be_bytes()) {
-        true => Ok(extent),
-        false => Err(Error::damaged("an extent is not where its key says")),
+///
+/// # Errors
+/// `Damaged` for one that no file of a volume of so many blocks with this zone can have.
+pub(crate) fn extent_of(
+    (key, record): &Record,
+    total_blocks: u64,
+    zone: &SystemZone,
+) -> Result<Extent, Error> {
+    let damaged = |flaw: InvalidExtent| Error::damaged(flaw.to_string());
+    let extent = ExtentRecord::parse(record, total_blocks).map_err(damaged)?;
+    if key.get(8..) != Some(&extent.offset.to_be_bytes()) {
+        return Err(Error::damaged("an extent is not where its key says"));
+    }
+    match zone.overlaps(extent.run()) {
+        true => Err(damaged(InvalidExtent::System)),
+        false => Ok(extent),
     }
 }
 

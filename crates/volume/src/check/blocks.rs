@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::extent::Extent;
 use crate::inode::{FileKind, Inode};
 use crate::shared::{region_record, summary_of};
-use crate::superblock::RESERVED_BLOCKS;
+use crate::system_zone::SystemZone;
 
 /// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.
 const MAX_SUSPECTS: usize = 1000;
@@ -41,11 +41,11 @@ enum Wrong {
 
 impl Used {
     /// What belongs to no file.
-    pub(super) fn by_metadata(window: Range<u64>, catalog: &[Run]) -> Used {
+    pub(super) fn by_system(window: Range<u64>, zone: &SystemZone) -> Used {
         let words = (window.end - window.start).div_ceil(REGION_BLOCKS) * REGION_BLOCKS / 64;
         let mut used = Used { window, bits: vec![0; words as usize] };
-        for run in metadata(catalog) {
-            used.mark(run);
+        for run in zone.runs() {
+            used.mark(*run);
         }
         used
     }
@@ -90,11 +90,6 @@ impl Used {
     }
 }
 
-/// The runs that no file can have.
-fn metadata(catalog: &[Run]) -> impl Iterator<Item = Run> {
-    [Run { start: 0, length: RESERVED_BLOCKS }].into_iter().chain(catalog.iter().copied())
-}
-
 /// Marks the blocks of all files, as far as their extents can be.
 pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
     for found in All::of(from, Table::Extents) {
@@ -112,11 +107,11 @@ pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64
 
 impl Round<'_> {
     pub(super) fn check_blocks(&mut self) -> Result<(), Error> {
-        let catalog_runs = self.catalog.takes();
+        let zone = SystemZone::new(self.catalog.takes());
         let mut suspects = Vec::new();
         for window in windows(self.total, self.bounds.blocks) {
-            let mut used = Used::by_metadata(window, &catalog_runs);
-            self.mark_extents(&mut used, &catalog_runs, &mut suspects)?;
+            let mut used = Used::by_system(window, &zone);
+            self.mark_extents(&mut used, &zone, &mut suspects)?;
             for (index, free) in used.free() {
                 self.check_region(index, &free, &mut suspects)?;
             }
@@ -129,7 +124,7 @@ impl Round<'_> {
     fn mark_extents(
         &mut self,
         used: &mut Used,
-        catalog_runs: &[Run],
+        zone: &SystemZone,
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
         let is_first = used.window.start == 0;
@@ -155,13 +150,12 @@ impl Round<'_> {
                 }
                 holds_bytes = kind.is_none_or(|kind| kind == FileKind::File);
             }
-            let overlaps = |run: Run| run.start < extent.run().end() && extent.start < run.end();
             let flaw = if !holds_bytes {
                 Some("it has blocks, and holds no bytes")
             } else if extent.offset < end {
                 Some("it has two blocks for the same bytes")
-            } else if metadata(catalog_runs).any(overlaps) {
-                Some("it has blocks of the catalog")
+            } else if zone.overlaps(extent.run()) {
+                Some("it has blocks of the superblock, the catalog or its log")
             } else {
                 None
             };

@@ -14,6 +14,7 @@ use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
 use crate::error::{Error, ErrorKind};
 use crate::shared::{BLOCKS, region_record};
 use crate::superblock::Superblock;
+use crate::system_zone::SystemZone;
 
 /// Runs shorter than this are left to files.
 const SHORTEST: u64 = 64;
@@ -34,13 +35,13 @@ pub(super) fn rebuild(
     let total = superblock.total_blocks;
     let runs = find_room(old, total, bounds)?;
     let new = Catalog::create_in_place_of(old, &runs, CatalogOptions::default())?;
-    let takes = new.takes();
+    let zone = SystemZone::new(new.takes());
     // Free space is counted anew; the old catalog's blocks are free then.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
         copy(old, &new, table, findings)?;
     }
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_metadata(window, &takes);
+        let mut used = Used::by_system(window, &zone);
         mark_files(&mut used, &new, total)?;
         let mut batch = Batch::default();
         for (index, free) in used.free() {
@@ -60,11 +61,11 @@ pub(super) fn rebuild(
 
 /// Free runs for as much as the old catalog has.
 fn find_room(old: &Catalog, total: u64, bounds: Bounds) -> Result<Vec<Run>, Error> {
-    let takes = old.takes();
+    let zone = SystemZone::new(old.takes());
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
     let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_metadata(window, &takes);
+        let mut used = Used::by_system(window, &zone);
         mark_files(&mut used, old, total)?;
         for run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
             if run.length >= SHORTEST && room.add(run) {

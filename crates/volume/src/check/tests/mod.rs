@@ -1,6 +1,7 @@
 //! Checks of volumes in which damage was planted, through the catalog: each kind is found and named, is
 //! repaired, and a second check finds nothing.
 
+mod crafted;
 mod log;
 mod pages;
 mod planted;
