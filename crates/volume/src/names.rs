@@ -46,19 +46,44 @@ impl Records<'_> {
         name: &[u8],
     ) -> Result<Option<InodeNumber>, Stop> {
         let record = self.get(Key::Name(directory.0, name))?;
-        Ok(record.map(|record| entry_of(&record).map(|(inode, _)| inode)).transpose()?)
+        let entry = record.map(|record| entry_of(&record)).transpose();
+        Ok(entry.map_err(|error| error.of(shown(name)))?.map(|(inode, _)| inode))
     }
 
-    /// The same.
+    /// The same, with its inode.
     ///
     /// # Errors
-    /// ENOENT when it names nothing.
-    pub(crate) fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber, Stop> {
-        self.find(directory, name)?.ok_or_else(|| absent(name).into())
+    /// ENOENT when it names nothing, EINVAL and ENAMETOOLONG for what is no name; as [`Self::inode_in`].
+    pub(crate) fn lookup(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<(InodeNumber, Inode), Stop> {
+        check_name(name)?;
+        let number = self.find(directory, name)?.ok_or_else(|| absent(name))?;
+        Ok((number, self.inode_in(directory, number)?))
+    }
+
+    /// The inode of what a directory holds.
+    ///
+    /// # Errors
+    /// `Damaged` for a directory that is not in that one: it may hold itself, so that a walk would not end.
+    fn inode_in(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Stop> {
+        let inode = self.inode(number)?;
+        let is_elsewhere = number == InodeNumber::ROOT || inode.parent != directory;
+        if inode.kind == FileKind::Directory && is_elsewhere {
+            let (named_in, is_in) = (directory.0, inode.parent.0);
+            let what = format!("directory {} is in {is_in}, and named in {named_in}", number.0);
+            return Err(Error::damaged(format!("{what}: check the volume")).into());
+        }
+        Ok(inode)
     }
 
     /// Names of a directory behind `after`, in order of their bytes: some, or none when there are
     /// no more.
+    ///
+    /// # Errors
+    /// `Damaged` where the next name is, behind which the listing can go on; what the catalog says.
     pub(crate) fn entries(
         &self,
         directory: InodeNumber,
@@ -75,11 +100,22 @@ impl Records<'_> {
                 (records, _) => break records,
             }
         };
-        let entry = |(key, record): (Vec<u8>, Vec<u8>)| {
-            let (inode, kind) = entry_of(&record)?;
-            Ok(DirectoryEntry { name: key[8..].to_vec(), inode, kind })
-        };
-        records.into_iter().map(entry).collect()
+        let mut entries = Vec::with_capacity(records.len());
+        for (mut key, record) in records {
+            match directory_entry(&key[8..], &record) {
+                Ok(entry) => entries.push(entry),
+                // Told when it is the first.
+                Err(_) if !entries.is_empty() => break,
+                Err(error) => {
+                    if key.len() == 8 {
+                        // Behind an empty name the listing would begin again: on behind the next that is none.
+                        key.push(0);
+                    }
+                    return Err(error.of(format!("directory {}", directory.0)).at(key).into());
+                }
+            }
+        }
+        Ok(entries)
     }
 
     /// Makes a file of any kind and gives it its first name.
@@ -103,7 +139,7 @@ impl Records<'_> {
         }
         if inode.kind == FileKind::Directory {
             inode.parent = directory;
-            parent.links += 1;
+            parent.links = parent.links.saturating_add(1);
         }
         let Some(number) = InodeNumber::of(self.effects.next_inode) else {
             let what = "every number that a file can have was given: check the volume";
@@ -155,8 +191,7 @@ impl Records<'_> {
     /// ENOENT, EISDIR.
     pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Stop> {
         let mut parent = self.directory_for(directory, name)?;
-        let number = self.lookup(directory, name)?;
-        let inode = self.inode(number)?;
+        let (number, inode) = self.lookup(directory, name)?;
         if inode.kind == FileKind::Directory {
             return Err(
                 Error::refused(Errno::ISDIR, format!("{} is a directory", shown(name))).into()
@@ -178,10 +213,10 @@ impl Records<'_> {
         name: &[u8],
     ) -> Result<(), Stop> {
         let mut parent = self.directory_for(directory, name)?;
-        let number = self.lookup(directory, name)?;
-        let inode = self.empty_directory(number, name)?;
+        let (number, inode) = self.lookup(directory, name)?;
+        self.must_be_empty(number, &inode, name)?;
         self.leave(directory, &mut parent, name);
-        parent.links -= 1;
+        parent.links = parent.links.saturating_sub(1);
         self.put_inode(directory, &parent);
         self.lose_name(number, inode);
         Ok(())
@@ -200,9 +235,11 @@ impl Records<'_> {
     ) -> Result<(), Stop> {
         self.directory_for(source.0, source.1)?;
         self.directory_for(target.0, target.1)?;
-        let moved = self.lookup(source.0, source.1)?;
-        let there = self.find(target.0, target.1)?;
-        let moved_kind = self.inode(moved)?.kind;
+        let (moved, Inode { kind: moved_kind, .. }) = self.lookup(source.0, source.1)?;
+        let there = match self.find(target.0, target.1)? {
+            Some(there) => Some((there, self.inode_in(target.0, there)?)),
+            None => None,
+        };
         if moved_kind == FileKind::Directory {
             self.refuse_loop(moved, target.0)?;
         }
@@ -210,9 +247,8 @@ impl Records<'_> {
             (Some(_), Rename::NoReplace) => return Err(exists(target.1).into()),
             (None, Rename::Exchange) => return Err(absent(target.1).into()),
             // Two names of one file: nothing is to be done, says POSIX.
-            (Some(there), _) if there == moved => return Ok(()),
-            (Some(there), Rename::Exchange) => {
-                let there_kind = self.inode(there)?.kind;
+            (Some((there, _)), _) if there == moved => return Ok(()),
+            (Some((there, Inode { kind: there_kind, .. })), Rename::Exchange) => {
                 if there_kind == FileKind::Directory {
                     self.refuse_loop(there, source.0)?;
                 }
@@ -222,11 +258,10 @@ impl Records<'_> {
                 self.settle_in(moved, target.0)?;
                 return Ok(());
             }
-            (Some(there), Rename::Replace) => {
-                let inode = match moved_kind {
-                    FileKind::Directory => self.empty_directory(there, target.1)?,
-                    _ => self.inode(there)?,
-                };
+            (Some((there, inode)), Rename::Replace) => {
+                if moved_kind == FileKind::Directory {
+                    self.must_be_empty(there, &inode, target.1)?;
+                }
                 if inode.kind == FileKind::Directory && moved_kind != FileKind::Directory {
                     let what = format!("{} is a directory", shown(target.1));
                     return Err(Error::refused(Errno::ISDIR, what).into());
@@ -238,7 +273,8 @@ impl Records<'_> {
         }
         self.change_name(source, moved_kind, None)?;
         let mut parent = self.inode(target.0)?;
-        parent.links += u32::from(moved_kind == FileKind::Directory);
+        let more = u32::from(moved_kind == FileKind::Directory);
+        parent.links = parent.links.saturating_add(more);
         self.enter(target.0, &mut parent, target.1, moved, moved_kind);
         self.put_inode(target.0, &parent);
         self.settle_in(moved, target.0)
@@ -259,8 +295,7 @@ impl Records<'_> {
         Ok(inode)
     }
 
-    fn empty_directory(&self, number: InodeNumber, name: &[u8]) -> Result<Inode, Stop> {
-        let inode = self.inode(number)?;
+    fn must_be_empty(&self, number: InodeNumber, inode: &Inode, name: &[u8]) -> Result<(), Stop> {
         if inode.kind != FileKind::Directory {
             let what = format!("{} is no directory", shown(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
@@ -269,7 +304,7 @@ impl Records<'_> {
             let what = format!("{} holds something; remove that first", shown(name));
             return Err(Error::refused(Errno::NOTEMPTY, what).into());
         }
-        Ok(inode)
+        Ok(())
     }
 
     /// EINVAL when `directory` is `moved` or lies in it.
@@ -303,11 +338,13 @@ impl Records<'_> {
         becomes: Option<(InodeNumber, FileKind)>,
     ) -> Result<(), Stop> {
         let mut parent = self.inode(directory)?;
-        parent.links -= u32::from(was == FileKind::Directory);
+        let fewer = u32::from(was == FileKind::Directory);
+        parent.links = parent.links.saturating_sub(fewer);
         match becomes {
             None => self.leave(directory, &mut parent, name),
             Some((number, kind)) => {
-                parent.links += u32::from(kind == FileKind::Directory);
+                let more = u32::from(kind == FileKind::Directory);
+                parent.links = parent.links.saturating_add(more);
                 self.enter(directory, &mut parent, name, number, kind);
             }
         }
@@ -383,6 +420,13 @@ pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> 
         Some((InodeNumber::of(u64::from_be_bytes(*number))?, FileKind::of_mode(bits, 0)?))
     });
     parsed.ok_or_else(|| Error::damaged("a name's record cannot be read"))
+}
+
+/// What a directory holds, as its record tells.
+fn directory_entry(name: &[u8], record: &[u8]) -> Result<DirectoryEntry, Error> {
+    check_name(name).map_err(|flaw| Error::damaged(flaw.to_string()))?;
+    let (inode, kind) = entry_of(record)?;
+    Ok(DirectoryEntry { name: name.to_vec(), inode, kind })
 }
 
 fn absent(name: &[u8]) -> Error {

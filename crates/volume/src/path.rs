@@ -68,8 +68,8 @@ impl Records<'_> {
     /// # Errors
     /// ENOTDIR; ENOENT where the name names nothing.
     pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Stop> {
-        let number = self.lookup(parent.directory, &parent.name)?;
-        match self.inode(number)?.kind {
+        let (_, inode) = self.lookup(parent.directory, &parent.name)?;
+        match inode.kind {
             FileKind::Directory => Ok(()),
             _ => Err(no_directory(&parent.name).into()),
         }
@@ -92,11 +92,10 @@ impl Records<'_> {
             b".." => return Ok(directory.parent),
             _ => {}
         }
-        let found = self.lookup(at, name)?;
+        let (found, inode) = self.lookup(at, name)?;
         if walk.rest.is_empty() && follow == Follow::No && !walk.ends_in_slash {
             return Ok(found);
         }
-        let inode = self.inode(found)?;
         match inode.kind {
             FileKind::Symlink => {}
             FileKind::Directory => return Ok(found),

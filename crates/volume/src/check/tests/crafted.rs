@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::blocks::Run;
+use crate::error::Error;
+use crate::names::{DirectoryEntry, Rename};
 use crate::system_zone::SystemZone;
 
 impl Patient {
@@ -16,6 +18,34 @@ impl Patient {
             batch.put(Key::Extent(number, extent.offset), &extent_record(extent));
         });
     }
+
+    /// Gives a directory a name as no call would.
+    fn plant_name(&self, directory: u64, name: &[u8], number: u64, kind: FileKind) {
+        self.plant(|_, batch| {
+            batch.put(Key::Name(directory, name), &name_record(InodeNumber(number), kind));
+        });
+    }
+}
+
+/// The names of a directory, and those that are damaged.
+fn list(volume: &Volume, path: &str) -> (Vec<Vec<u8>>, Vec<Error>) {
+    let (mut names, mut damaged, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..1000 {
+        match volume.entries(path, &after) {
+            Ok(entries) => {
+                let Some(DirectoryEntry { name, .. }) = entries.last() else {
+                    return (names, damaged);
+                };
+                after.clone_from(name);
+                names.extend(entries.into_iter().map(|entry| entry.name));
+            }
+            Err(error) => {
+                after = error.damaged_name().expect("the listing goes on").to_vec();
+                damaged.push(error);
+            }
+        }
+    }
+    panic!("the names of {path} do not end");
 }
 
 #[test]
@@ -85,5 +115,105 @@ fn an_extent_outside_of_the_volume_or_over_another_is_damaged() {
         let volume = patient.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{extent:?}: {error}");
+    }
+}
+
+#[test]
+fn names_of_a_directory_end_though_one_cannot_be() {
+    let long = [b'x'; 256];
+    let names: [&[u8]; 8] = [b"", b"\0", b".", b"..", b"a/b", b"/", b"zero\0", &long];
+    for name in names {
+        let patient = Patient::new();
+        let number = patient.number("/d");
+        patient.plant_name(number, name, number, FileKind::Directory);
+        let volume = patient.open();
+        let (listed, damaged) = list(&volume, "/d");
+        assert_eq!(listed, [b"five".to_vec(), b"one".to_vec()], "{name:?}");
+        let [error] = &damaged[..] else { panic!("{name:?}: {damaged:?}") };
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{name:?}: {error}");
+        for path in [&b"/d/"[..], b"/d/x/../"] {
+            let found = volume.inode([path, name].concat(), Follow::No);
+            assert!(found.is_err() || matches!(name, b"" | b"." | b".." | b"/"), "{name:?}");
+        }
+        drop(volume);
+        patient.is_cured_of("its name cannot be read");
+    }
+}
+
+#[test]
+fn names_that_cannot_be_stand_alone_and_in_a_row() {
+    let patient = Patient::new();
+    let number = patient.number("/d");
+    for name in [&b""[..], b".", b".."] {
+        patient.plant_name(number, name, number, FileKind::Directory);
+    }
+    patient.plant(|_, batch| {
+        batch.delete(Key::Name(number, b"five"));
+        batch.delete(Key::Name(number, b"one"));
+    });
+    let volume = patient.open();
+    let (listed, damaged) = list(&volume, "/d");
+    assert_eq!((listed.len(), damaged.len()), (0, 3));
+    // It holds what cannot be seen.
+    assert!(volume.remove_directory("/d").is_err());
+}
+
+#[test]
+fn a_directory_in_a_circle_is_damaged_wherever_it_is_met() {
+    // The root, the directory itself, one above it, and one elsewhere.
+    for inner in ["/", "/a/b/c", "/a", "/d"] {
+        let patient = Patient::new();
+        let (directory, number) = (patient.number("/a/b/c"), patient.number(inner));
+        patient.plant_name(directory, b"x", number, FileKind::Directory);
+        let volume = patient.open();
+        let is_damaged = |what: &str, result: Result<(), Error>| {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{what} of {inner}: {error}");
+        };
+        is_damaged("entries", volume.entries("/a/b/c/x", b"").map(drop));
+        is_damaged("inode", volume.inode("/a/b/c/x", Follow::No).map(drop));
+        is_damaged("deeper", volume.inode("/a/b/c/x/b", Follow::No).map(drop));
+        is_damaged("remove", volume.remove("/a/b/c/x"));
+        is_damaged("remove_directory", volume.remove_directory("/a/b/c/x"));
+        is_damaged("rename", volume.rename("/a/b/c/x", "/y", Rename::Replace));
+        is_damaged("rename onto", volume.rename("/d", "/a/b/c/x", Rename::Replace));
+        is_damaged("exchange", volume.rename("/one", "/a/b/c/x", Rename::Exchange));
+        assert!(volume.inode("/a/b/c/..", Follow::No).is_ok());
+        assert_eq!(list(&volume, "/a/b/c").0, [b"four".to_vec(), b"x".to_vec()]);
+        drop(volume);
+        let repaired = patient.check(REPAIR);
+        assert!(repaired.is_repaired() && !repaired.is_sound(), "{}", text(&repaired));
+        patient.assert_sound();
+    }
+    let patient = Patient::new();
+    patient.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileKind::Directory);
+    let error = patient.open().entries("/x", b"").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+}
+
+#[test]
+fn links_that_were_miscounted_are_no_panic() {
+    for links in [1, u32::MAX] {
+        let patient = Patient::new();
+        let [a, b] = ["/a", "/a/b"].map(|path| patient.number(path));
+        patient.plant(|catalog, batch| {
+            for number in [a, b] {
+                let mut inode = inode_of(catalog, number);
+                inode.links = links;
+                batch.put(Key::Inode(number), &inode.to_record());
+            }
+        });
+        let volume = patient.open();
+        for name in ["/a/new", "/a/newer", "/a/b/new"] {
+            let _ = volume.make_directory(name, 0o700);
+        }
+        let _ = volume.rename("/a/new", "/a/newer", Rename::Replace);
+        let _ = volume.rename("/a/b", "/b", Rename::Replace);
+        let _ = volume.remove_directory("/a/newer");
+        let _ = volume.sync();
+        drop(volume);
+        let repaired = patient.check(REPAIR);
+        assert!(repaired.is_repaired(), "{}", text(&repaired));
+        patient.assert_sound();
     }
 }
