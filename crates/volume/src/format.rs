@@ -287,16 +287,21 @@ fn summaries(
     Ok(summaries)
 }
 
-/// The number of the next inode: behind the last one, where it is damaged.
+/// The number of the next inode: behind the last one, where it is damaged or not behind that.
 fn next_inode(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<u64, Error> {
+    let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
+    let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
+    let behind = last.unwrap_or(InodeNumber::ROOT).0 + 1;
     match catalog.get(Key::State(NEXT_INODE)).and_then(|value| value.map(number_of).transpose()) {
-        Ok(next) => Ok(next.unwrap_or(InodeNumber::ROOT.0 + 1)),
+        Ok(None) => Ok(behind),
+        Ok(Some(next)) if next >= behind => Ok(next),
+        Ok(Some(next)) => {
+            flaws.push(format!("the number of the next inode is {next}, not {behind} or above"));
+            Ok(behind)
+        }
         Err(error) if error.kind() == ErrorKind::Damaged => {
             flaws.push(format!("the number of the next inode: {error}"));
-            let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
-            let last =
-                last.first_chunk().map_or(InodeNumber::ROOT.0, |key| u64::from_be_bytes(*key));
-            Ok(last.saturating_add(1))
+            Ok(behind)
         }
         Err(error) => Err(error),
     }

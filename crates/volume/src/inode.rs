@@ -266,6 +266,9 @@ impl Inode {
         if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
             return Err(damaged("has a size that cannot be"));
         }
+        if kind == FileKind::Directory && InodeNumber::of(record.parent.get()).is_none() {
+            return Err(damaged("has a parent that cannot be"));
+        }
         if record.blocks.get() > if kind == FileKind::File { FILE_BLOCKS } else { 0 } {
             return Err(damaged("has blocks that cannot be"));
         }

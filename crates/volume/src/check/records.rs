@@ -98,9 +98,10 @@ impl<'c> InOrder<'c> {
     }
 }
 
-/// The number that a key begins with.
+/// The inode's number that a key begins with, if it is one that an inode can have.
 pub(super) fn number_of(key: &[u8]) -> Option<u64> {
-    key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+    let number = u64::from_be_bytes(*key.first_chunk()?);
+    InodeNumber::of(number).map(|InodeNumber(number)| number)
 }
 
 /// A record of an inode, if it is one.
@@ -168,6 +169,10 @@ impl Round<'_> {
             Err(error) => return Some(error.to_string()),
         };
         let key = &found.key;
+        let is_of_inode = !matches!(table, Table::Regions | Table::State);
+        if is_of_inode && key.len() >= 8 && number_of(key).is_none() {
+            return Some("it has a number that no inode has".into());
+        }
         let odd_key = || "the catalog has a key of no known form".to_string();
         match table {
             Table::Inodes => match Inode::of_record(value) {
@@ -212,10 +217,15 @@ impl Round<'_> {
             Some(Err(_)) => None,
             None => Some(InodeNumber::ROOT.0 + 1),
         };
-        if number.is_none_or(|number| number <= last) {
-            let what = format!("the number of the next inode is not above {last}, the last");
-            let right = last.saturating_add(1).to_be_bytes().to_vec();
-            let changes = vec![put(Key::State(NEXT_INODE), right)];
+        let right = last.saturating_add(1);
+        // The largest number says that all were given.
+        let is_right = |number| number > last && (number < u64::MAX || number == right);
+        if !number.is_some_and(is_right) {
+            let what = match number {
+                Some(u64::MAX) => "the number of the next inode says that all were given".into(),
+                _ => format!("the number of the next inode is not above {last}, the last"),
+            };
+            let changes = vec![put(Key::State(NEXT_INODE), right.to_be_bytes().to_vec())];
             self.findings.fixable(About::Volume, what, "set", changes);
         }
         Ok(())

@@ -5,6 +5,7 @@ use super::*;
 use crate::blocks::Run;
 use crate::error::Error;
 use crate::names::{DirectoryEntry, Rename};
+use crate::shared::NEXT_INODE;
 use crate::system_zone::SystemZone;
 
 impl Patient {
@@ -189,6 +190,77 @@ fn a_directory_in_a_circle_is_damaged_wherever_it_is_met() {
     patient.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileKind::Directory);
     let error = patient.open().entries("/x", b"").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+}
+
+#[test]
+fn numbers_that_no_inode_has_are_damage_in_every_table_and_repair_ends() {
+    for number in [0, u64::MAX] {
+        let file = Inode::new(FileKind::File, 0o600).to_record();
+        let mut directory = Inode::new(FileKind::Directory, 0o700);
+        directory.parent = InodeNumber(number);
+        let directory = directory.to_record();
+        let extent = Extent { offset: 0, start: 10_000, length: 1, state: State::Written };
+        let name = name_record(InodeNumber(2), FileKind::Directory);
+        let records: [(Key<'_>, Vec<u8>); 6] = [
+            (Key::Inode(number), file),
+            (Key::Inode(number), directory),
+            (Key::Name(number, b"x"), name),
+            (Key::Extent(number, 0), extent_record(extent)),
+            (Key::Xattr(number, b"user.x"), Vec::new()),
+            (Key::Orphan(number), Vec::new()),
+        ];
+        for (key, record) in records {
+            let patient = Patient::new();
+            patient.plant(|_, batch| batch.put(key, &record));
+            let volume = patient.open();
+            volume.make_directory("/new", 0o700).unwrap();
+            volume.sync().unwrap();
+            drop(volume);
+            patient.is_cured_of("number that no inode has");
+        }
+    }
+}
+
+#[test]
+fn a_directory_whose_parent_cannot_be_is_damaged() {
+    let patient = Patient::new();
+    let number = patient.number("/d");
+    patient.plant(|catalog, batch| {
+        let mut inode = inode_of(catalog, number);
+        inode.parent = InodeNumber(u64::MAX);
+        batch.put(Key::Inode(number), &inode.to_record());
+    });
+    let volume = patient.open();
+    for path in ["/d", "/d/..", "/d/five"] {
+        let error = volume.inode(path, Follow::No).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{path}: {error}");
+    }
+}
+
+#[test]
+fn a_new_file_has_a_number_that_none_has_whatever_the_catalog_says() {
+    for next in [0, 1, 2, 5] {
+        let patient = Patient::new();
+        let highest = patient.number("/a/pipe");
+        patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE), &u64::to_be_bytes(next)));
+        let volume = patient.open();
+        assert!(!volume.flaws().is_empty());
+        volume.make_directory("/new", 0o700).unwrap();
+        assert!(volume.inode("/new", Follow::No).unwrap().0.0 > highest);
+        assert!(patient.is_whole(&volume, "/d/five", "/d/five"));
+        drop(volume);
+        patient.assert_sound();
+    }
+}
+
+#[test]
+fn a_volume_that_says_all_numbers_were_given_is_repaired() {
+    let patient = Patient::new();
+    patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE), &u64::MAX.to_be_bytes()));
+    let error = patient.open().make_directory("/new", 0o700).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    patient.is_cured_of("the number of the next inode");
+    patient.open().make_directory("/new", 0o700).unwrap();
 }
 
 #[test]

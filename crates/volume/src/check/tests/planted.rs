@@ -318,6 +318,8 @@ fn what_is_lost_is_found_again_where_lost_and_found_needs_repair_too() {
         let (number, _) = crate::names::entry_of(&found).unwrap();
         batch.delete(Key::Name(root, b"lost+found"));
         batch.delete(Key::Inode(number.0));
+        let last = Inode::new(FileKind::File, 0o600);
+        batch.put(Key::Inode(u64::MAX - 1), &last.to_record());
         batch.put(Key::State(crate::shared::NEXT_INODE), &u64::MAX.to_be_bytes());
     });
     assert!(!patient.check(REPAIR).is_repaired());
