@@ -128,7 +128,8 @@ pub fn look_at(sim: &Sim) {
 pub fn mend(sim: &Sim) {
     let device = Device::new(sim.clone()).unwrap();
     let check = |repair| -> Result<CheckReport, VolumeError> {
-        let checked = Volume::check(&device, CheckOptions { repair, deep: true }, &mut |_, _| {});
+        let options = CheckOptions { repair, deep: true, ..CheckOptions::default() };
+        let checked = Volume::check(&device, options, &mut |_, _| {});
         match &checked {
             Ok(report) => {
                 report.findings.iter().for_each(|line| assert_one_line(&line.to_string()));

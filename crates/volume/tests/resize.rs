@@ -41,7 +41,7 @@ fn holds(volume: &Volume, reactor: &Reactor, path: &str, byte: u8, length: usize
 }
 
 fn findings(device: &Device) -> Vec<String> {
-    let check = CheckOptions { repair: false, deep: false };
+    let check = CheckOptions::default();
     let report = Volume::check(device, check, &mut |_, _| {}).unwrap();
     report.findings.iter().map(ToString::to_string).collect()
 }

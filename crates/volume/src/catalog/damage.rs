@@ -34,6 +34,8 @@ pub(crate) enum PageFlaw {
     Sum,
     /// More than can be put right.
     Lost(String),
+    /// The device did not give it: it may be good.
+    Unread(String),
 }
 
 impl fmt::Display for BadPage {
@@ -53,6 +55,7 @@ impl fmt::Display for BadPage {
                 "catalog block {sums_block}: the checksum of block {block} is lost, which is good"
             ),
             PageFlaw::Lost(why) => write!(out, "catalog block {block} is lost: {why}"),
+            PageFlaw::Unread(why) => write!(out, "catalog block {block} is not readable: {why}"),
         }
     }
 }

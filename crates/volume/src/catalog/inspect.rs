@@ -9,17 +9,20 @@ use super::store::{Access, LostPages, Store};
 use super::trouble::{Fenced, Opened, Trouble, contained};
 use super::{Catalog, State};
 use crate::blocks::{Blocks, Run};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// What verifying every page said; see also [`Catalog::damaged_pages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verified {
     /// They are good, or were put right.
     Good,
-    /// They are good as redb's own checksums say, though some of those kept beside them are lost.
-    WithoutSums,
+    /// They are good as redb's own checksums say, though some of those kept beside them are lost, or the device did
+    /// not give something at first.
+    WithoutSums { unread: Option<String> },
     /// They are not, for this reason.
     Damaged(String),
+    /// The device did not give all of them.
+    Unread(String),
 }
 
 impl Catalog {
@@ -30,8 +33,11 @@ impl Catalog {
             Ok(true) => Verified::Good,
             Ok(false) => Verified::Damaged("its map of pages in use is wrong".into()),
             Err(error) => match self.verify_with(LostPages::AsTheyAre) {
-                Ok(_) => Verified::WithoutSums,
-                Err(_) => Verified::Damaged(error.to_string()),
+                Ok(_) => Verified::WithoutSums { unread: unread(&error) },
+                Err(again) => match unread(&error).or_else(|| unread(&again)) {
+                    Some(unread) => Verified::Unread(unread),
+                    None => Verified::Damaged(error.to_string()),
+                },
             },
         }
     }
@@ -87,6 +93,11 @@ impl Catalog {
         takes.extend(Some(self.log.lock().run()).filter(|run| run.length > 0));
         takes
     }
+}
+
+/// What the device did not give, if that is what an error says.
+fn unread(error: &Error) -> Option<String> {
+    matches!(error.kind(), ErrorKind::Io(_)).then(|| error.to_string())
 }
 
 impl State {

@@ -45,14 +45,13 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::Superblock;
 use backend::{Backend, Reader};
-use damage::BadPage;
 use log::{Log, Logged, Replayed};
 use store::Store;
 use trouble::{Fenced, Opened, Trouble, contained};
 use view::View;
 
 pub(crate) use batch::{Batch, Reserve};
-pub(crate) use damage::PageFlaw;
+pub(crate) use damage::{BadPage, PageFlaw};
 pub(crate) use inspect::Verified;
 pub(crate) use record::{Key, Table};
 pub(crate) use room::{CatalogRoom, EXTENTS_A_STEP, Size};

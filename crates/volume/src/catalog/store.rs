@@ -347,11 +347,13 @@ impl Store {
         if self.state.lock().lost != LostPages::Empty || first == 0 {
             return Err(error);
         }
-        // What a device failed to read once may be there.
-        if matches!(error.kind(), ErrorKind::Io(_)) && self.read_pages(first, out).is_ok() {
-            return Ok(());
-        }
-        self.state.lock().note(first, PageFlaw::Lost(error.to_string()));
+        let flaw = match error.kind() {
+            // What a device failed to read once may be there.
+            ErrorKind::Io(_) if self.read_pages(first, out).is_ok() => return Ok(()),
+            ErrorKind::Io(_) => PageFlaw::Unread(error.to_string()),
+            _ => PageFlaw::Lost(error.to_string()),
+        };
+        self.state.lock().note(first, flaw);
         out.fill(0);
         out[0] = LEAF;
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::findings::{delete, put};
 use super::records::{All, InOrder, extent_of};
-use super::{About, CheckStep, Round};
+use super::{About, CheckStep, Leaked, Round};
 use crate::allocator::{
     ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
 };
@@ -75,6 +75,20 @@ impl Used {
         twice
     }
 
+    /// The regions of the window.
+    fn regions(&self) -> Range<u32> {
+        let first = (self.window.start / REGION_BLOCKS) as u32;
+        first..self.window.end.div_ceil(REGION_BLOCKS) as u32
+    }
+
+    /// Marks the blocks of a region of the window that are not free.
+    fn mark_all_but(&mut self, index: u32, free: Option<&FreeBits>) {
+        let at = (u64::from(index) * REGION_BLOCKS - self.window.start) as usize / 64;
+        for (word, used) in self.bits[at..][..REGION_BLOCKS as usize / 64].iter_mut().enumerate() {
+            *used |= free.map_or(u64::MAX, |free| !free[word]);
+        }
+    }
+
     /// The regions of the window, and which blocks of each are free.
     pub(super) fn free(&self) -> impl Iterator<Item = (u32, FreeBits)> {
         let first = (self.window.start / REGION_BLOCKS) as u32;
@@ -96,6 +110,21 @@ pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<
         if let Some((_, extent)) = extent_of(&found?, total) {
             used.mark(extent.run());
         }
+    }
+    Ok(())
+}
+
+/// Marks the blocks that do not count as free. A region of which nothing is known has none: its record may be among
+/// those that were not read.
+pub(super) fn mark_counted(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
+    for index in used.regions() {
+        let length = length_of(index, total);
+        let free = match from.get(Key::Region(index)) {
+            Ok(said) => said.and_then(|said| free_bits(summary_of(&said).ok()?.1, length).ok()),
+            Err(error) if error.kind() == ErrorKind::Damaged => None,
+            Err(error) => return Err(error),
+        };
+        used.mark_all_but(index, free.as_deref());
     }
     Ok(())
 }
@@ -274,7 +303,15 @@ impl Round<'_> {
                 "{blocks} blocks of region {index}, from block {} on, are neither free nor in use",
                 at(block)
             );
-            self.findings.fixable(About::Volume, what, "free again", changes);
+            match self.leaked {
+                Leaked::Free => {
+                    self.findings.fixable(About::Volume, what, "free again", changes);
+                }
+                Leaked::Keep => {
+                    let kept = "they may be of files whose extents could not be read: another --repair frees them";
+                    self.findings.left(About::Volume, format!("{what}; {kept}"));
+                }
+            }
         }
         Ok(())
     }

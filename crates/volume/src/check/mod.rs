@@ -23,11 +23,13 @@ mod records;
 mod tests;
 mod tree;
 
+use rustix::io::Errno;
 use uringfs_device::Device;
 
 use crate::blocks::Blocks;
 use crate::catalog::{
-    Access, Batch, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table, Verified,
+    Access, BadPage, Batch, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table,
+    Verified,
 };
 use crate::error::{Error, ErrorKind};
 use crate::format::{known_blocks, recorded_blocks};
@@ -47,6 +49,9 @@ pub struct CheckOptions {
     pub repair: bool,
     /// Reads every block that files use.
     pub deep: bool,
+    /// Repairs though the device does not give all blocks of the catalog, and takes what they hold for lost. Else
+    /// such a volume is not repaired: what cannot be read now may be read later, or on another machine.
+    pub accept_unreadable: bool,
 }
 
 /// What a check goes through, in its order.
@@ -125,7 +130,8 @@ impl Volume {
     /// # Errors
     /// `NotAVolume`, `Unsupported`; EBUSY when another program has it open for writing, or at all if
     /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read;
-    /// `NoSpace` when a repair finds no room; the device's.
+    /// `NoSpace` when a repair finds no room; the device's: also for a block of the catalog that it does not
+    /// give, if it is to be repaired and [`CheckOptions::accept_unreadable`] is not set.
     pub fn check(
         device: &Device,
         options: CheckOptions,
@@ -167,7 +173,8 @@ pub(crate) fn check_within(
     if options.repair && (is_small || !bad_slots.is_empty()) {
         superblock.write(&blocks)?;
     }
-    let lost = check_pages(&blocks, &mut superblock, bounds, &mut findings)?;
+    let Pages { lost, leaked } =
+        check_pages(&blocks, &mut superblock, options, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
         let catalog = open(&blocks, &superblock, lost)?;
         let total = superblock.total_blocks;
@@ -178,6 +185,7 @@ pub(crate) fn check_within(
             total,
             known,
             bounds,
+            leaked,
             findings,
             report: CheckReport::default(),
             lost_and_found: None,
@@ -210,6 +218,7 @@ struct Round<'r> {
     /// Of these, those that the records of regions speak of.
     known: u64,
     bounds: Bounds,
+    leaked: Leaked,
     findings: Findings,
     report: CheckReport,
     /// `/lost+found`, once something was put there.
@@ -250,31 +259,64 @@ fn check_size(
     Ok(true)
 }
 
-/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog. Answers what is to
-/// become of those that cannot be read from now on: where none is lost, one that fails to be read must
-/// not look as if it were.
+/// What is to become of blocks that are neither free nor in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaked {
+    /// They become free.
+    Free,
+    /// They stay taken: they may hold the bytes of files whose extents could not be read.
+    Keep,
+}
+
+/// What verifying the catalog's pages leads to.
+struct Pages {
+    /// What is to become of pages that cannot be read from now on: where none is lost, one that fails to be
+    /// read must not look as if it were.
+    lost: LostPages,
+    leaked: Leaked,
+}
+
+/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
+///
+/// # Errors
+/// `Io` where the device did not give one, if that is to be repaired and not accepted.
 fn check_pages(
     blocks: &Blocks,
     superblock: &mut Superblock,
+    options: CheckOptions,
     bounds: Bounds,
     findings: &mut Findings,
-) -> Result<LostPages, Error> {
+) -> Result<Pages, Error> {
+    let pages = |lost| Ok(Pages { lost, leaked: Leaked::Free });
     for _ in 0..MAX_ROUNDS {
         let catalog = open(blocks, superblock, LostPages::Empty)?;
         let verified = catalog.verify();
         let found = match verified {
-            Verified::Damaged(_) => read_everything(&catalog),
+            Verified::Damaged(_) | Verified::Unread(_) => read_everything(&catalog),
             _ => Ok(()),
         };
         let (damaged, lines) = (catalog.damaged_pages(), catalog.flaws());
-        found.map_err(|error| error.because(lines.join("; ")))?;
+        let unread = unread(&verified, &damaged);
+        if options.repair
+            && !options.accept_unreadable
+            && let Some(unread) = &unread
+        {
+            return Err(not_repaired(unread));
+        }
+        found.map_err(|error| match &unread {
+            Some(unread) => {
+                let what = format!("{unread}: it leads to the catalog's records");
+                Error::new(ErrorKind::Io(Errno::IO), what)
+            }
+            None => error.because(lines.join("; ")),
+        })?;
         let is_sound = lines.is_empty();
         lines.into_iter().for_each(|line| findings.mended(line));
         let repairs = findings.repairs();
         match verified {
-            Verified::Good if is_sound || !repairs => return Ok(LostPages::Refuse),
-            Verified::WithoutSums if !repairs => return Ok(LostPages::AsTheyAre),
-            Verified::Good | Verified::WithoutSums => {
+            Verified::Good if is_sound || !repairs => return pages(LostPages::Refuse),
+            Verified::WithoutSums { .. } if !repairs => return pages(LostPages::AsTheyAre),
+            Verified::Good | Verified::WithoutSums { .. } => {
                 drop(catalog);
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
                 // What was too much to be remembered is found in the next round.
@@ -284,19 +326,43 @@ fn check_pages(
                 catalog.commit(&Batch::default())?;
                 catalog.close()?;
             }
-            Verified::Damaged(what) => {
-                if !damaged.iter().any(|page| matches!(page.flaw, PageFlaw::Lost(_))) {
+            Verified::Damaged(what) | Verified::Unread(what) => {
+                let is_named =
+                    |page: &BadPage| matches!(page.flaw, PageFlaw::Lost(_) | PageFlaw::Unread(_));
+                if !damaged.iter().any(is_named) {
                     findings.mended(format!("the catalog: {what}"));
                 }
                 if !repairs {
-                    return Ok(LostPages::Empty);
+                    return pages(LostPages::Empty);
                 }
-                rebuild::rebuild(blocks, superblock, &catalog, bounds, findings)?;
-                return Ok(LostPages::Refuse);
+                let leaked = if unread.is_some() { Leaked::Keep } else { Leaked::Free };
+                rebuild::rebuild(blocks, superblock, &catalog, bounds, leaked, findings)?;
+                return Ok(Pages { lost: LostPages::Refuse, leaked });
             }
         }
     }
     Err(endless())
+}
+
+/// What the device did not give of the catalog, if something.
+fn unread(verified: &Verified, damaged: &[BadPage]) -> Option<String> {
+    let pages: Vec<&BadPage> =
+        damaged.iter().filter(|page| matches!(page.flaw, PageFlaw::Unread(_))).collect();
+    match (&pages[..], verified) {
+        ([], Verified::Unread(what)) => Some(what.clone()),
+        ([], Verified::WithoutSums { unread }) => unread.clone(),
+        ([], _) => None,
+        ([page], _) => Some(page.to_string()),
+        ([page, others @ ..], _) => Some(format!("{page}; and {} more", others.len())),
+    }
+}
+
+fn not_repaired(unread: &str) -> Error {
+    let what = format!(
+        "{unread}: not repaired, since what cannot be read is not lost yet; copy the device to a good one and \
+         repair that, or give --accept-unreadable to go on without"
+    );
+    Error::new(ErrorKind::Io(Errno::IO), what)
 }
 
 /// Goes through all records, so that all pages are known that are lost.

@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Bounds;
-use super::blocks::{Used, mark_files, windows};
+use super::blocks::{Used, mark_counted, mark_files, windows};
 use super::findings::{BATCH, Findings};
 use super::records::{All, tell_unreadable};
+use super::{Bounds, Leaked};
 use crate::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
 use crate::blocks::{Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
@@ -21,7 +21,8 @@ const SHORTEST: u64 = 64;
 /// Runs that a new catalog begins with, at most.
 const MOST_RUNS: usize = 64;
 
-/// Puts what `old` still has into a new catalog, and writes the superblock that names it.
+/// Puts what `old` still has into a new catalog, and writes the superblock that names it. Where leaked blocks are
+/// kept only those become free, and the catalog's, that count as free.
 ///
 /// # Errors
 /// `NoSpace`, with nothing changed, when too few blocks are free; the device's.
@@ -30,10 +31,11 @@ pub(super) fn rebuild(
     superblock: &mut Superblock,
     old: &Catalog,
     bounds: Bounds,
+    leaked: Leaked,
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
-    let runs = find_room(old, total, bounds)?;
+    let runs = find_room(old, total, bounds, leaked)?;
     let new = Catalog::create_in_place_of(old, &runs, CatalogOptions::default())?;
     let zone = SystemZone::new(new.takes());
     // Free space is counted anew; the old catalog's blocks are free then.
@@ -43,6 +45,9 @@ pub(super) fn rebuild(
     for window in windows(total, bounds.blocks) {
         let mut used = Used::by_system(window, &zone);
         mark_files(&mut used, &new, total)?;
+        if leaked == Leaked::Keep {
+            mark_counted(&mut used, old, total)?;
+        }
         let mut batch = Batch::default();
         for (index, free) in used.free() {
             let (summary, record) = record_of(&free);
@@ -60,13 +65,16 @@ pub(super) fn rebuild(
 }
 
 /// Free runs for as much as the old catalog has.
-fn find_room(old: &Catalog, total: u64, bounds: Bounds) -> Result<Vec<Run>, Error> {
+fn find_room(old: &Catalog, total: u64, bounds: Bounds, leaked: Leaked) -> Result<Vec<Run>, Error> {
     let zone = SystemZone::new(old.takes());
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
     let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
     for window in windows(total, bounds.blocks) {
         let mut used = Used::by_system(window, &zone);
         mark_files(&mut used, old, total)?;
+        if leaked == Leaked::Keep {
+            mark_counted(&mut used, old, total)?;
+        }
         for run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
             if run.length >= SHORTEST && room.add(run) {
                 return Ok(room.into_runs());

@@ -29,6 +29,12 @@ pub struct Arguments {
     #[arg(long)]
     repair: bool,
 
+    /// Repair though the device does not give all blocks of the catalog: what they hold is lost then, and blocks that
+    /// may be of files whose places are lost stay taken until the next --repair. Without it such a volume is not
+    /// repaired (exit code 8): copy the device to a good one first, and repair the copy
+    #[arg(long, requires = "repair")]
+    accept_unreadable: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,7 +50,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let shown = path.display();
     let access = if arguments.repair { Access::ReadWrite } else { Access::Read };
     let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
-    let options = CheckOptions { repair: arguments.repair, deep: arguments.deep };
+    let options = CheckOptions {
+        repair: arguments.repair,
+        deep: arguments.deep,
+        accept_unreadable: arguments.accept_unreadable,
+    };
     let line = Line::show();
     let checked = Volume::check(&device, options, &mut |step, done| line.say(step, done));
     drop(line);

@@ -6,6 +6,7 @@ mod log;
 mod pages;
 mod planted;
 mod space;
+mod unread;
 
 use uringfs_buffer::Buffer;
 use uringfs_device::Device;
@@ -26,8 +27,8 @@ const SIZE: u64 = 64 << 20;
 /// Small enough that a handful of inodes, and each region, is a window of its own.
 const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::allocator::REGION_BLOCKS };
 
-const CHECK: CheckOptions = CheckOptions { repair: false, deep: false };
-const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false };
+const CHECK: CheckOptions = CheckOptions { repair: false, deep: false, accept_unreadable: false };
+const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false, accept_unreadable: false };
 
 /// A volume with something of everything, closed.
 struct Patient {
@@ -154,7 +155,7 @@ fn inode_of(catalog: &Catalog, number: u64) -> Inode {
 #[test]
 fn a_sound_volume_is_found_sound_and_counted() {
     let patient = Patient::new();
-    let report = patient.check(CheckOptions { repair: false, deep: true });
+    let report = patient.check(CheckOptions { deep: true, ..CHECK });
     assert!(report.is_sound(), "{}", text(&report));
     assert_eq!((report.directories, report.files), (5, 7));
     assert_eq!(report.used_blocks, 5 * 3 + 2);

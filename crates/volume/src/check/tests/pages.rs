@@ -56,7 +56,7 @@ fn damaged_records_that_a_new_catalog_does_not_get_are_named() {
     let (blocks, mut superblock) = (Blocks::of(&patient.device), patient.superblock());
     let mut findings = Findings::new(true);
     let old = open(&blocks, &superblock, LostPages::Empty).unwrap();
-    rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, &mut findings).unwrap();
+    rebuild::rebuild(&blocks, &mut superblock, &old, SMALL, Leaked::Free, &mut findings).unwrap();
     let new = open(&blocks, &superblock, LostPages::Refuse).unwrap();
     findings.name(&new, &paths::Parents::new()).unwrap();
     let lines = text(&findings.into_report(CheckReport::default()));
@@ -64,7 +64,7 @@ fn damaged_records_that_a_new_catalog_does_not_get_are_named() {
 }
 
 /// Blocks that the catalog's last commit reaches, as two flipped bits in each tell.
-fn pages_in_use(patient: &Patient) -> Vec<u64> {
+pub(super) fn pages_in_use(patient: &Patient) -> Vec<u64> {
     let runs = patient.superblock().catalog;
     let blocks = runs.into_iter().flat_map(|run| run.start..run.end());
     let is_in_use = |block: &u64| {

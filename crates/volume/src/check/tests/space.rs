@@ -196,7 +196,7 @@ fn bytes_that_cannot_be_read_are_told_with_file_and_offset() {
     let bad = (extent.start + 1) * BLOCK;
     let rule = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
     patient.sim.inject(rule.within(bad, bad + 1));
-    let deep = |repair| patient.check(CheckOptions { deep: true, repair });
+    let deep = |repair| patient.check(CheckOptions { deep: true, repair, ..CHECK });
     for repair in [false, true] {
         let report = deep(repair);
         assert_eq!(report.findings.len(), 1, "{}", text(&report));

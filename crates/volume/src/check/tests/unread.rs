@@ -1,0 +1,122 @@
+//! Devices that do not give what the catalog has: that is no damage, and what cannot be read is not lost.
+
+use std::collections::BTreeMap;
+
+use uringfs_device::Op;
+use uringfs_device::backend::sim::{Crash, Event, Fault, Rule, When};
+
+use super::pages::pages_in_use;
+use super::*;
+
+const FILES: [&str; 5] = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
+const ACCEPT: CheckOptions = CheckOptions { accept_unreadable: true, ..REPAIR };
+
+impl Patient {
+    /// The same volume on a device of its own.
+    fn copy(&self) -> Patient {
+        let sim = self.sim.crash_image(Crash::KeepAll);
+        let device = Device::new(sim.clone()).unwrap();
+        sim.restart_record();
+        Patient { sim, device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
+    }
+
+    fn fail_reads_of(&self, block: u64, when: When) {
+        let rule = Rule::new(Op::Read, when, Fault::Error(Errno::IO));
+        self.sim.inject(rule.within(block * BLOCK, (block + 1) * BLOCK));
+    }
+
+    fn writes(&self) -> usize {
+        let is_change = |event: &&Event| matches!(event, Event::Begin { .. });
+        self.sim.record().iter().filter(is_change).count()
+    }
+
+    /// Each block that a file has, and what is in it.
+    fn blocks_of_files(&self) -> BTreeMap<u64, Vec<u8>> {
+        let catalog = self.catalog();
+        let extents = catalog.scan(Table::Extents, Vec::new(), None, 4096).unwrap();
+        let extents =
+            extents.iter().map(|(_, record)| ExtentRecord::parse(record, SIZE / BLOCK).unwrap());
+        let blocks = extents.flat_map(|extent| extent.start..extent.run().end());
+        blocks.map(|block| (block, self.peek(block))).collect()
+    }
+
+    fn peek(&self, block: u64) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK as usize];
+        self.sim.peek(block * BLOCK, &mut bytes);
+        bytes
+    }
+
+    fn repair(&self, options: CheckOptions) -> Result<CheckReport, Error> {
+        Volume::check(&self.device, options, &mut |_, _| {})
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_not_taken_for_lost() {
+    let patient = Patient::new();
+    for block in pages_in_use(&patient) {
+        let copy = patient.copy();
+        copy.fail_reads_of(block, When::Every(1));
+        let error = copy.repair(REPAIR).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+        assert!(error.to_string().contains(&format!("block {block}")), "{block}: {error}");
+        assert_eq!(copy.writes(), 0, "{block}");
+        copy.sim.clear_faults();
+        copy.assert_sound();
+        let volume = copy.open();
+        assert!(FILES.iter().all(|path| copy.is_whole(&volume, path, path)));
+    }
+}
+
+#[test]
+fn a_read_that_fails_once_costs_nothing() {
+    let patient = Patient::new();
+    for nth in 1.. {
+        let copy = patient.copy();
+        copy.sim.fail_nth(Op::Read, nth, Errno::IO);
+        match copy.repair(REPAIR) {
+            Ok(report) if copy.sim.faults_hit() == 0 => {
+                assert!(report.is_sound() && nth > 10);
+                break;
+            }
+            Ok(report) => assert!(report.is_repaired(), "{nth}: {}", text(&report)),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{nth}: {error}"),
+        }
+        copy.sim.clear_faults();
+        copy.assert_sound();
+        let volume = copy.open();
+        assert!(FILES.iter().all(|path| copy.is_whole(&volume, path, path)), "{nth}");
+    }
+}
+
+#[test]
+fn accepted_unread_blocks_cost_what_is_in_them_and_no_blocks_of_files() {
+    let patient = Patient::new();
+    let (files, mut repaired) = (patient.blocks_of_files(), 0);
+    for block in pages_in_use(&patient) {
+        let copy = patient.copy();
+        copy.fail_reads_of(block, When::Every(1));
+        let Ok(report) = copy.repair(ACCEPT) else { continue };
+        repaired += 1;
+        assert!(text(&report).contains(&format!("block {block}")), "{}", text(&report));
+        copy.sim.clear_faults();
+        // Nor are they given out: another file is as long as can be.
+        let volume = copy.open();
+        for n in 0.. {
+            let create = OpenOptions { create: Some(0o644), ..OpenOptions::direct() };
+            let Ok(file) = volume.open(format!("/full{n}"), create) else { break };
+            let bytes = Buffer::copy_of(&vec![0xff; 1 << 20]);
+            if copy.reactor.block_on(file.write(bytes, 0)).1.is_err() {
+                break;
+            }
+        }
+        drop(volume);
+        for (file_block, was) in &files {
+            assert!(copy.peek(*file_block) == *was, "block {file_block} after {block} was unread");
+        }
+        let again = copy.repair(REPAIR).unwrap();
+        assert!(again.is_repaired(), "{}", text(&again));
+        copy.assert_sound();
+    }
+    assert!(repaired > 4, "{repaired}");
+}
