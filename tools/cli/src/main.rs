@@ -42,8 +42,26 @@ enum Command {
     /// Say how much room a volume has.
     Df(volume::list::DfArguments),
     /// Put files and directories into a volume.
+    ///
+    /// What is there: a directory goes into a directory that is there, and nothing else takes the place of
+    /// one. A file or a link is replaced when the new one is whole, the link itself and not what it leads to.
+    /// A device, a FIFO or a socket is replaced only by its like, or with -f. With -n all that is there stays
+    /// as it is. What the same command has just put is never replaced, and the volume's own image is not put
+    /// into it.
+    ///
+    /// What cannot be put is named, and the others have their turn; the exit code is 1 then.
     Put(volume::put::Arguments),
     /// Get files and directories out of a volume.
+    ///
+    /// What is there: a directory goes into a directory that is there, and nothing else takes the place of
+    /// one. A file or a link is replaced when the new one is whole, the link itself and not what it leads to.
+    /// A device, a FIFO or a socket is replaced only by its like, or with -f. With -n all that is there stays
+    /// as it is. What the same command has just made is never replaced, nor the image that is read.
+    ///
+    /// Modes, times and extended attributes are the volume's; owners, too, if root gets them. Set-ID bits are
+    /// kept where owner and group are. Images of strangers are best got with --no-privileges.
+    ///
+    /// What cannot be got is named, and the others have their turn; the exit code is 1 then.
     Get(volume::get::Arguments),
     /// List names in a volume.
     Ls(volume::list::LsArguments),

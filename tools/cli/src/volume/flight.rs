@@ -7,6 +7,8 @@ use uringfs_lab::Error;
 
 /// Bytes of a piece: large enough that a device works at its speed with a few of them.
 pub const PIECE: usize = 1 << 20;
+/// Why fewer bytes of a file were read than it has.
+pub const ENDS_EARLY: &str = "the volume's device ends before the file does";
 /// Pieces on their way at once.
 const MOST: usize = 32;
 

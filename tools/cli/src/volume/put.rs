@@ -2,23 +2,26 @@
 //! name and moved when it is whole; commits take a name only with the bytes it stands for. What cannot
 //! be put is told, and the others go on.
 
+use super::existing::{Existing, Image, Turn};
 use super::flight::{Flight, Landed, PIECE};
-use super::source::{attributes, cannot_read, data, look, xattrs};
+use super::hard_links::{HardLinks, Name};
+use super::host::{Identity, Tree, identity};
+use super::source::{Source, cannot_read, data};
 use super::transfer::Transfer;
 use super::{Place, STAGING, Xattr, close, is_directory, join, open, remove_staging};
 use crate::output::print;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::fs::{File as HostFile, Metadata};
-use std::io::{self, Read};
+use std::fs::File as HostFile;
+use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uringfs::{
-    Access, Buffer, File, FileKind, Follow, Inode, OpenOptions, Rename, SetXattr, Volume,
-    VolumeError,
+    Access, Buffer, File, FileKind, Follow, Inode, InodeNumber, OpenOptions, Rename, SetXattr,
+    Volume, VolumeError, VolumeErrorKind,
 };
 use uringfs_lab::{Error, ErrorKind};
 
@@ -36,6 +39,9 @@ pub struct Arguments {
     #[arg(value_name = "TARGET:/path")]
     destination: OsString,
 
+    #[command(flatten)]
+    existing: Existing,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,22 +50,19 @@ pub struct Arguments {
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let place = Place::parse(&arguments.destination)?;
-    // What cannot be read is said before anything is written.
-    for source in arguments.sources.iter().filter(|source| *source != "-") {
-        look(Path::new(source))?;
-    }
     let volume = open(&place.target, Access::ReadWrite)?;
     let targets = targets(&volume, &arguments.sources, &place)?;
     let mut put = Put {
         volume: &volume,
         place: &place,
+        image: Image::of(&place.target)?,
+        existing: arguments.existing,
         flight: Flight::new()?,
         transfer: Transfer::begin()?,
         writing: HashMap::new(),
         next: 0,
-        known: HashMap::new(),
-        awaited: HashSet::new(),
-        links: Vec::new(),
+        made: HashSet::new(),
+        links: HardLinks::new(),
         directories: Vec::new(),
         failures: Failures::default(),
     };
@@ -135,17 +138,16 @@ fn targets(volume: &Volume, sources: &[OsString], place: &Place) -> Result<Vec<V
 struct Put<'v> {
     volume: &'v Volume,
     place: &'v Place,
+    image: Image,
+    existing: Existing,
     flight: Flight<Piece>,
     transfer: Transfer,
     /// Files of which pieces are on their way, or still to be read.
     writing: HashMap<u64, Writing>,
     next: u64,
-    /// What files of several names are called here.
-    known: HashMap<(u64, u64), Vec<u8>>,
-    /// Which of these names do not stand for their file yet. Those that failed stay here.
-    awaited: HashSet<Vec<u8>>,
-    /// Their further names, made when all files are there.
-    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What this command has put, except directories: nothing of it is replaced.
+    made: HashSet<InodeNumber>,
+    links: HardLinks<Identity, Link>,
     /// Get their attributes last: names made in them change their times.
     directories: Vec<(Vec<u8>, Inode)>,
     failures: Failures,
@@ -157,10 +159,30 @@ struct Piece {
     length: u64,
 }
 
+/// A file's name in the volume, and how it comes to it.
+#[derive(Clone)]
+struct Link {
+    target: Vec<u8>,
+    turn: Turn,
+}
+
+/// A directory whose names have their turn, one after the other.
+struct Level {
+    below: PathBuf,
+    target: Vec<u8>,
+    /// This command has made it: nothing is in it yet.
+    is_new: bool,
+    /// From the last one on.
+    names: Vec<OsString>,
+}
+
 struct Writing {
     file: File,
+    number: InodeNumber,
+    /// Which file of the machine it is; none is standard input.
+    source: Option<Identity>,
     staged: Vec<u8>,
-    target: Vec<u8>,
+    link: Link,
     inode: Inode,
     /// What it ends with if that is a hole: the file becomes at least as long.
     size: u64,
@@ -175,21 +197,14 @@ impl Put<'_> {
     fn all(&mut self, sources: &[OsString], targets: Vec<Vec<u8>>) -> Result<(), Error> {
         self.said(STAGING, self.make_staging())?;
         for (source, target) in sources.iter().zip(targets) {
-            match source == "-" {
-                true => {
-                    let done = self.standard_input(target);
-                    self.go_on(done)?;
-                }
-                false => self.tree(Path::new(source), target)?,
-            }
+            let done = match source == "-" {
+                true => self.standard_input(target),
+                false => self.tree(Path::new(source), target),
+            };
+            self.go_on(done)?;
         }
         let landed = self.flight.finish();
         self.land(landed)?;
-        for (first, name) in std::mem::take(&mut self.links) {
-            self.transfer.check()?;
-            let done = self.link(&first, &name);
-            self.go_on(done)?;
-        }
         for (path, inode) in std::mem::take(&mut self.directories).iter().rev() {
             let done = self.said(path, self.set_attributes(path, inode));
             self.go_on(done)?;
@@ -217,66 +232,158 @@ impl Put<'_> {
         Ok(())
     }
 
-    fn link(&mut self, first: &[u8], name: &[u8]) -> Result<(), Error> {
-        if self.awaited.contains(first) {
-            // What was there before may be there still: another file.
-            let [name, first] = [name, first].map(|path| self.place.at(path.to_vec()));
-            let what = format!("{name}: is another name of {first}, which could not be put");
-            return Err(Error::input(what));
+    /// Everything from a path on, without recursion: trees may be deep.
+    fn tree(&mut self, source: &Path, target: Vec<u8>) -> Result<(), Error> {
+        let (tree, below) = open_tree(source).map_err(|error| cannot_read(source, error))?;
+        let mut levels = Vec::from_iter(self.one(&tree, below, target, false)?);
+        while let Some(level) = levels.last_mut() {
+            let Some(name) = level.names.pop() else {
+                levels.pop();
+                continue;
+            };
+            let (below, target) = (level.below.join(&name), join(&level.target, name.as_bytes()));
+            match self.one(&tree, below, target, level.is_new) {
+                Ok(found) => levels.extend(found),
+                failed => self.go_on(failed.map(drop))?,
+            }
         }
-        let staged = self.staged();
-        self.said(name, self.volume.link(first, &staged))?;
-        self.said(name, self.volume.rename(&staged, name, Rename::Replace))?;
-        self.transfer.done.links += 1;
         Ok(())
     }
 
-    /// Everything from a path on, without recursion: trees may be deep.
-    fn tree(&mut self, source: &Path, target: Vec<u8>) -> Result<(), Error> {
-        let mut left = vec![(source.to_owned(), target)];
-        while let Some((source, target)) = left.pop() {
-            self.transfer.check()?;
-            let done = self.one(&source, target, &mut left);
+    /// One of them; a directory's names come next.
+    fn one(
+        &mut self,
+        tree: &Tree,
+        below: PathBuf,
+        target: Vec<u8>,
+        is_new: bool,
+    ) -> Result<Option<Level>, Error> {
+        self.transfer.check()?;
+        let source = Source::find(tree, &below)?;
+        let inode = source.attributes()?;
+        if inode.kind == FileKind::File && self.image.has(&source.found) {
+            return Err(is_image(&source.path.display().to_string()));
+        }
+        let turn = if is_new { Turn::Make } else { self.turn(&target, inode.kind)? };
+        match (inode.kind, turn) {
+            (_, Turn::Leave) => return Ok(None),
+            (FileKind::Directory, _) => {
+                return self.directory(&source, below, target, inode, turn).map(Some);
+            }
+            _ => {}
+        }
+        let (file, names) = (identity(&source.found), source.found.nlink());
+        let link = Link { target, turn };
+        match self.links.meet(file, u32::try_from(names).unwrap_or(u32::MAX), &link) {
+            Name::First => {
+                let done = match inode.kind {
+                    FileKind::File => self.file(&source, link.clone(), inode),
+                    _ => self.other(&source, &link, inode),
+                };
+                if done.is_err() {
+                    self.is_lost(file, &link)?;
+                }
+                done?;
+            }
+            Name::Waits => {}
+            Name::LinkTo(first) => self.link(&first, &link)?,
+            Name::Lost(first) => return Err(self.lost(&first, &link)),
+        }
+        Ok(None)
+    }
+
+    /// How something of this kind comes to a name that may be there.
+    fn turn(&self, target: &[u8], kind: FileKind) -> Result<Turn, Error> {
+        let place = || self.place.at(target.to_vec());
+        let is_just_put =
+            || Error::input(format!("{}: is what this command has just put there", place()));
+        if self.writing.values().any(|writing| writing.link.target == target) {
+            return Err(is_just_put());
+        }
+        let (number, there) = match self.volume.inode(target, Follow::No) {
+            Err(error) if error.errno() == Errno::NOENT => return Ok(Turn::Make),
+            found => self.said(target, found)?,
+        };
+        if self.made.contains(&number) {
+            return Err(is_just_put());
+        }
+        // A directory goes where a link leads that was there before.
+        if kind == FileKind::Directory && is_directory(self.volume, target) {
+            return Ok(Turn::Fill);
+        }
+        let turn = self.existing.turn(there.kind, kind);
+        turn.map_err(|why| Error::input(format!("{}: {why}", place())))
+    }
+
+    fn directory(
+        &mut self,
+        source: &Source,
+        below: PathBuf,
+        target: Vec<u8>,
+        inode: Inode,
+        turn: Turn,
+    ) -> Result<Level, Error> {
+        let (xattrs, names) = (source.xattrs()?, source.names()?);
+        let is_new = turn == Turn::Make;
+        if is_new {
+            let staged = self.staged();
+            self.said(&target, self.volume.make_directory(&staged, 0o700))?;
+            self.said(&target, self.volume.rename(&staged, &target, Rename::NoReplace))?;
+        }
+        if is_new || !self.existing.leaves() {
+            self.set_xattrs(&xattrs, &target, Follow::Yes, &target)?;
+            self.directories.push((target.clone(), inode));
+        }
+        self.transfer.done.directories += 1;
+        Ok(Level { below, target, is_new, names })
+    }
+
+    /// Puts what is neither a file nor a directory.
+    fn other(&mut self, source: &Source, link: &Link, inode: Inode) -> Result<(), Error> {
+        let xattrs = source.xattrs()?;
+        let staged = self.staged();
+        let number = self.said(&link.target, self.volume.make(&staged, inode))?;
+        self.set_xattrs(&xattrs, &staged, Follow::No, &link.target)?;
+        self.name(&staged, link)?;
+        self.transfer.done.others += 1;
+        self.is_there(number, Some(identity(&source.found)), link)
+    }
+
+    /// A copy has its name: others become links to it.
+    fn is_there(
+        &mut self,
+        number: InodeNumber,
+        source: Option<Identity>,
+        first: &Link,
+    ) -> Result<(), Error> {
+        self.made.insert(number);
+        for link in source.map_or(Vec::new(), |source| self.links.is_there(&source)) {
+            let done = self.link(first, &link);
             self.go_on(done)?;
         }
         Ok(())
     }
 
-    /// One of them; what is in a directory comes next.
-    fn one(
-        &mut self,
-        source: &Path,
-        target: Vec<u8>,
-        left: &mut Vec<(PathBuf, Vec<u8>)>,
-    ) -> Result<(), Error> {
-        let found = look(source)?;
-        let inode = attributes(source, &found)?;
-        match inode.kind {
-            FileKind::Directory => {
-                let xattrs = xattrs(source).map_err(|error| cannot_read(source, error))?;
-                self.directory(&target, inode)?;
-                self.set_xattrs(&xattrs, &target, Follow::Yes, &target)?;
-                let names = source.read_dir().and_then(|names| {
-                    names.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()
-                });
-                let mut names = names.map_err(|error| cannot_read(source, error))?;
-                names.sort_unstable_by(|one, other| other.cmp(one));
-                let both = |name: OsString| (source.join(&name), join(&target, name.as_bytes()));
-                left.extend(names.into_iter().map(both));
-                Ok(())
-            }
-            _ if self.is_further_name(&found, &target) => Ok(()),
-            FileKind::File => self.file(source, &found, target, inode),
-            _ => {
-                let xattrs = xattrs(source).map_err(|error| cannot_read(source, error))?;
-                let staged = self.staged();
-                self.said(&target, self.volume.make(&staged, inode))?;
-                self.set_xattrs(&xattrs, &staged, Follow::No, &target)?;
-                self.name(&staged, &target)?;
-                self.transfer.done.others += 1;
-                Ok(())
-            }
+    fn is_lost(&mut self, source: Identity, first: &Link) -> Result<(), Error> {
+        for link in self.links.is_lost(&source) {
+            let lost = self.lost(first, &link);
+            self.go_on(Err(lost))?;
         }
+        Ok(())
+    }
+
+    fn lost(&self, first: &Link, link: &Link) -> Error {
+        let [name, first] = [link, first].map(|link| self.place.at(link.target.clone()));
+        Error::input(format!("{name}: is another name of {first}, which could not be put"))
+    }
+
+    /// Gives a file that this command has put one more name.
+    fn link(&mut self, first: &Link, link: &Link) -> Result<(), Error> {
+        let staged = self.staged();
+        self.said(&link.target, self.volume.link(&first.target, &staged))?;
+        self.name(&staged, link)?;
+        self.transfer.done.links += 1;
+        Ok(())
     }
 
     /// Those that volumes have; what else the machine's file systems have is left out.
@@ -296,89 +403,95 @@ impl Put<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, target: &[u8], inode: Inode) -> Result<(), Error> {
-        if !is_directory(self.volume, target) {
-            let staged = self.staged();
-            self.said(target, self.volume.make_directory(&staged, 0o700))?;
-            self.said(target, self.volume.rename(&staged, target, Rename::NoReplace))?;
-        }
-        self.directories.push((target.to_vec(), inode));
-        self.transfer.done.directories += 1;
-        Ok(())
-    }
-
-    /// Whether the file is here under another name already.
-    fn is_further_name(&mut self, found: &Metadata, target: &[u8]) -> bool {
-        if found.nlink() < 2 {
-            return false;
-        }
-        let first = self.known.entry((found.dev(), found.ino())).or_insert_with(|| {
-            self.awaited.insert(target.to_vec());
-            target.to_vec()
-        });
-        let is_further = first != target;
-        if is_further {
-            self.links.push((first.clone(), target.to_vec()));
-        }
-        is_further
-    }
-
-    fn file(
-        &mut self,
-        source: &Path,
-        found: &Metadata,
-        target: Vec<u8>,
-        inode: Inode,
-    ) -> Result<(), Error> {
-        let unreadable = |error| cannot_read(source, error);
-        let host = HostFile::open(source).map_err(unreadable)?;
-        let ranges = data(&host, found).map_err(unreadable)?;
-        let xattrs = xattrs(source).map_err(unreadable)?;
-        let id = self.begin(target, inode)?;
-        let ends_in_hole = ranges.last().map_or(0, |range| range.end) < found.len();
-        let writing = self.writing.get_mut(&id).expect("it has begun");
-        writing.size = if ends_in_hole { found.len() } else { 0 };
-        writing.xattrs = xattrs;
-        let copied = self.copy(id, &host, &ranges, unreadable);
+    fn file(&mut self, source: &Source, link: Link, inode: Inode) -> Result<(), Error> {
+        let host = source.open()?;
+        let ranges = data(&host, &source.found).map_err(|error| source.cannot_read(error))?;
+        let xattrs = source.xattrs()?;
+        let id = self.begin(Some(identity(&source.found)), link, inode)?;
+        self.writing.get_mut(&id).expect("it has begun").xattrs = xattrs;
+        let copied = self.copy(id, &host, source, &ranges);
         let ended = self.end(id, copied.is_ok());
         copied.and(ended)
     }
 
+    /// Copies what has data, and then all that comes behind the size that was found: a file may grow, and
+    /// those of `/proc` say that they have none.
     fn copy(
         &mut self,
         id: u64,
         host: &HostFile,
+        source: &Source,
         ranges: &[Range<u64>],
-        unreadable: impl Fn(io::Error) -> Error,
     ) -> Result<(), Error> {
+        let found = source.found.len();
         for range in ranges {
-            let mut at = range.start;
-            while at < range.end && !self.writing[&id].has_failed {
-                self.transfer.check()?;
-                let mut buffer = Buffer::zeroed((range.end - at).min(PIECE as u64) as usize);
-                let read = fill(&mut buffer, |part, done| host.read_at(part, at + done as u64));
-                let read = read.map_err(&unreadable)?;
-                if read == 0 {
-                    // Somebody has cut it off meanwhile.
-                    break;
-                }
-                drop(buffer.split_off(read));
-                self.write(id, buffer, at)?;
-                at += read as u64;
-            }
+            self.copy_range(id, host, source, range.clone())?;
+        }
+        // A file that does not grow is asked once more, for a block.
+        let probe = found..found + 4096;
+        if self.copy_range(id, host, source, probe.clone())? {
+            self.copy_range(id, host, source, probe.end..u64::MAX)?;
+        }
+        if ranges.last().map_or(0, |range| range.end) < found {
+            // It ends in a hole; or was cut off meanwhile.
+            let size = host.metadata().map_err(|error| source.cannot_read(error))?.len();
+            self.writing.get_mut(&id).expect("it has begun").size = size.min(found);
         }
         Ok(())
     }
 
+    /// Whether all of it was there.
+    fn copy_range(
+        &mut self,
+        id: u64,
+        host: &HostFile,
+        source: &Source,
+        range: Range<u64>,
+    ) -> Result<bool, Error> {
+        let mut at = range.start;
+        while at < range.end {
+            if self.writing[&id].has_failed {
+                return Ok(false);
+            }
+            self.transfer.check()?;
+            let mut buffer = Buffer::zeroed((range.end - at).min(PIECE as u64) as usize);
+            let read = fill(&mut buffer, |part, done| host.read_at(part, at + done as u64));
+            let read = read.map_err(|error| source.cannot_read(error))?;
+            let is_end = read < buffer.len();
+            if read > 0 {
+                drop(buffer.split_off(read));
+                self.write(id, buffer, at)?;
+                at += read as u64;
+            }
+            if is_end {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn standard_input(&mut self, target: Vec<u8>) -> Result<(), Error> {
-        let id = self.begin(target, Inode::new(FileKind::File, 0o644))?;
-        let (mut input, mut at) = (io::stdin().lock(), 0);
+        let unreadable =
+            |error: io::Error| Error::run("standard input: cannot be read").because(error);
+        let input = io::stdin();
+        if self.image.has_open(&input).map_err(unreadable)? {
+            return Err(is_image("standard input"));
+        }
+        let turn = self.turn(&target, FileKind::File)?;
+        if turn == Turn::Leave {
+            return Ok(());
+        }
+        let inode = Inode::new(FileKind::File, 0o644);
+        let (id, mut at) = (self.begin(None, Link { target, turn }, inode)?, 0);
         loop {
             let mut buffer = Buffer::zeroed(PIECE);
-            let read = fill(&mut buffer, |part, _| input.read(part))
-                .map_err(|error| Error::run("standard input: cannot be read").because(error))?;
-            // Also at the end: a Ctrl-C ends who writes into the pipe, too.
+            let read = fill(&mut buffer, |part, _| {
+                self.transfer.wait_for(&input)?;
+                Ok(rustix::io::read(&input, part)?)
+            });
+            // Also at the end: a Ctrl-C ends the program that writes into the pipe, too.
             self.transfer.check()?;
+            let read = read.map_err(unreadable)?;
             if read == 0 || self.writing[&id].has_failed {
                 return self.end(id, true);
             }
@@ -389,14 +502,16 @@ impl Put<'_> {
     }
 
     /// Begins a file under another name.
-    fn begin(&mut self, target: Vec<u8>, inode: Inode) -> Result<u64, Error> {
+    fn begin(&mut self, source: Option<Identity>, link: Link, inode: Inode) -> Result<u64, Error> {
         let (staged, id) = (self.staged(), self.next);
-        self.said(&target, self.volume.make(&staged, inode.clone()))?;
-        let file = self.said(&target, self.volume.open(&staged, OpenOptions::direct()))?;
+        let number = self.said(&link.target, self.volume.make(&staged, inode.clone()))?;
+        let file = self.said(&link.target, self.volume.open(&staged, OpenOptions::direct()))?;
         let writing = Writing {
             file,
+            number,
+            source,
             staged,
-            target,
+            link,
             inode,
             size: 0,
             xattrs: Vec::new(),
@@ -432,19 +547,14 @@ impl Put<'_> {
             writing.pieces -= 1;
             if result != Ok(piece.length) && !writing.has_failed {
                 writing.has_failed = true;
-                let place = self.place.at(writing.target.clone());
-                let cannot = |why: &dyn std::fmt::Display| {
-                    Error::run(format!("{place}: cannot be written: {why}"))
-                };
-                match result {
+                let place = self.place.at(writing.link.target.clone());
+                let why = match result {
                     // There may be room for others.
-                    Err(Errno::NOSPC) => self.failures.tell(cannot(&self.volume.shortage())),
-                    Err(errno) => return Err(cannot(&errno)),
-                    Ok(written) => {
-                        let why = format!("{written} of {} bytes were written", piece.length);
-                        return Err(cannot(&why));
-                    }
-                }
+                    Err(Errno::NOSPC) => self.volume.shortage().to_string(),
+                    Err(errno) => errno.to_string(),
+                    Ok(written) => format!("{written} of {} bytes were written", piece.length),
+                };
+                self.failures.tell(Error::run(format!("{place}: cannot be written: {why}")));
             }
             let done = self.finish_if_written(piece.file);
             self.go_on(done)?;
@@ -458,30 +568,41 @@ impl Put<'_> {
         if writing.pieces > 0 || !writing.is_all_read {
             return Ok(());
         }
-        let Writing { file, staged, target, inode, size, xattrs, has_failed, .. } =
-            self.writing.remove(&id).expect("it was just there");
-        if has_failed {
-            return self.said(&target, self.volume.remove(&staged));
+        let writing = self.writing.remove(&id).expect("it was just there");
+        let (source, link) = (writing.source, writing.link.clone());
+        if !writing.has_failed {
+            let done = self.finish(writing);
+            if done.is_ok() {
+                return done;
+            }
+            self.go_on(done)?;
+        } else {
+            self.said(&link.target, self.volume.remove(&writing.staged))?;
         }
+        source.map_or(Ok(()), |source| self.is_lost(source, &link))
+    }
+
+    fn finish(&mut self, writing: Writing) -> Result<(), Error> {
+        let Writing { file, number, source, staged, link, inode, size, xattrs, .. } = writing;
+        let target = &link.target;
         if file.size() < size {
             let longer = self.flight.wait(file.set_size(size));
             longer.map_err(|errno| self.failed(errno.into()))?;
         }
         if file.size() > 0 {
             // Writing has changed its times.
-            self.said(&target, self.set_attributes(&staged, &inode))?;
+            self.said(target, self.set_attributes(&staged, &inode))?;
         }
-        self.set_xattrs(&xattrs, &staged, Follow::No, &target)?;
-        self.name(&staged, &target)?;
+        self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
+        self.name(&staged, &link)?;
         self.transfer.arrived(file.size());
-        Ok(())
+        self.is_there(number, source, &link)
     }
 
     /// What is whole gets its name.
-    fn name(&mut self, staged: &[u8], target: &[u8]) -> Result<(), Error> {
-        self.said(target, self.volume.rename(staged, target, Rename::Replace))?;
-        self.awaited.remove(target);
-        Ok(())
+    fn name(&mut self, staged: &[u8], link: &Link) -> Result<(), Error> {
+        let how = if link.turn == Turn::Make { Rename::NoReplace } else { Rename::Replace };
+        self.said(&link.target, self.volume.rename(staged, &link.target, how))
     }
 
     /// Of a file or a directory, which may be there as a link to one.
@@ -508,12 +629,36 @@ impl Put<'_> {
     }
 
     fn said<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {
-        result.map_err(|error| self.place.at(path.to_vec()).said(error))
+        result.map_err(|error| {
+            let place = self.place.at(path.to_vec());
+            match error.kind() {
+                // Others can be put where this one cannot.
+                VolumeErrorKind::Damaged => Error::input(place.to_string()).because(error),
+                _ => place.said(error),
+            }
+        })
     }
 
     fn failed(&self, error: io::Error) -> Error {
         Error::run(format!("{}: cannot be written", self.place.target.display())).because(error)
     }
+}
+
+/// The directory that a source is in, and its name there; of what has none, the source itself.
+fn open_tree(source: &Path) -> io::Result<(Tree, PathBuf)> {
+    // A slash at the end follows a link.
+    let is_directory = source.as_os_str().as_bytes().ends_with(b"/");
+    match source.file_name() {
+        Some(name) if !is_directory => {
+            let parent = source.parent().unwrap_or(Path::new(""));
+            Ok((Tree::open(parent)?, name.into()))
+        }
+        _ => Ok((Tree::open(source)?, PathBuf::new())),
+    }
+}
+
+fn is_image(source: &str) -> Error {
+    Error::input(format!("{source}: is the volume's own image, and cannot go into itself"))
 }
 
 /// Reads until the buffer is full or nothing more comes; answers how much that was.

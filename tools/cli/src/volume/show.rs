@@ -1,6 +1,7 @@
 //! `uringfs cat` and `uringfs stat`: a file's bytes, and what is known of it.
 
-use super::flight::{Flight, PIECE};
+use super::existing::Image;
+use super::flight::{ENDS_EARLY, Flight, PIECE};
 use super::{Place, glob, open, words};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
@@ -30,13 +31,15 @@ pub fn cat(arguments: CatArguments) -> Result<u8, Error> {
 /// Writes files to standard output, one after the other; gives the program's exit code.
 pub fn print_contents(volume: &Volume, places: &[Place]) -> Result<u8, Error> {
     let mut out = std::io::stdout().lock();
+    let unusable = |error| Error::run("cannot write to standard output").because(error);
+    if Image::of(&places[0].target)?.has_open(&out).map_err(unusable)? {
+        return Err(Error::input("standard output: it is the image that is read"));
+    }
     for place in places {
         match print_file(volume, place, &mut out) {
             // Who reads has had enough.
             Err(Failed::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
-            Err(Failed::Output(error)) => {
-                return Err(Error::run("cannot write to standard output").because(error));
-            }
+            Err(Failed::Output(error)) => return Err(unusable(error)),
             Err(Failed::Input(error)) => return Err(error),
             Ok(()) => {}
         }
@@ -67,8 +70,8 @@ fn print_file(volume: &Volume, place: &Place, out: &mut impl Write) -> Result<()
         };
         for landed in landed.map_err(unreadable)? {
             let read = landed.result.map_err(|errno| unreadable(errno.into()))?;
-            if read < landed.buffer.len() as u64 {
-                return Err(unreadable(ErrorKind::UnexpectedEof.into()));
+            if read != landed.buffer.len() as u64 {
+                return Err(unreadable(std::io::Error::other(ENDS_EARLY)));
             }
             there.insert(landed.piece, landed.buffer);
         }

@@ -1,12 +1,14 @@
 //! What `put` finds on the machine: a file's attributes, extended attributes, and where it has data.
 
 use super::Xattr;
-use rustix::fs::{SeekFrom, lgetxattr, llistxattr, seek};
+use super::host::{Handle, Tree};
+use rustix::fs::{Dir, SeekFrom, getxattr, listxattr, readlinkat, seek};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File as HostFile, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use uringfs::{FileKind, Inode, Time};
@@ -16,9 +18,69 @@ use uringfs_lab::Error;
 const LONGEST_LIST: usize = 65_536;
 const LARGEST_VALUE: usize = 65_536;
 
-/// What is known of a file; a symbolic link is not followed.
-pub fn look(path: &Path) -> Result<Metadata, Error> {
-    path.symlink_metadata().map_err(|error| cannot_read(path, error))
+/// A file of the machine that is to be put.
+pub struct Source {
+    /// As the user would write it.
+    pub path: PathBuf,
+    pub found: Metadata,
+    held: Handle,
+}
+
+impl Source {
+    /// Looks at a file below a directory; a symbolic link is not followed.
+    pub fn find(tree: &Tree, below: &Path) -> Result<Self, Error> {
+        let path = tree.shown(below);
+        let found = tree.find(below).and_then(|held| Ok((held.metadata()?, held)));
+        let (found, held) = found.map_err(|error| cannot_read(&path, error))?;
+        Ok(Self { path, found, held })
+    }
+
+    /// Opens it to be read.
+    pub fn open(&self) -> Result<HostFile, Error> {
+        self.held.open().map_err(|error| self.cannot_read(error))
+    }
+
+    /// The names in a directory, in order of their bytes, from the last one on.
+    pub fn names(&self) -> Result<Vec<OsString>, Error> {
+        let names = self.held.open().and_then(|directory| {
+            let names = Dir::new(directory)?
+                .map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()));
+            names.collect::<io::Result<Vec<OsString>>>()
+        });
+        let mut names = names.map_err(|error| self.cannot_read(error))?;
+        names.retain(|name| name != "." && name != "..");
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(names)
+    }
+
+    /// Its extended attributes; none where its file system has none.
+    pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
+        xattrs(&self.held.path()).map_err(|error| self.cannot_read(error))
+    }
+
+    /// What it is in a volume.
+    pub fn attributes(&self) -> Result<Inode, Error> {
+        let found = &self.found;
+        let kind = FileKind::of_mode(found.mode() as u16, found.rdev())
+            .ok_or_else(|| Error::input(format!("{}: is of no known kind", self.path.display())))?;
+        let mut inode = Inode::new(kind, found.mode() as u16 & 0o7777);
+        (inode.user, inode.group) = (found.uid(), found.gid());
+        let time = |seconds: i64, nanoseconds: i64| {
+            Time(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+        };
+        inode.accessed = time(found.atime(), found.atime_nsec());
+        inode.modified = time(found.mtime(), found.mtime_nsec());
+        if kind == FileKind::Symlink {
+            let target = readlinkat(&self.held, "", Vec::new());
+            let target = target.map_err(|errno| self.cannot_read(errno.into()))?.into_bytes();
+            (inode.size, inode.target) = (target.len() as u64, target.into());
+        }
+        Ok(inode)
+    }
+
+    pub fn cannot_read(&self, error: io::Error) -> Error {
+        cannot_read(&self.path, error)
+    }
 }
 
 pub fn cannot_read(path: &Path, error: io::Error) -> Error {
@@ -28,8 +90,9 @@ pub fn cannot_read(path: &Path, error: io::Error) -> Error {
 /// Where a file has data: all of it, or what lies between its holes.
 pub fn data(host: &HostFile, found: &Metadata) -> io::Result<Vec<Range<u64>>> {
     let size = found.len();
+    let all = || Vec::from_iter((size > 0).then_some(0..size));
     if found.blocks() * 512 >= size {
-        return Ok(Vec::from_iter((size > 0).then_some(0..size)));
+        return Ok(all());
     }
     let (mut ranges, mut at) = (Vec::new(), 0);
     while at < size {
@@ -37,6 +100,8 @@ pub fn data(host: &HostFile, found: &Metadata) -> io::Result<Vec<Range<u64>>> {
             Ok(start) => start,
             // Nothing but a hole is left.
             Err(Errno::NXIO) => break,
+            // Some files of `/sys` know of no holes.
+            Err(Errno::INVAL) => return Ok(all()),
             Err(errno) => return Err(errno.into()),
         };
         let end = seek(host, SeekFrom::Hole(start))?.min(size);
@@ -49,22 +114,22 @@ pub fn data(host: &HostFile, found: &Metadata) -> io::Result<Vec<Range<u64>>> {
     Ok(ranges)
 }
 
-/// The extended attributes of a file of the machine; none where its file system has none.
-pub fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
+/// By a path that leads to the file itself.
+fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
     // Hardly a file has any; a list of some does not fit into one byte.
-    match llistxattr(path, &mut [0_u8; 1][..]) {
+    match listxattr(path, &mut [0_u8; 1][..]) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Err(Errno::RANGE) => {}
         listed => _ = listed?,
     }
     let mut list = vec![0; LONGEST_LIST];
-    let listed = llistxattr(path, &mut list[..])?;
+    let listed = listxattr(path, &mut list[..])?;
     let names = list[..listed].split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let mut found = Vec::new();
     for name in names {
         let mut value = vec![0; LARGEST_VALUE];
-        match lgetxattr(path, name, &mut value[..]) {
-            // Somebody has removed it meanwhile.
+        match getxattr(path, name, &mut value[..]) {
+            // It was removed meanwhile.
             Err(Errno::NODATA) => {}
             length => {
                 value.truncate(length?);
@@ -73,23 +138,4 @@ pub fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
         }
     }
     Ok(found)
-}
-
-/// What a file of the machine is in a volume.
-pub fn attributes(path: &Path, found: &Metadata) -> Result<Inode, Error> {
-    let kind = FileKind::of_mode(found.mode() as u16, found.rdev())
-        .ok_or_else(|| Error::input(format!("{}: is of no known kind", path.display())))?;
-    let mut inode = Inode::new(kind, found.mode() as u16 & 0o7777);
-    (inode.user, inode.group) = (found.uid(), found.gid());
-    let time = |seconds: i64, nanoseconds: i64| {
-        Time(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
-    };
-    inode.accessed = time(found.atime(), found.atime_nsec());
-    inode.modified = time(found.mtime(), found.mtime_nsec());
-    if kind == FileKind::Symlink {
-        let target = path.read_link().map_err(|error| cannot_read(path, error))?;
-        let target = PathBuf::into_os_string(target).into_vec();
-        (inode.size, inode.target) = (target.len() as u64, target.into());
-    }
-    Ok(inode)
 }

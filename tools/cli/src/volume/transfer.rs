@@ -2,16 +2,22 @@
 
 use super::words;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use uringfs_lab::Error;
-use uringfs_lab::run::stop_on_interrupt;
+use uringfs_lab::run::{readable_on_interrupt, stop_on_interrupt};
 
 /// One run of either.
 pub struct Transfer {
     stop: Arc<AtomicBool>,
+    /// Readable from then on.
+    stopped: UnixStream,
     /// Draws on a terminal only.
     line: ProgressBar,
     began: Instant,
@@ -35,7 +41,13 @@ impl Transfer {
         let line = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{spinner} {wide_msg}");
         line.set_style(style.expect("a template that is constant"));
-        Ok(Self { stop: stop_on_interrupt()?, line, began: Instant::now(), done: Done::default() })
+        Ok(Self {
+            stop: stop_on_interrupt()?,
+            stopped: readable_on_interrupt()?,
+            line,
+            began: Instant::now(),
+            done: Done::default(),
+        })
     }
 
     /// An error, once the user has asked to stop.
@@ -43,6 +55,20 @@ impl Transfer {
         match self.stop.load(Ordering::Relaxed) {
             true => Err(Error::interrupted()),
             false => Ok(()),
+        }
+    }
+
+    /// Waits until a read of this answers at once.
+    ///
+    /// # Errors
+    /// Once the user has asked to stop; what `poll` says.
+    pub fn wait_for(&self, input: &impl AsFd) -> io::Result<()> {
+        let mut either = [input.as_fd(), self.stopped.as_fd()]
+            .map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
+        poll(&mut either, None)?;
+        match either[1].revents().is_empty() {
+            true => Ok(()),
+            false => Err(io::Error::other("stopped by Ctrl-C")),
         }
     }
 

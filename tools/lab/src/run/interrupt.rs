@@ -3,6 +3,8 @@
 use crate::Error;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,4 +18,14 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Error> {
             .map_err(|error| Error::run("cannot watch for signals").because(error))?;
     }
     Ok(stop)
+}
+
+/// Readable from the first SIGINT or SIGTERM on, for a program that waits for input beside it.
+pub fn readable_on_interrupt() -> Result<UnixStream, Error> {
+    let cannot = |error| Error::run("cannot watch for signals").because(error);
+    let (asked, tell) = UnixStream::pair().map_err(cannot)?;
+    for signal in [SIGINT, SIGTERM] {
+        tell.try_clone().and_then(|tell| pipe::register(signal, tell)).map_err(cannot)?;
+    }
+    Ok(asked)
 }

@@ -13,7 +13,7 @@ mod usage;
 mod worker;
 
 pub use drive::{Drove, Failure, drive};
-pub use interrupt::stop_on_interrupt;
+pub use interrupt::{readable_on_interrupt, stop_on_interrupt};
 pub use live::{Estimate, Live, LiveThread, Snapshot};
 pub use plan::{Overwrite, Plan, ThreadPlan};
 pub use tally::{DEPTH_CLASSES, DirectionTally, Rates, Tally};

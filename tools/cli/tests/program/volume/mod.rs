@@ -3,9 +3,12 @@
 mod attributes;
 mod check;
 mod cut;
+mod existing;
 mod mkfs;
 mod resize;
+mod rights;
 mod sizes;
+mod sources;
 mod stopped;
 mod trees;
 

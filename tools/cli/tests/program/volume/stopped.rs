@@ -4,6 +4,7 @@ use super::{command, done, run, volume, write};
 use crate::running::{Running, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::io::ioctl_fionread;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -98,6 +99,24 @@ fn ctrl_c_removes_what_is_half_written() {
         fed.signal(signal);
         // As the shell's Ctrl-C ends who feeds it, too.
         drop(fed.0.stdin.take());
+        assert_eq!(fed.0.wait().unwrap().code(), Some(130));
+        assert_eq!(done(folder, ["cat", "v:/a"]), "as it was");
+        assert_eq!(done(folder, ["ls", "v:/"]), "a\n");
+    }
+}
+
+#[test]
+fn ctrl_c_does_not_wait_for_more_input() {
+    let folder = with_a_file();
+    let folder = folder.path();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut fed = Fed::start(folder, "v:/a");
+        let input = fed.0.stdin.as_mut().unwrap();
+        input.write_all(b"the beginning of a piece").unwrap();
+        wait_until("that it waits for the rest", || ioctl_fionread(&*input).unwrap() == 0);
+        fed.signal(signal);
+        // Its input stays open and silent.
+        wait_until("its end", || fed.0.try_wait().unwrap().is_some());
         assert_eq!(fed.0.wait().unwrap().code(), Some(130));
         assert_eq!(done(folder, ["cat", "v:/a"]), "as it was");
         assert_eq!(done(folder, ["ls", "v:/"]), "a\n");

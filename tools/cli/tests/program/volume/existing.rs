@@ -1,0 +1,272 @@
+//! The rule of `put` and `get` about what is there already: it is replaced whole or left, and never the
+//! volume's own image, nor what the same command has just made.
+
+use super::{command, done, incomplete, refused, run, volume, write};
+use crate::running::tool;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::Path;
+
+fn make_directories(folder: &Path, names: &[&str]) {
+    for name in names {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+}
+
+/// No name of something half-made is left.
+fn assert_tidy(folder: &Path) {
+    let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> =
+        names.filter(|name| name.to_string_lossy().starts_with(".uringfs")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn get_leaves_the_image_that_it_reads_from() {
+    let folder = volume();
+    let folder = folder.path();
+    make_directories(folder, &["t"]);
+    write(folder, "t/v", "");
+    write(folder, "t/z", "of z");
+    done(folder, ["put", "t", "v:/"]);
+    std::fs::hard_link(folder.join("v"), folder.join("hard")).unwrap();
+    symlink("v", folder.join("soft")).unwrap();
+    for target in ["v", "hard", "soft"] {
+        for image in ["v", "hard", "soft"] {
+            let (_, told) = incomplete(folder, ["get", &format!("{image}:/t/v"), target]);
+            assert!(told.contains(&format!("{target}: cannot be made: it is the image")), "{told}");
+        }
+    }
+    // Also where a tree would bring it.
+    let (_, told) = incomplete(folder, ["get", "v:/t/*", "."]);
+    assert!(told.contains("v: cannot be made: it is the image"), "{told}");
+    assert_eq!(std::fs::read(folder.join("z")).unwrap(), b"of z");
+    assert!(folder.join("soft").is_symlink());
+    assert_eq!(done(folder, ["ls", "v:/t"]), "v\nz\n");
+    assert_tidy(folder);
+}
+
+/// A loop device, given back with this.
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        tool("losetup", &["--detach", &self.0]);
+    }
+}
+
+#[test]
+fn the_file_of_a_loop_device_is_its_image_too() {
+    if !crate::root::as_root() {
+        return;
+    }
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["put", "a", "v:/v"]);
+    let image = folder.join("v");
+    let device =
+        Loop(tool("losetup", &["--find", "--show", image.to_str().unwrap()]).trim().into());
+    let place = |path: &str| format!("{}:{path}", device.0);
+    let (_, told) = incomplete(folder, ["get", &place("/v"), "v"]);
+    assert!(told.contains("v: cannot be made: it is the image"), "{told}");
+    refused(folder, ["put", "v", &place("/w")], "v: is the volume's own image");
+    drop(device);
+    assert_eq!(done(folder, ["cat", "v:/v"]), "of a");
+    assert_eq!(done(folder, ["ls", "v:/"]), "v\n");
+}
+
+#[test]
+fn put_leaves_the_image_out_of_itself() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    write(folder, "z", "of z");
+    std::fs::hard_link(folder.join("v"), folder.join("hard")).unwrap();
+    let (_, told) = incomplete(folder, ["put", ".", "v:/all"]);
+    for line in ["./hard: is the volume's own image", "./v: is the volume's own image"] {
+        assert!(told.contains(line), "{told}");
+    }
+    assert_eq!(done(folder, ["ls", "v:/all"]), "a\nz\n");
+    refused(folder, ["put", "v", "v:/"], "v: is the volume's own image");
+    let mut put = command(folder, ["put", "-", "v:/in"]);
+    let output = put.stdin(File::open(folder.join("hard")).unwrap()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && told.contains("is the volume's own image"), "{told}");
+    assert_eq!(done(folder, ["ls", "v:/"]), "all\n");
+}
+
+#[test]
+fn what_is_printed_does_not_go_into_the_image() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["put", "a", "v:/"]);
+    let was = std::fs::read(folder.join("v")).unwrap();
+    for arguments in [&["cat", "v:/a"][..], &["get", "v:/a", "-"]] {
+        let image = File::options().append(true).open(folder.join("v")).unwrap();
+        let output = command(folder, arguments).stdout(image).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.contains("it is the image"), "{told}");
+    }
+    assert!(std::fs::read(folder.join("v")).unwrap() == was);
+}
+
+#[test]
+fn sources_of_one_name_do_not_replace_each_other() {
+    let folder = volume();
+    let folder = folder.path();
+    make_directories(folder, &["a/d", "b/d", "out"]);
+    for name in ["a/x", "b/x", "a/d/both", "b/d/both", "a/d/one", "b/d/other"] {
+        write(folder, name, name);
+    }
+    let (_, told) = incomplete(folder, ["put", "a/x", "b/x", "v:/"]);
+    assert_eq!(told, "uringfs: v:/x: is what this command has just put there\n");
+    assert_eq!(done(folder, ["cat", "v:/x"]), "a/x");
+    // Directories are one, but for what is in both.
+    let (_, told) = incomplete(folder, ["put", "a/d", "b/d", "v:/"]);
+    assert_eq!(told, "uringfs: v:/d/both: is what this command has just put there\n");
+    assert_eq!(done(folder, ["ls", "v:/d"]), "both\none\nother\n");
+    assert_eq!(done(folder, ["cat", "v:/d/both"]), "a/d/both");
+    // A directory does not go where a link leads that was just put.
+    make_directories(folder, &["l", "m/x"]);
+    symlink("/d", folder.join("l/x")).unwrap();
+    write(folder, "m/x/new", "");
+    let (_, told) = incomplete(folder, ["put", "l/x", "m/x", "v:/"]);
+    assert!(told.contains("v:/x: is what this command has just put there"), "{told}");
+    assert_eq!(done(folder, ["ls", "v:/d"]), "both\none\nother\n");
+
+    done(folder, ["rm", "-r", "v:/x", "v:/d"]);
+    done(folder, ["put", "a", "b", "v:/"]);
+    let (_, told) = incomplete(folder, ["get", "v:/a/*", "v:/b/*", "out"]);
+    let mut lines: Vec<&str> = told.lines().collect();
+    lines.sort_unstable();
+    let why = "cannot be made: this command has just made it";
+    assert_eq!(
+        lines,
+        [format!("uringfs: out/d/both: {why}"), format!("uringfs: out/x: {why}")],
+        "{told}"
+    );
+    assert_eq!(std::fs::read(folder.join("out/x")).unwrap(), b"a/x");
+    assert_eq!(std::fs::read(folder.join("out/d/both")).unwrap(), b"a/d/both");
+    assert!(folder.join("out/d/one").exists() && folder.join("out/d/other").exists());
+    assert_tidy(&folder.join("out"));
+}
+
+#[test]
+fn a_further_name_is_of_its_own_file() {
+    let folder = volume();
+    let folder = folder.path();
+    make_directories(folder, &["p", "q", "r", "out"]);
+    write(folder, "p/f", "of p");
+    write(folder, "q/f", "of q");
+    std::fs::hard_link(folder.join("p/f"), folder.join("r/g")).unwrap();
+    let (_, told) = incomplete(folder, ["put", "p/f", "q/f", "r/g", "v:/"]);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(done(folder, ["cat", "v:/f", "v:/g"]), "of pof p");
+    done(folder, ["put", "p", "q", "r", "v:/"]);
+    let (_, told) = incomplete(folder, ["get", "v:/p/f", "v:/q/f", "v:/r/g", "out"]);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    for name in ["out/f", "out/g"] {
+        assert_eq!(std::fs::read(folder.join(name)).unwrap(), b"of p");
+    }
+    // Where one is there the next of its names is the first.
+    write(folder, "old", "as it was");
+    done(folder, ["rm", "v:/g"]);
+    done(folder, ["put", "old", "v:/f"]);
+    done(folder, ["put", "-n", "p/f", "r/g", "v:/"]);
+    assert_eq!(done(folder, ["cat", "v:/f", "v:/g"]), "as it wasof p");
+    std::fs::remove_file(folder.join("out/g")).unwrap();
+    write(folder, "out/f", "as it was");
+    done(folder, ["get", "--no-clobber", "v:/p/f", "v:/r/g", "out"]);
+    assert_eq!(std::fs::read(folder.join("out/f")).unwrap(), b"as it was");
+    assert_eq!(std::fs::read(folder.join("out/g")).unwrap(), b"of p");
+}
+
+#[test]
+fn what_is_there_is_replaced_or_left_as_the_rule_says() {
+    let folder = volume();
+    let folder = folder.path();
+    make_directories(folder, &["tree/d", "out/tree/f"]);
+    for name in ["tree/a", "tree/d/b", "tree/f", "tree/s"] {
+        write(folder, name, "new");
+    }
+    done(folder, ["put", "tree", "v:/"]);
+    let out = folder.join("out/tree");
+    write(&out, "a", "old");
+    write(&out, "d", "old");
+    write(folder, "elsewhere", "old");
+    symlink("../../elsewhere", out.join("s")).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let told = incomplete(folder, ["get", "-n", "v:/tree", "out"]).1;
+    assert_eq!((read("out/tree/a"), read("elsewhere")), ("old".into(), "old".into()));
+    assert!(out.join("s").is_symlink());
+    for told in [told, incomplete(folder, ["get", "v:/tree", "out"]).1] {
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 2, "{told}");
+        assert_eq!(lines[0], "uringfs: out/tree/d: cannot be made: what is there is no directory");
+        assert_eq!(lines[1], "uringfs: out/tree/f: cannot be made: what is there is a directory");
+    }
+    assert_eq!((read("out/tree/a"), read("out/tree/d")), ("new".into(), "old".into()));
+    // The link's name is taken; nothing is written where it leads.
+    assert_eq!((read("out/tree/s"), read("elsewhere")), ("new".into(), "old".into()));
+    assert!(!out.join("s").is_symlink());
+
+    done(folder, ["mkdir", "v:/tree/x"]);
+    make_directories(folder, &["more/x"]);
+    write(folder, "more/a", "more");
+    done(folder, ["put", "-n", "more/a", "v:/tree"]);
+    assert_eq!(done(folder, ["cat", "v:/tree/a"]), "new");
+    done(folder, ["put", "-n", "-f", "more/a", "v:/tree"]);
+    assert_eq!(done(folder, ["cat", "v:/tree/a"]), "more");
+    write(folder, "x", "");
+    refused(folder, ["put", "x", "v:/tree"], "v:/tree/x: what is there is a directory");
+    refused(folder, ["put", "more/x", "v:/tree/a"], "v:/tree/a: what is there is no directory");
+    assert_eq!(done(folder, ["cat", "v:/tree/a"]), "more");
+}
+
+#[test]
+fn what_is_no_file_gives_way_to_its_like_or_by_force() {
+    let folder = volume();
+    let folder = folder.path();
+    let fifo = |name: &str| {
+        mknodat(CWD, folder.join(name), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    };
+    let is_fifo = |name: &str| folder.join(name).symlink_metadata().unwrap().file_type().is_fifo();
+    fifo("pipe");
+    write(folder, "a", "of a");
+    done(folder, ["put", "a", "pipe", "v:/"]);
+    let why = "what is there is neither a file nor a link; -f replaces it";
+    let (_, told) = incomplete(folder, ["get", "v:/a", "pipe"]);
+    assert_eq!(told, format!("uringfs: pipe: cannot be made: {why}\n"));
+    done(folder, ["get", "v:/pipe", "pipe"]);
+    assert!(is_fifo("pipe"));
+    done(folder, ["get", "-f", "v:/a", "pipe"]);
+    assert_eq!(std::fs::read(folder.join("pipe")).unwrap(), b"of a");
+    done(folder, ["get", "v:/pipe", "pipe"]);
+    assert!(is_fifo("pipe"));
+    refused(folder, ["put", "a", "v:/pipe"], &format!("v:/pipe: {why}"));
+    done(folder, ["put", "--force", "a", "v:/pipe"]);
+    assert_eq!(done(folder, ["cat", "v:/pipe"]), "of a");
+}
+
+#[test]
+fn get_leaves_nothing_of_what_cannot_get_its_name() {
+    let folder = volume();
+    let folder = folder.path();
+    make_directories(folder, &["t", "out/b", "out/c"]);
+    write(folder, "t/a", "of a");
+    std::fs::hard_link(folder.join("t/a"), folder.join("t/b")).unwrap();
+    symlink("a", folder.join("t/c")).unwrap();
+    write(folder, "t/d", "of d");
+    done(folder, ["put", "t", "v:/"]);
+    let (_, told) = incomplete(folder, ["get", "v:/t/*", "out"]);
+    assert_eq!(told.lines().count(), 2, "{told}");
+    assert_eq!(std::fs::read(folder.join("out/d")).unwrap(), b"of d");
+    assert_tidy(&folder.join("out"));
+    let output = run(folder, ["get", "v:/t/d", "none/d"]);
+    assert_eq!(output.status.code(), Some(1));
+    refused(folder, ["get", "v:/t/d", "new/"], "new/: is no directory");
+    assert!(!folder.join("new").exists());
+}

@@ -1,0 +1,186 @@
+//! Rights while files are copied and after: nobody reads meanwhile what is not theirs, and nobody gains
+//! what an image should not give.
+
+use super::{command, done, incomplete, volume, write};
+use crate::running::{Running, tool, wait_until};
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// An ordinary user, other than who owns the files of these tests when that is root.
+const NOBODY: u32 = 65_534;
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().mode() & 0o7777
+}
+
+/// The program as an ordinary user runs it; in a folder that this user may enter.
+fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
+    if !crate::root::is_root() {
+        return command(folder, arguments);
+    }
+    set_mode(folder, 0o755);
+    set_mode(&folder.join("v"), 0o666);
+    let program = folder.join("uringfs");
+    if !program.exists() {
+        tool("install", &["-m", "755", env!("CARGO_BIN_EXE_uringfs"), program.to_str().unwrap()]);
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).uid(NOBODY).gid(NOBODY);
+    command
+}
+
+#[test]
+fn a_file_is_its_owners_alone_while_it_is_got() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    done(folder, ["mkfs", "v", "--size", "128M"]);
+    write(folder, "secret", vec![7; 64 << 20]);
+    set_mode(&folder.join("secret"), 0o640);
+    done(folder, ["put", "secret", "v:/"]);
+    let out = folder.join("out");
+    let half_made = || {
+        let mut names = out.read_dir().unwrap().map(|entry| entry.unwrap());
+        names.find(|entry| entry.file_name().to_string_lossy().starts_with(".uringfs-get"))
+    };
+    // It may end before anybody looks.
+    let mut seen = None;
+    while seen.is_none() {
+        let _ = std::fs::remove_dir_all(&out);
+        std::fs::create_dir(&out).unwrap();
+        let mut get = Running::start(&mut command(folder, ["get", "v:/secret", "out"]));
+        wait_until("a file half-made", || {
+            seen = half_made().and_then(|entry| Some(entry.metadata().ok()?.mode() & 0o7777));
+            seen.is_some() || get.has_ended()
+        });
+    }
+    assert_eq!(seen, Some(0o600));
+    done(folder, ["get", "v:/secret", "out"]);
+    assert_eq!(mode(&folder.join("out/secret")), 0o640);
+}
+
+#[test]
+fn set_id_bits_go_only_with_the_owner_that_they_are_of() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir_all(folder.join("t")).unwrap();
+    write(folder, "t/prog", "a program");
+    set_mode(&folder.join("t/prog"), 0o6755);
+    set_mode(&folder.join("t"), 0o2775);
+    done(folder, ["put", "t", "v:/"]);
+    done(folder, ["chown", "12345:12345", "v:/t/prog", "v:/t"]);
+    done(folder, ["chmod", "6755", "v:/t/prog"]);
+    done(folder, ["chmod", "2775", "v:/t"]);
+    done(folder, ["put", "t/prog", "v:/mine"]);
+    std::fs::create_dir(folder.join("out")).unwrap();
+    set_mode(&folder.join("out"), 0o777);
+    assert!(as_nobody(folder, &["get", "v:/t", "v:/mine", "out"]).status().unwrap().success());
+    assert_eq!([mode(&folder.join("out/t")), mode(&folder.join("out/t/prog"))], [0o775, 0o755]);
+    let mine = folder.join("out/mine");
+    match crate::root::is_root() {
+        true => assert_eq!(mode(&mine), 0o755),
+        false => assert_eq!(mode(&mine), 0o6755),
+    }
+    if crate::root::is_root() {
+        done(folder, ["get", "v:/t", "all"]);
+        let found = folder.join("all/prog").metadata().unwrap();
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (12345, 12345, 0o6755));
+        assert_eq!(mode(&folder.join("all")), 0o2775);
+    }
+}
+
+#[test]
+fn what_gives_rights_is_left_out_of_a_strangers_image() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir_all(folder.join("t/d")).unwrap();
+    write(folder, "t/prog", "a program");
+    set_mode(&folder.join("t/prog"), 0o6755);
+    set_mode(&folder.join("t/d"), 0o3777);
+    let user = lsetxattr(folder.join("t/prog"), "user.kept", b"value", XattrFlags::empty());
+    done(folder, ["put", "t", "v:/"]);
+    let capability = "security.capability";
+    done(folder, ["xattr", "set", capability, "any", "v:/t/prog"]);
+    done(folder, ["xattr", "set", "trusted.any", "any", "v:/t/prog"]);
+    if crate::root::is_root() {
+        done(folder, ["put", "/dev/null", "v:/t/null"]);
+    }
+    done(folder, ["get", "--no-privileges", "v:/t", "out"]);
+    let prog = folder.join("out/prog");
+    assert_eq!([mode(&prog), mode(&folder.join("out/d"))], [0o755, 0o1777]);
+    assert!(!folder.join("out/null").exists());
+    let mut value = [0; 100];
+    for name in [capability, "trusted.any"] {
+        assert!(lgetxattr(&prog, name, &mut value[..]).is_err(), "{name}");
+    }
+    if user.is_ok() {
+        assert_eq!(lgetxattr(&prog, "user.kept", &mut value[..]), Ok(5));
+    }
+}
+
+#[test]
+fn an_ordinary_user_gets_all_but_what_only_root_may_make() {
+    let folder = volume();
+    let folder = folder.path();
+    for name in ["t/closed", "t/d", "out/t/closed"] {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    for name in ["t/a", "t/closed/in", "t/d/in", "t/z"] {
+        write(folder, name, name);
+    }
+    done(folder, ["put", "t", "v:/"]);
+    let is_root = crate::root::is_root();
+    if is_root {
+        done(folder, ["put", "/dev/null", "v:/t/b"]);
+    }
+    set_mode(&folder.join("out"), 0o777);
+    set_mode(&folder.join("out/t"), 0o777);
+    set_mode(&folder.join("out/t/closed"), 0o555);
+    let output = Running::start(&mut as_nobody(folder, &["get", "v:/t", "out"])).end();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let is_told = |name: &str| {
+        told.lines()
+            .any(|line| line.starts_with(&format!("uringfs: out/t/{name}: cannot be made:")))
+    };
+    assert!(is_told("closed/in"), "{told}");
+    assert_eq!(is_told("b"), is_root, "{told}");
+    for name in ["a", "d/in", "z"] {
+        let bytes = std::fs::read_to_string(folder.join("out/t").join(name)).unwrap();
+        assert_eq!(bytes, format!("t/{name}"));
+    }
+    set_mode(&folder.join("out/t/closed"), 0o755);
+}
+
+#[test]
+fn an_attribute_that_cannot_be_set_does_not_keep_its_file_back() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("t")).unwrap();
+    write(folder, "t/a", "of a");
+    write(folder, "t/b", "of b");
+    done(folder, ["put", "t", "v:/"]);
+    if crate::root::is_root() {
+        // The kernel takes none that is no capability.
+        done(folder, ["xattr", "set", "security.capability", "any", "v:/t/a"]);
+        let (_, told) = incomplete(folder, ["get", "v:/t", "out"]);
+        assert_eq!(told.lines().count(), 1, "{told}");
+        let part = "out/a: its attribute security.capability cannot be set";
+        assert!(told.starts_with(&format!("uringfs: {part}")), "{told}");
+    } else {
+        // To set one of these is not theirs, and no mistake.
+        done(folder, ["xattr", "set", "trusted.any", "any", "v:/t/a"]);
+        done(folder, ["get", "v:/t", "out"]);
+    }
+    for name in ["a", "b"] {
+        let bytes = std::fs::read_to_string(folder.join("out").join(name)).unwrap();
+        assert_eq!(bytes, format!("of {name}"));
+    }
+}
