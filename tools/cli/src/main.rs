@@ -76,6 +76,10 @@ enum Command {
     /// Remove files, and with -r directories, from a volume.
     Rm(volume::names::RmArguments),
     /// Move or rename in a volume.
+    ///
+    /// What is there: a directory takes the place of an empty one, and nothing else takes that of a directory.
+    /// A file or a link is replaced, the link itself and not what it leads to. A device, a FIFO or a socket is
+    /// replaced only by its like, or with -f. With -n what is there stays as it is, and nothing is moved.
     Mv(volume::names::MvArguments),
     /// Give a volume's file one more name, or make a symbolic link.
     Ln(volume::names::LnArguments),

@@ -1,6 +1,7 @@
 //! `uringfs mkdir`, `rm`, `mv`, `ln` and `chmod`: names in a volume, as the system's commands of
 //! these names treat them.
 
+use super::existing::{Existing, Turn};
 use super::{Complaints, Entries, Place, close, glob, is_directory, join, last_name, open};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -135,9 +136,12 @@ pub struct MvArguments {
     #[arg(value_name = "TARGET:/path")]
     source: OsString,
 
-    /// TARGET:/path: a directory to move it into, or its new name; a file there is replaced
+    /// TARGET:/path: a directory to move it into, or its new name
     #[arg(value_name = "TARGET:/new")]
     destination: OsString,
+
+    #[command(flatten)]
+    existing: Existing,
 }
 
 /// Runs `mv`; gives its exit code.
@@ -145,6 +149,13 @@ pub fn mv(arguments: MvArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&[arguments.source, arguments.destination])?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
     let to = within(&volume, &places[0], &places[1]);
+    let found = [&places[0], &to].map(|place| volume.inode(&place.path, Follow::No));
+    if let [Ok((_, moved)), Ok((_, there))] = found {
+        let turn = arguments.existing.turn(there.kind, moved.kind);
+        if turn.map_err(|why| Error::input(format!("{to}: {why}")))? == Turn::Leave {
+            return Ok(0);
+        }
+    }
     let moved = volume.rename(&places[0].path, &to.path, Rename::Replace);
     moved.map_err(|error| about_both(&places[0], &to, error))?;
     close(&volume, &places[0].target)?;

@@ -252,6 +252,26 @@ fn what_is_no_file_gives_way_to_its_like_or_by_force() {
 }
 
 #[test]
+fn mv_follows_the_same_rule() {
+    let folder = volume();
+    let folder = folder.path();
+    mknodat(CWD, folder.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    write(folder, "a", "of a");
+    write(folder, "b", "of b");
+    done(folder, ["put", "a", "b", "pipe", "v:/"]);
+    done(folder, ["mkdir", "-p", "v:/d/a"]);
+    done(folder, ["mv", "-n", "v:/a", "v:/b"]);
+    assert_eq!(done(folder, ["cat", "v:/a", "v:/b"]), "of aof b");
+    refused(folder, ["mv", "v:/a", "v:/d"], "v:/d/a: what is there is a directory");
+    refused(folder, ["mv", "v:/d", "v:/b"], "v:/b: what is there is no directory");
+    refused(folder, ["mv", "v:/a", "v:/pipe"], "-f replaces it");
+    done(folder, ["mv", "-f", "v:/a", "v:/pipe"]);
+    done(folder, ["mv", "v:/b", "v:/pipe"]);
+    assert_eq!(done(folder, ["cat", "v:/pipe"]), "of b");
+    assert_eq!(done(folder, ["ls", "v:/"]), "d\npipe\n");
+}
+
+#[test]
 fn get_leaves_nothing_of_what_cannot_get_its_name() {
     let folder = volume();
     let folder = folder.path();
