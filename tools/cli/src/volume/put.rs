@@ -71,8 +71,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let clean = put.clean_up();
     let Put { transfer, failures, .. } = put;
     let closed = close(&volume, &place.target);
-    done.and(clean).and(closed)?;
-    let code = failures.end(transfer.done.is_nothing())?;
+    let done = done.and(clean).and(closed);
+    let code = failures.end(done.is_ok() && transfer.done.is_nothing());
+    done?;
+    let code = code?;
     print(&transfer.report(arguments.json))?;
     Ok(code)
 }
