@@ -9,6 +9,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -194,6 +195,14 @@ impl Core {
     /// Where its bytes live.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
+    }
+
+    /// Has the back end do the next step of `request`, from its `done` on, in this thread. Answers EIO for a back end
+    /// that panics: whoever waits for the request hears of it.
+    #[inline]
+    pub fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let step = AssertUnwindSafe(|| self.backend.perform(request));
+        catch_unwind(step).unwrap_or(Err(Errno::IO))
     }
 
     /// The queue that was found best for it, once one reactor has tried.

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::{Core, Durability, Op, Payload, Tag};
 use uringfs_reactor::{
-    Asker, Counter, Fate, Inner, Outcome, OutcomeCell, Reactor, Refused, Remote, Token, Unpushed,
-    current, service,
+    Admitted, Asker, Counter, Fate, Inner, Outcome, OutcomeCell, OutcomeSender, Reactor, Refused,
+    Remote, Token, Unpushed, current, service,
 };
 
 use crate::cached::Advice;
@@ -50,6 +50,9 @@ enum What {
 
 /// Something asked of a file, not started: await it, or give it to
 /// [`Tokens::start`]. `R` is what awaiting it answers.
+///
+/// Where the reactor that it was started on comes to an end before it, or its own code panics, that is EIO without
+/// the memory: an empty buffer. The same with ECHILD in the child of a fork, for what its parent has started.
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct Ask<R> {
     file: File,
@@ -365,7 +368,22 @@ fn start_unpushed(
             }
             let payload = Payload::Buffer(buffer);
             let asker = Asker::Token(token);
-            start_here(inner, file.clone(), what, payload, offset, None, asker)
+            match inner.admit(&shared.core) {
+                Ok(admitted) => {
+                    start_admitted(
+                        inner,
+                        admitted,
+                        file.clone(),
+                        what,
+                        payload,
+                        offset,
+                        None,
+                        asker,
+                    );
+                    Ok(())
+                }
+                Err(error) => Err(Refused { error, payload }),
+            }
         }
         Unpushed::NoRoom(buffer) => match (admit(inner, shared), what) {
             // It was the first use of the device here; it is attached now.
@@ -407,24 +425,28 @@ fn start(
     deadline: Option<Instant>,
     asker: Asker,
 ) -> Result<(), Refused> {
-    start_here(inner, file, what, payload, offset, deadline, asker)
+    match inner.admit(&file.shared.core) {
+        Ok(admitted) => {
+            start_admitted(inner, admitted, file, what, payload, offset, deadline, asker);
+            Ok(())
+        }
+        Err(error) => Err(Refused { error, payload }),
+    }
 }
 
-/// The same, inlined where it is known what to do, so that nothing is asked twice.
+/// The same for one that is counted in, inlined where it is known what to do, so that nothing is asked twice.
 #[inline(always)]
-fn start_here(
+#[allow(clippy::too_many_arguments)] // all that is known of an ask, and where it goes
+fn start_admitted(
     inner: &Rc<Inner>,
+    admitted: Admitted,
     file: File,
     what: What,
     payload: Payload,
     offset: u64,
     deadline: Option<Instant>,
     asker: Asker,
-) -> Result<(), Refused> {
-    let admitted = match inner.admit(&file.shared.core) {
-        Ok(admitted) => admitted,
-        Err(error) => return Err(Refused { error, payload }),
-    };
+) {
     let length = payload.length();
     match what {
         What::Read if file.shared.waits_in_threads() => {
@@ -482,7 +504,6 @@ fn start_here(
             space::change(operation, file, how, offset, length)
         }),
     }
-    Ok(())
 }
 
 /// Starts for a caller that awaits: the simple way when it is one.
@@ -493,9 +514,9 @@ fn start_awaited(
     payload: Payload,
     offset: u64,
     deadline: Option<Instant>,
-    cell: &OutcomeCell,
+    sender: OutcomeSender,
 ) {
-    let mut payload = payload;
+    let (mut payload, mut sender) = (payload, sender);
     let simple = matches!(what, What::Read | What::Write(Durability::Volatile));
     if simple
         && deadline.is_none()
@@ -503,7 +524,7 @@ fn start_awaited(
     {
         let shared = &*file.shared;
         if let Err(error) = admit(inner, shared) {
-            return cell.refuse(error, Payload::Buffer(buffer));
+            return sender.refuse(error, Payload::Buffer(buffer));
         }
         let (op, taken) = match what {
             What::Read => (Op::Read, Counter::SimpleTaken),
@@ -513,27 +534,34 @@ fn start_awaited(
             Op::Read => simple::read(shared, buffer, offset),
             _ => simple::write(shared, buffer, offset),
         };
-        match inner.push_awaited(shared.index, op, buffer, cell, place) {
+        let (unpushed, unused) = match inner.push_awaited(shared.index, op, buffer, sender, place) {
             Ok(()) => return inner.count(taken),
-            Err(Unpushed::NoPlace(buffer)) => {
+            Err(refused) => refused,
+        };
+        sender = unused;
+        payload = match unpushed {
+            Unpushed::NoPlace(buffer) => {
                 if op == Op::Read {
                     simple::count_refusal(inner, shared, &buffer, offset);
                 }
-                payload = Payload::Buffer(buffer);
+                Payload::Buffer(buffer)
             }
-            Err(Unpushed::NoRoom(buffer)) => {
+            Unpushed::NoRoom(buffer) => {
                 if op == Op::Read {
                     inner.count(Counter::SimpleFull);
                 }
-                payload = Payload::Buffer(buffer);
+                Payload::Buffer(buffer)
             }
-        }
+        };
     } else {
         count_refusal(inner, what, &payload, deadline);
     }
-    let asker = Asker::Cell(cell.clone());
-    if let Err(refused) = start(inner, file, what, payload, offset, deadline, asker) {
-        cell.refuse(refused.error, refused.payload);
+    match inner.admit(&file.shared.core) {
+        Ok(admitted) => {
+            let asker = Asker::Cell(sender);
+            start_admitted(inner, admitted, file, what, payload, offset, deadline, asker);
+        }
+        Err(error) => sender.refuse(error, payload),
     }
 }
 
@@ -552,7 +580,7 @@ impl<R> Ask<R> {
             None => {
                 let cell = OutcomeCell::default();
                 let payload = self.payload.take().unwrap_or(Payload::Length(0));
-                cell.refuse(Errno::CANCELED, payload);
+                cell.sender().refuse(Errno::CANCELED, payload);
                 self.started = Some((cell, None));
             }
             Some((cell, remote)) => {
@@ -572,8 +600,18 @@ impl<R> Ask<R> {
             }
             self.start();
         }
-        let (cell, _) = self.started.as_ref().expect("it was just started");
-        cell.poll(context)
+        let (cell, remote) = self.started.as_ref().expect("it was just started");
+        let outcome = cell.poll(context);
+        if outcome.is_pending() && remote.as_ref().is_some_and(Remote::is_forked) {
+            // It is the parent's, and so is the reactor that answers.
+            let payload = Payload::Length(0);
+            return Poll::Ready(Outcome {
+                result: Err(Errno::CHILD),
+                fate: Fate::Unknown,
+                payload,
+            });
+        }
+        outcome
     }
 
     /// A read of what is cached needs no reactor.
@@ -597,7 +635,7 @@ impl<R> Ask<R> {
         let payload = self.payload.take().expect("it has not been started");
         let (file, what, offset, deadline) =
             (self.file.clone(), self.what, self.offset, self.deadline);
-        start_awaited(&inner, file, what, payload, offset, deadline, &cell);
+        start_awaited(&inner, file, what, payload, offset, deadline, cell.sender());
         inner.ask_for_turn();
         self.started = Some((cell, Some(inner.remote())));
     }
@@ -608,17 +646,18 @@ impl<R> Ask<R> {
         let (file, what, offset, deadline) =
             (self.file.clone(), self.what, self.offset, self.deadline);
         let remote = match service() {
-            Err(_) => {
-                cell.refuse(Errno::NOSYS, payload);
+            Err(error) => {
+                let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);
+                cell.sender().refuse(why, payload);
                 None
             }
             Ok(remote) => {
-                let answer = cell.clone();
+                let sender = cell.sender();
                 remote.run(move |inner| {
                     inner.count(Counter::Remote);
-                    start_awaited(inner, file, what, payload, offset, deadline, &answer);
+                    start_awaited(inner, file, what, payload, offset, deadline, sender);
                 });
-                Some(remote.clone())
+                Some(remote)
             }
         };
         self.started = Some((cell, remote));
@@ -646,6 +685,7 @@ impl Answer for (Buffer, Result<usize, Errno>) {
     fn of(outcome: Outcome) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result.map(|bytes| bytes as usize)),
+            Payload::Length(_) => (Buffer::zeroed(0), outcome.result.map(|bytes| bytes as usize)),
             other => unreachable!("one buffer went in, {other:?} came out"),
         }
     }
@@ -655,6 +695,7 @@ impl Answer for (Buffer, Result<u64, Errno>) {
     fn of(outcome: Outcome) -> Self {
         match outcome.payload {
             Payload::Buffer(buffer) => (buffer, outcome.result),
+            Payload::Length(_) => (Buffer::zeroed(0), outcome.result),
             other => unreachable!("one buffer went in, {other:?} came out"),
         }
     }
@@ -666,6 +707,7 @@ impl Answer for (Vec<Buffer>, Result<usize, Errno>) {
             Payload::Buffers(buffers) => {
                 (buffers.into_vec(), outcome.result.map(|bytes| bytes as usize))
             }
+            Payload::Length(_) => (Vec::new(), outcome.result.map(|bytes| bytes as usize)),
             other => unreachable!("several buffers went in, {other:?} came out"),
         }
     }

@@ -349,7 +349,12 @@ fn choose_by_trying(
         reason = format!("{reason}; {why}");
     }
     Ok(match choice.kind {
-        QueueKind::Ring => by_ring(false, reason),
+        QueueKind::Ring if ring.is_ok() => by_ring(false, reason),
+        // It was when another reactor tried; io_uring has been taken away since.
+        QueueKind::Ring => {
+            let kind = QueueKind::Threads;
+            Chosen { route: Route::Own(open(core, kind, options)?), kind, reason }
+        }
         kind => Chosen { route: Route::Own(open(core, kind, options)?), kind, reason },
     })
 }

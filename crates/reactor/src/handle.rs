@@ -17,7 +17,8 @@ pub struct Outcome {
     pub result: Result<u64, Errno>,
     /// What became of it.
     pub fate: Fate,
-    /// The memory, back in the caller's hands.
+    /// The memory, back in the caller's hands: none (`Length(0)`) where the reactor came to an end before the
+    /// operation, or the operation by a panic.
     pub payload: Payload,
 }
 
@@ -25,6 +26,11 @@ impl Outcome {
     /// Of what was not started.
     pub fn refused(error: Errno, payload: Payload) -> Outcome {
         Outcome { result: Err(error), fate: Fate::NotStarted, payload }
+    }
+
+    /// Of what has ended with its reactor, which may have left the memory in the kernel's hands.
+    fn lost() -> Outcome {
+        Outcome { result: Err(Errno::IO), fate: Fate::Unknown, payload: Payload::Length(0) }
     }
 
     /// Of a request that has ended.
@@ -47,9 +53,47 @@ pub struct OutcomeCell {
     state: Arc<Mutex<State>>,
 }
 
-impl OutcomeCell {
+/// The end that answers. Dropped before it has, as with a reactor that comes to an end, it answers EIO.
+#[derive(Debug)]
+pub struct OutcomeSender {
+    cell: Option<OutcomeCell>,
+}
+
+impl OutcomeSender {
     /// Leaves the outcome and wakes whoever waits.
-    pub(crate) fn set(&self, outcome: Outcome) {
+    pub(crate) fn set(mut self, outcome: Outcome) {
+        if let Some(cell) = self.cell.take() {
+            cell.set(outcome);
+        }
+    }
+
+    /// Leaves word that nothing was started.
+    pub fn refuse(self, error: Errno, payload: Payload) {
+        self.set(Outcome::refused(error, payload));
+    }
+
+    /// True when this is what answers `cell`.
+    pub(crate) fn answers(&self, cell: &OutcomeCell) -> bool {
+        self.cell.as_ref().is_some_and(|own| Arc::ptr_eq(&own.state, &cell.state))
+    }
+}
+
+impl Drop for OutcomeSender {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            cell.set(Outcome::lost());
+        }
+    }
+}
+
+impl OutcomeCell {
+    /// The end that answers: one, of which there is to be no other.
+    pub fn sender(&self) -> OutcomeSender {
+        OutcomeSender { cell: Some(self.clone()) }
+    }
+
+    fn set(&self, outcome: Outcome) {
         let waker = {
             let mut state = self.state.lock();
             state.outcome = Some(outcome);
@@ -60,28 +104,25 @@ impl OutcomeCell {
         }
     }
 
-    /// Leaves word that nothing was started.
-    pub fn refuse(&self, error: Errno, payload: Payload) {
-        self.set(Outcome::refused(error, payload));
-    }
-
     /// Takes the outcome, or leaves word whom to wake.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = self.state.lock();
-        match state.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                match &mut state.waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    None => state.waker = Some(context.waker().clone()),
-                }
-                Poll::Pending
-            }
+        if let Some(outcome) = state.outcome.take() {
+            return Poll::Ready(outcome);
         }
-    }
-
-    /// True when both are the same cell.
-    pub(crate) fn is(&self, other: &OutcomeCell) -> bool {
-        Arc::ptr_eq(&self.state, &other.state)
+        if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            return Poll::Pending;
+        }
+        // Wakers are cloned and dropped by code of users', which may come back here: not with the lock held.
+        drop(state);
+        let waker = context.waker().clone();
+        let mut state = self.state.lock();
+        if let Some(outcome) = state.outcome.take() {
+            return Poll::Ready(outcome);
+        }
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
     }
 }

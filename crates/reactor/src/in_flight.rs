@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_device::{DeviceIndex, Request, Tag};
 use uringfs_ring::{Wait, Waited};
 
-use crate::handle::{Outcome, OutcomeCell};
+use crate::handle::{Outcome, OutcomeCell, OutcomeSender};
 
 /// Marks a tag as the reactor's own: the rest is a cell's index, or names an
 /// operation's request.
@@ -154,7 +154,7 @@ pub(crate) enum Waiter {
     /// Whoever is behind a waker.
     Waker(Waker),
     /// Whoever awaits a simple transfer, and its outcome.
-    Outcome(OutcomeCell, Outcome),
+    Outcome(OutcomeSender, Outcome),
     /// Nobody yet.
     Nobody,
 }
@@ -175,7 +175,7 @@ enum Cell {
     WaitingTask(u32),
     Answered(Answer),
     /// A simple transfer that somebody awaits: the answer goes straight to him.
-    Awaited(OutcomeCell),
+    Awaited(OutcomeSender),
     /// The future is gone; the answer will be destroyed.
     Forgotten,
 }
@@ -197,12 +197,12 @@ impl Cells {
     }
 
     /// A cell that knows whom a simple transfer's end goes to.
-    pub(crate) fn open_awaited(&mut self, outcome: OutcomeCell) -> CellIndex {
+    pub(crate) fn open_awaited(&mut self, outcome: OutcomeSender) -> CellIndex {
         self.insert(Cell::Awaited(outcome))
     }
 
     /// Closes it: the read has ended, or was never issued.
-    pub(crate) fn close_awaited(&mut self, index: CellIndex) -> OutcomeCell {
+    pub(crate) fn close_awaited(&mut self, index: CellIndex) -> OutcomeSender {
         match self.close(index) {
             Cell::Awaited(outcome) => outcome,
             _ => panic!("it was opened to be awaited"),
@@ -216,7 +216,7 @@ impl Cells {
 
     /// The cell whose answer goes to `outcome`, while it is in flight.
     pub(crate) fn of_outcome(&self, outcome: &OutcomeCell) -> Option<CellIndex> {
-        let is = |cell: &Cell| matches!(cell, Cell::Awaited(other) if other.is(outcome));
+        let is = |cell: &Cell| matches!(cell, Cell::Awaited(sender) if sender.answers(outcome));
         self.cells.iter().position(is).map(|place| place as CellIndex)
     }
 
@@ -280,6 +280,16 @@ impl Cells {
                 panic!("a cell is polled by its future only")
             }
         }
+    }
+
+    /// Takes those who answer simple transfers that never end.
+    pub(crate) fn take_awaited(&mut self) -> Vec<OutcomeSender> {
+        let awaited = self.cells.iter_mut().filter(|cell| matches!(cell, Cell::Awaited(_)));
+        let senders = awaited.map(|cell| match std::mem::replace(cell, Cell::Forgotten) {
+            Cell::Awaited(sender) => sender,
+            _ => unreachable!("it was just matched"),
+        });
+        senders.collect()
     }
 
     /// The future of a cell is gone. True when its answer is still to come.

@@ -32,7 +32,7 @@ mod worker;
 pub use completed::{Completed, Fate, Refused, Token};
 pub use counters::{Counter, Counters, total};
 pub use guarded::SubmissionLock;
-pub use handle::{Outcome, OutcomeCell};
+pub use handle::{Outcome, OutcomeCell, OutcomeSender};
 pub use mode::Mode;
 pub use operation::{Admitted, Asker, Operation, Order, RequestFuture};
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};

@@ -129,6 +129,19 @@ impl<T, B: Bell> Mailbox<T, B> {
         self.letters.lock().leaving = true;
     }
 
+    /// The owner is gone, or about to go.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let letters = self.letters.lock();
+        letters.leaving || letters.closed
+    }
+
+    /// Takes no letter from now on, and gives the owner those that nobody is going to read.
+    pub(crate) fn close(&self) -> Vec<T> {
+        let mut letters = self.letters.lock();
+        letters.closed = true;
+        std::mem::take(&mut letters.list)
+    }
+
     /// Takes no letter from now on, unless some wait to be read. True when closed.
     pub(crate) fn close_if_empty(&self) -> bool {
         let mut letters = self.letters.lock();

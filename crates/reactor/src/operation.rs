@@ -17,7 +17,7 @@ use uringfs_ring::Ring;
 use crate::completed::{Completed, Token};
 use crate::counters::Counter;
 use crate::guarded::SubmissionLock;
-use crate::handle::{Outcome, OutcomeCell};
+use crate::handle::{Outcome, OutcomeSender};
 use crate::in_flight::{Answer, CellIndex, Waiter};
 use crate::io::{Io, Way};
 use crate::options::CompletionMode;
@@ -26,12 +26,12 @@ use crate::reactor::{Due, Inner, quiescence};
 use crate::timer::TimerKey;
 
 /// Who asked for an operation.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Asker {
     /// A caller that reaps tokens.
     Token(Token),
     /// A caller that awaits.
-    Cell(OutcomeCell),
+    Cell(OutcomeSender),
     /// Another operation, which does not wait for its end: what it leaves, others find.
     Nobody,
 }
@@ -80,6 +80,10 @@ pub struct Operation {
 impl OperationState {
     pub(crate) fn is_asked(&self) -> bool {
         !matches!(self.asker, Asker::Nobody)
+    }
+
+    pub(crate) fn take_asker(&mut self) -> Asker {
+        std::mem::replace(&mut self.asker, Asker::Nobody)
     }
 }
 
@@ -487,9 +491,9 @@ impl Operation {
                 request.tag = Tag(token.get());
                 state.completed.push(Completed::of(request));
             }
-            Asker::Cell(cell) => {
+            Asker::Cell(sender) => {
                 drop(io);
-                cell.set(Outcome::of(request));
+                sender.set(Outcome::of(request));
             }
             Asker::Nobody => {}
         }

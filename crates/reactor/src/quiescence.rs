@@ -102,13 +102,15 @@ pub(crate) struct Tracker<D: Deref<Target = Domain>> {
     /// The newest epoch, or [`IDLE`] while nothing is in flight and that has
     /// been published.
     current: u64,
+    is_staying: bool,
 }
 
 impl<D: Deref<Target = Domain>> Tracker<D> {
     pub(crate) fn new(domain: D, name: String) -> Tracker<D> {
         let (in_flight, epochs) = (Box::new([0; 256]), Box::new([IDLE; 256]));
         let member = domain.join(name);
-        Tracker { domain, member, in_flight, epochs, first: 0, newest: 0, current: IDLE }
+        let (first, newest, current) = (0, 0, IDLE);
+        Tracker { domain, member, in_flight, epochs, first, newest, current, is_staying: false }
     }
 
     /// True while something is counted in, or has been since the last [`Self::settle`].
@@ -153,6 +155,12 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
         *left == 0
     }
 
+    /// What is in flight never ends: dropping the tracker leaves it published.
+    #[cold]
+    pub(crate) fn stay(&mut self) {
+        self.is_staying = true;
+    }
+
     /// Publishes what the requests counted out since the last time have ended.
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
@@ -176,7 +184,9 @@ impl<D: Deref<Target = Domain>> Tracker<D> {
 
 impl<D: Deref<Target = Domain>> Drop for Tracker<D> {
     fn drop(&mut self) {
-        self.domain.leave(&self.member);
+        if !self.is_staying {
+            self.domain.leave(&self.member);
+        }
     }
 }
 

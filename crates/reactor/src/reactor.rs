@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -22,7 +22,7 @@ use uringfs_ring::{Features, Ring, WaitHandle, fork_count, watch_forks};
 use crate::attach::{self};
 use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
-use crate::handle::OutcomeCell;
+use crate::handle::{OutcomeCell, OutcomeSender};
 use crate::in_flight::{CellIndex, Cells, tag_of_cell};
 use crate::io::{Io, Route, State};
 use crate::letters::{EventBell, Letter, Letterbox};
@@ -210,6 +210,14 @@ impl Reactor {
     /// Inside of what this reactor runs already, another `block_on` among it: await the future there. In the child
     /// of a fork, and when the kernel takes no requests at all: the future can never end.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.run_until(future).unwrap_or_else(|error| panic!("the reactor cannot wait: {error}"))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// Why the future can never end.
+    pub(crate) fn run_until<F: Future>(&self, future: F) -> Result<F::Output, Errno> {
         let _blocking = Blocking::begin(&self.inner);
         let _current = Current::set(&self.inner);
         let mut future = pin!(future);
@@ -221,11 +229,12 @@ impl Reactor {
             if self.inner.root_woken.replace(false)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut context)
             {
-                return output;
+                return Ok(output);
             }
             self.inner.progress();
             if !self.inner.root_woken.get() {
-                self.inner.wait_or_report(1, None);
+                self.inner.check_process()?;
+                self.inner.wait_unless_ready(1, None)?;
                 self.inner.progress();
                 polls = 0;
             } else {
@@ -464,21 +473,18 @@ impl Inner {
     /// The same for a read that somebody awaits.
     ///
     /// # Errors
-    /// As [`Self::push_simple`].
+    /// As [`Self::push_simple`], with what was to answer.
     pub fn push_awaited(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
-        cell: &OutcomeCell,
+        sender: OutcomeSender,
         place: impl FnOnce(&Buffer) -> Option<u64>,
-    ) -> Result<(), Unpushed> {
-        let index = self.io.borrow_mut().state.cells.open_awaited(cell.clone());
+    ) -> Result<(), (Unpushed, OutcomeSender)> {
+        let index = self.io.borrow_mut().state.cells.open_awaited(sender);
         let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
-        if pushed.is_err() {
-            self.io.borrow_mut().state.cells.close_awaited(index);
-        }
-        pushed
+        pushed.map_err(|unpushed| (unpushed, self.io.borrow_mut().state.cells.close_awaited(index)))
     }
 
     /// Answers a token at once: what was asked for was there.
@@ -526,13 +532,35 @@ impl Inner {
             self.io.borrow_mut().cancel(tag_of_cell(simple));
             return self.tell();
         }
-        let is = |asker: &Asker| matches!(asker, Asker::Cell(other) if other.is(cell));
+        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.answers(cell));
         self.stop_operations(is, Errno::CANCELED);
     }
 
     /// A handle that other threads can send work by.
     pub fn remote(&self) -> Remote {
-        Remote { letterbox: self.letterbox.clone() }
+        Remote { letterbox: self.letterbox.clone(), forks: self.io.borrow().forks }
+    }
+}
+
+impl Inner {
+    /// The kernel takes no more requests, and has not said what became of those it has: whoever waits is answered
+    /// EIO. Rings and operations keep the memory; what they may still write to stays counted in for ever, and
+    /// so does its device stay known.
+    #[cold]
+    fn give_up(&self) {
+        let operations = self.tasks.borrow_mut().take_askers();
+        let simple = {
+            let io = &mut *self.io.borrow_mut();
+            for (attachment, lane) in io.attachments.iter_mut().zip(&mut io.state.lanes) {
+                lane.tracker.settle();
+                if lane.tracker.is_active() {
+                    lane.tracker.stay();
+                    mem::forget(attachment.take());
+                }
+            }
+            io.state.cells.take_awaited()
+        };
+        drop((operations, simple, self.letterbox.close()));
     }
 }
 
@@ -599,17 +627,20 @@ impl Drop for Reactor {
                         break;
                     }
                 } else if inner.wait_unless_ready(1, None).is_err() {
-                    // The kernel takes no more requests; the rings wait for theirs.
+                    inner.give_up();
                     break;
                 }
             }
         }
         inner.publish_counters();
         counters::retire(&inner.counters);
-        let io = &mut *inner.io.borrow_mut();
-        io.own.clear();
-        io.attachments.clear();
-        io.state.lanes.clear();
+        let (attachments, lanes) = {
+            let io = &mut *inner.io.borrow_mut();
+            io.own.clear();
+            (mem::take(&mut io.attachments), mem::take(&mut io.state.lanes))
+        };
+        // Back ends of users are destroyed with them.
+        drop((attachments, lanes));
         if let Err(panic) = panicked
             && !thread::panicking()
         {
@@ -622,9 +653,20 @@ impl Drop for Reactor {
 #[derive(Clone)]
 pub struct Remote {
     letterbox: Arc<Letterbox>,
+    forks: u32,
 }
 
 impl Remote {
+    /// True in the child of a fork, where the reactor is its parent's.
+    pub fn is_forked(&self) -> bool {
+        self.forks != fork_count()
+    }
+
+    /// True when the reactor is gone or about to go.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.letterbox.is_leaving()
+    }
+
     /// Has `act` run on the reactor's thread. False when the reactor is gone or about to go.
     pub fn run(&self, act: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
         let letter = Letter::Run(Box::new(act));

@@ -1,37 +1,56 @@
 //! A reactor of the process's own, for threads that have none.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io;
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::options::ReactorOptions;
 use crate::reactor::{Reactor, Remote};
 
 /// The way to the reactor that serves threads without one. Its thread starts at
-/// the first call, sleeps while nothing is asked of it, and ends with the process.
+/// the first call, sleeps while nothing is asked of it, and ends with the process; or when the kernel takes no more
+/// requests from it, as after a sandbox has been put around the process: the next call starts another then.
 ///
 /// # Errors
-/// Why the thread or its reactor could not be made, at every call.
-pub fn service() -> io::Result<&'static Remote> {
-    static SERVICE: OnceLock<Result<Remote, String>> = OnceLock::new();
-    SERVICE.get_or_init(start).as_ref().map_err(|error| io::Error::other(error.clone()))
+/// Why the thread or its reactor could not be made; ECHILD in the child of a fork whose parent has one.
+pub fn service() -> io::Result<Remote> {
+    static SERVICE: Mutex<Option<Remote>> = Mutex::new(None);
+    let mut service = SERVICE.lock();
+    match &*service {
+        // Of what it serves, page caches above all, only the parent's has the truth.
+        Some(remote) if remote.is_forked() => Err(Errno::CHILD.into()),
+        Some(remote) if !remote.is_gone() => Ok(remote.clone()),
+        _ => Ok(service.insert(start()?).clone()),
+    }
 }
 
-fn start() -> Result<Remote, String> {
+fn start() -> io::Result<Remote> {
     let (send, receive) = channel();
     let run = move || match Reactor::new(ReactorOptions::default()) {
         Ok(reactor) => {
             // The receiver waits below until it has the answer.
             let _ = send.send(Ok(reactor.inner().remote()));
-            reactor.block_on(std::future::pending::<()>());
+            serve(&reactor);
         }
         Err(error) => {
-            let _ = send.send(Err(format!("the service reactor cannot start: {error}")));
+            let why = format!("the service reactor cannot start: {error}");
+            let _ = send.send(Err(io::Error::new(error.kind(), why)));
         }
     };
-    std::thread::Builder::new()
-        .name("uringfs-service".into())
-        .spawn(run)
-        .map_err(|error| format!("the service thread cannot start: {error}"))?;
-    receive.recv().map_err(|_| "the service thread has died".to_owned())?
+    std::thread::Builder::new().name("uringfs-service".into()).spawn(run).map_err(|error| {
+        io::Error::new(error.kind(), format!("the service thread cannot start: {error}"))
+    })?;
+    receive.recv().map_err(|_| io::Error::other("the service thread has died"))?
+}
+
+/// Serves until the kernel takes no more requests. What panics is a waker, a map or a back end of users': the panic
+/// has been reported, whoever asked is answered, and the others are served on.
+fn serve(reactor: &Reactor) {
+    let serve = || reactor.run_until(pending::<Infallible>());
+    while catch_unwind(AssertUnwindSafe(serve)).is_err() {}
 }

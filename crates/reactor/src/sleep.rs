@@ -22,17 +22,7 @@ use crate::watch::Watch;
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Inner {
-    /// # Panics
-    /// In the child of a fork, and when the kernel takes no requests at all:
-    /// the future that is waited for can never end.
-    pub(crate) fn wait_or_report(&self, wanted: usize, until: Option<Instant>) {
-        let waited = self.check_process().and_then(|()| self.wait_unless_ready(wanted, until));
-        if let Err(error) = waited {
-            panic!("the reactor cannot wait: {error}");
-        }
-    }
-
-    /// The same, and only submits while tasks are ready.
+    /// [`Self::wait`], but only submits while tasks are ready.
     pub(crate) fn wait_unless_ready(
         &self,
         wanted: usize,

@@ -12,7 +12,7 @@ use uringfs_device::{Request, Tag};
 
 use crate::in_flight::{CountedIn, Requests, place_of};
 use crate::letters::{Letter, Letterbox};
-use crate::operation::OperationState;
+use crate::operation::{Asker, OperationState};
 use crate::reactor::current;
 
 /// Where a future lives until it has ended, and after it others of its type: a
@@ -250,6 +250,12 @@ impl Tasks {
     #[inline(always)]
     pub(crate) fn asked(&self) -> usize {
         self.asked
+    }
+
+    /// Takes those who wait for operations, to be answered that these never end.
+    pub(crate) fn take_askers(&mut self) -> Vec<Asker> {
+        let operations = self.tasks.iter_mut().filter_map(|task| task.operation.as_mut());
+        operations.map(OperationState::take_asker).collect()
     }
 
     /// What is known of an operation that has not ended.

@@ -423,7 +423,7 @@ impl Inner {
             match told {
                 None => return,
                 Some(Waiter::Waker(waker)) => waker.wake(),
-                Some(Waiter::Outcome(cell, outcome)) => cell.set(outcome),
+                Some(Waiter::Outcome(sender, outcome)) => sender.set(outcome),
                 Some(Waiter::Nobody) => {}
             }
         }

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use tier::on_every_tier;
+use tier::{Tier, on_every_tier};
 use uringfs_buffer::Buffer;
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::QueueKind;
 use uringfs_device::{Device, Durability, Op, Payload};
@@ -315,6 +316,37 @@ fn a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end() {
         let domain = quiescence(device.index());
         assert!(domain.passed(domain.retire()));
     });
+}
+
+#[test]
+fn a_reactor_that_cannot_finish_its_requests_lets_no_epoch_pass_that_they_began_in() {
+    on_every_tier(
+        "a_reactor_that_cannot_finish_its_requests_lets_no_epoch_pass_that_they_began_in",
+        |tier| {
+            if tier != Tier::Ring {
+                return;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let made = ImageFile::create(&folder.path().join("a"), 1 << 20, Allocation::Written);
+            let device = Device::new(made.unwrap()).unwrap();
+            let options = ReactorOptions { queue: QueueKind::Ring, ..ReactorOptions::default() };
+            let reactor = Reactor::new(options).unwrap();
+            start(&reactor, &device, 1, async move |operation, device| {
+                read(&operation, &device, 0).await;
+                operation.end(Payload::Length(0), Ok(1));
+            });
+            let domain = quiescence(device.index());
+            let epoch = domain.retire();
+            tier::refuse(&[tier::ENTER], Errno::PERM);
+            drop(reactor);
+            assert!(!domain.passed(epoch), "the kernel has not said that the request has ended");
+            // Nor does another device get its index, and with it its domain.
+            let index = device.index();
+            drop(device);
+            let other = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+            assert_ne!(other.index(), index);
+        },
+    );
 }
 
 #[test]

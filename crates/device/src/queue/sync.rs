@@ -40,14 +40,13 @@ impl Queue for SyncQueue {
 
     #[inline]
     fn submit(&mut self) -> Result<(), Errno> {
-        let backend = self.core.backend();
         let calls = calls_to_perform(&self.core);
         for pushed in self.requests.range_mut(self.performed..) {
             pushed.result = match pushed.request.cancelled {
                 true => Err(Errno::CANCELED),
                 false => {
                     self.system_calls += calls;
-                    backend.perform(&mut pushed.request)
+                    self.core.perform(&mut pushed.request)
                 }
             };
         }

@@ -124,7 +124,7 @@ impl Shared {
                 true => Err(Errno::CANCELED),
                 false => {
                     self.count(calls_to_perform(&self.core));
-                    self.core.backend().perform(&mut request)
+                    self.core.perform(&mut request)
                 }
             };
             let mut done = self.done.lock();

@@ -1,0 +1,152 @@
+//! The process's own reactor: nothing that goes wrong on it leaves anybody waiting. Each test has a process of its
+//! own, since there is one such reactor in each.
+
+mod gated;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use fork::Fork;
+use gated::gated;
+use rustix::process::{Pid, WaitOptions, waitpid};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::{Device, Errno};
+use uringfs_file::{File, FileOptions};
+
+/// Set in a process that is to run one test.
+const VARIABLE: &str = "URINGFS_TEST_ALONE";
+const SIZE: u64 = 1 << 20;
+
+/// Runs `body` in a process of its own. `test` is the calling test's name.
+fn alone(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(VARIABLE).is_some() {
+        return body();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output =
+        command.args([test, "--exact", "--nocapture"]).env(VARIABLE, "1").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{error}");
+}
+
+fn read(file: &File) -> (Buffer, Result<usize, Errno>) {
+    gated::wait(file.read(Buffer::zeroed(4096), 4096))
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("as a test does");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_elses_answer_from_them() {
+    alone("a_waker_that_panics_keeps_nobody_elses_answer_from_them", || {
+        let (device, gate) = gated(SIZE);
+        let file = File::over(device, FileOptions::default());
+        assert_eq!(read(&file).1, Ok(4096));
+        let waker = Waker::from(Arc::new(Panics));
+        // The simple way and the general one.
+        for offset in [0, 5] {
+            gate.close();
+            let mut asks: Vec<_> =
+                (0..2).map(|_| Box::pin(file.read(Buffer::zeroed(4096), offset))).collect();
+            let mut other = Box::pin(file.read(Buffer::zeroed(4096), offset));
+            assert!(other.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            for ask in &mut asks {
+                assert!(ask.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            gate.open();
+            assert_eq!(gated::wait(other).1, Ok(4096));
+            for ask in asks {
+                assert_eq!(gated::wait(ask).1, Ok(4096));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_back_end_that_panics_fails_its_request_and_no_other() {
+    alone("a_back_end_that_panics_fails_its_request_and_no_other", || {
+        let (device, gate) = gated(SIZE);
+        let file = File::over(device, FileOptions::default());
+        assert_eq!(read(&file).1, Ok(4096));
+        gate.panic_once();
+        assert_eq!(read(&file).1, Err(Errno::IO));
+        assert_eq!(read(&file).1, Ok(4096));
+    });
+}
+
+#[test]
+fn when_io_uring_is_taken_away_awaits_fail_and_later_ones_go_without_it() {
+    alone("when_io_uring_is_taken_away_awaits_fail_and_later_ones_go_without_it", || {
+        let folder = tempfile::tempdir().unwrap();
+        let made =
+            ImageFile::create(folder.path().join("image").as_path(), SIZE, Allocation::Written);
+        let file = File::over(Device::new(made.unwrap()).unwrap(), FileOptions::default());
+        assert_eq!(read(&file).1, Ok(4096));
+        // setup, enter, register: the same on every architecture.
+        let rules = [425, 426, 427].map(|call| (call, Vec::new())).into_iter().collect();
+        let refused = SeccompAction::Errno(Errno::PERM.raw_os_error() as u32);
+        let architecture = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture);
+        let program: BpfProgram = filter.unwrap().try_into().unwrap();
+        apply_filter_all_threads(&program).unwrap();
+        // Whatever was under way when the reactor found out.
+        let mut last = read(&file).1;
+        for _ in 0..100 {
+            if last == Ok(4096) {
+                break;
+            }
+            assert_eq!(last, Err(Errno::IO));
+            last = read(&file).1;
+        }
+        assert_eq!(last, Ok(4096));
+    });
+}
+
+/// What a child does with what its parent has asked for and with files of its own: the number of the first step
+/// that went wrong, or 0.
+fn child(file: &File, asked: impl Future<Output = (Buffer, Result<usize, Errno>)>) -> i32 {
+    if gated::wait(asked).1 != Err(Errno::CHILD) {
+        return 1;
+    }
+    let (buffer, refused) = read(file);
+    if refused != Err(Errno::CHILD) || buffer.len() != 4096 {
+        return 2;
+    }
+    0
+}
+
+#[test]
+fn in_the_child_of_a_fork_awaits_fail_and_the_parents_end() {
+    alone("in_the_child_of_a_fork_awaits_fail_and_the_parents_end", || {
+        let (device, gate) = gated(SIZE);
+        let file = File::over(device, FileOptions::default());
+        assert_eq!(read(&file).1, Ok(4096));
+        gate.close();
+        let mut asked = Box::pin(file.read(Buffer::zeroed(4096), 0));
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        match fork::fork().unwrap() {
+            Fork::Child => {
+                let run = AssertUnwindSafe(|| child(&file, asked));
+                std::process::exit(catch_unwind(run).unwrap_or(99));
+            }
+            Fork::Parent(child) => {
+                let (_, status) =
+                    waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap();
+                assert_eq!(status.exit_status(), Some(0), "the child's first wrong step");
+                gate.open();
+                assert_eq!(gated::wait(asked).1, Ok(4096));
+                assert_eq!(read(&file).1, Ok(4096));
+            }
+        }
+    });
+}
