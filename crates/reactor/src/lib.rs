@@ -39,3 +39,4 @@ pub use options::{CompletionMode, ReactorOptions, Require, on_off};
 pub use quiescence::{Domain, Epoch};
 pub use reactor::{Inner, Reactor, Remote, Unpushed, current, quiescence};
 pub use service::service;
+pub use uringfs_ring::ForkMark;

@@ -32,6 +32,6 @@ pub use register::Registration;
 pub use ring::{Event, Ring, RingCounters, Room};
 pub use setup::RingOptions;
 pub use slots::Ended;
-pub use sys::{fork_count, watch_forks};
+pub use sys::{ForkMark, fork_count, watch_forks};
 pub use transfer::{Memory, Step, StepResult, Transfer};
 pub use wait::{Wait, WaitHandle, Waited};

@@ -129,6 +129,27 @@ pub fn fork_count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Tells the child of a fork from the process that it was made in, which has all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkMark {
+    forks: u32,
+}
+
+impl Default for ForkMark {
+    fn default() -> ForkMark {
+        watch_forks();
+        ForkMark { forks: fork_count() }
+    }
+}
+
+impl ForkMark {
+    /// True in the child of a fork, and in what descends from it.
+    #[inline(always)]
+    pub fn is_forked(self) -> bool {
+        self.forks != fork_count()
+    }
+}
+
 /// Has forks counted from now on.
 pub fn watch_forks() {
     static ONCE: Once = Once::new();

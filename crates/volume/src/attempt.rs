@@ -77,6 +77,7 @@ impl Shared {
         who: Who,
         mut once: impl FnMut(&mut VolumeState, &Answers) -> Result<T, Stop>,
     ) -> Result<T, Error> {
+        self.check_process()?;
         let mut answers = Answers::default();
         let mut commits = 0;
         loop {
@@ -102,6 +103,19 @@ impl Shared {
                         Err(errno) => return Err(Error::io("making room for more changes", errno)),
                     };
                 }
+            }
+        }
+    }
+
+    /// # Errors
+    /// `Refused` (ECHILD) in the child of a fork, before it takes a lock that nobody gives back there.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        match self.board.is_forked() {
+            false => Ok(()),
+            true => {
+                let what =
+                    "the volume is this process's parent's, which has forked; open it anew here";
+                Err(Error::refused(Errno::CHILD, what))
             }
         }
     }

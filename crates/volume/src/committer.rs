@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 use uringfs_file::Commit;
+use uringfs_reactor::ForkMark;
 
 use crate::error::Error;
 use crate::sync::{Condvar, Mutex};
@@ -20,6 +21,8 @@ pub(crate) type CommitNumber = u64;
 pub(crate) struct Board {
     state: Mutex<BoardState>,
     changed: Condvar,
+    /// In the child of a fork the thread that commits is missing.
+    fork: ForkMark,
 }
 
 /// Why a commit did not happen.
@@ -57,6 +60,11 @@ struct BoardState {
 }
 
 impl Board {
+    /// True in the child of a fork: the volume is its parent's, and any lock of it may be held for ever.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork.is_forked()
+    }
+
     /// The commit that is going to hold a change made now.
     pub(crate) fn next(&self) -> CommitNumber {
         self.state.lock().begun + 1
@@ -92,8 +100,11 @@ impl Board {
     /// Asks for that commit, and waits until it has ended.
     ///
     /// # Errors
-    /// ENOSPC when there was no room for it; EIO when it has failed, or one before it.
+    /// ENOSPC when there was no room for it; EIO when it has failed, or one before it; ECHILD in the child of a fork.
     pub(crate) fn wait(&self, number: CommitNumber) -> Result<(), Errno> {
+        if self.is_forked() {
+            return Err(Errno::CHILD);
+        }
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(number);
         self.changed.notify_all();
@@ -109,6 +120,9 @@ impl Board {
     pub(crate) fn wait_in_task(self: Arc<Self>, number: CommitNumber) -> Commit {
         let mut place = None;
         Box::pin(poll_fn(move |context| {
+            if self.is_forked() {
+                return Poll::Ready(Err(Errno::CHILD));
+            }
             let mut state = self.state.lock();
             if state.wanted < number {
                 state.wanted = number;
@@ -236,8 +250,12 @@ impl Drop for End<'_> {
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        self.board.close();
         let thread = self.thread.take();
+        if self.board.is_forked() {
+            // The parent's, which goes on with it.
+            return std::mem::forget(thread);
+        }
+        self.board.close();
         // That thread itself drops it, where whom it wakes held the last of the volume; it ends after
         // one more commit.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, flock, fstat, major, minor};
 use rustix::io::Errno;
 use uringfs_device::{Device, DeviceIndex, Reach};
+use uringfs_reactor::ForkMark;
 
 use crate::error::{Error, ErrorKind};
 
@@ -30,6 +31,7 @@ pub(crate) struct Lock {
     device: Device,
     /// Its line in [`HELD`].
     held: Held,
+    fork: ForkMark,
 }
 
 /// What this process holds.
@@ -65,7 +67,7 @@ impl Lock {
     pub(crate) fn take(device: &Device, others: Others) -> Result<Lock, Error> {
         let reach = device.core().backend().reach();
         let held = Held::take(device, reach, others)?;
-        let lock = Lock { device: device.clone(), held };
+        let lock = Lock { device: device.clone(), held, fork: ForkMark::default() };
         let Reach::Descriptor(descriptor) = reach else {
             // Nobody else reaches memory of this process.
             return Ok(lock);
@@ -93,6 +95,10 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        if self.fork.is_forked() {
+            // The kernel's lock is one for the parent and its child.
+            return;
+        }
         let all = &mut *HELD.lock();
         let line = all.iter().position(|held| *held == self.held).expect("it was put there");
         all.swap_remove(line);

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
+use uringfs_reactor::ForkMark;
 
 use crate::error::Error;
 
@@ -19,6 +20,7 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(crate) struct Reader {
     queue: Arc<Queue>,
+    fork: ForkMark,
 }
 
 #[derive(Default)]
@@ -38,11 +40,14 @@ impl Reader {
     /// Has the thread do something; the future answers what came of it, EIO where that was a panic.
     ///
     /// # Errors
-    /// EAGAIN when there can be no thread.
+    /// EAGAIN when there can be no thread; ECHILD in the child of a fork.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<Reply<T>, Error> {
+        if self.fork.is_forked() {
+            return Err(Error::refused(Errno::CHILD, "asking the catalog of the parent's volume"));
+        }
         let slot = Arc::new(Mutex::new(Slot { outcome: None, waker: None }));
         let duty = Duty { slot: slot.clone() };
         let job = move || {
@@ -63,8 +68,12 @@ impl Reader {
         Ok(Reply { slot })
     }
 
-    /// Forgets what has not begun, and waits for what has. Afterwards nobody reads the device.
+    /// Forgets what has not begun, and waits for what has. Afterwards nobody reads the device. In the child of a fork
+    /// the thread is the parent's.
     pub(crate) fn stop(&self) {
+        if self.fork.is_forked() {
+            return std::mem::forget(self.queue.clone());
+        }
         let (thread, jobs) = {
             let mut state = self.queue.state.lock();
             state.is_closed = true;

@@ -9,10 +9,11 @@ use rustix::io::Errno;
 use uringfs_cache::Cache;
 use uringfs_device::Device;
 use uringfs_file::{Commit, Durable, File, FileOptions, Generation};
+use uringfs_reactor::ForkMark;
 
 use crate::attempt::{Who, now};
 use crate::catalog::Access;
-use crate::committer::Committer;
+use crate::committer::{CommitNumber, Committer};
 use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
 use crate::errors::{ErrorEvent, Errors};
@@ -35,6 +36,9 @@ use crate::volume_map::VolumeMap;
 /// Names and attributes are read from memory or, where they are not there, from the device: the calling
 /// thread waits for that. Tasks use [`Self::in_tasks`]. What was changed is durable after [`Volume::sync`], or [`File::sync`] of the
 /// file, or when the last clone is dropped; where bytes wait in a page cache then, a moment later.
+///
+/// In the child of a fork it is the parent's: names, writes and syncs answer ECHILD, and dropping it there changes
+/// nothing. What the child reads of a file that was open before may be stale.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
@@ -57,7 +61,9 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.shared.state.lock().wants_checkpoint = true;
+        if !self.shared.board.is_forked() {
+            self.shared.state.lock().wants_checkpoint = true;
+        }
         drop(self.committer.take());
         self.shared.reader.stop();
     }
@@ -307,6 +313,7 @@ impl Volume {
         if self.is_read_only() {
             return Err(read_only());
         }
+        self.shared.check_process()?;
         if self.shared.board.has_failed() {
             let what = "a commit has failed and the volume has stopped; open it anew";
             return Err(Error::new(ErrorKind::Io(Errno::IO), what));
@@ -337,6 +344,7 @@ impl Volume {
             volume: self.clone(),
             is_trusted: options.credentials == Credentials::Trusted,
             access_time: options.access_time,
+            fork: ForkMark::default(),
         };
         if options.truncate {
             if self.is_read_only() {
@@ -360,6 +368,7 @@ impl Volume {
     }
 
     pub(crate) async fn sync_by(&self, who: Who) -> Result<(), Error> {
+        self.shared.check_process()?;
         if self.is_read_only() {
             return Ok(());
         }
@@ -424,6 +433,10 @@ impl Volume {
             return None;
         }
         let board = &self.shared.board;
+        if board.is_forked() {
+            // It says so.
+            return Some(board.clone().wait_in_task(CommitNumber::MAX));
+        }
         let (next, number) = {
             // Commits begin under this lock, so that what is found here is in the next or in one before.
             let state = self.shared.state.lock();

@@ -1,5 +1,6 @@
 //! Where the bytes of an open file lie, for those who move them.
 
+use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,6 +9,7 @@ use rustix::io::Errno;
 use uringfs_file::{
     Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Reservation, View,
 };
+use uringfs_reactor::ForkMark;
 
 use crate::attempt::Who;
 use crate::blocks::BLOCK;
@@ -28,6 +30,8 @@ pub(crate) struct VolumeMap {
     /// Whether whoever opened it may do anything.
     pub(crate) is_trusted: bool,
     pub(crate) access_time: AccessTime,
+    /// In the child of a fork nothing is written: blocks may be other files' by then.
+    pub(crate) fork: ForkMark,
 }
 
 impl VolumeMap {
@@ -37,6 +41,12 @@ impl VolumeMap {
             AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
             AccessTime::Relative | AccessTime::Kept => Reads::TellNothing,
         }
+    }
+
+    /// # Errors
+    /// ECHILD in the child of a fork.
+    fn check_process(&self) -> Result<(), Errno> {
+        if self.fork.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
     fn is_access_due(&self) -> bool {
@@ -107,6 +117,7 @@ impl Map for VolumeMap {
         promise: &mut Promise,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
+        self.check_process()?;
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
             return Ok(Prepared::Ready(()));
@@ -115,6 +126,7 @@ impl Map for VolumeMap {
     }
 
     fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+        self.check_process()?;
         self.volume.shared.promise(bytes)
     }
 
@@ -123,6 +135,7 @@ impl Map for VolumeMap {
     }
 
     fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
+        self.check_process()?;
         self.volume.shared.reserve(&self.file, range.start / BLOCK..range.end / BLOCK)
     }
 
@@ -210,17 +223,20 @@ impl Map for VolumeMap {
 
     #[inline]
     fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
-        let has_to_tell = self.file.is_change_due() || self.takes_rights();
+        let has_to_tell = self.file.is_change_due() || self.takes_rights() || self.fork.is_forked();
         if has_to_tell { None } else { self.written(offset, length) }
     }
 
     fn note_read(&self) {
-        if self.is_access_due() && self.file.note_access() {
+        if self.is_access_due() && !self.fork.is_forked() && self.file.note_access() {
             self.volume.note_dirty(&self.file);
         }
     }
 
     fn note_write(&self) -> Option<Commit> {
+        if let Err(refused) = self.check_process() {
+            return Some(Box::pin(ready(Err(refused))));
+        }
         self.note_change();
         self.takes_rights().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());

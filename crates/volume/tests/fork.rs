@@ -1,0 +1,144 @@
+//! A volume in the child of a fork: errors, nothing that waits, and the parent keeps what it has. Alone in its
+//! program, since the child has only the thread that forked.
+
+use std::fs::OpenOptions as StdOptions;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fork::Fork;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::file::{Allocation, File as ImageFile};
+use uringfs_device::{Access, Device, Errno};
+use uringfs_file::File;
+use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_volume::{Error, FormatOptions, OpenOptions, Volume};
+
+const SIZE: u64 = 64 << 20;
+
+fn reactor() -> Reactor {
+    Reactor::new(ReactorOptions::default()).unwrap()
+}
+
+fn made() -> OpenOptions {
+    OpenOptions { create: Some(0o644), ..OpenOptions::default() }
+}
+
+fn filled(value: u8) -> Buffer {
+    let mut buffer = Buffer::zeroed(8192);
+    buffer.fill(value);
+    buffer
+}
+
+/// Does what a child is for, and answers by its status.
+fn run(act: impl FnOnce() -> i32) -> ! {
+    std::process::exit(catch_unwind(AssertUnwindSafe(act)).unwrap_or(99))
+}
+
+/// Waits for the child to end; a child that hangs is killed.
+fn status_of(child: i32) -> i32 {
+    let child = Pid::from_raw(child).unwrap();
+    let most = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).unwrap() {
+            return status.exit_status().expect("the child exits");
+        }
+        if Instant::now() > most {
+            kill_process(child, Signal::KILL).unwrap();
+            let _ = waitpid(Some(child), WaitOptions::empty());
+            panic!("the child hangs");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Whether another program may take the volume's lock.
+fn is_locked(path: &Path) -> bool {
+    let file = StdOptions::new().read(true).write(true).open(path).unwrap();
+    flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::AGAIN)
+}
+
+/// What the child does with a volume that its parent has open for writing: the first wrong step, or 0.
+fn use_writer(volume: Volume, buffered: File, direct: File) -> i32 {
+    let is_refused =
+        |done: Result<(), Error>| done.is_err_and(|error| error.errno() == Errno::CHILD);
+    if !is_refused(volume.sync()) {
+        return 1;
+    }
+    if !is_refused(volume.make_directory("/d", 0o755)) || !is_refused(volume.remove("/direct")) {
+        return 2;
+    }
+    if !is_refused(volume.open("/new", made()).map(drop)) {
+        return 3;
+    }
+    let own = reactor();
+    for file in [&buffered, &direct] {
+        if own.block_on(file.write(filled(9), 0)).1 != Err(Errno::CHILD) {
+            return 4;
+        }
+        if own.block_on(file.append(filled(9))).1 != Err(Errno::CHILD) {
+            return 5;
+        }
+        if own.block_on(file.set_size(1)) != Err(Errno::CHILD) {
+            return 6;
+        }
+        if own.block_on(file.sync()) != Err(Errno::CHILD) {
+            return 7;
+        }
+    }
+    if !is_refused(own.block_on(volume.in_tasks().sync())) {
+        return 8;
+    }
+    drop((buffered, direct));
+    drop(volume);
+    0
+}
+
+fn formatted(folder: &Path, name: &str) -> PathBuf {
+    let path = folder.join(name);
+    let image = ImageFile::create(&path, SIZE, Allocation::Written).unwrap();
+    Volume::format(&Device::new(image).unwrap(), &FormatOptions::default()).unwrap();
+    path
+}
+
+#[test]
+fn a_child_gets_errors_and_its_parents_volume_stays_open_and_locked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = formatted(folder.path(), "written");
+    {
+        let volume = Volume::open_on(Device::open(&path, Access::ReadWrite).unwrap()).unwrap();
+        let buffered = volume.open("/buffered", made()).unwrap();
+        let direct = volume.open("/direct", OpenOptions { direct: true, ..made() }).unwrap();
+        let own = reactor();
+        for file in [&buffered, &direct] {
+            assert_eq!(own.block_on(file.write(filled(7), 0)).1, Ok(8192));
+        }
+        assert_eq!(own.block_on(direct.sync()), Ok(()));
+        match fork::fork().unwrap() {
+            Fork::Child => run(|| use_writer(volume, buffered, direct)),
+            Fork::Parent(child) => assert_eq!(status_of(child), 0, "the child's first wrong step"),
+        }
+        assert!(is_locked(&path), "of the writer");
+        volume.sync().unwrap();
+        for file in [&buffered, &direct] {
+            let (bytes, read) = own.block_on(file.read(Buffer::zeroed(8192), 0));
+            assert_eq!(read, Ok(8192));
+            assert!(bytes.iter().all(|byte| *byte == 7));
+        }
+    }
+    let path = formatted(folder.path(), "read");
+    let reader = Volume::open_on(Device::open(&path, Access::Read).unwrap()).unwrap();
+    assert!(is_locked(&path), "of the reader");
+    match fork::fork().unwrap() {
+        Fork::Child => run(|| {
+            let opened = reader.open("/direct", OpenOptions::direct());
+            drop(reader);
+            i32::from(!opened.is_err_and(|error| error.errno() == Errno::CHILD))
+        }),
+        Fork::Parent(child) => assert_eq!(status_of(child), 0),
+    }
+    assert!(is_locked(&path), "of the reader, whose child has ended");
+    drop(reader);
+}
