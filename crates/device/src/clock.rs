@@ -47,4 +47,11 @@ impl Clock {
             Clock::Virtual(clock) => clock.now(),
         }
     }
+
+    /// The moment so long from now; in a century where no moment can say that.
+    pub fn after(&self, time: Duration) -> Instant {
+        const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        let now = self.now();
+        now.checked_add(time).unwrap_or_else(|| now + CENTURY)
+    }
 }

@@ -15,6 +15,7 @@ use uringfs_device::{Bounds, Core, DeviceIndex, Queue, Reach, Request};
 use uringfs_ring::{Ring, RingOptions};
 
 use crate::counters::Counter;
+use crate::descriptor::MAX_WAITS;
 use crate::io::{Lane, Route, Way};
 use crate::letters::Letter;
 use crate::options::ReactorOptions;
@@ -365,6 +366,8 @@ pub(crate) fn make_rings(
 ) -> (io::Result<Ring<Request>>, Option<Ring<Request>>) {
     let ring = RingOptions {
         transfers: options.depth,
+        // And the mailbox.
+        waits: MAX_WAITS as u32 + 1,
         fixed_files: options.fixed_files,
         fixed_buffers: options.fixed_buffers,
         ..RingOptions::default()

@@ -18,17 +18,21 @@ use crate::reactor::{Due, Inner, Reactor};
 use crate::timer::TimerKey;
 use crate::watch::{Answered, Watch};
 
+/// Descriptors that one reactor waits for at once: places in its ring, which waits are cancelled in, too.
+pub const MAX_WAITS: usize = 1024;
+
 impl Reactor {
     /// Waits this long.
     pub async fn sleep(&self, time: Duration) {
         let inner = self.inner();
-        inner.sleep_until(inner.options.clock.now() + time, None).await;
+        inner.sleep_until(inner.options.clock.after(time), None).await;
     }
 
     /// Waits until `file` is ready for any of `events`, and answers which.
     ///
     /// # Errors
-    /// ETIMEDOUT when the deadline comes first; what `poll(2)` says.
+    /// ETIMEDOUT when the deadline comes first; EAGAIN while the reactor waits for [`MAX_WAITS`] descriptors; what
+    /// `poll(2)` says.
     pub async fn poll(
         &self,
         file: &Arc<OwnedFd>,
@@ -45,7 +49,7 @@ impl Reactor {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// ETIMEDOUT when the deadline comes first; what `accept(2)` says.
+    /// ETIMEDOUT when the deadline comes first; EAGAIN as [`Self::poll`]; what `accept(2)` says.
     pub async fn accept(
         &self,
         listener: &Arc<OwnedFd>,
@@ -59,7 +63,7 @@ impl Reactor {
     }
 
     /// Receives bytes of a socket into `buffer` and gives it back with their
-    /// number, 0 at the end.
+    /// number, 0 at the end. Errors are as of [`Self::accept`], with `recv(2)`.
     pub async fn receive(
         &self,
         socket: &Arc<OwnedFd>,
@@ -70,7 +74,8 @@ impl Reactor {
         moved(wait_until(self.inner(), wait, deadline).await)
     }
 
-    /// Sends bytes of `buffer` and gives it back with the number that went.
+    /// Sends bytes of `buffer` and gives it back with the number that went. Errors are as of [`Self::accept`], with
+    /// `send(2)`.
     pub async fn send(
         &self,
         socket: &Arc<OwnedFd>,
@@ -132,6 +137,7 @@ impl Inner {
         let begun = {
             let io = &mut *self.io.borrow_mut();
             match &mut io.ring {
+                _ if self.waits_under_way() >= MAX_WAITS => Err((wait, Err(Errno::AGAIN))),
                 Some(ring) => match ring.push_wait(wait, cell as u64) {
                     Ok(handle) => {
                         self.waits.borrow_mut().push((cell, handle));
@@ -146,6 +152,11 @@ impl Inner {
             self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, result));
         }
         CellFuture { inner: self.clone(), cell, operation: None, taken: false }
+    }
+
+    fn waits_under_way(&self) -> usize {
+        let by_epoll = self.watch.borrow().as_ref().map_or(0, Watch::waits);
+        self.waits.borrow().len() + by_epoll
     }
 
     pub(crate) fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), Answered> {

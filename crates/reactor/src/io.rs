@@ -367,8 +367,14 @@ impl Io {
         if let Some(ring) = &mut self.ring {
             install(ring, core)?;
         }
-        if let Some(polled) = &mut self.polled {
-            install(polled, core)?;
+        if let Some(polled) = &mut self.polled
+            && let Err(error) = install(polled, core)
+        {
+            // Its place is free again for the next try.
+            if let Some(ring) = &mut self.ring {
+                let _ = ring.remove(core.index().get() as u32);
+            }
+            return Err(error);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use uringfs_device::{Completion, DeviceIndex};
@@ -37,8 +38,9 @@ pub(crate) type Letterbox = Mailbox<Letter, EventBell>;
 /// Wakes a parked owner, and others by writing to an eventfd.
 pub(crate) struct EventBell {
     event: Arc<OwnedFd>,
-    /// The owner's ring, for senders that have one of their own.
-    ring: Option<OwnedFd>,
+    /// The owner's ring, for senders that have one of their own. Gone with the owner: else a waker that somebody
+    /// keeps would keep the ring, and the memory that is registered there.
+    ring: RwLock<Option<OwnedFd>>,
     owner: Thread,
     /// Whether it sleeps in [`Self::park`]: said before it announces that it sleeps at all.
     is_parked: AtomicBool,
@@ -48,7 +50,8 @@ impl EventBell {
     pub(crate) fn new(ring: Option<OwnedFd>) -> Result<EventBell, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let owner = thread::current();
-        Ok(EventBell { event: Arc::new(event), ring, owner, is_parked: AtomicBool::new(false) })
+        let (event, ring) = (Arc::new(event), RwLock::new(ring));
+        Ok(EventBell { event, ring, owner, is_parked: AtomicBool::new(false) })
     }
 
     /// The owner is going to wait for nothing but this bell.
@@ -78,9 +81,14 @@ impl EventBell {
         &self.event
     }
 
-    /// The owner's ring.
-    pub(crate) fn owners_ring(&self) -> Option<BorrowedFd<'_>> {
-        self.ring.as_ref().map(AsFd::as_fd)
+    /// The owner's ring, which stays open while `send` uses it. False when there is none.
+    pub(crate) fn with_owners_ring(&self, send: impl FnOnce(BorrowedFd<'_>) -> bool) -> bool {
+        self.ring.read().as_ref().is_some_and(|ring| send(ring.as_fd()))
+    }
+
+    /// The owner goes.
+    pub(crate) fn forget_ring(&self) {
+        *self.ring.write() = None;
     }
 
     /// Makes the descriptor unreadable until the next ring.

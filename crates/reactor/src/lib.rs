@@ -31,6 +31,7 @@ mod worker;
 
 pub use completed::{Completed, Fate, Refused, Token};
 pub use counters::{Counter, Counters, total};
+pub use descriptor::MAX_WAITS;
 pub use guarded::SubmissionLock;
 pub use handle::{Outcome, OutcomeCell, OutcomeSender};
 pub use mode::Mode;

@@ -292,7 +292,7 @@ impl Operation {
 
     /// Waits this long, or until the operation is asked to stop.
     pub async fn sleep(&self, time: Duration) {
-        let at = self.now() + time;
+        let at = self.inner.options.clock.after(time);
         let mut sleep = pin!(self.inner.sleep_until(at, Some(self.place)));
         // Being asked to stop polls the task.
         poll_fn(|context| match self.check() {
@@ -331,7 +331,9 @@ impl Operation {
         self.count_out();
         let ended = {
             let mut wait = pin!(wait);
-            let mut sleep = pin!(self.inner.sleep_until(self.now() + time, Some(self.place)));
+            let mut sleep = pin!(
+                self.inner.sleep_until(self.inner.options.clock.after(time), Some(self.place))
+            );
             poll_fn(|context| match self.check() {
                 Err(why) => Poll::Ready(Err(why)),
                 Ok(()) => match wait.as_mut().poll(context) {

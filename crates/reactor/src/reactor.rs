@@ -632,6 +632,7 @@ impl Drop for Reactor {
                 }
             }
         }
+        inner.letterbox.bell().forget_ring();
         inner.publish_counters();
         counters::retire(&inner.counters);
         let (attachments, lanes) = {
@@ -676,18 +677,16 @@ impl Remote {
 
 /// Wakes by a message of our own ring when both sides have one, else by the eventfd.
 pub(crate) fn ring_bell(bell: &EventBell) {
-    if !bell.is_parked()
-        && let (Some(target), Some(inner)) = (bell.owners_ring(), current())
-        && let Ok(mut io) = inner.io.try_borrow_mut()
-        && let Some(ring) = &mut io.ring
-        && ring.push_message(target.as_fd())
-        && ring.enter(0, None).is_ok()
+    let send_message = |target: BorrowedFd<'_>| {
+        let Some(inner) = current() else { return false };
+        let Ok(mut io) = inner.io.try_borrow_mut() else { return false };
+        let Some(ring) = &mut io.ring else { return false };
         // The kernel may have been too busy to take it.
-        && ring.queued() == 0
-    {
-        return;
+        ring.push_message(target) && ring.enter(0, None).is_ok() && ring.queued() == 0
+    };
+    if bell.is_parked() || !bell.with_owners_ring(send_message) {
+        bell.ring();
     }
-    bell.ring();
 }
 
 impl std::fmt::Debug for Reactor {

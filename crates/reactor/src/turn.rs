@@ -150,9 +150,8 @@ impl Inner {
                 return Ok(());
             }
             if let Some(timeout) = timeout {
-                let now = self.options.clock.now();
-                let until = *until.get_or_insert(now + timeout);
-                if now >= until {
+                let until = *until.get_or_insert_with(|| self.options.clock.after(timeout));
+                if self.options.clock.now() >= until {
                     take_completed(&mut self.io.borrow_mut().state.completed, completed);
                     return Ok(());
                 }
@@ -433,7 +432,7 @@ impl Inner {
     fn resume_operations(&self) {
         let mut returned = mem::take(&mut self.io.borrow_mut().state.returned);
         let mut each = Returned { inner: self, requests: returned.drain(..) };
-        while let Some(request) = each.requests.next() {
+        for request in each.requests.by_ref() {
             let delivered = self.tasks.borrow_mut().deliver(request);
             match delivered {
                 Delivered::To(taken) => self.poll_task(taken),
@@ -510,7 +509,7 @@ impl Inner {
         let mut letters = mem::take(&mut *self.letters.borrow_mut());
         self.letterbox.take(&mut letters);
         let mut each = Letters { inner: self, letters: letters.drain(..) };
-        while let Some(letter) = each.letters.next() {
+        for letter in each.letters.by_ref() {
             self.count(Counter::Letters);
             match letter {
                 Letter::Wake(task) => self.wake_task(task),

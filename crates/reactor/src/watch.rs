@@ -102,6 +102,11 @@ impl Watch {
         Ok(())
     }
 
+    /// Waits under way.
+    pub(crate) fn waits(&self) -> usize {
+        self.waits.len()
+    }
+
     /// Ends a wait early.
     pub(crate) fn cancel(&mut self, cell: CellIndex) -> Option<Wait> {
         let (wait, own) = self.waits.remove(&cell)?;

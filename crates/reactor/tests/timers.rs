@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use uringfs_device::{Clock, VirtualClock};
-use uringfs_reactor::{Reactor, ReactorOptions};
+use uringfs_device::backend::memory::Memory;
+use uringfs_device::{Clock, Device, Payload, VirtualClock};
+use uringfs_reactor::{Asker, Reactor, ReactorOptions, Token};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -108,4 +109,29 @@ fn a_timeout_of_reap_with_nothing_in_flight_does_not_wait() {
     let mut completed = Vec::new();
     reactor.reap(1, Some(MS), &mut completed).unwrap();
     assert_eq!(clock.now(), begin, "it waits for no more than is in flight");
+}
+
+#[test]
+fn the_longest_of_all_times_is_waited_for_and_does_not_overflow() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    reactor.block_on(async {
+        let mut sleep = pin!(reactor.sleep(Duration::MAX));
+        let mut short = pin!(reactor.sleep(MS));
+        poll_fn(|context| {
+            assert!(sleep.as_mut().poll(context).is_pending());
+            short.as_mut().poll(context)
+        })
+        .await;
+    });
+    let device = Device::new(Memory::new(4096).unwrap()).unwrap();
+    let inner = reactor.inner();
+    let admitted = inner.admit(device.core()).unwrap();
+    let asker = Asker::Token(Token::new(1));
+    inner.start_operation(admitted, asker, None, async |operation| {
+        operation.sleep(MS).await;
+        operation.end(Payload::Length(0), Ok(0));
+    });
+    let mut completed = Vec::new();
+    reactor.reap(1, Some(Duration::MAX), &mut completed).unwrap();
+    assert_eq!(completed.len(), 1);
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tier::on_every_tier;
-use uringfs_reactor::{Counter, Inner, Reactor, ReactorOptions, Remote};
+use uringfs_reactor::{Counter, Inner, MAX_WAITS, Reactor, ReactorOptions, Remote};
 
 fn reactor() -> Reactor {
     Reactor::new(ReactorOptions::default()).unwrap()
@@ -154,6 +154,46 @@ fn a_letter_is_read_when_every_wait_is_taken() {
             let _ = poll.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
         assert!(is_read_asleep(&reactor, |remote, letter| assert!(remote.run(letter))));
+    });
+}
+
+#[test]
+fn as_many_waits_as_promised_are_taken_and_one_more_is_refused() {
+    on_every_tier("as_many_waits_as_promised_are_taken_and_one_more_is_refused", |_| {
+        let reactor = reactor();
+        // Where there is a ring it watches the mailbox, too.
+        reactor.block_on(reactor.sleep(Duration::from_millis(1)));
+        let (reading, _writing) = std::io::pipe().unwrap();
+        let reading = Arc::new(OwnedFd::from(reading));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut polls: Vec<_> =
+            (0..MAX_WAITS).map(|_| Box::pin(reactor.poll(&reading, PollFlags::IN, None))).collect();
+        assert!(polls.iter_mut().all(|poll| poll.as_mut().poll(&mut context).is_pending()));
+        let mut more = pin!(reactor.poll(&reading, PollFlags::IN, None));
+        assert_eq!(more.as_mut().poll(&mut context), Poll::Ready(Err(Errno::AGAIN)));
+    });
+}
+
+#[test]
+fn a_waker_that_outlives_its_reactor_keeps_no_ring() {
+    on_every_tier("a_waker_that_outlives_its_reactor_keeps_no_ring", |_| {
+        let rings = || {
+            let open = std::fs::read_dir("/proc/self/fd").unwrap();
+            let names = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+            names.filter(|name| name.to_string_lossy().contains("io_uring")).count()
+        };
+        let before = rings();
+        let reactor = reactor();
+        let mut waker = None;
+        reactor.block_on(poll_fn(|context| {
+            waker = Some(context.waker().clone());
+            Poll::Ready(())
+        }));
+        let remote = reactor.inner().remote();
+        drop(reactor);
+        assert_eq!(rings(), before);
+        waker.unwrap().wake();
+        assert!(!remote.run(|_| {}));
     });
 }
 
