@@ -1,16 +1,19 @@
 //! Nobody waits for ever: not what found a queue full, and not who waits for
 //! everything that was in flight.
 
+mod drive;
+
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
+use drive::{reactor_by, reap};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::backend::null::Null;
 use uringfs_device::queue::QueueKind;
-use uringfs_device::{Access, Device};
+use uringfs_device::{Access, Device, Errno, VirtualClock};
 use uringfs_file::{File, FileOptions, Tokens};
 use uringfs_reactor::{Reactor, ReactorOptions, Token, quiescence};
 
@@ -86,4 +89,20 @@ fn requests_are_done_beside_what_wakes_itself_again_and_again() {
         });
         reactor.block_on(until(|| ended.get()));
     }
+}
+
+#[test]
+fn whoever_excludes_overwriters_gives_up_on_a_reactor_that_does_not_turn_and_succeeds_when_it_has()
+{
+    let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+    let file = File::over(device, FileOptions::default());
+    let (late, own) = (reactor_by(&VirtualClock::default()), reactor_by(&VirtualClock::default()));
+    late.read(&file, Buffer::zeroed(4096), 0, Token::new(1)).unwrap();
+    late.submit().unwrap();
+    let write = || own.block_on(file.write(Buffer::zeroed(100), 7)).1;
+    assert_eq!(write(), Err(Errno::BUSY));
+    // Overwrites of whole blocks need nobody's turn.
+    assert_eq!(own.block_on(file.write(Buffer::zeroed(4096), 4096)).1, Ok(4096));
+    assert_eq!(reap(&late, 1)[0].result(), Ok(4096));
+    assert_eq!(write(), Ok(100));
 }

@@ -25,6 +25,9 @@ use crate::quiescence::Epoch;
 use crate::reactor::{Due, Inner, quiescence};
 use crate::timer::TimerKey;
 
+/// So long an operation waits for what others have in flight: longer than devices take, errors included.
+const LATE: Duration = Duration::from_secs(30);
+
 /// Who asked for an operation.
 #[derive(Debug)]
 pub enum Asker {
@@ -383,9 +386,21 @@ impl Operation {
     /// finished, this operation aside, or until it is asked to stop.
     ///
     /// # Errors
-    /// ECANCELED or ETIMEDOUT.
+    /// ECANCELED or ETIMEDOUT. EBUSY after half a minute: a reactor has not turned so long while it had something in
+    /// flight, or the device has not answered it; a warning (of `tracing`) names it.
     pub async fn wait_for_quiescence(&mut self, epoch: Epoch) -> Result<(), Errno> {
-        self.wait_for_quiescence_until(epoch, None).await.map(drop)
+        let until = self.inner.options.clock.after(LATE);
+        if self.wait_for_quiescence_until(epoch, Some(until)).await? {
+            return Ok(());
+        }
+        let holders = quiescence(self.device).holders(epoch).join(", ");
+        tracing::warn!(
+            "a write waits no longer for the reactor of {holders}: for {} s it has not ended what it has in flight on \
+             device {}; turn or reap it",
+            LATE.as_secs(),
+            self.device.get()
+        );
+        Err(Errno::BUSY)
     }
 
     /// The same, but no longer than until a moment of the reactor's clock. True when the
