@@ -12,6 +12,7 @@ use crate::changes::Changes;
 use crate::committer::{Board, Failed};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{Inode, InodeNumber};
+use crate::open_file::OpenFile;
 use crate::ordered::Order;
 use crate::records::{Answers, Orphan, Stop};
 use crate::shared::{
@@ -288,7 +289,10 @@ impl VolumeState {
     fn take_closed_orphans(&mut self) -> Vec<Orphan> {
         let mut changes = Changes::default();
         for Orphan(number) in &self.orphans {
-            if self.dirty.get(number).is_some_and(|file| Arc::strong_count(file) == 1)
+            // One that was abandoned changes no more, though its last holder may still be there.
+            let is_abandoned = !self.open.contains_key(number);
+            let is_closed = |file: &Arc<OpenFile>| is_abandoned || Arc::strong_count(file) == 1;
+            if self.dirty.get(number).is_some_and(is_closed)
                 && let Some(file) = self.dirty.remove(number)
             {
                 file.collect(&mut changes, 0);
@@ -339,11 +343,32 @@ mod tests {
 
     use super::*;
     use crate::blocks::BLOCK;
+    use crate::check::CheckOptions;
     use crate::format::FormatOptions;
     use crate::open_file::Written;
     use crate::path::Follow;
     use crate::records::BATCH;
     use crate::volume::{OpenOptions, Volume};
+
+    #[test]
+    fn a_file_that_was_abandoned_gives_its_blocks_back_though_somebody_still_holds_it() {
+        let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
+        Volume::format(&device, &FormatOptions::default()).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let volume = Volume::open_on(device.clone()).unwrap();
+        let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
+        let file = volume.open("/f", create).unwrap();
+        assert_eq!(reactor.block_on(file.write(Buffer::zeroed(1 << 20), 0)).1, Ok(1 << 20));
+        let held = volume.shared.state.lock().dirty.values().next().unwrap().clone();
+        volume.remove("/f").unwrap();
+        drop(file);
+        assert!(volume.shared.abandon(&held));
+        volume.sync().unwrap();
+        assert_eq!(volume.flaws(), [""; 0]);
+        drop((held, volume));
+        let checked = Volume::check(&device, CheckOptions::default(), &mut |_, _| {}).unwrap();
+        assert_eq!(checked.findings.iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
+    }
 
     #[test]
     fn an_orphan_of_many_extents_is_destroyed_by_several_commits() {
