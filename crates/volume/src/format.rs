@@ -1,6 +1,7 @@
 //! Making a volume, and opening it: what is read of the catalog before the first file is.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -19,7 +20,7 @@ use crate::committer::{Board, Committer};
 use crate::error::{Error, ErrorKind};
 use crate::errors::{Flaws, Publisher};
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::lock::{Lock, Others};
+use crate::lock::{self, Lock, Others};
 use crate::ordered::Ordered;
 use crate::reader::Reader;
 use crate::records::Orphan;
@@ -102,6 +103,16 @@ impl Volume {
         catalog.commit(&batch)?;
         catalog.close()?;
         superblock.write(&blocks)
+    }
+
+    /// Refuses the path of a file or a device whose bytes belong to a volume that is open, here or in
+    /// another program, under this name or as a loop device over it or below it. Of what cannot be opened
+    /// nothing is known, and nothing refused.
+    ///
+    /// # Errors
+    /// EBUSY, with who has it open.
+    pub fn require_closed(path: &Path) -> Result<(), Error> {
+        lock::require_closed(path)
     }
 
     /// Opens the volume of a device; for reading only where the device is.

@@ -1,12 +1,18 @@
 //! A volume is written by one or read by many. Other programs are kept out by `flock` on the device,
 //! which each asks for; within this one, where clones of a [`Device`] share a lock, a list is kept.
+//!
+//! A device that lies in something else, as a loop device in its file, has that locked too, so that the same
+//! volume is not open under both names. Of what it has only a part of, as a partition, others may have other
+//! parts; it only keeps out those who want the whole.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::fs::{FileType, FlockOperation, flock, fstat, major, minor};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, major, minor, open};
 use rustix::io::Errno;
+use uringfs_device::backend::in_use::below;
 use uringfs_device::{Device, DeviceIndex, Reach};
 use uringfs_reactor::ForkMark;
 
@@ -29,8 +35,10 @@ const STEP: Duration = Duration::from_millis(5);
 /// Keeps others out until it is dropped.
 pub(crate) struct Lock {
     device: Device,
-    /// Its line in [`HELD`].
-    held: Held,
+    /// What the device lies in. They have locks of their own, which end with them.
+    below: Vec<OwnedFd>,
+    /// Its lines in [`HELD`].
+    held: Vec<Held>,
     fork: ForkMark,
 }
 
@@ -65,31 +73,29 @@ impl Lock {
     /// # Errors
     /// `Refused` (EBUSY) when another program, or another `Volume` of this one, is in the way.
     pub(crate) fn take(device: &Device, others: Others) -> Result<Lock, Error> {
-        let reach = device.core().backend().reach();
-        let held = Held::take(device, reach, others)?;
-        let lock = Lock { device: device.clone(), held, fork: ForkMark::default() };
-        let Reach::Descriptor(descriptor) = reach else {
+        let (index, fork) = (device.index(), ForkMark::default());
+        let Reach::Descriptor(descriptor) = device.core().backend().reach() else {
             // Nobody else reaches memory of this process.
-            return Ok(lock);
+            let held = Held { bytes: Bytes::Memory(index), others, device: index };
+            hold(&[held])?;
+            let (below, held) = (Vec::new(), vec![held]);
+            return Ok(Lock { device: device.clone(), below, held, fork });
         };
-        let how = match others {
-            Others::MayRead => FlockOperation::NonBlockingLockShared,
-            Others::KeepOut => FlockOperation::NonBlockingLockExclusive,
+        let mut held = Vec::new();
+        let mut note = |layer, others| {
+            Bytes::of(layer).map(|bytes| held.push(Held { bytes, others, device: index }))
         };
-        let until = Instant::now() + LINGERING;
-        loop {
-            match flock(descriptor, how) {
-                Ok(()) => return Ok(lock),
-                Err(Errno::AGAIN) if !is_held_by_living(descriptor) && Instant::now() < until => {
-                    std::thread::sleep(STEP);
-                }
-                Err(Errno::AGAIN) => {
-                    let what = "another program has the volume open; close it there first";
-                    return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
-                }
-                Err(errno) => return Err(Error::io("locking the volume", errno)),
-            }
+        let below = lowers(descriptor, others)?;
+        note(descriptor, others)?;
+        below.iter().try_for_each(|(lower, others)| note(lower.as_fd(), *others))?;
+        hold(&held)?;
+        let mut lock = Lock { device: device.clone(), below: Vec::new(), held, fork };
+        take_flock(descriptor, others)?;
+        for (lower, others) in below {
+            take_flock(lower.as_fd(), others)?;
+            lock.below.push(lower);
         }
+        Ok(lock)
     }
 }
 
@@ -100,9 +106,11 @@ impl Drop for Lock {
             return;
         }
         let all = &mut *HELD.lock();
-        let line = all.iter().position(|held| *held == self.held).expect("it was put there");
-        all.swap_remove(line);
-        if all.iter().any(|held| held.device == self.held.device) {
+        for held in &self.held {
+            let line = all.iter().position(|other| other == held).expect("it was put there");
+            all.swap_remove(line);
+        }
+        if all.iter().any(|held| held.device == self.device.index()) {
             return;
         }
         // Not left to the descriptor, which reactors that do not turn keep open.
@@ -112,30 +120,85 @@ impl Drop for Lock {
     }
 }
 
-impl Held {
-    fn take(device: &Device, reach: Reach<'_>, others: Others) -> Result<Held, Error> {
-        let bytes = Bytes::of(device, reach)
-            .map_err(|errno| Error::io("asking which file the volume is in", errno))?;
-        let held = Held { bytes, others, device: device.index() };
-        let all = &mut *HELD.lock();
-        let is_in_the_way = |other: &Held| {
-            other.bytes == bytes && (other.others == Others::KeepOut || others == Others::KeepOut)
-        };
-        if all.iter().any(is_in_the_way) {
-            let what = "this program has the volume open already; use a clone of that `Volume`";
-            return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
+/// Refuses a path whose bytes are, or lie in, a volume that is open, in whatever program.
+///
+/// # Errors
+/// `Refused` (EBUSY).
+pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Whoever comes to read or write it says why it cannot be opened.
+    let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
+    let below = lowers(file.as_fd(), Others::KeepOut)?;
+    let below = below.iter().map(|(lower, others)| (lower.as_fd(), *others));
+    for (layer, others) in below.chain([(file.as_fd(), Others::KeepOut)]) {
+        refuse_held(&HELD.lock(), Bytes::of(layer)?, others)?;
+        take_flock(layer, others)?;
+    }
+    Ok(())
+}
+
+/// What a device lies in, and what others may do with it.
+fn lowers(descriptor: BorrowedFd<'_>, others: Others) -> Result<Vec<(OwnedFd, Others)>, Error> {
+    let mut found = Vec::new();
+    for lower in below(descriptor) {
+        let opened = open(&lower.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let opened = opened.map_err(|errno| {
+            Error::io(format!("opening {}, which the volume lies in", lower.path.display()), errno)
+        })?;
+        found.push((opened, if lower.is_whole { others } else { Others::MayRead }));
+    }
+    Ok(found)
+}
+
+/// Takes the kernel's lock. That of a program which has ended is waited for.
+fn take_flock(descriptor: BorrowedFd<'_>, others: Others) -> Result<(), Error> {
+    let how = match others {
+        Others::MayRead => FlockOperation::NonBlockingLockShared,
+        Others::KeepOut => FlockOperation::NonBlockingLockExclusive,
+    };
+    let until = Instant::now() + LINGERING;
+    loop {
+        match flock(descriptor, how) {
+            Ok(()) => return Ok(()),
+            Err(Errno::AGAIN) => {}
+            Err(errno) => return Err(Error::io("locking the volume", errno)),
         }
-        all.push(held);
-        Ok(held)
+        match Holder::of(descriptor) {
+            Holder::Dead if Instant::now() < until => std::thread::sleep(STEP),
+            Holder::Dead => return Err(open_elsewhere("")),
+            Holder::Living(name) => return Err(open_elsewhere(&name)),
+        }
     }
 }
 
+fn open_elsewhere(name: &str) -> Error {
+    let what = format!("another program has the volume open{name}; close it there first");
+    Error::new(ErrorKind::Refused(Errno::BUSY), what)
+}
+
+/// Notes what this process holds: all of it, or nothing.
+fn hold(some: &[Held]) -> Result<(), Error> {
+    let all = &mut *HELD.lock();
+    some.iter().try_for_each(|held| refuse_held(all, held.bytes, held.others))?;
+    all.extend(some);
+    Ok(())
+}
+
+fn refuse_held(all: &[Held], bytes: Bytes, others: Others) -> Result<(), Error> {
+    let is_in_the_way = |other: &Held| {
+        other.bytes == bytes && (other.others == Others::KeepOut || others == Others::KeepOut)
+    };
+    if all.iter().any(is_in_the_way) {
+        let what = "this program has the volume open already; use a clone of that `Volume`";
+        return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
+    }
+    Ok(())
+}
+
 impl Bytes {
-    fn of(device: &Device, reach: Reach<'_>) -> Result<Bytes, Errno> {
-        let Reach::Descriptor(descriptor) = reach else {
-            return Ok(Bytes::Memory(device.index()));
-        };
-        let status = fstat(descriptor)?;
+    fn of(descriptor: BorrowedFd<'_>) -> Result<Bytes, Error> {
+        let status = fstat(descriptor)
+            .map_err(|errno| Error::io("asking which file the volume is in", errno))?;
         Ok(match FileType::from_raw_mode(status.st_mode) {
             FileType::BlockDevice => Bytes::Block { number: status.st_rdev },
             _ => Bytes::File { device: status.st_dev, inode: status.st_ino },
@@ -143,21 +206,37 @@ impl Bytes {
     }
 }
 
-/// Whether a program that has not ended holds a lock on this file, as far as it can be told.
-fn is_held_by_living(descriptor: BorrowedFd<'_>) -> bool {
-    let (Ok(status), Ok(locks)) = (fstat(descriptor), std::fs::read_to_string("/proc/locks"))
-    else {
-        return true;
-    };
-    let (device, inode) = (status.st_dev, status.st_ino);
-    let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-    // 7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
-    let holders = locks.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let process = words.nth(4)?;
-        (words.next()? == file).then(|| process.to_owned())
-    });
-    holders.into_iter().any(|process| is_living(&process))
+/// Who holds a lock on a file.
+enum Holder {
+    /// A program that runs, by its name where that is known.
+    Living(String),
+    /// One that has ended.
+    Dead,
+}
+
+impl Holder {
+    fn of(descriptor: BorrowedFd<'_>) -> Holder {
+        let unknown = || Holder::Living(String::new());
+        let (Ok(status), Ok(locks)) = (fstat(descriptor), std::fs::read_to_string("/proc/locks"))
+        else {
+            return unknown();
+        };
+        let (device, inode) = (status.st_dev, status.st_ino);
+        let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+        // 7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+        let mut processes = locks.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let process = words.nth(4)?;
+            (words.next()? == file && is_living(process)).then_some(process)
+        });
+        match processes.next() {
+            None => Holder::Dead,
+            Some(process) => match std::fs::read_to_string(format!("/proc/{process}/comm")) {
+                Ok(name) => Holder::Living(format!(" ({}, process {process})", name.trim_end())),
+                Err(_) => unknown(),
+            },
+        }
+    }
 }
 
 fn is_living(process: &str) -> bool {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::descriptor::{range, settle, transfer, write_zeros};
 use super::file::open_direct;
-use super::{discard, explain, sysfs};
+use super::{PATIENCE, discard, explain, sysfs};
 use crate::device::{Access, Backend, Reach};
 use crate::geometry::{Discard, Geometry};
 use crate::request::{Op, Request};
@@ -29,9 +29,6 @@ const MAX_TRANSFER: u32 = 512 << 10;
 
 /// The longest range zeroed by one call, which returns only when all is zero.
 const MAX_ZEROED: u64 = 1 << 30;
-
-/// How long a device that somebody has is asked for again.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A block device.
 pub struct Block {
@@ -58,8 +55,7 @@ impl Block {
     }
 }
 
-/// Opens the device, with patience while somebody has it: the kernel takes the
-/// files out of a ring some moments after the process that had it has ended.
+/// Opens the device, with patience while somebody has it.
 fn open_patiently(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
     let until = Instant::now() + PATIENCE;
     loop {

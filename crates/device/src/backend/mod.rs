@@ -10,12 +10,15 @@ mod target;
 
 pub mod block;
 pub mod file;
+pub mod in_use;
 pub mod memory;
 pub mod null;
 pub mod sim;
 
 use std::io;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -24,7 +27,13 @@ use crate::device::{Access, Backend};
 pub use size::parse_size;
 pub use target::Target;
 
-/// The back end for what `path` names: a block device or an ordinary file.
+/// How long a device that somebody has is asked for again: the kernel takes the files out of a ring some
+/// moments after the process that had it has ended.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The back end for what `path` names: a block device or an ordinary file. What is mounted, swap, or in
+/// the kernel's use in another way, is not opened for writing, nor is the file of a loop device that is so
+/// (see [`in_use`]).
 ///
 /// # Errors
 /// In one line what stands in the way, with the path and what to do about it.
@@ -33,6 +42,9 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
         Some(errno) => explain(path, access, errno),
         None => error,
     })?;
+    if access == Access::ReadWrite && (file::serves(&metadata) || block::serves(&metadata)) {
+        refuse_used(path)?;
+    }
     if file::serves(&metadata) {
         Ok(Box::new(file::File::open(path, access)?))
     } else if block::serves(&metadata) {
@@ -46,6 +58,20 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
             format!("{} is neither a file nor a block device; name one of these", path.display()),
         ))
     }
+}
+
+/// Refuses what somebody has, with a little patience.
+fn refuse_used(path: &Path) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while let Some(user) = in_use::user(path) {
+        if Instant::now() >= until {
+            let what =
+                format!("{} {user}; end that first, or open it for reading only", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        sleep(PATIENCE / 50);
+    }
+    Ok(())
 }
 
 /// One line for people: the path, what is wrong with it, what to do.

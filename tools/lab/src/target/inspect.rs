@@ -8,7 +8,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::path::Path;
-use uringfs::backend::Target as DeviceTarget;
+use uringfs::Volume;
+use uringfs::backend::{Target as DeviceTarget, in_use};
 
 /// What a target turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,13 +57,20 @@ impl Found {
     }
 }
 
-/// Looks at a target; what makes it unusable is an error, as is a device in use that is to be
-/// written. A volume that a file is in is opened for reading, and stays among `volumes`.
+/// Looks at a target; what makes it unusable is an error, as is what somebody uses and is to be written:
+/// a mounted device, the file of one, a volume that is open. A volume that a file is in is opened for reading, and stays among `volumes`.
 pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
     match target {
         Target::Virtual(name) => virtual_size(name).map(|size| Found::Virtual { size }),
         Target::InVolume(file) => in_volume(file, writes, volumes),
-        Target::Path(path) => of_path(target, path, writes),
+        Target::Path(path) => {
+            let found = of_path(target, path, writes)?;
+            if writes {
+                let refused = |error| Error::input(target.to_string()).because(error);
+                Volume::require_closed(path).map_err(refused)?;
+            }
+            Ok(found)
+        }
     }
 }
 
@@ -91,11 +99,11 @@ fn of_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
         }
         _ => return Err(bad("is neither a file nor a block device")),
     }
-    if kind == FileType::BlockDevice && writes {
-        if let Some(user) = device_user(status.stx_rdev_major, status.stx_rdev_minor) {
-            return Err(bad(&format!("{user}; unmount it, or use a file on it")));
+    if writes {
+        if let Some(user) = in_use::user(path) {
+            return Err(bad(&format!("{user}; end that first, or use another")));
         }
-        if is_held(path) {
+        if kind == FileType::BlockDevice && is_held(path) {
             return Err(bad("is in use, or a partition of it is (see lsblk, swapon --show)"));
         }
     }
@@ -146,42 +154,11 @@ fn virtual_size(name: &str) -> Result<u64, Error> {
     }
 }
 
-/// Who uses a block device, or one of its partitions, in words.
-fn device_user(major: u32, minor: u32) -> Option<String> {
-    let mut devices = vec![(format!("{major}:{minor}"), "is".to_owned())];
-    let node = format!("/sys/dev/block/{major}:{minor}");
-    for entry in std::fs::read_dir(&node).into_iter().flatten().flatten() {
-        if let Ok(number) = std::fs::read_to_string(entry.path().join("dev")) {
-            let partition = entry.file_name().to_string_lossy().into_owned();
-            devices
-                .push((number.trim().to_owned(), format!("has partition {partition}, which is")));
-        }
-    }
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for (number, who) in &devices {
-        if let Some(place) = mounted_at(&mounts, number) {
-            return Some(format!("{who} mounted at {place}"));
-        }
-        let holders = std::fs::read_dir(format!("/sys/dev/block/{number}/holders"));
-        if let Some(holder) = holders.into_iter().flatten().flatten().next() {
-            return Some(format!("{who} in use by {}", holder.file_name().to_string_lossy()));
-        }
-    }
-    None
-}
-
 /// Whether the kernel or a program has the device, or a partition of it, for itself: mounted in
 /// another namespace, as swap, as part of an array. Who else fails to open it is told later.
 fn is_held(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).err() == Some(Errno::BUSY)
-}
-
-fn mounted_at<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.nth(2)? == number).then(|| fields.nth(1)).flatten()
-    })
 }
 
 #[cfg(test)]
@@ -190,14 +167,6 @@ mod tests {
 
     fn look(name: &str) -> Result<Found, Error> {
         inspect(&Target::parse(name), false, &mut Volumes::default())
-    }
-
-    #[test]
-    fn mounts_are_found_by_device_number() {
-        let mounts = "24 1 254:1 / / rw - ext4 /dev/vda1 rw\n30 24 0:5 / /dev rw - devtmpfs d rw\n";
-        assert_eq!(mounted_at(mounts, "254:1"), Some("/"));
-        assert_eq!(mounted_at(mounts, "0:5"), Some("/dev"));
-        assert_eq!(mounted_at(mounts, "254:0"), None);
     }
 
     #[test]

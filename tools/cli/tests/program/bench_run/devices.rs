@@ -11,29 +11,35 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// A loop device over `disk` in a folder of its own, apart from the folder that jobs run in.
-struct Disk {
-    device: String,
+pub struct Disk {
+    pub device: String,
     /// Keeps the device there: it was detached at once, which the kernel does at its last close.
     open: Option<File>,
-    folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
 }
 
-const SIZE: u64 = 8 << 20;
+const SIZE: u64 = 16 << 20;
 
 impl Disk {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = folder();
         let mut image = File::create(folder.path().join("disk")).unwrap();
         image.write_all(&vec![0; SIZE as usize]).unwrap();
-        let path = folder.path().join("disk").display().to_string();
-        let device = tool("losetup", &["--partscan", "--find", "--show", &path]).trim().to_owned();
+        let image = folder.path().join("disk");
+        Self::over(&image, folder)
+    }
+
+    /// A loop device over a file or another device.
+    pub fn over(lower: &Path, folder: tempfile::TempDir) -> Self {
+        let lower = lower.to_str().unwrap();
+        let device = tool("losetup", &["--partscan", "--find", "--show", lower]).trim().to_owned();
         let open = Some(File::open(&device).unwrap());
         tool("losetup", &["--detach", &device]);
         Self { device, open, folder }
     }
 
     /// Adds a partition of 4 MiB. There is no table on the disk: only the kernel knows.
-    fn partition(&self) -> String {
+    pub fn partition(&self) -> String {
         tool("addpart", &[&self.device, "1", "2048", "8192"]);
         let partition = format!("{}p1", self.device);
         wait_until("the partition", || Path::new(&partition).exists());
@@ -47,7 +53,7 @@ impl Disk {
         sector
     }
 
-    fn image(&self) -> PathBuf {
+    pub fn image(&self) -> PathBuf {
         self.folder.path().join("disk")
     }
 }
@@ -62,10 +68,10 @@ impl Drop for Disk {
 }
 
 /// A device that is mounted; not any more when this goes.
-struct Mounted(PathBuf);
+pub struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(device: &str, place: &Path) -> Self {
+    pub fn new(device: &str, place: &Path) -> Self {
         std::fs::create_dir(place).unwrap();
         tool("mount", &[device, place.to_str().unwrap()]);
         Self(place.to_owned())

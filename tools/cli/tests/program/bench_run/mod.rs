@@ -1,7 +1,7 @@
 //! `uringfs bench run` as a user meets it: exit codes, refusals, reports, and fio beside it.
 
 mod consumers;
-mod devices;
+pub mod devices;
 mod engine_fio;
 mod failed;
 mod like_fio;

@@ -1,0 +1,316 @@
+//! Who has the bytes behind a path, so that nobody else may write them: mounts, swap, what the kernel has
+//! built on a device, and all that through loop devices and partitions, in both directions: the file that a
+//! mounted loop device lies in is in use, and so is a loop device over a file that another one has mounted.
+//!
+//! Reads sysfs and `/proc`; opens devices, but changes nothing. Programs that have a file open are not
+//! known here: a volume is guarded by its own lock, on all that [`below`] names.
+
+use std::collections::HashSet;
+use std::fs;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
+use rustix::io::Errno;
+
+/// Bytes of the kernel's sector.
+const SECTOR: u64 = 512;
+
+/// In words that follow a path who has its bytes, as in `is mounted at /srv`; nothing if nobody is found.
+pub fn user(path: &Path) -> Option<String> {
+    let node = Node::at(path)?;
+    Search::default().of(&node, node.whole(), Claim::IsAskedElsewhere)
+}
+
+/// What a device lies in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lower {
+    /// A file, or a block device.
+    pub path: PathBuf,
+    /// The device has all of its bytes.
+    pub is_whole: bool,
+}
+
+/// What a descriptor's block device lies in: the disk of a partition, the file of a loop device, and so
+/// on down; nothing below a file, and a disk of its own.
+pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
+    let mut found: Vec<Lower> = Vec::new();
+    let Some(mut node) = fstat(descriptor).ok().and_then(|status| {
+        let is_block = FileType::from_raw_mode(status.st_mode) == FileType::BlockDevice;
+        is_block.then(|| Node::block(status.st_rdev)).flatten()
+    }) else {
+        return found;
+    };
+    let mut is_whole = true;
+    while let Some((lower, range)) = node.lower() {
+        // A loop device cannot lie in itself; a name that has come to mean another file could.
+        if found.iter().any(|known| known.path == lower.path) {
+            break;
+        }
+        is_whole &= range == lower.whole();
+        found.push(Lower { path: lower.path.clone(), is_whole });
+        node = lower;
+    }
+    found
+}
+
+/// Which bytes, by whatever path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Bytes {
+    File { device: u64, inode: u64 },
+    Block { number: u64 },
+}
+
+impl Bytes {
+    fn at(path: &Path) -> Option<(Bytes, u64)> {
+        let found = fs::metadata(path).ok()?;
+        if found.file_type().is_block_device() {
+            return Some((Bytes::Block { number: found.rdev() }, 0));
+        }
+        let file = Bytes::File { device: found.dev(), inode: found.ino() };
+        found.is_file().then_some((file, found.len()))
+    }
+}
+
+/// A file or a block device.
+#[derive(Debug)]
+struct Node {
+    bytes: Bytes,
+    path: PathBuf,
+    size: u64,
+    /// A block device's folder in sysfs.
+    folder: Option<PathBuf>,
+}
+
+impl Node {
+    fn at(path: &Path) -> Option<Node> {
+        match Bytes::at(path)? {
+            (Bytes::Block { number }, _) => {
+                Some(Node { path: path.to_owned(), ..Node::block(number)? })
+            }
+            (bytes, size) => Some(Node { bytes, path: path.to_owned(), size, folder: None }),
+        }
+    }
+
+    fn block(number: u64) -> Option<Node> {
+        let folder = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+        Node::in_folder(&fs::canonicalize(folder).ok()?)
+    }
+
+    fn in_folder(folder: &Path) -> Option<Node> {
+        let (major, minor) = text(folder, "dev")?
+            .split_once(':')
+            .map(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))??;
+        // The kernel writes the slashes of a device's name so.
+        let name = folder.file_name()?.to_str()?.replace('!', "/");
+        Some(Node {
+            bytes: Bytes::Block { number: rustix::fs::makedev(major, minor) },
+            path: Path::new("/dev").join(name),
+            size: number(folder, "size")? * SECTOR,
+            folder: Some(folder.to_owned()),
+        })
+    }
+
+    fn is_partition(&self) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.join("partition").exists())
+    }
+
+    fn whole(&self) -> Range<u64> {
+        0..self.size
+    }
+
+    /// What it lies in, and where there.
+    fn lower(&self) -> Option<(Node, Range<u64>)> {
+        let folder = self.folder.as_ref()?;
+        if self.is_partition() {
+            let begin = number(folder, "start")? * SECTOR;
+            return Some((Node::in_folder(folder.parent()?)?, begin..begin + self.size));
+        }
+        let lower = Node::at(Path::new(&text(folder, "loop/backing_file")?))?;
+        let begin = number(folder, "loop/offset")?;
+        let range = match number(folder, "loop/sizelimit")? {
+            // Its size in whole sectors is the rest of what it lies in.
+            0 => begin..lower.size.max(begin),
+            length => begin..begin + length,
+        };
+        Some((lower, range))
+    }
+
+    /// The devices that lie in it.
+    fn uppers(&self) -> Vec<Node> {
+        let folders = |folder: &Path| {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let mut found = self.folder.as_deref().map_or(Vec::new(), folders);
+        found.retain(|folder| folder.join("partition").exists());
+        let loops = folders(Path::new("/sys/block")).into_iter().filter(|folder| {
+            let file = text(folder, "loop/backing_file");
+            let bytes = file.and_then(|file| Bytes::at(Path::new(&file)));
+            bytes.is_some_and(|(bytes, _)| bytes == self.bytes)
+        });
+        found.extend(loops.filter_map(|folder| fs::canonicalize(folder).ok()));
+        found.iter().filter_map(|folder| Node::in_folder(folder)).collect()
+    }
+
+    /// Who has it, other than through a device above or below.
+    fn direct_user(&self) -> Option<String> {
+        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        // The kernel escapes what would end a field.
+        let areas = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+        let is_here = |path: &str| {
+            Bytes::at(Path::new(&unescape(path))).is_some_and(|(bytes, _)| bytes == self.bytes)
+        };
+        if areas.into_iter().any(is_here) {
+            return Some("is in use as swap".into());
+        }
+        let folder = self.folder.as_ref()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        if let Some(place) = mounted_at(&mounts, &text(folder, "dev")?) {
+            return Some(format!("is mounted at {place}"));
+        }
+        let holder = fs::read_dir(folder.join("holders")).ok()?.flatten().next()?;
+        Some(format!("is in use by {}", holder_name(&holder.path())))
+    }
+
+    /// Whether the kernel or a program has it for itself: as an array's part, mounted elsewhere.
+    fn is_claimed(&self) -> bool {
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+        self.folder.is_some() && open(&self.path, flags, Mode::empty()).err() == Some(Errno::BUSY)
+    }
+}
+
+/// Whether a device is asked who has claimed it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Ask,
+    /// Whoever writes claims it then, with the same answer.
+    IsAskedElsewhere,
+}
+
+#[derive(Default)]
+struct Search {
+    seen: HashSet<Bytes>,
+}
+
+impl Search {
+    /// Who has a range of it.
+    fn of(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
+        if !self.seen.insert(node.bytes) {
+            return None;
+        }
+        if let Some(user) = node.direct_user() {
+            return Some(user);
+        }
+        let uppers = node.uppers();
+        // A disk is also claimed where one of its partitions is, which may lie elsewhere.
+        let is_asked = claim == Claim::Ask && !uppers.iter().any(Node::is_partition);
+        for upper in uppers {
+            let Some((_, place)) = upper.lower() else { continue };
+            let shared = range.start.max(place.start)..range.end.min(place.end);
+            if shared.is_empty() {
+                continue;
+            }
+            let within = shared.start - place.start..shared.end - place.start;
+            if let Some(user) = self.of(&upper, within, Claim::Ask) {
+                let path = upper.path.display();
+                return Some(match upper.is_partition() {
+                    true => format!("has partition {path}, which {user}"),
+                    false => format!("backs {path}, which {user}"),
+                });
+            }
+        }
+        if is_asked && node.is_claimed() {
+            return Some("is in use".into());
+        }
+        let (lower, place) = node.lower()?;
+        let within = place.start + range.start..(place.start + range.end).min(place.end);
+        let user = self.of(&lower, within, Claim::Ask)?;
+        Some(format!("lies in {}, which {user}", lower.path.display()))
+    }
+}
+
+/// A holder's name, as device mapper has it where it is one of its.
+fn holder_name(folder: &Path) -> String {
+    let own = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match text(folder, "dm/name") {
+        Some(name) => format!("{own} ({name})"),
+        None => own,
+    }
+}
+
+/// Where a device of this number is mounted.
+fn mounted_at(mounts: &str, number: &str) -> Option<String> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.nth(2)? == number).then(|| fields.nth(1)).flatten().map(unescape)
+    })
+}
+
+/// A path as `/proc` writes it: `\040` for a space, and so on.
+fn unescape(path: &str) -> String {
+    let mut text = String::new();
+    let mut rest = path;
+    while let Some((before, behind)) = rest.split_once('\\') {
+        text.push_str(before);
+        let digits = behind.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match digits.filter(u8::is_ascii) {
+            Some(letter) => {
+                text.push(char::from(letter));
+                rest = &behind[3..];
+            }
+            None => {
+                text.push('\\');
+                rest = behind;
+            }
+        }
+    }
+    text + rest
+}
+
+fn text(folder: &Path, name: &str) -> Option<String> {
+    Some(fs::read_to_string(folder.join(name)).ok()?.trim_end_matches('\n').to_owned())
+}
+
+fn number(folder: &Path, name: &str) -> Option<u64> {
+    text(folder, name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_device_number() {
+        let mounts =
+            "24 1 254:1 / / rw - ext4 /dev/vda1 rw\n30 24 0:5 / /a\\040b rw - tmpfs d rw\n";
+        assert_eq!(mounted_at(mounts, "254:1").as_deref(), Some("/"));
+        assert_eq!(mounted_at(mounts, "0:5").as_deref(), Some("/a b"));
+        assert_eq!(mounted_at(mounts, "254:0"), None);
+    }
+
+    #[test]
+    fn escapes_of_proc_are_undone_and_other_bytes_kept() {
+        for (escaped, path) in [
+            ("/a", "/a"),
+            ("/a\\134b\\040", "/a\\b "),
+            ("\\", "\\"),
+            ("\\04", "\\04"),
+            ("\\é1", "\\é1"),
+        ] {
+            assert_eq!(unescape(escaped), path);
+        }
+    }
+
+    #[test]
+    fn a_file_that_nobody_has_is_free() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(user(file.path()), None);
+        assert_eq!(user(Path::new("/no/such/file")), None);
+        assert_eq!(user(Path::new("/dev/null")), None);
+        use std::os::fd::AsFd;
+        assert_eq!(below(file.as_file().as_fd()), []);
+    }
+}
