@@ -34,6 +34,10 @@ enum Command {
     Mkfs(volume::mkfs::Arguments),
     /// Say whether a volume is sound, and mend it.
     ///
+    /// Verified are the metadata: names, inodes, extents and free space, by their checksums and against each
+    /// other; with --deep also that every block of the files can be read. Whether files hold the bytes that
+    /// were written to them is not: there are no checksums of those.
+    ///
     /// Exit codes: 0 it is sound; 1 everything that was wrong is repaired; 4 something is wrong, and
     /// left; 8 the device failed; 2 what was given cannot be used.
     Check(volume::check::Arguments),

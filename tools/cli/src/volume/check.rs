@@ -21,7 +21,8 @@ pub struct Arguments {
     /// A file or a block device with a volume, which no program writes to
     target: OsString,
 
-    /// Read every block that files use, too
+    /// Read every block that files use, too: that finds those that cannot be read, not bytes that have
+    /// changed, since files' bytes have no checksums
     #[arg(long)]
     deep: bool,
 
@@ -71,8 +72,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     match arguments.json {
-        true => print(&format!("{:#}\n", json(&report)))?,
-        false => print(&format!("{}{shown}: {}\n", lines(&report), verdict(&report)))?,
+        true => print(&format!("{:#}\n", json(&report, options)))?,
+        false => print(&format!("{}{shown}: {}\n", lines(&report), verdict(&report, options)))?,
     }
     Ok(match report {
         _ if report.is_sound() => 0,
@@ -93,14 +94,17 @@ fn lines(report: &CheckReport) -> String {
     lines
 }
 
-fn verdict(report: &CheckReport) -> String {
+fn verdict(report: &CheckReport, options: CheckOptions) -> String {
     if report.is_sound() {
-        let read = match report.read_blocks {
-            0 => String::new(),
-            blocks => format!(", all {} of which were read", words::size(blocks * BLOCK)),
+        let files = match options.deep {
+            true => {
+                "all files' blocks can be read; whether they hold what was written is not \
+                     verified: files' bytes have no checksums"
+            }
+            false => "files' bytes are not verified",
         };
         return format!(
-            "sound: {} directories, {} files, {} in use{read}",
+            "metadata is sound: {} directories, {} files, {} in use; {files}",
             report.directories,
             report.files,
             words::size(report.used_blocks * BLOCK),
@@ -116,7 +120,7 @@ fn verdict(report: &CheckReport) -> String {
     }
 }
 
-fn json(report: &CheckReport) -> Value {
+fn json(report: &CheckReport, options: CheckOptions) -> Value {
     let finding = |finding: &Finding| {
         json!({
             "path": finding.path.as_ref().map(|path| String::from_utf8_lossy(path)),
@@ -134,6 +138,7 @@ fn json(report: &CheckReport) -> Value {
         "directories": report.directories,
         "used": report.used_blocks * BLOCK,
         "read": report.read_blocks * BLOCK,
+        "verified": {"metadata": true, "readable": options.deep, "contents": false},
     })
 }
 

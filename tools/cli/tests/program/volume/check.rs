@@ -29,12 +29,40 @@ fn a_sound_volume_is_said_to_be_so() {
     done(folder, ["put", "a", "v:/d"]);
     assert_eq!(
         check(folder, &[]),
-        (0, "v: sound: 2 directories, 1 files, 100.0 KiB in use\n".into())
+        (
+            0,
+            "v: metadata is sound: 2 directories, 1 files, 100.0 KiB in use; \
+             files' bytes are not verified\n"
+                .into()
+        )
     );
     let (code, text) = check(folder, &["--deep", "--repair"]);
-    assert!(code == 0 && text.contains("all 100.0 KiB of which were read"), "{code}, {text}");
+    assert!(code == 0 && text.contains("all files' blocks can be read"), "{code}, {text}");
     let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
     assert_eq!((&json["sound"], &json["files"]), (&true.into(), &1.into()));
+}
+
+/// There are no checksums of files' bytes: what cannot be known is not claimed.
+#[test]
+fn of_files_whose_bytes_have_changed_no_soundness_is_claimed() {
+    let folder = volume();
+    let folder = folder.path();
+    let bytes = b"as it was written".repeat(1000);
+    write(folder, "a", &bytes);
+    done(folder, ["put", "a", "v:/"]);
+    let image = std::fs::read(folder.join("v")).unwrap();
+    let at = image.windows(bytes.len()).position(|found| found == bytes).unwrap();
+    flip(folder, at as u64);
+    assert_ne!(done(folder, ["cat", "v:/a"]).into_bytes(), bytes);
+    let (code, text) = check(folder, &["--deep"]);
+    let unverified = "whether they hold what was written is not verified";
+    assert!(code == 0 && text.contains(unverified) && !text.contains(": sound"), "{code}, {text}");
+    let json: Value = serde_json::from_str(&check(folder, &["--deep", "--json"]).1).unwrap();
+    assert_eq!((&json["read"], &json["sound"]), (&20_480.into(), &true.into()));
+    let verified = serde_json::json!({"metadata": true, "readable": true, "contents": false});
+    assert_eq!(json["verified"], verified);
+    let help = done(folder, ["check", "--help"]);
+    assert!(help.contains("there are no checksums"), "{help}");
 }
 
 #[test]
