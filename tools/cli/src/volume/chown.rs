@@ -60,9 +60,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&places[0].target, Access::ReadWrite)?;
     let follow = if arguments.links { Follow::No } else { Follow::Yes };
     let complaints = Complaints::default();
-    for place in glob::expand_all(&volume, &places)? {
-        complaints.told(set(&volume, &place, follow, arguments.owner));
-        if arguments.recursive {
+    for place in glob::expand_each(&volume, &places, &complaints) {
+        let set = complaints.told(set(&volume, &place, follow, arguments.owner));
+        if arguments.recursive && set.is_some() {
             complaints.told(set_below(&volume, &place, arguments.owner, &complaints));
         }
     }

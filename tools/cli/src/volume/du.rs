@@ -25,7 +25,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&places[0].target, Access::Read)?;
     let mut count = Count { volume: &volume, counted: HashSet::new() };
     let complaints = Complaints::default();
-    for place in glob::expand_all(&volume, &places)? {
+    for place in glob::expand_each(&volume, &places, &complaints) {
         let mut above: Vec<Directory<'_>> = Vec::new();
         let mut next = Some(place.clone());
         // Without recursion: trees may be deep.

@@ -1,7 +1,7 @@
 //! Wildcards in the paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as shells have them. A name
 //! that is there as it is written means itself.
 
-use super::{Entries, Place, join};
+use super::{Complaints, Entries, Place, join};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
@@ -56,6 +56,18 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
         true => Err(Error::input(format!("{place}: no name fits this pattern"))),
         false => Ok(found.into_iter().map(|path| place.at(path)).collect()),
     }
+}
+
+/// The places that several stand for, but of those for which there are none: of these it is told.
+pub fn expand_each(volume: &Volume, places: &[Place], complaints: &Complaints) -> Vec<Place> {
+    let mut all = Vec::new();
+    for place in places {
+        match expand(volume, place) {
+            Ok(found) => all.extend(found),
+            Err(error) => _ = complaints.told::<()>(Err(error)),
+        }
+    }
+    all
 }
 
 /// The places that several stand for.

@@ -28,7 +28,8 @@ pub struct LsArguments {
 pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::Read)?;
-    let found = glob::expand_all(&volume, &places)?;
+    let complaints = Complaints::default();
+    let found = glob::expand_each(&volume, &places, &complaints);
     let is_alone = found.len() == 1 && !arguments.recursive;
     let is_listed = |place: &Place| match arguments.long {
         // A link is shown then, not what it leads to.
@@ -39,7 +40,6 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         false => is_directory(&volume, &place.path),
     };
     let (mut directories, files): (Vec<Place>, Vec<Place>) = found.into_iter().partition(is_listed);
-    let complaints = Complaints::default();
     for place in &files {
         if let Some(line) = complaints.told(line(&volume, place, &place.path, arguments.long)) {
             print_bytes(&line)?;

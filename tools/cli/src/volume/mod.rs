@@ -105,21 +105,34 @@ fn said(about: &impl fmt::Display, error: VolumeError) -> Error {
 
 /// What went wrong with some of many names: each is told in a line, and the others have their turn.
 #[derive(Default)]
-struct Complaints(Cell<u8>);
+struct Complaints {
+    /// Of what went wrong first, the error's own; 0 of nothing.
+    first: Cell<u8>,
+    /// How many names went wrong, and how many had their turn.
+    failed: Cell<u64>,
+    turns: Cell<u64>,
+}
 
 impl Complaints {
     /// What was asked for; nothing, once it was told why.
     fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
+        self.turns.set(self.turns.get() + 1);
         let tell = |error: Error| {
             crate::complain(&error.to_string());
-            self.0.set(self.0.get().max(error.exit_code()));
+            if self.failed.replace(self.failed.get() + 1) == 0 {
+                self.first.set(error.exit_code());
+            }
         };
         result.map_err(tell).ok()
     }
 
-    /// With which the program ends.
+    /// With which the program ends: 1 where some of several went wrong, and with one alone its error's.
     fn exit_code(&self) -> u8 {
-        self.0.get()
+        match (self.failed.get(), self.turns.get()) {
+            (0, _) => 0,
+            (1, 1) => self.first.get(),
+            _ => 1,
+        }
     }
 }
 

@@ -25,16 +25,15 @@ pub struct MkdirArguments {
 pub fn mkdir(arguments: MkdirArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
+    let complaints = Complaints::default();
     for place in &places {
-        if arguments.parents {
-            make_parents(&volume, place)?;
-        } else {
-            let made = volume.make_directory(&place.path, 0o755);
-            made.map_err(|error| place.said(error))?;
-        }
+        complaints.told(match arguments.parents {
+            true => make_parents(&volume, place),
+            false => volume.make_directory(&place.path, 0o755).map_err(|error| place.said(error)),
+        });
     }
     close(&volume, &places[0].target)?;
-    Ok(0)
+    Ok(complaints.exit_code())
 }
 
 fn make_parents(volume: &Volume, place: &Place) -> Result<(), Error> {
@@ -66,7 +65,7 @@ pub fn rm(arguments: RmArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
     let complaints = Complaints::default();
-    for place in glob::expand_all(&volume, &places)? {
+    for place in glob::expand_each(&volume, &places, &complaints) {
         complaints.told(remove(&volume, &place, arguments.recursive, &complaints));
     }
     close(&volume, &places[0].target)?;
@@ -235,12 +234,13 @@ fn octal(text: &str) -> Result<u16, String> {
 pub fn chmod(arguments: ChmodArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
-    for place in glob::expand_all(&volume, &places)? {
+    let complaints = Complaints::default();
+    for place in glob::expand_each(&volume, &places, &complaints) {
         let set = volume.set_attributes(&place.path, Follow::Yes, |inode| {
             inode.permissions = arguments.mode;
         });
-        set.map_err(|error| place.said(error))?;
+        complaints.told(set.map_err(|error| place.said(error)));
     }
     close(&volume, &places[0].target)?;
-    Ok(0)
+    Ok(complaints.exit_code())
 }

@@ -2,7 +2,7 @@
 
 use super::existing::Image;
 use super::flight::{ENDS_EARLY, Flight, PIECE};
-use super::{Place, glob, open, words};
+use super::{Complaints, Place, glob, open, words};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,27 +24,36 @@ pub struct CatArguments {
 pub fn cat(arguments: CatArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::Read)?;
-    let places = glob::expand_all(&volume, &places)?;
-    print_contents(&volume, &places)
+    let complaints = Complaints::default();
+    let places = glob::expand_each(&volume, &places, &complaints);
+    print_each(&volume, &places, &complaints)?;
+    Ok(complaints.exit_code())
 }
 
 /// Writes files to standard output, one after the other; gives the program's exit code.
 pub fn print_contents(volume: &Volume, places: &[Place]) -> Result<u8, Error> {
+    let complaints = Complaints::default();
+    print_each(volume, places, &complaints)?;
+    Ok(complaints.exit_code())
+}
+
+fn print_each(volume: &Volume, places: &[Place], complaints: &Complaints) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let unusable = |error| Error::run("cannot write to standard output").because(error);
-    if Image::of(&places[0].target)?.has_open(&out).map_err(unusable)? {
+    let Some(first) = places.first() else { return Ok(()) };
+    if Image::of(&first.target)?.has_open(&out).map_err(unusable)? {
         return Err(Error::input("standard output: it is the image that is read"));
     }
     for place in places {
         match print_file(volume, place, &mut out) {
             // Who reads has had enough.
-            Err(Failed::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
+            Err(Failed::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             Err(Failed::Output(error)) => return Err(unusable(error)),
-            Err(Failed::Input(error)) => return Err(error),
-            Ok(()) => {}
+            Err(Failed::Input(error)) => _ = complaints.told::<()>(Err(error)),
+            Ok(()) => _ = complaints.told(Ok(())),
         }
     }
-    Ok(0)
+    Ok(())
 }
 
 enum Failed {
@@ -105,10 +114,13 @@ pub struct StatArguments {
 pub fn stat(arguments: StatArguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::Read)?;
+    let complaints = Complaints::default();
     let mut found = Vec::new();
-    for place in glob::expand_all(&volume, &places)? {
+    for place in glob::expand_each(&volume, &places, &complaints) {
         let about = volume.inode(&place.path, Follow::No);
-        found.push((about.map_err(|error| place.said(error))?, place));
+        if let Some(about) = complaints.told(about.map_err(|error| place.said(error))) {
+            found.push((about, place));
+        }
     }
     if arguments.json {
         let all: Vec<Value> = found.iter().map(|(about, place)| json(place, about)).collect();
@@ -117,7 +129,7 @@ pub fn stat(arguments: StatArguments) -> Result<u8, Error> {
         let text: Vec<Vec<u8>> = found.iter().map(|(about, place)| text(place, about)).collect();
         print_bytes(&text.concat())?;
     }
-    Ok(0)
+    Ok(complaints.exit_code())
 }
 
 fn text(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {

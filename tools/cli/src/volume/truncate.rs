@@ -1,10 +1,10 @@
 //! `uringfs truncate`: files in a volume cut off, or made longer by a hole.
 
 use super::size::NewSize;
-use super::{Place, close, glob, open};
+use super::{Complaints, Place, close, glob, open};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use uringfs::{Access, OpenOptions, Reactor, ReactorOptions};
+use uringfs::{Access, OpenOptions, Reactor, ReactorOptions, Volume};
 use uringfs_lab::Error;
 
 /// What the command takes.
@@ -30,18 +30,27 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&places[0].target, Access::ReadWrite)?;
     let reactor = Reactor::new(ReactorOptions::default())
         .map_err(|error| Error::run("cannot begin").because(error))?;
-    let create = (!arguments.no_create).then_some(0o644);
-    for place in glob::expand_all(&volume, &places)? {
-        let options = OpenOptions { create, ..OpenOptions::direct() };
-        let file = match volume.open(&place.path, options) {
-            Err(error) if arguments.no_create && error.errno() == Errno::NOENT => continue,
-            opened => opened.map_err(|error| place.said(error))?,
-        };
-        let too_long = || Error::input(format!("{place}: no file is so long"));
-        let size = arguments.size.of(file.size()).ok_or_else(too_long)?;
-        let cut = reactor.block_on(file.set_size(size));
-        cut.map_err(|errno| Error::run(format!("{place}: cannot be cut")).because(errno))?;
+    let complaints = Complaints::default();
+    for place in glob::expand_each(&volume, &places, &complaints) {
+        complaints.told(set_size(&volume, &reactor, &place, &arguments));
     }
     close(&volume, &places[0].target)?;
-    Ok(0)
+    Ok(complaints.exit_code())
+}
+
+fn set_size(
+    volume: &Volume,
+    reactor: &Reactor,
+    place: &Place,
+    arguments: &Arguments,
+) -> Result<(), Error> {
+    let create = (!arguments.no_create).then_some(0o644);
+    let file = match volume.open(&place.path, OpenOptions { create, ..OpenOptions::direct() }) {
+        Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
+        opened => opened.map_err(|error| place.said(error))?,
+    };
+    let too_long = || Error::input(format!("{place}: no file is so long"));
+    let size = arguments.size.of(file.size()).ok_or_else(too_long)?;
+    let cut = reactor.block_on(file.set_size(size));
+    cut.map_err(|errno| Error::run(format!("{place}: cannot be cut")).because(errno))
 }

@@ -1,6 +1,6 @@
 //! `uringfs xattr`: the extended attributes of a volume's files.
 
-use super::{Place, close, glob, open, words};
+use super::{Complaints, Place, close, glob, open, words};
 use crate::output::print_bytes;
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -48,52 +48,57 @@ pub enum Arguments {
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
-        Arguments::List { paths } => list(&paths)?,
+        Arguments::List { paths } => list(&paths),
         Arguments::Get { name, path } => {
             let place = Place::parse(&path)?;
             let volume = open(&place.target, Access::Read)?;
             let value = volume.xattr(&place.path, Follow::No, name.as_bytes());
             print_bytes(&value.map_err(|error| place.said(error))?)?;
+            Ok(0)
         }
         Arguments::Set { name, value, paths } => change(&paths, |volume, path| {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             volume.set_xattr(path, Follow::No, name, value, SetXattr::Either)
-        })?,
+        }),
         Arguments::Remove { name, paths } => {
-            change(&paths, |volume, path| volume.remove_xattr(path, Follow::No, name.as_bytes()))?;
+            change(&paths, |volume, path| volume.remove_xattr(path, Follow::No, name.as_bytes()))
         }
     }
-    Ok(0)
 }
 
 /// A name a line; with several files each below its path.
-fn list(paths: &[OsString]) -> Result<(), Error> {
+fn list(paths: &[OsString]) -> Result<u8, Error> {
     let places = Place::parse_all(paths)?;
     let volume = open(&places[0].target, Access::Read)?;
-    let places = glob::expand_all(&volume, &places)?;
+    let complaints = Complaints::default();
+    let places = glob::expand_each(&volume, &places, &complaints);
     for place in &places {
+        let names = volume.xattrs(&place.path, Follow::No).map_err(|error| place.said(error));
+        let Some(names) = complaints.told(names) else { continue };
         let mut text = Vec::new();
         if places.len() > 1 {
             text.extend(words::shown(&place.path));
             text.extend_from_slice(b":\n");
         }
-        for name in volume.xattrs(&place.path, Follow::No).map_err(|error| place.said(error))? {
+        for name in names {
             text.extend(words::shown(&name));
             text.push(b'\n');
         }
         print_bytes(&text)?;
     }
-    Ok(())
+    Ok(complaints.exit_code())
 }
 
 fn change(
     paths: &[OsString],
     how: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::VolumeError>,
-) -> Result<(), Error> {
+) -> Result<u8, Error> {
     let places = Place::parse_all(paths)?;
     let volume = open(&places[0].target, Access::ReadWrite)?;
-    for place in glob::expand_all(&volume, &places)? {
-        how(&volume, &place.path).map_err(|error| place.said(error))?;
+    let complaints = Complaints::default();
+    for place in glob::expand_each(&volume, &places, &complaints) {
+        complaints.told(how(&volume, &place.path).map_err(|error| place.said(error)));
     }
-    close(&volume, &places[0].target)
+    close(&volume, &places[0].target)?;
+    Ok(complaints.exit_code())
 }

@@ -136,6 +136,46 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
 }
 
 #[test]
+fn what_cannot_be_done_keeps_nothing_else_from_its_turn() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    write(folder, "b", "of b");
+    done(folder, ["put", "a", "b", "v:/"]);
+    let some = ["v:/a", "v:/none/x", "v:/no*", "v:/b"];
+    for (command, stdout) in [
+        (&["cat"][..], Some("of aof b")),
+        (&["ls"], Some("/a\n/b\n")),
+        (&["du"], Some("4\t/a\n4\t/b\n")),
+        (&["stat"], None),
+        (&["chmod", "640"], Some("")),
+        (&["chown", "7:8"], Some("")),
+        (&["xattr", "set", "user.x", "y"], Some("")),
+        (&["xattr", "list"], Some("/a:\nuser.x\n/b:\nuser.x\n")),
+        (&["xattr", "remove", "user.x"], Some("")),
+        (&["truncate", "-s", "7"], Some("")),
+    ] {
+        let (text, told) = incomplete(folder, [command, &some].concat());
+        assert_eq!(told.lines().count(), 2, "{command:?}: {told}");
+        assert!(told.contains("v:/none/x: ") && told.contains("v:/no*: no name"), "{told}");
+        assert_eq!(stdout.unwrap_or(&text), text, "{command:?}");
+        if command == ["stat"] {
+            assert!(text.contains("/a\n") && text.contains("/b\n"), "{text}");
+        }
+    }
+    let stat: serde_json::Value =
+        serde_json::from_str(&done(folder, ["stat", "--json", "v:/a", "v:/b"])).unwrap();
+    for found in [&stat[0], &stat[1]] {
+        let changed = [&found["mode"], &found["user"], &found["group"], &found["size"]];
+        assert_eq!(changed, [&"0640".into(), &7.into(), &8.into(), &serde_json::json!(7)]);
+    }
+    incomplete(folder, ["mkdir", "v:/c", "v:/none/x", "v:/a", "v:/d"]);
+    incomplete(folder, ["mkdir", "-p", "v:/e", "v:/a/x", "v:/f/g"]);
+    incomplete(folder, ["rm", "v:/a", "v:/none/x", "v:/no*", "v:/c", "v:/b"]);
+    assert_eq!(done(folder, ["ls", "v:/"]), "c\nd\ne\nf\n");
+}
+
+#[test]
 fn wildcards_stand_for_the_names_that_fit() {
     let folder = volume();
     let folder = folder.path();
