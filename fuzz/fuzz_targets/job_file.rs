@@ -30,6 +30,10 @@ fuzz_target!(|bytes: &[u8]| {
         match parser.bytes(bytes, "job.fio").and_then(|()| parser.finish()) {
             Ok(set) => {
                 assert!(!set.jobs.is_empty());
+                // A run divides its bytes among them.
+                let is_named = |names: &str| names.split(':').any(|name| !name.is_empty());
+                let names = set.jobs.iter().filter_map(|job| job.options.filename.as_deref());
+                assert!(names.into_iter().all(is_named));
                 set.warnings.iter().for_each(|warning| assert_one_line(warning));
             }
             Err(error) => {

@@ -166,6 +166,14 @@ pub fn distribution(text: &str) -> Result<Distribution, String> {
     }
 }
 
+/// A list of names separated by `:`, of which there is one at least.
+pub fn names(text: &str) -> Result<String, String> {
+    match text.split(':').all(str::is_empty) {
+        true => Err(format!("`{text}` names nothing")),
+        false => Ok(text.to_owned()),
+    }
+}
+
 /// A range of sizes such as `512-64k`.
 pub fn range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text.split_once('-').ok_or_else(|| format!("`{text}` is not LOW-HIGH"))?;
@@ -388,6 +396,13 @@ mod tests {
         assert!(range("64k-512").is_err() && range("4k").is_err());
         assert_eq!(processors("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
         assert!(processors("3-1").is_err() && processors("x").is_err());
+    }
+
+    #[test]
+    fn a_list_of_names_has_one_at_least() {
+        assert_eq!(names("a::b"), Ok("a::b".into()));
+        assert_eq!(names(r"\:"), Ok(r"\:".into()));
+        assert!(names(":").is_err() && names("::").is_err() && names("").is_err());
     }
 
     #[test]

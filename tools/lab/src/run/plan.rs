@@ -317,7 +317,10 @@ fn region_of(
     let begin = match options.offset {
         Extent::Bytes(bytes) => bytes,
         // As with fio a share begins at a block.
-        share => share.of(whole).next_multiple_of(options.largest_block()),
+        share => {
+            let begin = share.of(whole).checked_next_multiple_of(options.largest_block());
+            begin.ok_or("offset reaches beyond what a file can hold")?
+        }
     };
     let rest = whole.saturating_sub(begin);
     let length = match (size, options.file_size) {
