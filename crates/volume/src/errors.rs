@@ -15,11 +15,16 @@ use crate::blocks::BLOCK;
 use crate::inode::InodeNumber;
 use crate::shared::Shared;
 use crate::superblock::{RESERVED_BLOCKS, Superblock};
+use crate::volume::Volume;
 
 /// Failures that one listener is kept; then the oldest go.
 const MOST_KEPT: usize = 1024;
 /// Failures that everyone is told of who asks afterwards.
 const RECENT: usize = 64;
+
+/// What is said where it is not the volume that has no room.
+pub(crate) const DEVICE_FULL: &str =
+    "what the volume lies in is full, not the volume; make room there";
 
 /// Something of a volume that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +100,16 @@ impl fmt::Display for ErrorEvent {
         if *of != Subject::Device {
             write!(out, ", at {address} on the device")?;
         }
-        write!(out, ": {errno}")
+        write!(out, ": {errno}")?;
+        if self.is_device_full() { write!(out, ": {DEVICE_FULL}") } else { Ok(()) }
+    }
+}
+
+impl ErrorEvent {
+    /// Whether the device had no room, as an image of holes on a file system that is full. Then a file's
+    /// ENOSPC is not the volume's, in which nothing need be removed.
+    pub fn is_device_full(&self) -> bool {
+        matches!(self, ErrorEvent::Request { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }
 }
 
@@ -269,6 +283,13 @@ impl Flaws {
 
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
+    }
+}
+
+impl Volume {
+    /// Whether the device had no room lately.
+    pub(crate) fn is_device_full(&self) -> bool {
+        self.recent_errors().iter().any(ErrorEvent::is_device_full)
     }
 }
 

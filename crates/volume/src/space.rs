@@ -12,6 +12,7 @@ use crate::allocator::Want;
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
 use crate::error::{Error, ErrorKind};
+use crate::errors::DEVICE_FULL;
 use crate::extent::{Extent, State};
 use crate::open_file::OpenFile;
 use crate::records::{Answers, Stop};
@@ -420,8 +421,12 @@ impl VolumeState {
 }
 
 impl Volume {
-    /// Why a write found no room: how much is free but for what waits, and who holds it.
+    /// Why a write found no room: how much is free but for what waits, and who holds it; or that it is the
+    /// device which has none.
     pub fn shortage(&self) -> Error {
+        if self.is_device_full() {
+            return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
+        }
         let state = self.shared.state.lock();
         let (retired, pending) = (state.retired_blocks(), state.pending_blocks());
         let mut text = String::from("the volume is full; remove something");

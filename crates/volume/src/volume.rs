@@ -16,7 +16,7 @@ use crate::catalog::Access;
 use crate::committer::{CommitNumber, Committer};
 use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
-use crate::errors::{ErrorEvent, Errors};
+use crate::errors::{DEVICE_FULL, ErrorEvent, Errors};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
 use crate::open_file::{OpenFile, Written};
@@ -372,9 +372,13 @@ impl Volume {
         if self.is_read_only() {
             return Ok(());
         }
-        self.save_files(who).await.map_err(|errno| Error::io("writing back files", errno))?;
+        let failed = |doing: &str, errno| match self.is_device_full() {
+            true => Error::io(doing, errno).because(DEVICE_FULL),
+            false => Error::io(doing, errno),
+        };
+        self.save_files(who).await.map_err(|errno| failed("writing back files", errno))?;
         let synced = self.shared.next_commit(who).await;
-        synced.map_err(|errno| Error::io("making the volume's changes durable", errno))?;
+        synced.map_err(|errno| failed("making the volume's changes durable", errno))?;
         match self.shared.has_lost_bytes.swap(false, Ordering::AcqRel) {
             true => Err(Error::io("writing back a file that was closed", Errno::IO)),
             false => Ok(()),

@@ -222,3 +222,30 @@ fn what_is_lost_when_a_volume_is_closed_is_told() {
     drop(volume);
     assert_eq!(taken(&errors), []);
 }
+
+#[test]
+fn a_device_without_room_is_not_a_volume_without_room() {
+    let (sim, volume) = made();
+    let reactor = reactor(CompletionMode::Inline);
+    let file = create(&volume, &reactor, "/file", FileOptions::default());
+    assert!(volume.shortage().to_string().starts_with("the volume is full"));
+    let errors = volume.errors();
+    sim.inject(Rule::new(Op::Write, When::OneIn(1), Fault::Error(Errno::NOSPC)));
+    let written = reactor.block_on(file.write(Buffer::zeroed(BLOCK), 0)).1;
+    assert_eq!(written, Err(Errno::NOSPC));
+    let event = errors.try_next().expect("it is told");
+    let full = "what the volume lies in is full, not the volume";
+    assert!(event.is_device_full() && event.to_string().contains(full), "{event}");
+    assert!(volume.shortage().to_string().contains(full));
+    volume.make_directory("/d", 0o755).unwrap();
+    let error = volume.sync().expect_err("nothing can be written");
+    assert!(
+        matches!(error.kind(), ErrorKind::Io(_)) && error.to_string().contains(full),
+        "{error}"
+    );
+    sim.clear_faults();
+    let other = failing(&sim, &volume, Op::Read, || {
+        assert!(reactor.block_on(file.read(Buffer::zeroed(BLOCK), 0)).1.is_err());
+    });
+    assert!(!other[0].is_device_full());
+}

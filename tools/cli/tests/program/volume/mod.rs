@@ -4,6 +4,7 @@ mod attributes;
 mod check;
 mod cut;
 mod existing;
+mod full;
 mod in_use;
 mod mkfs;
 mod resize;
