@@ -111,11 +111,6 @@ impl Plan {
             for thread in 0..options.jobs {
                 in_group += 1;
                 let targets = Target::of_job(&job.name, options, thread);
-                if targets.is_empty() {
-                    let named = options.filename.as_deref().unwrap_or_default();
-                    let text = format!("filename={named} names no file");
-                    return Err(Error::input(text).at(job.label()));
-                }
                 let regions = planner.regions(job, &targets)?;
                 let amount = amount(options, &regions);
                 threads.push(ThreadPlan {

@@ -128,14 +128,6 @@ fn the_threads_engine_does_the_same_work_at_depth() {
     assert_eq!(jobs[0]["read"]["slat_ns"]["N"], ios("read"));
 }
 
-#[test]
-fn a_list_of_names_without_a_name_is_refused() {
-    let folder = folder();
-    for names in ["--filename=:", "--filename=::"] {
-        refused(folder.path(), &["--name=x", "--rw=read", "--size=1m", names], "names no file");
-    }
-}
-
 /// 256 reads by each queue: what they take in system calls is in the report.
 #[test]
 fn system_calls_of_every_queue_are_reported() {
