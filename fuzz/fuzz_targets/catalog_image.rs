@@ -9,7 +9,7 @@ use image::{contained_panics_are_lines, copy, look_at, mend, read, sum, write};
 use libfuzzer_sys::fuzz_target;
 
 /// Where the catalog of a new volume of this size lies; its first block has the sums.
-const FIRST: u64 = 32;
+const FIRST: u64 = 512;
 const BLOCKS: u64 = 200;
 
 // Input: blocks, offsets and bytes that are put there; the last bit of a block says whether its sum

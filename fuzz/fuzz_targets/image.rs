@@ -9,7 +9,7 @@ use uringfs::{
 };
 
 pub const BLOCK: u64 = 4096;
-const SIZE: u64 = 16 << 20;
+pub const SIZE: u64 = 16 << 20;
 
 /// Closed: all of it lies in the catalog's pages.
 static IMAGE: LazyLock<Sim> = LazyLock::new(|| {

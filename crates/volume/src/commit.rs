@@ -16,7 +16,8 @@ use crate::open_file::OpenFile;
 use crate::ordered::Order;
 use crate::records::{Answers, Orphan, Stop};
 use crate::shared::{
-    BLOCKS, MANY_WAITING, NEXT_INODE, Shared, VolumeState, extent_of, region_of, region_record,
+    BLOCKS, MANY_WAITING, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, extent_of, region_of,
+    region_record,
 };
 
 /// Of what has lost its last name.
@@ -53,6 +54,10 @@ impl Shared {
         self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
         self.extend_catalog(&for_catalog)?;
         let mut batch = changes.to_batch();
+        if !for_catalog.is_empty() {
+            let superblock = self.state.lock().superblock.clone();
+            batch.put(Key::State(SUPERBLOCK), &superblock.note(superblock.generation));
+        }
         batch.reserve(Reserve::Use);
         let is_logged = !is_checkpoint && self.catalog.log(&batch)?;
         let committed = if is_logged { Ok(()) } else { self.catalog.commit(&batch) };
@@ -195,10 +200,22 @@ impl Shared {
         // Else it may have the one size or the other.
         superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
         now(self.attempt(Who::Thread, |state, _| {
-            let VolumeState { allocator, pending, .. } = state;
+            let VolumeState { allocator, pending, freeing, .. } = state;
+            let left_by_copy = superblock.left_by_copy(state.superblock.total_blocks);
+            if let Some(run) = left_by_copy {
+                // It goes to another block of this region, which nobody may take in between.
+                allocator.load_for(run, |region| region_of(pending, region))?;
+            }
             allocator.grow(blocks, |region| region_of(pending, region))?;
+            if let Some(run) = left_by_copy {
+                for taken in superblock.takes() {
+                    allocator.take_free(taken, |region| region_of(pending, region))?;
+                }
+                freeing.push(run);
+            }
             let mut changes = Changes::default();
             changes.put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
             pending.apply(changes);
             state.set_superblock(superblock.clone());
             state.grows_to = state.grows_to.filter(|wanted| *wanted != blocks);

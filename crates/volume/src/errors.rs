@@ -14,7 +14,7 @@ use uringfs_device::{Device, Failure, Listener, Op};
 use crate::blocks::BLOCK;
 use crate::inode::InodeNumber;
 use crate::shared::Shared;
-use crate::superblock::{RESERVED_BLOCKS, Superblock};
+use crate::superblock::Superblock;
 use crate::volume::Volume;
 
 /// Failures that one listener is kept; then the oldest go.
@@ -305,11 +305,11 @@ impl Shared {
         let block = address / BLOCK;
         let open = {
             let state = self.state.lock();
-            let Superblock { catalog, log, .. } = &state.superblock;
+            let superblock @ Superblock { catalog, log, .. } = &state.superblock;
             if catalog.iter().chain([log]).any(|run| (run.start..run.end()).contains(&block)) {
                 return Subject::Catalog;
             }
-            if block < RESERVED_BLOCKS {
+            if superblock.takes().any(|run| (run.start..run.end()).contains(&block)) {
                 return Subject::Superblock;
             }
             let open = state.open.iter();

@@ -24,7 +24,9 @@ use crate::lock::{self, Lock, Others};
 use crate::ordered::Ordered;
 use crate::reader::Reader;
 use crate::records::Orphan;
-use crate::shared::{BLOCKS, NEXT_INODE, Shared, VolumeState, region_record, summary_of};
+use crate::shared::{
+    BLOCKS, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, region_record, summary_of,
+};
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::system_zone::SystemZone;
 use crate::volume::{Threads, Volume};
@@ -83,20 +85,20 @@ impl Volume {
             );
             return Err(Error::new(ErrorKind::Input, context));
         }
-        let catalog_blocks = (total / 256).clamp(MIN_BLOCKS, 16 * MIN_BLOCKS);
-        let run = Run { start: RESERVED_BLOCKS, length: catalog_blocks };
-        let log = Run { start: run.end(), length: log_blocks(total) };
-        let mut superblock = Superblock::new(total, &options.label, vec![run], log)?;
-        Superblock::erase(&blocks)?;
-        let catalog = Catalog::create(&blocks, &[run], log, CatalogOptions::default())?;
+        let (runs, log) = layout(total);
+        let mut superblock = Superblock::new(total, &options.label, runs.clone(), log)?;
+        superblock.erase(&blocks)?;
+        let catalog = Catalog::create(&blocks, &runs, log, CatalogOptions::default())?;
         let mut root = Inode::new(FileKind::Directory, 0o755);
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
         batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+        batch.put(Key::State(SUPERBLOCK), &superblock.note(1));
         let mut allocator = Allocator::open(total, reserve_of(total), [])?;
-        let taken = Run { start: 0, length: log.end() };
-        allocator.claim::<Error>(taken, |_| Ok(None))?;
+        for taken in superblock.takes().chain(runs).chain([log]) {
+            allocator.claim::<Error>(taken, |_| Ok(None))?;
+        }
         for changed in allocator.take_changed() {
             batch.put(Key::Region(changed.index), &region_record(&changed));
         }
@@ -132,20 +134,28 @@ impl Volume {
         let (blocks, publisher) = (Blocks::of(&device), Publisher::of(&device));
         let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
         let lock = Lock::take(&device, others)?;
-        let superblock::Found { mut superblock, bad_slots } = Superblock::read(&blocks)?;
-        // A power cut between the two is no damage.
-        let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
-        let mut flaws: Vec<String> = damaged.map(ToString::to_string).collect();
+        let mut found = Superblock::read(&blocks)?;
+        let superblock = &found.superblock;
         let access = match device.geometry().read_only || superblock.is_read_only() {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
+        if access == Access::ReadWrite && superblock.is_of_older_version() {
+            return Err(older_version());
+        }
         let catalog_options = CatalogOptions {
             access,
             cache_bytes: options.catalog_cache_bytes / 2,
             ..CatalogOptions::default()
         };
         let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
+        let total = superblock.total_blocks;
+        let known = known_blocks(&catalog, total)?;
+        found.settle(known);
+        let superblock::Found { mut superblock, bad_slots } = found;
+        // A power cut between two of them is no damage.
+        let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
+        let mut flaws: Vec<String> = damaged.map(ToString::to_string).collect();
         if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
             superblock.write_again(&blocks)?;
             superblock.write(&blocks)?;
@@ -153,8 +163,6 @@ impl Volume {
         if catalog.was_repaired() {
             flaws.push("the catalog had to be read as a whole".into());
         }
-        let total = superblock.total_blocks;
-        let known = known_blocks(&catalog, total)?;
         let summaries = summaries(&catalog, known, &mut flaws)?;
         let mut allocator = Allocator::open(known, reserve_of(total), summaries)?;
         let load = |region| match catalog.get(Key::Region(region))? {
@@ -171,12 +179,19 @@ impl Volume {
             let taken = allocator.take_free(*run, load);
             flaws.extend(taken.err().map(|error: Error| error.to_string()));
         }
+        let left_by_copy = superblock.left_by_copy(known);
+        if let Some(run) = left_by_copy {
+            let taken = allocator.take_free(run, load);
+            let freed = taken.and_then(|()| allocator.free(run, load));
+            flaws.extend(freed.err().map(|error: Error| error.to_string()));
+        }
         let next_inode = next_inode(&catalog, &mut flaws)?;
         let orphans = orphans(&catalog, &mut flaws)?;
         let mut pending = Pending::new(options.catalog_cache_bytes / 2);
         if known < total {
             let mut changes = Changes::default();
             changes.put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
             pending.apply(changes);
         }
         let state = VolumeState {
@@ -194,7 +209,7 @@ impl Volume {
             allocated: 0,
             wants_checkpoint: false,
             checkpoints: 0,
-            freed: Vec::new(),
+            freed: left_by_copy.into_iter().collect(),
             freeing: Vec::new(),
             discards: options.discard && device.geometry().discard.is_some(),
             flaws: Flaws::of_opening(flaws, publisher.clone()),
@@ -236,6 +251,32 @@ impl Volume {
         let threads = Arc::new(Threads::new(shared.clone(), committer));
         Ok(Volume { shared, _threads: threads })
     }
+}
+
+/// Where the catalog of a new volume of so many blocks lies, and its log: one behind the other, around the
+/// superblock's copy.
+fn layout(total: u64) -> (Vec<Run>, Run) {
+    let (start, copy) = (Superblock::reserved_in_new(total), Superblock::copy_in(total));
+    let length = (total / 256).clamp(MIN_BLOCKS, 16 * MIN_BLOCKS);
+    let run = Run { start, length };
+    let runs = match (run.start..run.end()).contains(&copy) {
+        true => {
+            let behind = Run { start: copy + 1, length: run.end() - copy };
+            vec![Run { length: copy - start, ..run }, behind]
+        }
+        false => vec![run],
+    };
+    let mut log = Run { start: runs[runs.len() - 1].end(), length: log_blocks(total) };
+    if (log.start..log.end()).contains(&copy) {
+        log.start = copy + 1;
+    }
+    (runs, log)
+}
+
+/// Why a volume that lacks features is not written.
+pub(crate) fn older_version() -> Error {
+    let what = "the volume is of an older version, which is only read: run uringfs check --upgrade";
+    Error::new(ErrorKind::Unsupported, what)
 }
 
 /// Blocks of the log of a volume of so many: large enough that redb seldom hears of a commit, small enough

@@ -74,24 +74,69 @@ impl FileKind {
     }
 }
 
-/// Nanoseconds since 1970, before it negative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(pub i64);
+/// A moment in UTC as `statx` has it: seconds since 1970, before it negative, and the nanoseconds behind them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    seconds: i64,
+    nanoseconds: u32,
+}
+
+const SECOND_NS: u32 = 1_000_000_000;
 
 impl Time {
+    /// None for a billion nanoseconds and more.
+    pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Time> {
+        match nanoseconds < SECOND_NS {
+            true => Some(Time { seconds, nanoseconds }),
+            false => None,
+        }
+    }
+
+    /// So many nanoseconds after 1970 began: from 1677 to 2262.
+    pub const fn of_nanoseconds(nanoseconds: i64) -> Time {
+        Time {
+            seconds: nanoseconds.div_euclid(SECOND_NS as i64),
+            nanoseconds: nanoseconds.rem_euclid(SECOND_NS as i64) as u32,
+        }
+    }
+
     /// The coarse clock's: it moves a few hundred times a second, and asking it is no system call.
     #[inline]
     pub fn now() -> Time {
         let now = clock_gettime(ClockId::RealtimeCoarse);
-        Time(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))
+        Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
     }
 
-    /// The nearest that can be told: from 1677 to 2262.
-    pub fn of(time: SystemTime) -> Time {
-        let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        match time.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(after) => Time(nanoseconds(after)),
-            Err(before) => Time(-nanoseconds(before.duration())),
+    /// Whole seconds since 1970; of -0.1 s, -1.
+    pub fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// What follows them, below a billion.
+    pub fn nanoseconds(self) -> u32 {
+        self.nanoseconds
+    }
+
+    /// A word that is another for each of the moments of some centuries.
+    #[inline]
+    pub(crate) fn word(self) -> i64 {
+        self.seconds.wrapping_mul(SECOND_NS.into()).wrapping_add(self.nanoseconds.into())
+    }
+}
+
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Time {
+        // The kernel's, so that the seconds fit.
+        let whole = |time: Duration| (time.as_secs() as i64, time.subsec_nanos());
+        match time.duration_since(SystemTime::UNIX_EPOCH).map_err(|before| before.duration()) {
+            Ok(after) => {
+                let (seconds, nanoseconds) = whole(after);
+                Time { seconds, nanoseconds }
+            }
+            Err(before) => match whole(before) {
+                (seconds, 0) => Time { seconds: -seconds, nanoseconds: 0 },
+                (seconds, part) => Time { seconds: -seconds - 1, nanoseconds: SECOND_NS - part },
+            },
         }
     }
 }
@@ -123,16 +168,23 @@ pub struct Inode {
     pub created: Time,
     /// The directory it is in, of a directory; itself, of the root; 0, of all others.
     pub parent: InodeNumber,
+    /// A directory of what is half-written, such as the program's `put` makes: it is nobody's, and whoever finds it
+    /// removes it.
+    pub is_staging: bool,
     /// Where a symlink leads.
     pub target: Box<[u8]>,
 }
 
-/// Format of the record.
-const VERSION: u8 = 2;
+/// Format of the record, as it is written.
+const VERSION: u8 = 3;
+/// The one before, which is only read: volumes of older versions have it.
+const OLD_VERSION: u8 = 2;
+/// The flag of [`Inode::is_staging`].
+const STAGING: u8 = 1;
 /// The bits of a mode that say no kind.
 const PERMISSIONS: u16 = 0o7777;
-/// What relatime lets a time of access be old.
-const DAY: i64 = 24 * 3600 * 1_000_000_000;
+/// What relatime lets a time of access be old, in seconds.
+const DAY: i64 = 24 * 3600;
 /// The longest target of a symlink, as the kernel's PATH_MAX.
 pub(crate) const LONGEST_TARGET: usize = 4095;
 
@@ -140,7 +192,8 @@ pub(crate) const LONGEST_TARGET: usize = 4095;
 #[repr(C)]
 struct Record {
     version: u8,
-    reserved: u8,
+    /// [`STAGING`], or none.
+    flags: u8,
     mode: U16,
     links: U32,
     user: U32,
@@ -153,6 +206,16 @@ struct Record {
     created: I64,
     parent: U64,
     blocks: U64,
+}
+
+/// What follows it, in the order of the times: nanoseconds behind their seconds. In [`OLD_VERSION`] nothing
+/// does, and the times are nanoseconds since 1970.
+type Parts = [U32; 4];
+
+impl Record {
+    fn times(&self) -> [i64; 4] {
+        [self.accessed, self.modified, self.changed, self.created].map(I64::get)
+    }
 }
 
 impl Inode {
@@ -172,6 +235,7 @@ impl Inode {
             changed: now,
             created: now,
             parent: InodeNumber(0),
+            is_staging: false,
             target: Box::default(),
         }
     }
@@ -219,16 +283,17 @@ impl Inode {
     /// Whether a read moves its time of access, as relatime has it: once after each change, and once a
     /// day.
     pub(crate) fn is_access_due(&self, now: Time) -> bool {
-        self.accessed <= self.modified.max(self.changed)
-            || now.0.saturating_sub(self.accessed.0) >= DAY
+        let seconds = self.accessed.seconds.saturating_add(DAY);
+        let a_day_later = Time { seconds, ..self.accessed };
+        self.accessed <= self.modified.max(self.changed) || now >= a_day_later
     }
 
-    /// As it stands in the catalog: 80 bytes, and a symlink's target.
+    /// As it stands in the catalog: 96 bytes, and a symlink's target.
     pub(crate) fn to_record(&self) -> Vec<u8> {
         let (bits, device) = self.kind.mode_bits();
         let record = Record {
             version: VERSION,
-            reserved: 0,
+            flags: if self.is_staging { STAGING } else { 0 },
             // Other bits that a caller has set would make another kind.
             mode: (bits | self.permissions & PERMISSIONS).into(),
             links: self.links.into(),
@@ -236,14 +301,16 @@ impl Inode {
             group: self.group.into(),
             size: self.size.into(),
             device: device.into(),
-            accessed: self.accessed.0.into(),
-            modified: self.modified.0.into(),
-            changed: self.changed.0.into(),
-            created: self.created.0.into(),
+            accessed: self.accessed.seconds.into(),
+            modified: self.modified.seconds.into(),
+            changed: self.changed.seconds.into(),
+            created: self.created.seconds.into(),
             parent: self.parent.0.into(),
             blocks: self.blocks.into(),
         };
-        [record.as_bytes(), &self.target].concat()
+        let times = [self.accessed, self.modified, self.changed, self.created];
+        let parts: Parts = times.map(|time| time.nanoseconds.into());
+        [record.as_bytes(), parts.as_bytes(), &self.target].concat()
     }
 
     /// From the catalog.
@@ -252,11 +319,23 @@ impl Inode {
     /// What about the record cannot be.
     pub(crate) fn of_record(bytes: &[u8]) -> Result<Inode, Error> {
         let damaged = |what: &str| Error::damaged(format!("an inode's record {what}"));
-        let (record, target) =
-            Record::ref_from_prefix(bytes).map_err(|_| damaged("is too short"))?;
-        if record.version != VERSION || record.reserved != 0 {
-            return Err(damaged("is of no known version"));
-        }
+        let too_short = || damaged("is too short");
+        let (record, rest) = Record::ref_from_prefix(bytes).map_err(|_| too_short())?;
+        let (times, target) = match (record.version, record.flags) {
+            (VERSION, 0 | STAGING) => {
+                let (parts, target) = Parts::ref_from_prefix(rest).map_err(|_| too_short())?;
+                let seconds = record.times();
+                let time = |which: usize| {
+                    let time = Time::new(seconds[which], parts[which].get());
+                    time.ok_or_else(|| damaged("has a time that cannot be"))
+                };
+                let times = [time(0)?, time(1)?, time(2)?, time(3)?];
+                (times, target)
+            }
+            (OLD_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
+            _ => return Err(damaged("is of no known version")),
+        };
+        let [accessed, modified, changed, created] = times;
         let kind = FileKind::of_mode(record.mode.get(), record.device.get())
             .ok_or_else(|| damaged("is of no known kind"))?;
         let is_symlink = kind == FileKind::Symlink;
@@ -269,6 +348,10 @@ impl Inode {
         if kind == FileKind::Directory && InodeNumber::of(record.parent.get()).is_none() {
             return Err(damaged("has a parent that cannot be"));
         }
+        let is_staging = record.flags & STAGING != 0;
+        if is_staging && kind != FileKind::Directory {
+            return Err(damaged("has a flag that cannot be"));
+        }
         if record.blocks.get() > if kind == FileKind::File { FILE_BLOCKS } else { 0 } {
             return Err(damaged("has blocks that cannot be"));
         }
@@ -280,11 +363,12 @@ impl Inode {
             links: record.links.get(),
             size: record.size.get(),
             blocks: record.blocks.get(),
-            accessed: Time(record.accessed.get()),
-            modified: Time(record.modified.get()),
-            changed: Time(record.changed.get()),
-            created: Time(record.created.get()),
+            accessed,
+            modified,
+            changed,
+            created,
             parent: InodeNumber(record.parent.get()),
+            is_staging,
             target: target.into(),
         })
     }
@@ -307,10 +391,13 @@ mod tests {
     fn of(kind: FileKind) -> Inode {
         let mut inode = Inode::new(kind, 0o7644);
         (inode.user, inode.group, inode.parent) = (1000, 100, InodeNumber(7));
-        inode.modified = Time(-5);
+        inode.modified = Time::of_nanoseconds(-5);
+        inode.created = Time::new(i64::MIN, 999_999_999).unwrap();
+        inode.accessed = Time::new(i64::MAX, 7).unwrap();
         match kind {
             FileKind::Symlink => (inode.target, inode.size) = (b"../a".as_slice().into(), 4),
             FileKind::File => (inode.size, inode.blocks) = (1 << 40, 7),
+            FileKind::Directory => inode.is_staging = true,
             _ => inode.size = 1 << 40,
         }
         inode
@@ -321,7 +408,7 @@ mod tests {
         for kind in KINDS {
             let inode = of(kind);
             let record = inode.to_record();
-            assert_eq!(record.len(), 80 + inode.target.len());
+            assert_eq!(record.len(), 96 + inode.target.len());
             assert_eq!(Inode::of_record(&record).unwrap(), inode);
         }
     }
@@ -333,11 +420,13 @@ mod tests {
             record[at] = byte;
             Inode::of_record(&record).unwrap_err().to_string()
         };
-        assert!(spoilt(0, 3).contains("version"));
-        assert!(spoilt(1, 1).contains("version"));
+        assert!(spoilt(0, 4).contains("version"));
+        assert!(spoilt(1, 1).contains("flag"));
+        assert!(spoilt(1, 2).contains("version"));
         assert!(spoilt(3, 0xf0).contains("kind"));
         assert!(spoilt(23, 0x80).contains("size"));
         assert!(spoilt(79, 0x80).contains("blocks"));
+        assert!(spoilt(83, 0x40).contains("time"));
         let record = of(FileKind::Symlink).to_record();
         for length in 0..record.len() {
             assert!(Inode::of_record(&record[..length]).is_err(), "{length}");
@@ -364,17 +453,42 @@ mod tests {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let now = inode.modified;
         assert!(inode.is_access_due(now));
-        inode.accessed = Time(now.0 + 1);
-        assert!(!inode.is_access_due(Time(now.0 + DAY)));
-        assert!(inode.is_access_due(Time(now.0 + 1 + DAY)));
+        let later = |nanoseconds: i64| Time::of_nanoseconds(now.word() + nanoseconds);
+        inode.accessed = later(1);
+        assert!(!inode.is_access_due(later(DAY * 1_000_000_000)));
+        assert!(inode.is_access_due(later(DAY * 1_000_000_000 + 1)));
         inode.changed = inode.accessed;
         assert!(inode.is_access_due(now));
     }
 
     #[test]
-    fn times_reach_as_far_as_64_bits() {
+    fn a_record_of_the_version_before_is_read() {
+        let inode = of(FileKind::Symlink);
+        let record = inode.to_record();
+        let mut old = [&record[..80], &inode.target].concat();
+        old[0] = OLD_VERSION;
+        for (time, nanoseconds) in [(32, 7), (40, -5), (48, i64::MIN), (56, i64::MAX)] {
+            old[time..time + 8].copy_from_slice(&i64::to_le_bytes(nanoseconds));
+        }
+        let read = Inode::of_record(&old).unwrap();
+        assert_eq!(
+            (read.accessed, read.modified),
+            (Time { seconds: 0, nanoseconds: 7 }, inode.modified)
+        );
+        assert_eq!((read.changed.word(), read.created.word()), (i64::MIN, i64::MAX));
+        assert_eq!((read.target, read.parent), (inode.target, inode.parent));
+    }
+
+    #[test]
+    fn times_reach_as_far_as_those_of_the_kernel() {
         let year = Duration::from_secs(365 * 24 * 3600);
-        assert_eq!(Time::of(SystemTime::UNIX_EPOCH - Duration::from_nanos(5)), Time(-5));
-        assert_eq!(Time::of(SystemTime::UNIX_EPOCH + year * 1000), Time(i64::MAX));
+        let of = |time: SystemTime| (Time::from(time).seconds(), Time::from(time).nanoseconds());
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(of(epoch - Duration::from_nanos(5)), (-1, 999_999_995));
+        assert_eq!(of(epoch - year * 1000), (-1000 * 365 * 24 * 3600, 0));
+        assert_eq!(of(epoch + year * 1000), (1000 * 365 * 24 * 3600, 0));
+        assert_eq!(Time::new(0, 1_000_000_000), None);
+        assert!(Time::of_nanoseconds(-1) < Time::default());
+        assert!(Time::new(5, 1) < Time::new(5, 2));
     }
 }

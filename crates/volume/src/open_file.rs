@@ -258,7 +258,7 @@ impl OpenFile {
     /// Whether a write now moves the time of change: the coarse clock has moved since the last.
     #[inline]
     pub(crate) fn is_change_due(&self) -> bool {
-        self.notes.modified.load(Ordering::Relaxed) != Time::now().0
+        self.notes.modified.load(Ordering::Relaxed) != Time::now().word()
     }
 
     /// Moves the time of change.
@@ -270,7 +270,7 @@ impl OpenFile {
         let now = Time::now();
         edit.modified = Some(now);
         // Once for each time that the clock has moved: else every read after a write had to tell.
-        if self.notes.modified.swap(now.0, Ordering::Relaxed) != now.0 {
+        if self.notes.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
             self.glance.set_unread(true);
         }
     }
@@ -661,7 +661,7 @@ mod tests {
         newer.lay_over(&mut inode);
         file.note_change();
         assert!(file.note_access());
-        (inode.modified, inode.accessed) = (Time(1), Time(2));
+        (inode.modified, inode.accessed) = (Time::of_nanoseconds(1), Time::of_nanoseconds(2));
         file.was_put(&inode, &newer);
         let now = file.newer();
         assert!(now.modified.is_some() && now.accessed.is_some());

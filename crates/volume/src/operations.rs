@@ -146,6 +146,7 @@ pub(crate) fn set_attributes(
             set(inode);
             (inode.kind, inode.size, inode.blocks) = (was.kind, was.size, was.blocks);
             (inode.links, inode.target, inode.parent) = (was.links, was.target, was.parent);
+            inode.is_staging = was.is_staging;
             inode.permissions &= 0o7777;
             new_mode = (inode.permissions != was.permissions).then_some(inode.permissions);
             is_given_away = inode.kind != FileKind::Directory

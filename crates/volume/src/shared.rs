@@ -36,6 +36,8 @@ pub(crate) const MANY_WAITING: u64 = 1 << 16;
 pub(crate) const MOST_WAITING: u64 = 2 * MANY_WAITING;
 /// The key of how many blocks the records of regions speak of.
 pub(crate) const BLOCKS: &[u8] = b"blocks";
+/// The key of [`Superblock::note`]: of the superblock that first named what the catalog lies in now.
+pub(crate) const SUPERBLOCK: &[u8] = b"superblock";
 /// The key of the next inode's number.
 pub(crate) const NEXT_INODE: &[u8] = b"next inode";
 

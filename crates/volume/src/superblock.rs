@@ -1,5 +1,6 @@
 //! The superblock: what a volume is, and where its catalog lies. Kept in two slots, so that one of
-//! them is whole at every moment; `docs/format.md` has it byte by byte.
+//! them is whole at every moment, and in a copy far from both, which only a repair reads;
+//! `docs/format.md` has it byte by byte.
 //!
 //! What [`Superblock::read`] answers can be trusted: every field was checked against the others
 //! and against the device.
@@ -18,10 +19,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
-/// Blocks at the device's beginning that never hold anything else.
+/// Blocks at the device's beginning that never hold anything else: so many at least, and all that volumes
+/// of older versions have.
 pub(crate) const RESERVED_BLOCKS: u64 = 32;
+/// And so many in a new volume that is not small: 4 MiB, so that the catalog outlives what is written over
+/// the beginning of a device by mistake.
+const MOST_RESERVED: u64 = (4 << 20) / BLOCK;
+/// A small volume reserves one in so many blocks.
+const RESERVED_SHARE: u64 = 8;
 /// Where the slots lie: apart, so that one damaged spot rarely takes both.
 pub(crate) const SLOTS: [u64; 2] = [0, 16];
+/// Where the copy lies; in a smaller volume in its last block.
+const COPY: u64 = (64 << 20) / BLOCK;
 /// The most runs of blocks that the catalog may lie in.
 pub(crate) const MAX_CATALOG_RUNS: usize = 240;
 /// The most blocks of the catalog's log, both halves together.
@@ -34,8 +43,10 @@ pub(crate) const MAX_BLOCKS: u64 = (64 << 40) / BLOCK;
 const MAGIC: [u8; 8] = *b"uringfs\x1a";
 /// The version of the format that this code reads and writes.
 const VERSION: u32 = 2;
-/// Feature bits that this code knows, one word a class; none are given away yet.
-const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: 0 };
+/// A copy of the superblock lies where [`Superblock::copy`] says, and whoever writes the slots writes it.
+const HAS_COPY: u64 = 1;
+/// Records of inodes may be of version 3.
+const WIDE_TIMES: u64 = 1;
 
 /// One bit for each thing a volume may use that earlier code did not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +57,12 @@ pub(crate) struct Features {
     pub(crate) read_only_compatible: u64,
     /// Whoever does not know one must keep away.
     pub(crate) incompatible: u64,
+}
+
+impl Features {
+    /// What new volumes have, which is all that this code knows.
+    pub(crate) const NOW: Features =
+        Features { compatible: 0, read_only_compatible: HAS_COPY, incompatible: WIDE_TIMES };
 }
 
 /// What a volume is.
@@ -65,6 +82,8 @@ pub(crate) struct Superblock {
     pub(crate) catalog: Vec<Run>,
     /// Where its log lies; of no blocks, if it has none.
     pub(crate) log: Run,
+    /// Blocks at the beginning that hold nothing but superblocks.
+    reserved: u64,
     /// Which of [`SLOTS`] this was read from or is the older; the other is written first.
     slot: usize,
     /// Bytes that compatible features may use, kept as they were found.
@@ -77,6 +96,18 @@ pub(crate) struct Found {
     pub(crate) superblock: Superblock,
     /// The slots that are not to be used; writing the superblock makes them good again.
     pub(crate) bad_slots: Vec<BadSlot>,
+}
+
+impl Found {
+    /// Takes into account how many blocks the catalog knows of. Where the power was cut while the volume grew,
+    /// the copy was still to be written at its new place: whatever lies there is older.
+    pub(crate) fn settle(&mut self, known: u64) {
+        if self.superblock.left_by_copy(known).is_some() {
+            let copy = self.superblock.copy();
+            let its = self.bad_slots.iter_mut().filter(|slot| Some(slot.block) == copy);
+            its.for_each(|slot| slot.flaw = Flaw::Older);
+        }
+    }
 }
 
 /// A slot that is not to be used.
@@ -96,6 +127,8 @@ pub(crate) enum Flaw {
     Field(&'static str),
     /// It is good, and was written before the other: what came after it is not in it.
     Older,
+    /// It is good, and another volume's.
+    Foreign,
 }
 
 impl fmt::Display for Flaw {
@@ -106,6 +139,7 @@ impl fmt::Display for Flaw {
             Flaw::Checksum => write!(out, "wrong checksum"),
             Flaw::Field(which) => write!(out, "wrong {which}"),
             Flaw::Older => write!(out, "older than the other"),
+            Flaw::Foreign => write!(out, "of another volume"),
         }
     }
 }
@@ -116,7 +150,7 @@ impl fmt::Display for BadSlot {
     }
 }
 
-const SPARE: usize = 88;
+const SPARE: usize = 80;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -145,6 +179,8 @@ struct Slot {
     total_blocks: U64,
     created_ns: U64,
     log: RawRun,
+    /// 0 in volumes that have [`RESERVED_BLOCKS`].
+    reserved: U64,
     spare: [u8; SPARE],
     catalog: [RawRun; MAX_CATALOG_RUNS],
 }
@@ -164,10 +200,12 @@ impl From<RawRun> for Run {
 const _: () = assert!(size_of::<Slot>() == BLOCK as usize);
 /// Where the sum's cover begins.
 const COVERED: usize = 12;
+/// Blocks that are read at once where copies are looked for.
+const PART: usize = 256;
 
 impl Superblock {
     /// Of a new volume of `total_blocks` whose catalog lies in `catalog`, and its log in `log`; not yet
-    /// written.
+    /// written. What is before both stays reserved.
     ///
     /// # Errors
     /// For a label over [`MAX_LABEL`] bytes or with a zero byte, too many blocks, and a catalog
@@ -186,8 +224,9 @@ impl Superblock {
         getrandom(&mut uuid, GetRandomFlags::empty())
             .map_err(|errno| Error::io("drawing the volume's UUID", errno))?;
         let age = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let reserved = catalog.iter().chain([&log]).map(|run| run.start).min().unwrap_or(0);
         let superblock = Superblock {
-            features: Features::default(),
+            features: Features::NOW,
             generation: 0,
             uuid,
             label: label.into(),
@@ -195,6 +234,7 @@ impl Superblock {
             created_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
             catalog,
             log,
+            reserved,
             slot: 0,
             spare: [0; SPARE],
         };
@@ -204,12 +244,45 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// Blocks that a new volume of `total_blocks` keeps for superblocks.
+    pub(crate) fn reserved_in_new(total_blocks: u64) -> u64 {
+        (total_blocks / RESERVED_SHARE).clamp(RESERVED_BLOCKS, MOST_RESERVED)
+    }
+
+    /// Blocks at the beginning that hold nothing but superblocks.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// The block of the copy in a volume of `total_blocks` that has one.
+    pub(crate) fn copy_in(total_blocks: u64) -> u64 {
+        COPY.min(total_blocks - 1)
+    }
+
+    /// The block of the copy, if the volume has one.
+    pub(crate) fn copy(&self) -> Option<u64> {
+        let has_copy = self.features.read_only_compatible & HAS_COPY != 0;
+        has_copy.then(|| Superblock::copy_in(self.total_blocks))
+    }
+
+    /// The block that the copy has left, if the volume has grown since it had `known` blocks.
+    pub(crate) fn left_by_copy(&self, known: u64) -> Option<Run> {
+        let left = Superblock::copy_in(known);
+        (self.copy()? != left).then_some(Run { start: left, length: 1 })
+    }
+
+    /// The runs that belong neither to files nor to the catalog.
+    pub(crate) fn takes(&self) -> impl Iterator<Item = Run> + use<> {
+        let reserved = Run { start: 0, length: self.reserved };
+        [reserved].into_iter().chain(self.copy().map(|start| Run { start, length: 1 }))
+    }
+
     /// The newer of the good slots.
     ///
     /// # Errors
-    /// `NotAVolume` when neither slot has a superblock; `Damaged` when no slot can be used;
-    /// `Unsupported` for a newer format, for features that must be known, and for a device
-    /// shorter than the volume.
+    /// `NotAVolume` when neither slot and no copy has a superblock; `Damaged` when no slot can be used, or
+    /// the copy is newer than both; `Unsupported` for a newer format, for features that must be known, and
+    /// for a device shorter than the volume.
     pub(crate) fn read(blocks: &Blocks) -> Result<Found, Error> {
         if blocks.count() <= RESERVED_BLOCKS {
             let what = "not a uringfs volume: it is too short to hold one";
@@ -218,24 +291,87 @@ impl Superblock {
         let mut best: Option<Superblock> = None;
         let mut bad_slots = Vec::new();
         for (slot, &block) in SLOTS.iter().enumerate() {
-            match read_slot(blocks, slot)? {
+            match read_slot(blocks, block)? {
                 Ok(found) => match best.as_ref().map(|best| best.generation.cmp(&found.generation))
                 {
-                    None => best = Some(found),
+                    None => best = Some(Superblock { slot, ..found }),
                     Some(Ordering::Equal) => {}
                     Some(Ordering::Greater) => bad_slots.push(BadSlot { block, flaw: Flaw::Older }),
                     Some(Ordering::Less) => {
                         bad_slots.push(BadSlot { block: SLOTS[0], flaw: Flaw::Older });
-                        best = Some(found);
+                        best = Some(Superblock { slot, ..found });
                     }
                 },
                 Err(flaw) => bad_slots.push(BadSlot { block, flaw }),
             }
         }
         let Some(superblock) = best else {
-            return Err(none_good(&bad_slots));
+            return Err(none_good(blocks, &bad_slots));
         };
-        let (needed, there) = (superblock.total_blocks, blocks.count());
+        superblock.check_device(blocks)?;
+        if let Some(block) = superblock.copy() {
+            let flaw = match read_slot(blocks, block) {
+                Ok(Ok(copy)) if copy.uuid != superblock.uuid => Some(Flaw::Foreign),
+                Ok(Ok(copy)) => match copy.generation.cmp(&superblock.generation) {
+                    Ordering::Equal => None,
+                    Ordering::Less => Some(Flaw::Older),
+                    Ordering::Greater => return Err(stale_slots(block)),
+                },
+                Ok(Err(flaw)) => Some(flaw),
+                // Only slots say of which version the volume is.
+                Err(_) => Some(Flaw::Field("version")),
+            };
+            bad_slots.extend(flaw.map(|flaw| BadSlot { block, flaw }));
+        }
+        Ok(Found { superblock, bad_slots })
+    }
+
+    /// The good copies that the device has, the newest first, each with its block. Of a small volume only its
+    /// superblock says where the last block is: so all that may be it are looked at.
+    pub(crate) fn copies(blocks: &Blocks) -> Vec<(u64, Superblock)> {
+        let end = blocks.count().min(COPY + 1);
+        let mut copies = Vec::new();
+        for first in (RESERVED_BLOCKS..end).step_by(PART) {
+            let part = PART.min((end - first) as usize);
+            let looks_like_one = |bytes: &[u8]| bytes.starts_with(&MAGIC);
+            let candidates: Vec<u64> = match blocks.read(first, part * BLOCK as usize) {
+                Ok(bytes) => {
+                    let parts = (first..).zip(bytes.chunks_exact(BLOCK as usize));
+                    parts.filter(|(_, bytes)| looks_like_one(bytes)).map(|(at, _)| at).collect()
+                }
+                // Some of it may be readable.
+                Err(_) => (first..first + part as u64).collect(),
+            };
+            for block in candidates {
+                if let Ok(Ok(copy)) = read_slot(blocks, block)
+                    && copy.copy() == Some(block)
+                {
+                    copies.push((block, copy));
+                }
+            }
+        }
+        copies.sort_by_key(|(_, copy)| std::cmp::Reverse(copy.generation));
+        copies
+    }
+
+    /// What is wrong with the slots beside a copy that is to be used instead.
+    pub(crate) fn instead_of_slots(self, blocks: &Blocks) -> Found {
+        let flaw = |block: u64| match read_slot(blocks, block) {
+            Ok(Err(flaw)) => flaw,
+            Ok(Ok(other)) if other.uuid != self.uuid => Flaw::Foreign,
+            Ok(Ok(_)) => Flaw::Older,
+            Err(_) => Flaw::Field("version"),
+        };
+        let bad_slots = SLOTS.map(|block| BadSlot { block, flaw: flaw(block) }).to_vec();
+        Found { superblock: self, bad_slots }
+    }
+
+    /// Refuses a device that is shorter than the volume.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub(crate) fn check_device(&self, blocks: &Blocks) -> Result<(), Error> {
+        let (needed, there) = (self.total_blocks, blocks.count());
         if there < needed {
             let context = format!(
                 "the volume has {} bytes, the device only {}: it was cut short, or is not the one \
@@ -245,16 +381,34 @@ impl Superblock {
             );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        Ok(Found { superblock, bad_slots })
+        Ok(())
+    }
+
+    /// Whether the volume lacks what new ones have: this code only reads it, and upgrades it.
+    pub(crate) fn is_of_older_version(&self) -> bool {
+        let (has, now) = (self.features, Features::NOW);
+        has.read_only_compatible & now.read_only_compatible != now.read_only_compatible
+            || has.incompatible & now.incompatible != now.incompatible
+    }
+
+    /// Gives the volume what new ones have; not yet written.
+    pub(crate) fn upgrade(&mut self) {
+        self.features.read_only_compatible |= Features::NOW.read_only_compatible;
+        self.features.incompatible |= Features::NOW.incompatible;
+    }
+
+    /// What the catalog notes of the superblock that names it, or is about to: its generation, and which volume it is of.
+    pub(crate) fn note(&self, generation: u64) -> Vec<u8> {
+        [&generation.to_be_bytes()[..], &self.uuid].concat()
     }
 
     /// Whether the volume uses something that allows this code only to read.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.features.read_only_compatible & !KNOWN.read_only_compatible != 0
+        self.features.read_only_compatible & !Features::NOW.read_only_compatible != 0
     }
 
-    /// Writes a new generation into both slots, one durable before the other is touched. What it
-    /// points to must be durable before.
+    /// Writes a new generation into both slots and then the copy, each durable before the next is touched. What
+    /// it points to must be durable before.
     ///
     /// # Errors
     /// `Io`; one slot then still holds this or the generation before. `Input`, with nothing
@@ -265,13 +419,12 @@ impl Superblock {
         })?;
         self.generation += 1;
         // The slot that was not read may be the torn one: it goes first.
-        for slot in [1 - self.slot, self.slot] {
+        let slots = [1 - self.slot, self.slot].map(|slot| SLOTS[slot]);
+        for block in slots.into_iter().chain(self.copy()) {
             blocks
-                .write(SLOTS[slot], Buffer::copy_of(self.to_slot().as_bytes()))
+                .write(block, Buffer::copy_of(self.to_slot().as_bytes()))
                 .and_then(|()| blocks.flush())
-                .map_err(|e| {
-                    Error::io(format!("writing the superblock in block {}", SLOTS[slot]), e)
-                })?;
+                .map_err(|e| Error::io(format!("writing the superblock in block {block}"), e))?;
         }
         Ok(())
     }
@@ -290,13 +443,21 @@ impl Superblock {
             .map_err(|e| Error::io(format!("writing the superblock in block {block} again"), e))
     }
 
-    /// Makes both slots hold none, so that what becomes of the rest is nobody's volume.
+    /// Makes both slots hold none, and all that can be the copy of a volume that was there, or of this one:
+    /// what becomes of the rest is nobody's volume.
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn erase(blocks: &Blocks) -> Result<(), Error> {
-        let erased = SLOTS.iter().try_for_each(|slot| {
-            blocks.write(*slot, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
+    pub(crate) fn erase(&self, blocks: &Blocks) -> Result<(), Error> {
+        let before = SLOTS.iter().filter_map(|slot| read_slot(blocks, *slot).ok()?.ok());
+        let sizes = before.map(|before| before.total_blocks).chain([blocks.count()]);
+        let mut copies: Vec<u64> = sizes.map(Superblock::copy_in).collect();
+        copies.retain(|block| match blocks.read(*block, BLOCK as usize) {
+            Ok(bytes) => bytes.starts_with(&MAGIC),
+            Err(_) => false,
+        });
+        let erased = SLOTS.into_iter().chain(copies).chain(self.copy()).try_for_each(|block| {
+            blocks.write(block, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
         });
         erased.map_err(|errno| Error::io("erasing the superblocks", errno))
     }
@@ -312,10 +473,14 @@ impl Superblock {
         if !self.log.length.is_multiple_of(2) || self.log.length > MAX_LOG_BLOCKS {
             return Err("length of the log");
         }
+        if self.reserved < RESERVED_BLOCKS || self.reserved >= self.total_blocks {
+            return Err("number of reserved blocks");
+        }
         let mut sorted = self.catalog.clone();
         sorted.extend((self.log.length > 0).then_some(self.log));
+        sorted.extend(self.copy().map(|start| Run { start, length: 1 }));
         sorted.sort_unstable();
-        let mut free_from = RESERVED_BLOCKS;
+        let mut free_from = self.reserved;
         for run in sorted {
             let end = run.start.checked_add(run.length).ok_or("run of the catalog or its log")?;
             if run.length == 0 || run.start < free_from || end > self.total_blocks {
@@ -348,6 +513,7 @@ impl Superblock {
             total_blocks: self.total_blocks.into(),
             created_ns: self.created_ns.into(),
             log: self.log.into(),
+            reserved: self.reserved.into(),
             spare: self.spare,
             catalog,
         };
@@ -360,12 +526,12 @@ fn sum_of(slot: &Slot) -> u32 {
     checksum(CrcAlgorithm::Crc32Iscsi, &slot.as_bytes()[COVERED..]) as u32
 }
 
-/// A slot's superblock, or what is wrong with it.
+/// The superblock in a block, or what is wrong with it.
 ///
 /// # Errors
 /// `Unsupported`: whatever the other slot holds, newer code wrote this volume.
-fn read_slot(blocks: &Blocks, slot: usize) -> Result<Result<Superblock, Flaw>, Error> {
-    let bytes = match blocks.read(SLOTS[slot], BLOCK as usize) {
+fn read_slot(blocks: &Blocks, block: u64) -> Result<Result<Superblock, Flaw>, Error> {
+    let bytes = match blocks.read(block, BLOCK as usize) {
         Ok(bytes) => bytes,
         Err(errno) => return Ok(Err(Flaw::Unreadable(errno))),
     };
@@ -391,14 +557,14 @@ fn read_slot(blocks: &Blocks, slot: usize) -> Result<Result<Superblock, Flaw>, E
         );
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
-    let unknown = raw.incompatible.get() & !KNOWN.incompatible;
+    let unknown = raw.incompatible.get() & !Features::NOW.incompatible;
     if unknown != 0 {
         return unsupported(format!("the volume uses incompatible features {unknown:#x}"));
     }
-    Ok(parse(raw, slot))
+    Ok(parse(raw))
 }
 
-fn parse(raw: &Slot, slot: usize) -> Result<Superblock, Flaw> {
+fn parse(raw: &Slot) -> Result<Superblock, Flaw> {
     if u64::from(raw.block_size.get()) != BLOCK {
         return Err(Flaw::Field("block size"));
     }
@@ -420,7 +586,8 @@ fn parse(raw: &Slot, slot: usize) -> Result<Superblock, Flaw> {
         created_ns: raw.created_ns.get(),
         catalog: runs.iter().map(|run| Run::from(*run)).collect(),
         log: raw.log.into(),
-        slot,
+        reserved: if raw.reserved == 0 { RESERVED_BLOCKS } else { raw.reserved.get() },
+        slot: 0,
         spare: raw.spare,
     };
     superblock.check().map_err(Flaw::Field)?;
@@ -428,13 +595,34 @@ fn parse(raw: &Slot, slot: usize) -> Result<Superblock, Flaw> {
 }
 
 /// Why no slot could be used.
-fn none_good(bad: &[BadSlot]) -> Error {
+fn none_good(blocks: &Blocks, bad: &[BadSlot]) -> Error {
+    let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
+    if let Some((block, _)) = Superblock::copies(blocks).first() {
+        let what = format!("the superblock copy {} is good", place_of(*block));
+        return Error::damaged(format!("{}; {what}: run uringfs check --repair", slots.join("; ")));
+    }
     if bad.iter().all(|slot| slot.flaw == Flaw::NoMagic) {
-        let context = "this is not a uringfs volume: no superblock in block 0 or 16";
+        let context = "this is not a uringfs volume: no superblock in block 0 or 16, and no copy";
         return Error::new(ErrorKind::NotAVolume, context);
     }
-    let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
-    Error::damaged(format!("the volume cannot be opened: {}", slots.join("; ")))
+    let what = "and no copy of it is good";
+    Error::damaged(format!("the volume cannot be opened: {}; {what}", slots.join("; ")))
+}
+
+/// What is wrong where the copy was written after both slots.
+fn stale_slots(copy: u64) -> Error {
+    Error::damaged(format!(
+        "the superblocks in blocks 0 and 16 are older than the copy {}: run uringfs check --repair",
+        place_of(copy)
+    ))
+}
+
+/// Where a copy lies, for people.
+pub(crate) fn place_of(copy: u64) -> String {
+    match copy {
+        COPY => "at 64 MiB".into(),
+        _ => format!("in block {copy}"),
+    }
 }
 
 #[cfg(test)]
@@ -598,7 +786,10 @@ mod tests {
     #[test]
     fn fields_that_do_not_fit_are_refused() {
         type Change = fn(&mut Slot);
-        let changes: [Change; 13] = [
+        let changes: [Change; 16] = [
+            |slot| slot.reserved = 31.into(),
+            |slot| slot.reserved = 41.into(),
+            |slot| slot.catalog[1] = RawRun { start: (TOTAL - 1).into(), length: 1.into() },
             |slot| slot.log.length = 7.into(),
             |slot| slot.log.start = 45.into(),
             |slot| slot.log.length = 514.into(),
@@ -628,7 +819,7 @@ mod tests {
         assert!(older.to_string().contains("older uringfs"), "{older}");
         let unknown = Superblock::read(&forged(|slot| slot.incompatible = 4.into()));
         assert_eq!(kind_of(unknown), ErrorKind::Unsupported);
-        let found = Superblock::read(&forged(|slot| slot.read_only_compatible = 1.into()));
+        let found = Superblock::read(&forged(|slot| slot.read_only_compatible = 2.into()));
         assert!(found.unwrap().superblock.is_read_only());
         let found = Superblock::read(&forged(|slot| slot.compatible = 1.into())).unwrap();
         assert!(!found.superblock.is_read_only());
@@ -656,9 +847,9 @@ mod tests {
             old.write(&blocks).unwrap();
         }
         sim.restart_record();
-        Superblock::erase(&blocks).unwrap();
-        let erased = sim.forgotten() + sim.record().len() as u64;
         let mut new = Superblock::new(TOTAL, "new", runs(&[(40, 10)]), LOG).unwrap();
+        new.erase(&blocks).unwrap();
+        let erased = sim.forgotten() + sim.record().len() as u64;
         new.write(&blocks).unwrap();
         for image in sim.crash_images(CrashPlan { exhaustive_up_to: 4, samples: 8, seed: 12 }) {
             match Superblock::read(&blocks_of(&image.sim)) {

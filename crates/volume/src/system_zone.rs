@@ -2,9 +2,9 @@
 //! there was damaged or forged: a write to its file would change what says where files lie.
 
 use crate::blocks::Run;
-use crate::superblock::{RESERVED_BLOCKS, Superblock};
+use crate::superblock::Superblock;
 
-/// The blocks of the superblocks, the catalog and its log.
+/// The blocks of the superblocks and what is reserved beside them, the catalog and its log.
 #[derive(Debug)]
 pub(crate) struct SystemZone {
     /// In order, apart from each other.
@@ -12,18 +12,23 @@ pub(crate) struct SystemZone {
 }
 
 impl SystemZone {
-    /// That of a volume whose catalog and log lie in these runs.
-    pub(crate) fn new(catalog: impl IntoIterator<Item = Run>) -> SystemZone {
-        let superblocks = Run { start: 0, length: RESERVED_BLOCKS };
-        let mut runs: Vec<Run> = [superblocks].into_iter().chain(catalog).collect();
-        runs.retain(|run| run.length > 0);
+    /// That of a volume whose catalog and log lie in these runs, whatever its superblock says of them.
+    pub(crate) fn new(
+        superblock: &Superblock,
+        catalog: impl IntoIterator<Item = Run>,
+    ) -> SystemZone {
+        SystemZone::of_runs(superblock.takes().chain(catalog))
+    }
+
+    fn of_runs(runs: impl Iterator<Item = Run>) -> SystemZone {
+        let mut runs: Vec<Run> = runs.filter(|run| run.length > 0).collect();
         runs.sort_unstable();
         SystemZone { runs }
     }
 
     /// That of a volume.
     pub(crate) fn of(superblock: &Superblock) -> SystemZone {
-        SystemZone::new(superblock.catalog.iter().copied().chain([superblock.log]))
+        SystemZone::new(superblock, superblock.catalog.iter().copied().chain([superblock.log]))
     }
 
     /// Where it lies.
@@ -45,15 +50,13 @@ mod tests {
     #[test]
     fn a_run_overlaps_where_one_of_its_blocks_does() {
         let of = |runs: &[(u64, u64)]| {
-            SystemZone::new(runs.iter().map(|&(start, length)| Run { start, length }))
+            SystemZone::of_runs(runs.iter().map(|&(start, length)| Run { start, length }))
         };
-        let zone = of(&[(200, 10), (100, 50), (0, 0)]);
+        let zone = of(&[(200, 10), (100, 50), (0, 32), (0, 0)]);
         for start in 0..300 {
             for length in 1..120 {
                 let in_zone = |block| {
-                    block < RESERVED_BLOCKS
-                        || (100..150).contains(&block)
-                        || (200..210).contains(&block)
+                    block < 32 || (100..150).contains(&block) || (200..210).contains(&block)
                 };
                 let expected = (start..start + length).any(in_zone);
                 assert_eq!(zone.overlaps(Run { start, length }), expected, "{start}+{length}");

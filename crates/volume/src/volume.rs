@@ -12,6 +12,7 @@ use uringfs_file::{Commit, Durable, File, FileOptions, Generation};
 use uringfs_reactor::ForkMark;
 
 use crate::attempt::{Who, now};
+use crate::blocks::BLOCK;
 use crate::catalog::Access;
 use crate::committer::{CommitNumber, Committer};
 use crate::credentials::{AccessTime, Credentials};
@@ -27,6 +28,7 @@ use crate::operations::{
 use crate::path::Follow;
 use crate::records::{Records, Stop};
 use crate::shared::{MANY_WAITING, Shared, VolumeState};
+use crate::superblock::SLOTS;
 use crate::tasks::AsyncVolume;
 use crate::volume_map::VolumeMap;
 
@@ -144,6 +146,17 @@ impl Volume {
         self.shared.recent_errors()
     }
 
+    /// The addresses of its superblocks on the device, in bytes, the lowest first: each has a block of 4096.
+    pub fn superblocks(&self) -> Vec<u64> {
+        let copy = self.shared.state.lock().superblock.copy();
+        SLOTS.into_iter().chain(copy).map(|block| block * BLOCK).collect()
+    }
+
+    /// Bytes at the device's beginning that hold nothing but superblocks.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.shared.state.lock().superblock.reserved() * BLOCK
+    }
+
     /// The device it lies on.
     pub fn device(&self) -> &Device {
         &self.shared.device
@@ -251,7 +264,7 @@ impl Volume {
     }
 
     /// Changes what is known of a file: permissions, owners, times. Kind, size, links and target
-    /// stay what they are. `set` may be asked more than once. A file that is given to another user or
+    /// stay what they are, and whether it is a staging directory. `set` may be asked more than once. A file that is given to another user or
     /// group loses its `security.capability`, as with every write. An access control list
     /// (`system.posix_acl_access`) follows changed permissions: its owner, its others, and its mask or, without one,
     /// its group.

@@ -87,11 +87,13 @@ fn an_overwrite_moves_the_time_of_change_and_sync_keeps_it() {
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
     volume.sync().unwrap();
-    set_times(&volume, "/a", Time(1), Time(2));
+    set_times(&volume, "/a", Time::of_nanoseconds(1), Time::of_nanoseconds(2));
     machine.write(&file, 4096);
     let moved = inode(&volume, "/a");
     assert!(
-        moved.modified > Time(2) && moved.changed >= moved.modified && moved.accessed == Time(1)
+        moved.modified > Time::of_nanoseconds(2)
+            && moved.changed >= moved.modified
+            && moved.accessed == Time::of_nanoseconds(1)
     );
     machine.reactor.block_on(file.sync()).unwrap();
     // Nothing is left to be told: the volume is left as a power cut would leave it.
@@ -140,14 +142,14 @@ fn reads_move_the_time_of_access_as_relatime_has_it() {
     let volume = machine.volume();
     let file = volume.open("/a", create()).unwrap();
     machine.write(&file, 4096);
-    set_times(&volume, "/a", Time(1), Time(2));
+    set_times(&volume, "/a", Time::of_nanoseconds(1), Time::of_nanoseconds(2));
     let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::direct() };
     machine.read(&volume.open("/a", kept).unwrap());
-    assert_eq!(inode(&volume, "/a").accessed, Time(1));
+    assert_eq!(inode(&volume, "/a").accessed, Time::of_nanoseconds(1));
     let refused = machine.count(Counter::SimpleTimes);
     machine.read(&file);
     let first = inode(&volume, "/a").accessed;
-    assert!(first > Time(2));
+    assert!(first > Time::of_nanoseconds(2));
     assert_eq!(machine.count(Counter::SimpleTimes), refused + 1);
     let simple = machine.count(Counter::SimpleTaken);
     for _ in 0..100 {

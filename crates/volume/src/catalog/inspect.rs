@@ -87,6 +87,11 @@ impl Catalog {
         self.state.read().runs.clone()
     }
 
+    /// The block of page 0, the head: the second of the row.
+    pub(crate) fn head_block(&self) -> Option<u64> {
+        self.runs().into_iter().flat_map(|run| run.start..run.end()).nth(1)
+    }
+
     /// All that it lies in: its pages, and its log.
     pub(crate) fn takes(&self) -> Vec<Run> {
         let mut takes = self.runs();

@@ -126,11 +126,6 @@ impl Log {
         cleared.map_err(|errno| Error::io("clearing the catalog's log", errno))
     }
 
-    /// The same for a catalog that has all of it.
-    pub(super) fn spent(&self) -> Log {
-        Log::after(self.run, self.number)
-    }
-
     /// Where it lies.
     pub(super) fn run(&self) -> Run {
         self.run

@@ -135,17 +135,23 @@ impl Catalog {
         Catalog::create_with(blocks, runs, Log::after(log, 0), options)
     }
 
-    /// An empty catalog in `runs` that is to take the place of another, of which it shares the log: nothing
-    /// that is in there now belongs to it.
+    /// An empty catalog in `runs` that is to take the place of another. Its log may lie where that of the other
+    /// does: nothing that is in there now belongs to it.
     ///
     /// # Errors
     /// As [`Self::create`].
     pub(crate) fn create_in_place_of(
         old: &Catalog,
         runs: &[Run],
+        log: Run,
         options: CatalogOptions,
     ) -> Result<Catalog, Error> {
-        let log = old.log.lock().spent();
+        let old_log = old.log.lock();
+        if log != old_log.run() {
+            Log::clear(&old.blocks, log)?;
+        }
+        let log = Log::after(log, old_log.number());
+        drop(old_log);
         Catalog::create_with(&old.blocks, runs, log, options)
     }
 

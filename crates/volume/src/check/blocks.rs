@@ -136,13 +136,13 @@ pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64
 
 impl Round<'_> {
     pub(super) fn check_blocks(&mut self) -> Result<(), Error> {
-        let zone = SystemZone::new(self.catalog.takes());
+        let zone = SystemZone::new(self.superblock, self.catalog.takes());
         let mut suspects = Vec::new();
         for window in windows(self.total, self.bounds.blocks) {
             let mut used = Used::by_system(window, &zone);
             self.mark_extents(&mut used, &zone, &mut suspects)?;
             for (index, free) in used.free() {
-                self.check_region(index, &free, &mut suspects)?;
+                self.check_region(index, &free, &zone, &mut suspects)?;
             }
         }
         self.check_region_keys()?;
@@ -269,6 +269,7 @@ impl Round<'_> {
         &mut self,
         index: u32,
         free: &FreeBits,
+        zone: &SystemZone,
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
         let (summary, record) = record_of(free);
@@ -283,7 +284,8 @@ impl Round<'_> {
             }
         };
         // What the superblock names is taken, whatever the region says: see commit.rs.
-        for block in self.catalog.takes().into_iter().flat_map(|run| within(index, run)) {
+        let named = zone.runs().iter().filter(|run| run.start > 0);
+        for block in named.flat_map(|run| within(index, *run)) {
             said[block as usize / 64] &= !(1 << (block % 64));
         }
         let (in_use, leaked) =
@@ -332,7 +334,9 @@ impl Round<'_> {
                 return Err(InvalidRegion::Summary.to_string());
             }
             let grown = Run { start: self.known, length: self.total - self.known };
-            within(index, grown).for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
+            let added = [Some(grown), self.superblock.left_by_copy(self.known)];
+            let added = added.into_iter().flatten().flat_map(|run| within(index, run));
+            added.for_each(|block| bits[block as usize / 64] |= 1 << (block % 64));
             Ok(bits)
         }))
     }

@@ -22,6 +22,7 @@ mod records;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod upgrade;
 
 use rustix::io::Errno;
 use uringfs_device::Device;
@@ -32,11 +33,11 @@ use crate::catalog::{
     Verified,
 };
 use crate::error::{Error, ErrorKind};
-use crate::format::{known_blocks, recorded_blocks};
+use crate::format::{known_blocks, older_version, recorded_blocks};
 use crate::inode::InodeNumber;
 use crate::lock::{Lock, Others};
-use crate::shared::BLOCKS;
-use crate::superblock::{Found, Superblock};
+use crate::shared::{BLOCKS, SUPERBLOCK};
+use crate::superblock::{Found, Superblock, place_of};
 use crate::volume::Volume;
 pub use findings::Finding;
 use findings::{About, Findings};
@@ -129,7 +130,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NotAVolume`, `Unsupported`; EBUSY when another program has it open for writing, or at all if
-    /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read;
+    /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read (a repair
+    /// takes the superblock's copy, if that is not older than the catalog);
     /// `NoSpace` when a repair finds no room; the device's: also for a block of the catalog that it does not
     /// give, if it is to be repaired and [`CheckOptions::accept_unreadable`] is not set.
     pub fn check(
@@ -148,40 +150,72 @@ pub(crate) fn check_within(
     progress: Progress<'_>,
 ) -> Result<CheckReport, Error> {
     let blocks = Blocks::of(device);
-    if options.repair && device.geometry().read_only {
+    let _lock = match options.repair {
+        true => lock_to_write(device)?,
+        false => Lock::take(device, Others::MayRead)?,
+    };
+    check_locked(&blocks, options, bounds, progress)
+}
+
+/// Keeps out others from what is about to be written.
+fn lock_to_write(device: &Device) -> Result<Lock, Error> {
+    if device.geometry().read_only {
         return Err(Error::new(ErrorKind::Input, "the target is open for reading only"));
     }
-    let others = if options.repair { Others::KeepOut } else { Others::MayRead };
-    let _lock = Lock::take(device, others)?;
-    let Found { mut superblock, bad_slots } = Superblock::read(&blocks)?;
-    if options.repair && superblock.is_read_only() {
+    Lock::take(device, Others::KeepOut)
+}
+
+/// What is written has to be of the version that this code writes.
+fn refuse_to_write(superblock: &Superblock) -> Result<(), Error> {
+    if superblock.is_read_only() {
         let what = "the volume uses features that this uringfs may not write; use a newer one";
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
+    Ok(())
+}
+
+fn check_locked(
+    blocks: &Blocks,
+    options: CheckOptions,
+    bounds: Bounds,
+    progress: Progress<'_>,
+) -> Result<CheckReport, Error> {
+    let mut found = find_superblock(blocks, options)?;
+    if options.repair {
+        refuse_to_write(&found.superblock)?;
+        if found.superblock.is_of_older_version() {
+            return Err(older_version());
+        }
+    }
+    progress(CheckStep::Pages, 0);
+    // A superblock is trusted with both slots only once the catalog was found where it says.
+    let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
+    if let Some(known) = recorded_blocks(&catalog)? {
+        found.settle(known);
+    }
+    let Found { mut superblock, bad_slots } = found;
     let mut findings = Findings::new(options.repair);
     for slot in &bad_slots {
         findings.mended(slot.to_string());
     }
-    progress(CheckStep::Pages, 0);
-    // A superblock is trusted with both slots only once the catalog was found where it says.
-    let catalog = open(&blocks, &superblock, LostPages::Empty)?;
     if options.repair && !bad_slots.is_empty() {
-        superblock.write_again(&blocks)?;
+        superblock.write_again(blocks)?;
     }
-    let is_small = check_size(&blocks, &catalog, &mut superblock, &mut findings)?;
+    let is_small = check_size(blocks, &catalog, &mut superblock, &mut findings)?;
     drop(catalog);
     if options.repair && (is_small || !bad_slots.is_empty()) {
-        superblock.write(&blocks)?;
+        superblock.write(blocks)?;
     }
     let Pages { lost, leaked } =
-        check_pages(&blocks, &mut superblock, options, bounds, &mut findings)?;
+        check_pages(blocks, &mut superblock, options, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
-        let catalog = open(&blocks, &superblock, lost)?;
+        let catalog = open(blocks, &superblock, lost)?;
         let total = superblock.total_blocks;
         let known = known_blocks(&catalog, total)?;
         let mut round = Round {
             catalog: &catalog,
-            blocks: &blocks,
+            superblock: &superblock,
+            blocks,
             total,
             known,
             bounds,
@@ -204,7 +238,7 @@ pub(crate) fn check_within(
             fixes.extend([findings::put(Key::State(BLOCKS), total.to_be_bytes().to_vec())]);
         }
         drop(catalog);
-        commit(&blocks, &superblock, fixes)?;
+        commit(blocks, &superblock, fixes)?;
     }
     Err(endless())
 }
@@ -212,6 +246,7 @@ pub(crate) fn check_within(
 /// A check of all that the catalog says.
 struct Round<'r> {
     catalog: &'r Catalog,
+    superblock: &'r Superblock,
     blocks: &'r Blocks,
     /// Blocks of the volume.
     total: u64,
@@ -224,6 +259,46 @@ struct Round<'r> {
     /// `/lost+found`, once something was put there.
     lost_and_found: Option<InodeNumber>,
     progress: Progress<'r>,
+}
+
+/// The superblock. To repair also from a copy, where no slot can be used or both are older: one that what it
+/// names bears out.
+fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<Found, Error> {
+    let error = match Superblock::read(blocks) {
+        Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
+        found => return found,
+    };
+    let mut refused = Vec::new();
+    for (block, copy) in Superblock::copies(blocks) {
+        match bear_out(blocks, &copy) {
+            Ok(()) => return Ok(copy.instead_of_slots(blocks)),
+            Err(error) => refused.push(format!("the copy {}: {error}", place_of(block))),
+        }
+    }
+    Err(if refused.is_empty() { error } else { Error::damaged(refused.join("; ")) })
+}
+
+/// Compares a copy of the superblock with the catalog that it names.
+///
+/// # Errors
+/// `Damaged` when it is older than that, or another volume's; as [`Catalog::open`].
+fn bear_out(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
+    copy.check_device(blocks)?;
+    let catalog = open(blocks, copy, LostPages::Refuse)?;
+    let Some(noted) = catalog.get(Key::State(SUPERBLOCK))? else { return Ok(()) };
+    let (generation, uuid) = noted
+        .split_first_chunk()
+        .ok_or_else(|| Error::damaged("the catalog's note of its superblock is too short"))?;
+    let generation = u64::from_be_bytes(*generation);
+    if uuid != copy.uuid {
+        return Err(Error::damaged("it is of another volume than the catalog that it names"));
+    }
+    if generation > copy.generation {
+        let its = copy.generation;
+        let what = format!("it is older ({its}) than the catalog that it names ({generation})");
+        return Err(Error::damaged(what));
+    }
+    known_blocks(&catalog, copy.total_blocks).map(drop)
 }
 
 fn open(blocks: &Blocks, superblock: &Superblock, lost: LostPages) -> Result<Catalog, Error> {

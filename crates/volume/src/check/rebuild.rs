@@ -4,15 +4,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use uringfs_buffer::Buffer;
+
 use super::blocks::{Used, mark_counted, mark_files, windows};
 use super::findings::{BATCH, Findings};
 use super::records::{All, tell_unreadable};
 use super::{Bounds, Leaked};
 use crate::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
-use crate::blocks::{Blocks, Run};
+use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
 use crate::error::{Error, ErrorKind};
-use crate::shared::{BLOCKS, region_record};
+use crate::shared::{BLOCKS, SUPERBLOCK, region_record};
 use crate::superblock::Superblock;
 use crate::system_zone::SystemZone;
 
@@ -35,9 +37,9 @@ pub(super) fn rebuild(
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
-    let runs = find_room(old, total, bounds, leaked)?;
-    let new = Catalog::create_in_place_of(old, &runs, CatalogOptions::default())?;
-    let zone = SystemZone::new(new.takes());
+    let (runs, log) = find_room(old, superblock, bounds, leaked)?;
+    let new = Catalog::create_in_place_of(old, &runs, log, CatalogOptions::default())?;
+    let zone = SystemZone::new(superblock, new.takes());
     // Free space is counted anew; the old catalog's blocks are free then.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
         copy(old, &new, table, findings)?;
@@ -58,32 +60,52 @@ pub(super) fn rebuild(
     }
     let mut batch = Batch::default();
     batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+    batch.put(Key::State(SUPERBLOCK), &superblock.note(superblock.generation + 1));
     new.commit(&batch)?;
     new.close()?;
-    superblock.catalog = runs;
-    superblock.write(blocks)
+    (superblock.catalog, superblock.log) = (runs, log);
+    superblock.write(blocks)?;
+    // A superblock from before that comes back would find the old catalog whole.
+    let erased = old.head_block().map_or(Ok(()), |head| {
+        blocks.write(head, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
+    });
+    erased.map_err(|errno| Error::io("erasing the head of the old catalog", errno))
 }
 
-/// Free runs for as much as the old catalog has.
-fn find_room(old: &Catalog, total: u64, bounds: Bounds, leaked: Leaked) -> Result<Vec<Run>, Error> {
-    let zone = SystemZone::new(old.takes());
+/// Free runs for as much as the old catalog has, and where the log is to lie: where it is, unless the
+/// superblock's copy is to lie there.
+fn find_room(
+    old: &Catalog,
+    superblock: &Superblock,
+    bounds: Bounds,
+    leaked: Leaked,
+) -> Result<(Vec<Run>, Run), Error> {
+    let (zone, total) = (SystemZone::new(superblock, old.takes()), superblock.total_blocks);
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
     let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
+    let mut log = superblock.log;
+    let mut has_room = false;
+    let mut has_log = !superblock.copy().is_some_and(|copy| (log.start..log.end()).contains(&copy));
     for window in windows(total, bounds.blocks) {
         let mut used = Used::by_system(window, &zone);
         mark_files(&mut used, old, total)?;
         if leaked == Leaked::Keep {
             mark_counted(&mut used, old, total)?;
         }
-        for run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
-            if run.length >= SHORTEST && room.add(run) {
-                return Ok(room.into_runs());
+        for mut run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
+            if !has_log && run.length >= log.length {
+                (has_log, log.start) = (true, run.start);
+                run = Run { start: log.end(), length: run.length - log.length };
+            }
+            has_room |= run.length >= SHORTEST && room.add(run);
+            if has_room && has_log {
+                return Ok((room.into_runs(), log));
             }
         }
     }
     let what = format!(
-        "pages of the catalog are lost, and there is no room for a new one of {needed} blocks: \
-         enlarge the volume (uringfs resize)"
+        "a new catalog of {needed} blocks is to be made, and there is no room for it: enlarge the \
+         volume (uringfs resize)"
     );
     Err(Error::new(ErrorKind::NoSpace, what))
 }
@@ -127,7 +149,7 @@ impl Room {
 }
 
 /// Free blocks of a region in a row.
-fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
+pub(super) fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for block in
         (0..REGION_BLOCKS).filter(|block| free[*block as usize / 64] >> (block % 64) & 1 == 1)

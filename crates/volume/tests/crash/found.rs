@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uringfs_buffer::Buffer;
 use uringfs_reactor::Reactor;
-use uringfs_volume::{FileKind, Follow, InodeNumber, OpenOptions, Volume};
+use uringfs_volume::{FileKind, Follow, InodeNumber, OpenOptions, Time, Volume};
 
 /// All of it, by path.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Entry {
     pub number: InodeNumber,
     pub owner: (u32, u32),
     pub permissions: u16,
-    pub modified: i64,
+    pub modified: Time,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub content: Content,
 }
@@ -100,5 +100,5 @@ fn read_entry(
         xattrs.insert(name, value);
     }
     let (owner, permissions) = ((inode.user, inode.group), inode.permissions);
-    Ok(Entry { number, owner, permissions, modified: inode.modified.0, xattrs, content })
+    Ok(Entry { number, owner, permissions, modified: inode.modified, xattrs, content })
 }

@@ -146,10 +146,11 @@ impl<'r> Run<'r> {
             Operation::SetAttributes { path } => {
                 let (owner, permissions) =
                     ((step as u32, step as u32 + 1), 0o600 + step as u16 % 8);
-                let time = step as i64 * 1_000_000_000;
+                // Beyond what 64 bits of nanoseconds reach.
+                let time = Time::new(step as i64 * 10_000_000_000, step as u32).unwrap();
                 let set = volume.set_attributes(path, Follow::No, |inode| {
                     (inode.user, inode.group) = owner;
-                    (inode.permissions, inode.modified) = (permissions, Time(time));
+                    (inode.permissions, inode.modified) = (permissions, time);
                 });
                 let expected = model.change(path, |node| {
                     (node.owner, node.permissions) = (owner, permissions);

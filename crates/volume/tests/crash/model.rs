@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use uringfs_file::Size;
-use uringfs_volume::Rename;
+use uringfs_volume::{Rename, Time};
 
 use crate::found::{Content, Entry, Found};
 
@@ -50,7 +50,7 @@ pub struct Node {
     pub owner: (u32, u32),
     pub permissions: u16,
     /// When it was modified, if somebody has set that and nothing was written since.
-    pub modified: Option<i64>,
+    pub modified: Option<Time>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! `uringfs check`: whether a volume is sound, and with `--repair` making it so. Exit codes are those
-//! of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
+//! `uringfs check`: whether a volume is sound, with `--repair` making it so, and with `--upgrade` first making
+//! one of an older version one of this. Exit codes are those of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
 //! device failed.
 
 use super::size::BLOCK;
@@ -36,6 +36,11 @@ pub struct Arguments {
     #[arg(long, requires = "repair")]
     accept_unreadable: bool,
 
+    /// Make a sound volume of an older version one of this version, which older programs do not open any more; no
+    /// program may have it open
+    #[arg(long)]
+    upgrade: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -49,7 +54,8 @@ const FAILED: u8 = 8;
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
-    let access = if arguments.repair { Access::ReadWrite } else { Access::Read };
+    let writes = arguments.repair || arguments.upgrade;
+    let access = if writes { Access::ReadWrite } else { Access::Read };
     let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
     let options = CheckOptions {
         repair: arguments.repair,
@@ -57,10 +63,16 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         accept_unreadable: arguments.accept_unreadable,
     };
     let line = Line::show();
-    let checked = Volume::check(&device, options, &mut |step, done| line.say(step, done));
+    let mut progress = |step, done| line.say(step, done);
+    let upgraded = match arguments.upgrade {
+        true => Volume::upgrade(&device, &mut progress),
+        false => Ok(false),
+    };
+    let checked = upgraded
+        .and_then(|upgraded| Ok((upgraded, Volume::check(&device, options, &mut progress)?)));
     drop(line);
-    let report = match checked {
-        Ok(report) => report,
+    let (upgraded, report) = match checked {
+        Ok(checked) => checked,
         Err(error) => {
             let code = match error.kind() {
                 VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => LEFT,
@@ -72,8 +84,12 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         }
     };
     match arguments.json {
-        true => print(&format!("{:#}\n", json(&report, options)))?,
-        false => print(&format!("{}{shown}: {}\n", lines(&report), verdict(&report, options)))?,
+        true => print(&format!("{:#}\n", json(&report, options, upgraded)))?,
+        false => {
+            let upgraded = if upgraded { format!("{shown}: upgraded\n") } else { String::new() };
+            let verdict = verdict(&report, options);
+            print(&format!("{upgraded}{}{shown}: {verdict}\n", lines(&report)))?;
+        }
     }
     Ok(match report {
         _ if report.is_sound() => 0,
@@ -120,7 +136,7 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
     }
 }
 
-fn json(report: &CheckReport, options: CheckOptions) -> Value {
+fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
     let finding = |finding: &Finding| {
         json!({
             "path": finding.path.as_ref().map(|path| String::from_utf8_lossy(path)),
@@ -130,6 +146,7 @@ fn json(report: &CheckReport, options: CheckOptions) -> Value {
         })
     };
     json!({
+        "upgraded": upgraded,
         "sound": report.is_sound(),
         "repaired": !report.is_sound() && report.is_repaired(),
         "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),

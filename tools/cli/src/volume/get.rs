@@ -536,10 +536,8 @@ impl<'v> Get<'v> {
             });
             tell("mode", set);
         }
-        let time = |time: Time| Timespec {
-            tv_sec: time.0.div_euclid(1_000_000_000),
-            tv_nsec: time.0.rem_euclid(1_000_000_000),
-        };
+        let time =
+            |time: Time| Timespec { tv_sec: time.seconds(), tv_nsec: time.nanoseconds().into() };
         let times = Timestamps {
             last_access: time(inode.accessed),
             last_modification: time(inode.modified),

@@ -45,9 +45,6 @@ pub struct Arguments {
     force: bool,
 }
 
-/// What a volume leaves alone of its first bytes, around its superblocks: other file systems and
-/// partition tables have there what they are known by.
-const UNUSED: [Range<u64>; 2] = [(4 << 10)..(64 << 10), (68 << 10)..(128 << 10)];
 /// Bytes at a target's end where others have what they are known by, or come back from: the copy of a GUID
 /// partition table, what RAID members say of themselves, labels of ZFS.
 const END: u64 = 1 << 20;
@@ -158,11 +155,24 @@ fn is_blank(file: &HostFile, size: u64) -> io::Result<bool> {
     Ok(true)
 }
 
+/// What of a range is no superblock: there other file systems and partition tables have what they are known by.
+fn between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
+    let (mut at, mut between) = (range.start, Vec::new());
+    for superblock in superblocks.iter().filter(|address| range.contains(address)) {
+        between.push(at..*superblock);
+        at = superblock + BLOCK;
+    }
+    between.push(at..range.end);
+    between.retain(|range| !range.is_empty());
+    between
+}
+
 /// Makes the volume; answers its size in bytes.
 fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     let device =
         Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
     Volume::format(&device, options).map_err(|error| said(&path.display(), error))?;
+    let volume = Volume::open_on(device.clone()).map_err(|error| said(&path.display(), error))?;
     let failed = |error: io::Error| {
         Error::run(format!("{}: cannot be written", path.display())).because(error)
     };
@@ -171,12 +181,14 @@ fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     reactor
         .block_on(async {
             let end = device.geometry().size;
-            for unused in UNUSED.into_iter().chain(std::iter::once(end - END..end)) {
-                whole.write_zeroes(unused.start, unused.end - unused.start).await?;
+            let superblocks = volume.superblocks();
+            for ends in [0..volume.reserved_bytes(), end - END..end] {
+                for unused in between(ends, &superblocks) {
+                    whole.write_zeroes(unused.start, unused.end - unused.start).await?;
+                }
             }
             whole.sync().await
         })
         .map_err(|errno| failed(errno.into()))?;
-    let volume = Volume::open_on(device).map_err(|error| said(&path.display(), error))?;
     Ok(volume.statistics().blocks * BLOCK)
 }

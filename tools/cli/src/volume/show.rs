@@ -138,8 +138,7 @@ fn text(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
         text.extend_from_slice(b" -> ");
         text.extend(words::shown(&inode.target));
     }
-    let time =
-        |time: Time| format!("{}.{:09}", words::time(time), time.0.rem_euclid(1_000_000_000));
+    let time = |time: Time| format!("{}.{:09}", words::time(time), time.nanoseconds());
     text.extend_from_slice(
         format!(
             "\n  {}, {} bytes, {} blocks of 512, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
@@ -163,9 +162,10 @@ fn text(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
     text
 }
 
-/// Times in nanoseconds since 1970. Names that are not UTF-8 have their foreign bytes replaced.
+/// Times in seconds since 1970, and the nanoseconds behind them. Names that are not UTF-8 have their foreign bytes replaced.
 fn json(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Value {
     let lossy = |bytes: &[u8]| OsStr::from_bytes(bytes).to_string_lossy().into_owned();
+    let time = |time: Time| json!({ "seconds": time.seconds(), "nanoseconds": time.nanoseconds() });
     json!({
         "path": lossy(&place.path),
         "kind": words::kind(inode.kind),
@@ -176,10 +176,10 @@ fn json(place: &Place, (number, inode): &(InodeNumber, Inode)) -> Value {
         "mode": format!("{:04o}", inode.permissions),
         "user": inode.user,
         "group": inode.group,
-        "accessed_ns": inode.accessed.0,
-        "modified_ns": inode.modified.0,
-        "changed_ns": inode.changed.0,
-        "created_ns": inode.created.0,
+        "accessed": time(inode.accessed),
+        "modified": time(inode.modified),
+        "changed": time(inode.changed),
+        "created": time(inode.created),
         "target": (inode.kind == FileKind::Symlink).then(|| lossy(&inode.target)),
     })
 }

@@ -66,10 +66,12 @@ impl Source {
         let mut inode = Inode::new(kind, found.mode() as u16 & 0o7777);
         (inode.user, inode.group) = (found.uid(), found.gid());
         let time = |seconds: i64, nanoseconds: i64| {
-            Time(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+            let time = u32::try_from(nanoseconds).ok().and_then(|part| Time::new(seconds, part));
+            let what = || format!("{}: has a time that cannot be", self.path.display());
+            time.ok_or_else(|| Error::input(what()))
         };
-        inode.accessed = time(found.atime(), found.atime_nsec());
-        inode.modified = time(found.mtime(), found.mtime_nsec());
+        inode.accessed = time(found.atime(), found.atime_nsec())?;
+        inode.modified = time(found.mtime(), found.mtime_nsec())?;
         if kind == FileKind::Symlink {
             let target = readlinkat(&self.held, "", Vec::new());
             let target = target.map_err(|errno| self.cannot_read(errno.into()))?.into_bytes();

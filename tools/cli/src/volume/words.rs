@@ -1,5 +1,6 @@
 //! How names, modes, times and sizes are printed.
 
+use jiff::Timestamp;
 use std::io::IsTerminal;
 use uringfs::{FileKind, Inode, Time};
 
@@ -64,37 +65,13 @@ pub fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// A time in UTC, to the second: `2026-11-22 07:40:00`.
+/// A time in UTC, to the second: `2026-11-22 07:40:00`. Of years that have more than four digits the seconds since
+/// 1970, as `date` takes them: `@1099511627776000`.
 pub fn time(time: Time) -> String {
-    let seconds = time.0.div_euclid(1_000_000_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(days);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
-}
-
-/// Year, month and day, so many days after 1970 began (Gregorian).
-fn date(days: i64) -> (i64, u32, i64) {
-    let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    // Years of 365 days, less the leap days before them: at most one too many.
-    let first_day = |year: i64| {
-        let before = year - 1;
-        365 * (year - 1970) + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400)
-            - 477
-    };
-    let mut year = 1970 + days.div_euclid(365);
-    while first_day(year) > days {
-        year -= 1;
+    match Timestamp::from_second(time.seconds()) {
+        Ok(moment) => moment.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("@{}", time.seconds()),
     }
-    let mut day = days - first_day(year);
-    let february = if is_leap(year) { 29 } else { 28 };
-    for (month, length) in (1..).zip([31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]) {
-        if day < length {
-            return (year, month, day + 1);
-        }
-        day -= length;
-    }
-    unreachable!("a year has twelve months")
 }
 
 /// A size for people: `1.5 GiB`.
@@ -123,13 +100,19 @@ mod tests {
 
     #[test]
     fn times_are_dates_of_the_calendar() {
-        let shown = |seconds: i64| time(Time(seconds * 1_000_000_000));
+        let shown = |seconds: i64| time(Time::new(seconds, 999_999_999).unwrap());
         assert_eq!(shown(0), "1970-01-01 00:00:00");
         assert_eq!(shown(-1), "1969-12-31 23:59:59");
         assert_eq!(shown(951_782_400), "2000-02-29 00:00:00");
         assert_eq!(shown(1_795_333_265), "2026-11-22 07:41:05");
         assert_eq!(shown(4_102_444_799), "2099-12-31 23:59:59");
-        assert_eq!(time(Time(i64::MIN)), "1677-09-21 00:12:43");
+        assert_eq!(shown(-2_082_844_800), "1904-01-01 00:00:00");
+        assert_eq!(shown(-315_619_200), "1960-01-01 00:00:00");
+        assert_eq!(shown(-63_158_400), "1968-01-01 00:00:00");
+        assert_eq!(shown(-9_223_372_037), "1677-09-21 00:12:43");
+        assert_eq!(shown(9_223_372_037), "2262-04-11 23:47:17");
+        assert_eq!(shown(13_569_465_600), "2400-01-01 00:00:00");
+        assert_eq!(shown(i64::MIN), "@-9223372036854775808");
     }
 
     #[test]

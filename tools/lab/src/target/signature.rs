@@ -10,6 +10,12 @@ const PROBED: u64 = 512 << 10;
 
 /// What is said to hold files of this format.
 pub const VOLUME: &str = "a uringfs volume";
+/// The same where both superblocks at the beginning are lost, and their copy is there: at 64 MiB, or in the last
+/// block.
+const COPY: &str =
+    "a uringfs volume of which only the copy of the superblock is good (uringfs check --repair)";
+const VOLUME_MAGIC: &[u8] = b"uringfs\x1a";
+const COPY_AT: u64 = 64 << 20;
 
 struct Magic {
     holder: &'static str,
@@ -55,7 +61,8 @@ const GPT: &str = "a GPT partition table";
 
 /// Offsets and bytes as libblkid has them.
 const MAGICS: &[Magic] = &[
-    magic(VOLUME, 0, b"uringfs\x1a"),
+    magic(VOLUME, 0, VOLUME_MAGIC),
+    magic(VOLUME, 64 << 10, VOLUME_MAGIC),
     magic("an ext2/3/4 file system", 1024 + 56, &[0x53, 0xef]),
     magic("an XFS file system", 0, b"XFSB"),
     magic("a btrfs file system", 65_536 + 64, b"_BHRfS_M"),
@@ -110,6 +117,7 @@ const MAGICS: &[Magic] = &[
     magic(GPT, 4096, b"EFI PART"),
     at_end(GPT, 512, 512, b"EFI PART"),
     at_end(GPT, 4096, 4096, b"EFI PART"),
+    at_end(COPY, 4096, 4096, VOLUME_MAGIC),
 ];
 
 const ZFS: &str = "a ZFS pool's member";
@@ -131,7 +139,12 @@ pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let length = size.min(PROBED);
     let start = read(device, 0, length)?;
     let end = read(device, size - length, length)?;
-    Ok(Ends { size, start, end }.holder())
+    let holder = Ends { size, start, end }.holder();
+    if holder.is_none() && size > COPY_AT {
+        let copy = read(device, COPY_AT, VOLUME_MAGIC.len() as u64)?;
+        return Ok((copy == VOLUME_MAGIC).then_some(COPY));
+    }
+    Ok(holder)
 }
 
 fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {

@@ -88,7 +88,8 @@ fn a_batch_far_larger_than_the_catalog_fits_the_blocks_it_wants() {
     let mut superblock = Superblock::new(100_000, "", RUNS.to_vec(), LOG).unwrap();
     superblock.write(&blocks).unwrap();
     let catalog = create_on(&sim);
-    let mut free = 2000;
+    // Behind the superblock's copy.
+    let mut free = 20_000;
     // In order, then between what is there, then instead of it.
     for (first, step, bytes) in [(0, 2, 72), (1, 2, 72), (0, 1, 300)] {
         let mut batch = Batch::default();

@@ -10,8 +10,11 @@ fn a_bad_superblock_is_written_again() {
         patient.sim.rot(slot * BLOCK + 300, 2);
         patient.is_cured_of(&format!("superblock in block {slot}: wrong checksum"));
     }
-    for slot in SLOTS {
-        patient.sim.rot(slot * BLOCK + 300, 2);
+    let copy = patient.superblock().copy().unwrap();
+    patient.sim.rot(copy * BLOCK + 300, 2);
+    patient.is_cured_of(&format!("superblock in block {copy}: wrong checksum"));
+    for place in SLOTS.into_iter().chain([copy]) {
+        patient.sim.rot(place * BLOCK + 300, 2);
     }
     let error = Volume::check(&patient.device, REPAIR, &mut |_, _| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);

@@ -45,6 +45,39 @@ fn files_are_given_to_others_with_all_below() {
 }
 
 #[test]
+fn times_before_1970_and_behind_2262_are_kept_and_printed() {
+    let folder = volume();
+    let folder = folder.path();
+    std::fs::create_dir(folder.join("out")).unwrap();
+    for (seconds, date) in [
+        (-2_082_844_800, "1904-01-01 00:00:00"),
+        (-315_619_200, "1960-01-01 00:00:00"),
+        (-63_158_400, "1968-01-01 00:00:00"),
+        (13_569_465_600, "2400-01-01 00:00:00"),
+    ] {
+        let file = std::fs::File::create(folder.join("a")).unwrap();
+        let part = std::time::Duration::from_nanos(123_456_789);
+        let epoch = std::time::SystemTime::UNIX_EPOCH;
+        let whole = std::time::Duration::from_secs(i64::unsigned_abs(seconds));
+        let time = if seconds < 0 { epoch - whole } else { epoch + whole } + part;
+        file.set_modified(time).unwrap();
+        assert_eq!(folder.join("a").metadata().unwrap().modified().unwrap(), time, "the host's");
+        done(folder, ["put", "a", "v:/"]);
+        assert!(done(folder, ["ls", "-l", "v:/"]).ends_with(&format!(" {date} a\n")));
+        let text = done(folder, ["stat", "v:/a"]);
+        assert!(text.contains(&format!("modified {date}.123456789\n")), "{text}");
+        let json = &stat(folder, "v:/a")["modified"];
+        assert_eq!(
+            (json["seconds"].as_i64(), json["nanoseconds"].as_u64()),
+            (Some(seconds), Some(123_456_789))
+        );
+        done(folder, ["get", "v:/a", "out"]);
+        let got = folder.join("out/a").metadata().unwrap();
+        assert_eq!((got.mtime(), got.mtime_nsec()), (seconds, 123_456_789));
+    }
+}
+
+#[test]
 fn extended_attributes_are_set_printed_and_removed() {
     let folder = volume();
     let folder = folder.path();

@@ -1,8 +1,10 @@
 //! `check` says what is wrong, mends it when told to, and says by its exit code which it was.
 
 use super::{command, done, refused, run, volume, write};
+use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -71,7 +73,7 @@ fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
     let folder = folder.path();
     write(folder, "a", "of a");
     done(folder, ["put", "a", "v:/"]);
-    let flips = [300, 16 * 4096 + 300, 33 * 4096 + 100];
+    let flips = [300, 16 * 4096 + 300, 1025 * 4096 + 100, (32 << 20) - 4096 + 300];
     for offset in flips {
         flip(folder, offset);
         let block = format!("block {}", offset / 4096);
@@ -90,10 +92,57 @@ fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
         assert!(text.ends_with("v: 1 found, all repaired\n"), "{text}");
         assert_eq!(check(folder, &[]).0, 0);
     }
-    flip(folder, 300);
-    flip(folder, 16 * 4096 + 300);
+    for offset in flips.into_iter().filter(|offset| offset / 4096 != 1025) {
+        flip(folder, offset);
+    }
     let (code, text) = check(folder, &["--repair"]);
     assert!(code == 4 && text.starts_with("uringfs: v: the volume cannot be opened"), "{text}");
+}
+
+#[test]
+fn a_volume_whose_beginning_was_written_over_comes_back_from_the_copy_of_its_superblock() {
+    let folder = volume();
+    let folder = folder.path();
+    write(folder, "a", "of a");
+    done(folder, ["put", "a", "v:/"]);
+    let file = File::options().write(true).open(folder.join("v")).unwrap();
+    file.write_all_at(&vec![0; 4 << 20], 0).unwrap();
+    let says = "the superblock copy in block 8191 is good: run uringfs check --repair";
+    let (code, text) = check(folder, &[]);
+    assert!(code == 4 && text.contains(says), "{code}, {text}");
+    assert!(String::from_utf8_lossy(&run(folder, ["ls", "v:/"]).stderr).contains(says));
+    refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the copy");
+    let (code, text) = check(folder, &["--repair"]);
+    assert!(code == 1 && text.ends_with("v: 2 found, all repaired\n"), "{code}, {text}");
+    assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
+}
+
+#[test]
+fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let image = include_bytes!("../../../../../crates/volume/tests/images/version2-small.gz");
+    let mut bytes = Vec::new();
+    GzDecoder::new(&image[..]).read_to_end(&mut bytes).unwrap();
+    let number = |bytes: &[u8]| u64::from_le_bytes(*bytes.first_chunk().unwrap());
+    let file = File::create(folder.join("v")).unwrap();
+    file.set_len(number(&bytes)).unwrap();
+    for block in bytes[8..].chunks_exact(8 + 4096) {
+        file.write_all_at(&block[8..], number(block) * 4096).unwrap();
+    }
+    assert_eq!(done(folder, ["ls", "v:/"]), "a\nempty\none\n");
+    assert_eq!(check(folder, &[]).0, 0);
+    let says =
+        "v: the volume is of an older version, which is only read: run uringfs check --upgrade";
+    for writer in [["mkdir", "v:/b"], ["rm", "v:/one"]] {
+        refused(folder, writer, says);
+    }
+    refused(folder, ["check", "v", "--repair"], says);
+    let (code, text) = check(folder, &["--upgrade"]);
+    assert!(code == 0 && text.starts_with("v: upgraded\nv: sound: "), "{code}, {text}");
+    done(folder, ["mkdir", "v:/b"]);
+    let (code, text) = check(folder, &["--upgrade"]);
+    assert!(code == 0 && text.starts_with("v: sound: "), "{code}, {text}");
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Volumes of older versions become what new ones are: the superblock gets its copy, and records of inodes may
+//! be of the version that is written now. Those that are there stay as they are, since both are read.
+//!
+//! What lies in the copy's block moves first. Then one write of the superblock says that the volume is of this
+//! version: whenever the power is cut it is of the one or of the other, and sound. What lies in the first 4 MiB
+//! stays there.
+
+use std::collections::BTreeSet;
+
+use uringfs_device::Device;
+
+use super::blocks::{Used, mark_files, windows};
+use super::findings::Findings;
+use super::rebuild::{free_runs, rebuild};
+use super::records::{All, extent_of};
+use super::{
+    Bounds, CheckOptions, CheckStep, Leaked, Progress, check_locked, lock_to_write, open,
+    open_to_write, refuse_to_write,
+};
+use crate::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
+use crate::error::{Error, ErrorKind};
+use crate::extent::{Extent, ExtentRecord, State};
+use crate::format::known_blocks;
+use crate::shared::{BLOCKS, region_record};
+use crate::superblock::{Found, Superblock};
+use crate::system_zone::SystemZone;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Makes a volume of an older version one of this version; older code does not open it any more. Answers
+    /// whether it was of an older one. It is checked before; `progress` is as in [`Volume::check`].
+    ///
+    /// # Errors
+    /// `Damaged`, with nothing changed, when it is not sound; `NoSpace` when there is no room to move what lies
+    /// where the superblock's copy is to be; as [`Volume::check`].
+    pub fn upgrade(
+        device: &Device,
+        progress: &mut dyn FnMut(CheckStep, u64),
+    ) -> Result<bool, Error> {
+        upgrade_within(device, Bounds::default(), progress)
+    }
+}
+
+pub(super) fn upgrade_within(
+    device: &Device,
+    bounds: Bounds,
+    progress: Progress<'_>,
+) -> Result<bool, Error> {
+    let blocks = &Blocks::of(device);
+    let _lock = lock_to_write(device)?;
+    let Found { mut superblock, bad_slots } = Superblock::read(blocks)?;
+    refuse_to_write(&superblock)?;
+    if !superblock.is_of_older_version() {
+        return Ok(false);
+    }
+    let report = check_locked(blocks, CheckOptions::default(), bounds, progress)?;
+    let found = report.findings.len() as u64 + report.unlisted;
+    // Writing the superblock makes its slots good.
+    if found > bad_slots.len() as u64 {
+        return Err(Error::damaged(format!(
+            "{found} found, and only what is sound is upgraded: repair it with the uringfs that made it, or \
+             get the files out and put them into a new volume"
+        )));
+    }
+    superblock.upgrade();
+    let copy = superblock.copy().expect("what is upgraded has one");
+    let catalog = open(blocks, &superblock, LostPages::Refuse)?;
+    if catalog.takes().iter().any(|run| (run.start..run.end()).contains(&copy)) {
+        let mut findings = Findings::new(true);
+        rebuild(blocks, &mut superblock, &catalog, bounds, Leaked::Free, &mut findings)?;
+        return Ok(true);
+    }
+    let batch = make_way(blocks, &superblock, &catalog, copy)?;
+    drop(catalog);
+    if let Some(batch) = batch {
+        let catalog = open_to_write(blocks, &superblock)?;
+        catalog.commit(&batch)?;
+        catalog.close()?;
+    }
+    superblock.write(blocks)?;
+    Ok(true)
+}
+
+/// Copies a block that a file has to another place. Answers the records that say so, in which it is free, and
+/// that the regions are those of the whole volume: where the power was cut while it grew they were not yet.
+fn make_way(
+    blocks: &Blocks,
+    superblock: &Superblock,
+    catalog: &Catalog,
+    block: u64,
+) -> Result<Option<Batch>, Error> {
+    let total = superblock.total_blocks;
+    let known = known_blocks(catalog, total)?;
+    let owner = owner_of(catalog, total, block)?;
+    if owner.is_none() && known == total {
+        return Ok(None);
+    }
+    let (mut batch, mut regions) = (Batch::default(), BTreeSet::new());
+    batch.reserve(Reserve::Use);
+    let mut moved_to = None;
+    if let Some((inode, extent)) = owner {
+        let to = find_block(superblock, catalog)?;
+        if extent.state == State::Written {
+            let moved = blocks.read(block, BLOCK as usize);
+            moved.and_then(|bytes| blocks.write(to, bytes)).and_then(|()| blocks.flush()).map_err(
+                |errno| Error::io(format!("moving block {block} of inode {inode}"), errno),
+            )?;
+        }
+        let at = extent.offset + (block - extent.start);
+        let parts = [extent.offset..at, at..at + 1, at + 1..extent.end()];
+        for part in parts.iter().filter_map(|range| extent.part(range)) {
+            let start = if part.offset == at { to } else { part.start };
+            let record = ExtentRecord::from(&Extent { start, ..part });
+            batch.put(Key::Extent(inode, part.offset), zerocopy::IntoBytes::as_bytes(&record));
+        }
+        moved_to = Some(to);
+        regions.extend([block, to]);
+    }
+    if known < total {
+        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+        regions.insert(known - 1);
+    }
+    let regions: BTreeSet<u64> = regions.into_iter().map(|block| block / REGION_BLOCKS).collect();
+    let taken = moved_to.map(|start| Run { start, length: 1 });
+    let zone = SystemZone::new(superblock, catalog.takes().into_iter().chain(taken));
+    for first in regions.into_iter().map(|region| region * REGION_BLOCKS) {
+        let mut used = Used::by_system(first..total.min(first + REGION_BLOCKS), &zone);
+        mark_files(&mut used, catalog, total)?;
+        for (index, mut free) in used.free() {
+            if block / REGION_BLOCKS == u64::from(index) {
+                let at = block % REGION_BLOCKS;
+                free[at as usize / 64] |= 1 << (at % 64);
+            }
+            let (summary, record) = record_of(&free);
+            let record = region_record(&ChangedRegion { index, summary, record });
+            batch.put(Key::Region(index), &record);
+        }
+    }
+    Ok(Some(batch))
+}
+
+/// The extent that a block is of, and whose.
+fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Extent)>, Error> {
+    for found in All::of(catalog, Table::Extents) {
+        let owner = extent_of(&found?, total);
+        let has = |extent: &Extent| (extent.run().start..extent.run().end()).contains(&block);
+        if let Some(owner) = owner.filter(|(_, extent)| has(extent)) {
+            return Ok(Some(owner));
+        }
+    }
+    Ok(None)
+}
+
+/// A block that is free.
+fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> {
+    let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.takes()));
+    for window in windows(total, Bounds::default().blocks) {
+        let mut used = Used::by_system(window, &zone);
+        mark_files(&mut used, catalog, total)?;
+        let free = used.free().find_map(|(index, free)| free_runs(index, &free).first().copied());
+        if let Some(run) = free {
+            return Ok(run.start);
+        }
+    }
+    let what = "no block is free to move what lies where the superblock's copy is to be: get a file \
+                out, and remove it with the uringfs that made the volume";
+    Err(Error::new(ErrorKind::NoSpace, what))
+}

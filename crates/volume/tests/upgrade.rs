@@ -1,0 +1,214 @@
+//! Volumes of the version before: read as they are, not written, and upgraded, with the power cut or a write
+//! failing meanwhile. The images were made by the program of that version: of each the length, then the blocks
+//! that are not zeros, each behind its number.
+
+mod made;
+
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use made::{create, reactor};
+use uringfs_buffer::Buffer;
+use uringfs_device::backend::sim::{CrashPlan, Sim, SimOptions};
+use uringfs_device::{Access, Device, Errno, Op};
+use uringfs_file::{File, FileOptions};
+use uringfs_volume::{
+    AccessTime, CheckOptions, ErrorKind, FileKind, Follow, Inode, OpenOptions, Time, Volume,
+};
+
+const BLOCK: u64 = 4096;
+
+/// As a killed program left it: with records in its log, and a file that was removed and open.
+const SMALL: (&str, &[u8]) = ("small", include_bytes!("images/version2-small.gz"));
+/// Nearly full, and a file has its last block.
+const FULL: (&str, &[u8]) = ("full", include_bytes!("images/version2-full.gz"));
+/// Of 17 GiB, so that its catalog lies across 64 MiB.
+const LARGE: (&str, &[u8]) = ("large", include_bytes!("images/version2-large.gz"));
+
+/// The length of an image, and its blocks.
+fn blocks_of(image: &[u8]) -> (u64, Vec<(u64, Vec<u8>)>) {
+    let mut bytes = Vec::new();
+    GzDecoder::new(image).read_to_end(&mut bytes).unwrap();
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let blocks = bytes[8..].chunks_exact(8 + BLOCK as usize);
+    (number(&bytes), blocks.map(|block| (number(block), block[8..].to_vec())).collect())
+}
+
+fn device_of(image: &[u8]) -> (Sim, Device) {
+    let (size, blocks) = blocks_of(image);
+    let sim = Sim::new(SimOptions::new(size));
+    let device = Device::new(sim.clone()).unwrap();
+    let whole = File::over(device.clone(), FileOptions::default());
+    let reactor = reactor();
+    for (block, bytes) in blocks {
+        let written = reactor.block_on(whole.write(Buffer::copy_of(&bytes), block * BLOCK)).1;
+        assert_eq!(written, Ok(BLOCK as usize));
+    }
+    reactor.block_on(whole.sync()).unwrap();
+    sim.restart_record();
+    (sim, device)
+}
+
+fn findings(device: &Device, options: CheckOptions) -> Vec<String> {
+    let report = Volume::check(device, options, &mut |_, _| {}).unwrap();
+    report.findings.iter().map(ToString::to_string).collect()
+}
+
+fn assert_sound(device: &Device, place: &str) {
+    let lines = findings(device, CheckOptions { deep: true, ..CheckOptions::default() });
+    assert!(lines.is_empty(), "{place}: {lines:?}");
+}
+
+/// The volume opens to be written, and holds what was put into it.
+fn assert_whole(device: &Device, image: &str, place: &str) {
+    let volume = Volume::open_on(device.clone()).unwrap_or_else(|e| panic!("{place}: {e}"));
+    assert_eq!(volume.flaws(), Vec::<String>::new(), "{place}");
+    assert_contents(&volume, image, place);
+    let time = Time::new(1 << 40, 999_999_999).unwrap();
+    volume.set_attributes("/one", Follow::No, |inode| inode.modified = time).unwrap();
+    volume.make_directory("/new", 0o755).unwrap();
+    drop(volume);
+    assert_sound(device, place);
+    let volume = Volume::open_on(device.clone()).unwrap();
+    assert_eq!(volume.inode("/one", Follow::No).unwrap().1.modified, time, "{place}");
+    volume.remove_directory("/new").unwrap();
+}
+
+fn assert_contents(volume: &Volume, image: &str, place: &str) {
+    assert_eq!(volume.label(), "of version 2", "{place}");
+    let reactor = reactor();
+    let kept = OpenOptions { access_time: AccessTime::Kept, ..OpenOptions::direct() };
+    let holds = |path: &str, offset: u64, length: usize| {
+        let file = volume.open(path, kept).unwrap();
+        let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(length), offset));
+        let is_right = bytes.iter().all(|byte| usize::from(*byte) == path.len());
+        assert!(read == Ok(length) && is_right, "{place}: {path}");
+    };
+    ["/one", "/a/two", "/a/b/three"].into_iter().for_each(|path| holds(path, 0, 9000));
+    holds("/a/two", 40 * BLOCK, 5000);
+    if image == SMALL.0 {
+        holds("/a/logged", 0, 5000);
+    }
+    if image == FULL.0 {
+        // Its last 200 blocks say which they are.
+        let file = volume.open("/last", kept).unwrap();
+        let first = file.size() / BLOCK - 200;
+        for block in 0..200 {
+            let offset = (first + block) * BLOCK;
+            let (bytes, read) = reactor.block_on(file.read(Buffer::zeroed(4096), offset));
+            let is_right = bytes.iter().all(|byte| u64::from(*byte) == block + 1);
+            assert!(read == Ok(4096) && is_right, "{place}: block {block}");
+        }
+    }
+    let inode = |path: &str| -> Inode { volume.inode(path, Follow::No).unwrap().1 };
+    let two = inode("/a/two");
+    assert_eq!((two.user, two.group, two.permissions), (1000, 100, 0o4751), "{place}");
+    assert_eq!(two.modified, Time::of_nanoseconds(-5), "{place}");
+    assert_eq!(two.accessed, Time::of_nanoseconds(1_000_000_007), "{place}");
+    assert_eq!(inode("/a/pipe").kind, FileKind::Fifo, "{place}");
+    assert_eq!(&inode("/a/link").target[..], b"../one", "{place}");
+    assert_eq!(inode("/one").links, 2, "{place}");
+    assert_eq!(volume.xattr("/one", Follow::No, b"user.colour").unwrap(), b"red", "{place}");
+    assert_eq!(volume.inode("/removed", Follow::No).is_ok(), image == LARGE.0, "{place}");
+}
+
+#[test]
+fn a_volume_of_the_version_before_is_read_and_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, image) in [SMALL, FULL, LARGE] {
+        let path = folder.path().join(name);
+        let (size, blocks) = blocks_of(image);
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        for (block, bytes) in blocks {
+            std::os::unix::fs::FileExt::write_all_at(&file, &bytes, block * BLOCK).unwrap();
+        }
+        let open = |access| Device::open(Path::new(&path), access).unwrap();
+        assert_contents(&Volume::open_on(open(Access::Read)).unwrap(), name, name);
+        assert_sound(&open(Access::Read), name);
+        let repair = CheckOptions { repair: true, ..CheckOptions::default() };
+        let device = open(Access::ReadWrite);
+        let refusals = [
+            Volume::open_on(device.clone()).map(drop),
+            Volume::check(&device, repair, &mut |_, _| {}).map(drop),
+        ];
+        for refused in refusals {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("run uringfs check --upgrade"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_upgraded_volume_has_what_it_had_and_a_copy_of_its_superblock() {
+    for (name, image) in [SMALL, FULL, LARGE] {
+        let (sim, device) = device_of(image);
+        assert!(Volume::upgrade(&device, &mut |_, _| {}).unwrap(), "{name}");
+        assert_sound(&device, name);
+        assert!(!Volume::upgrade(&device, &mut |_, _| {}).unwrap(), "{name}");
+        assert_whole(&device, name, name);
+        // Both slots are lost, and the copy brings them back.
+        for block in [0, 16] {
+            sim.rot(block * BLOCK, 3);
+        }
+        let repair = CheckOptions { repair: true, ..CheckOptions::default() };
+        assert_eq!(findings(&device, repair).len(), 2, "{name}");
+        assert_whole(&device, name, name);
+        // The block of the copy is nobody else's.
+        let volume = Volume::open_on(device.clone()).unwrap();
+        let (file, free) = (create(&volume, "/rest"), volume.statistics().free_blocks);
+        let allocated = file.allocate(0, free.min(1 << 15) * BLOCK, uringfs_file::Size::Extend);
+        assert_eq!(reactor().block_on(allocated), Ok(()), "{name}");
+        drop((file, volume));
+        assert_sound(&device, name);
+    }
+}
+
+#[test]
+fn a_power_cut_leaves_a_volume_of_the_one_version_or_the_other() {
+    for (name, image) in [SMALL, FULL, LARGE] {
+        let (sim, device) = device_of(image);
+        Volume::upgrade(&device, &mut |_, _| {}).unwrap();
+        // To check a large volume takes its time.
+        let (exhaustive_up_to, samples) = if name == LARGE.0 { (0, 1) } else { (2, 3) };
+        let plan = CrashPlan { exhaustive_up_to, samples, seed: 5 };
+        let (mut old, mut new) = (0, 0);
+        for image in sim.crash_images(plan) {
+            let place = format!("{name}, seed 5, cut {}, {:?}", image.cut, image.crash);
+            let device = Device::new(image.sim.clone()).unwrap();
+            let lines = findings(&device, CheckOptions::default());
+            let is_older = |line: &String| line.ends_with("older than the other");
+            let is_copy = |line: &String| line.ends_with("no superblock");
+            let others = lines.iter().filter(|line| !is_older(line) && !is_copy(line));
+            assert_eq!(others.count(), 0, "{place}: {lines:?}");
+            match Volume::upgrade(&device, &mut |_, _| {}).unwrap() {
+                true => old += 1,
+                false => new += 1,
+            }
+            assert_whole(&device, name, &place);
+        }
+        assert!(old > 2 && new > 2, "{name}: {old} old, {new} new");
+    }
+}
+
+#[test]
+fn a_write_that_fails_leaves_a_volume_that_is_upgraded_the_next_time() {
+    for (name, image) in [SMALL, FULL, LARGE] {
+        for op in [Op::Write, Op::Flush] {
+            for nth in 1.. {
+                let (sim, device) = device_of(image);
+                sim.fail_nth(op, nth, Errno::IO);
+                let place = format!("{name}, {op:?} {nth}");
+                if Volume::upgrade(&device, &mut |_, _| {}).is_ok() {
+                    assert!(nth > 2, "{place}");
+                    break;
+                }
+                sim.clear_faults();
+                Volume::upgrade(&device, &mut |_, _| {}).unwrap();
+                assert_whole(&device, name, &place);
+            }
+        }
+    }
+}
