@@ -25,6 +25,7 @@ pub mod truncate;
 mod words;
 pub mod xattr;
 
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -136,8 +137,8 @@ impl Complaints {
     }
 }
 
-/// Where `put` has files until they are whole.
-const STAGING: &[u8] = b"/.uringfs-put";
+/// Where `put` has files until they are whole: a directory whose inode says so.
+const STAGING: &str = "/.uringfs-put";
 
 /// Opens the volume of a file or a block device: nobody else has it open for writing then, and
 /// nobody at all if this program writes. Then it also removes what a killed `put` has left.
@@ -153,20 +154,48 @@ fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     opened.map_err(|error| said(&path.display(), error))
 }
 
-/// Removes what is half-written.
+/// Removes what is half-written: directories with the flag of staging. What else has their names is the user's.
 fn remove_staging(volume: &Volume) -> Result<(), VolumeError> {
-    if !is_directory(volume, STAGING) {
-        return Ok(());
+    for path in stagings() {
+        match volume.inode(&path, Follow::No) {
+            Ok((_, inode)) if inode.is_staging => remove_with_all(volume, &path)?,
+            Ok(_) => {}
+            Err(error) if error.errno() == Errno::NOENT => break,
+            Err(error) => return Err(error),
+        }
     }
-    for entry in Entries::of(volume, STAGING) {
+    Ok(())
+}
+
+/// A staging directory, and all that is in it.
+fn remove_with_all(volume: &Volume, staging: &[u8]) -> Result<(), VolumeError> {
+    for entry in Entries::of(volume, staging) {
         let entry = entry?;
-        let path = join(STAGING, &entry.name);
+        let path = join(staging, &entry.name);
         match entry.kind {
             FileKind::Directory => volume.remove_directory(path)?,
             _ => volume.remove(path)?,
         }
     }
-    volume.remove_directory(STAGING)
+    volume.remove_directory(staging)
+}
+
+/// The first name for a staging directory that nothing has.
+fn free_staging(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
+    for path in stagings() {
+        match volume.inode(&path, Follow::No) {
+            Ok(_) => {}
+            Err(error) if error.errno() == Errno::NOENT => return Ok(path),
+            Err(error) => return Err(error),
+        }
+    }
+    unreachable!("a directory does not hold every name")
+}
+
+/// Names of staging directories: the first is the usual one, the others are for where the user has that.
+fn stagings() -> impl Iterator<Item = Vec<u8>> {
+    let others = (1_u64..).map(|number| format!("{STAGING}-{number}"));
+    std::iter::once(STAGING.to_owned()).chain(others).map(String::into_bytes)
 }
 
 /// An extended attribute's name and value.

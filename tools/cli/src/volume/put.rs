@@ -8,7 +8,7 @@ use super::hard_links::{HardLinks, Name};
 use super::host::{Identity, Tree, identity};
 use super::source::{Source, cannot_read, data};
 use super::transfer::Transfer;
-use super::{Place, STAGING, Xattr, close, is_directory, join, open, remove_staging};
+use super::{Place, Xattr, close, free_staging, is_directory, join, open, remove_staging};
 use crate::output::print;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -57,6 +57,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         place: &place,
         image: Image::of(&place.target)?,
         existing: arguments.existing,
+        staging: Vec::new(),
         flight: Flight::new()?,
         transfer: Transfer::begin()?,
         writing: HashMap::new(),
@@ -142,6 +143,8 @@ struct Put<'v> {
     place: &'v Place,
     image: Image,
     existing: Existing,
+    /// Where files lie until they are whole.
+    staging: Vec<u8>,
     flight: Flight<Piece>,
     transfer: Transfer,
     /// Files of which pieces are on their way, or still to be read.
@@ -197,7 +200,7 @@ struct Writing {
 
 impl Put<'_> {
     fn all(&mut self, sources: &[OsString], targets: Vec<Vec<u8>>) -> Result<(), Error> {
-        self.said(STAGING, self.make_staging())?;
+        self.staging = self.said(b"/", self.make_staging())?;
         for (source, target) in sources.iter().zip(targets) {
             let done = match source == "-" {
                 true => self.standard_input(target),
@@ -215,12 +218,14 @@ impl Put<'_> {
     }
 
     /// What is made here gets nothing from it, whatever the root hands on: all comes from its source.
-    fn make_staging(&self) -> Result<(), VolumeError> {
-        self.volume.make_directory(STAGING, 0o700)?;
-        self.volume.set_attributes(STAGING, Follow::No, |its| its.permissions = 0o700)?;
-        match self.volume.remove_xattr(STAGING, Follow::No, DEFAULT_LIST) {
-            Err(error) if error.errno() == Errno::NODATA => Ok(()),
-            removed => removed,
+    fn make_staging(&self) -> Result<Vec<u8>, VolumeError> {
+        let path = free_staging(self.volume)?;
+        let inode = Inode { is_staging: true, ..Inode::new(FileKind::Directory, 0o700) };
+        self.volume.make(&path, inode)?;
+        self.volume.set_attributes(&path, Follow::No, |its| its.permissions = 0o700)?;
+        match self.volume.remove_xattr(&path, Follow::No, DEFAULT_LIST) {
+            Err(error) if error.errno() != Errno::NODATA => Err(error),
+            _ => Ok(path),
         }
     }
 
@@ -619,7 +624,7 @@ impl Put<'_> {
     /// A name that nobody else uses.
     fn staged(&mut self) -> Vec<u8> {
         self.next += 1;
-        join(STAGING, self.next.to_string().as_bytes())
+        join(&self.staging, self.next.to_string().as_bytes())
     }
 
     /// Removes what has not become whole.
@@ -627,7 +632,7 @@ impl Put<'_> {
         // Nobody writes any more to what is about to be removed.
         let _ = self.flight.finish();
         self.writing.clear();
-        self.said(STAGING, remove_staging(self.volume))
+        self.said(&self.staging, remove_staging(self.volume))
     }
 
     fn said<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {

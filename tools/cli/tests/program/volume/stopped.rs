@@ -137,3 +137,30 @@ fn while_one_program_writes_another_is_refused() {
     assert!(fed.0.wait().unwrap().success());
     assert_eq!(done(folder, ["ls", "v:/"]), "a\nnew\n");
 }
+
+#[test]
+fn a_name_of_staging_that_is_the_users_own_is_left_alone() {
+    let folder = with_a_file();
+    let folder = folder.path();
+    write(folder, "b", "precious");
+    done(folder, ["mkdir", "v:/important"]);
+    done(folder, ["put", "b", "v:/important"]);
+    // A link, and then a directory with something in it.
+    done(folder, ["ln", "-s", "/important", "v:/.uringfs-put"]);
+    for _ in 0..2 {
+        let fed = Fed::start(folder, "v:/a");
+        fed.signal(Signal::SIGKILL);
+        drop(fed);
+        done(folder, ["put", "a", "v:/new"]);
+        assert_eq!(
+            done(folder, ["cat", "v:/important/b", "v:/.uringfs-put/b"]),
+            "preciousprecious"
+        );
+        assert_eq!(done(folder, ["ls", "v:/"]), ".uringfs-put\na\nimportant\nnew\n");
+        done(folder, ["rm", "-r", "v:/.uringfs-put"]);
+        done(folder, ["mkdir", "v:/.uringfs-put"]);
+        done(folder, ["put", "b", "v:/.uringfs-put"]);
+    }
+    done(folder, ["mkdir", "v:/harmless"]);
+    assert_eq!(done(folder, ["ls", "v:/.uringfs-put"]), "b\n");
+}
