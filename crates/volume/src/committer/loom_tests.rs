@@ -85,7 +85,8 @@ fn model_by(builder: loom::model::Builder, first: Result<(), Failed>, what: fn(&
         let committer = thread::spawn(commits);
         what(&device);
         device.board.close();
-        committer.join().unwrap();
+        // Whether the last commit ended well is not what these ask.
+        let _ = committer.join().unwrap();
     });
 }
 
