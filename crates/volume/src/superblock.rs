@@ -597,6 +597,14 @@ fn parse(raw: &Slot) -> Result<Superblock, Flaw> {
 /// Why no slot could be used.
 fn none_good(blocks: &Blocks, bad: &[BadSlot]) -> Error {
     let slots: Vec<String> = bad.iter().map(BadSlot::to_string).collect();
+    let unreadable = bad.iter().find_map(|slot| match slot.flaw {
+        Flaw::Unreadable(errno) => Some(errno),
+        _ => None,
+    });
+    if let Some(errno) = unreadable {
+        let context = format!("the superblock cannot be read: {}", slots.join("; "));
+        return Error::new(ErrorKind::Io(errno), context);
+    }
     if let Some((block, _)) = Superblock::copies(blocks).first() {
         let what = format!("the superblock copy {} is good", place_of(*block));
         return Error::damaged(format!("{}; {what}: run uringfs check --repair", slots.join("; ")));

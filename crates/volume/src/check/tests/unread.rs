@@ -7,6 +7,7 @@ use uringfs_device::backend::sim::{Crash, Event, Fault, Rule, When};
 
 use super::pages::pages_in_use;
 use super::*;
+use crate::superblock::SLOTS;
 
 const FILES: [&str; 5] = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
 const ACCEPT: CheckOptions = CheckOptions { accept_unreadable: true, ..REPAIR };
@@ -119,4 +120,90 @@ fn accepted_unread_blocks_cost_what_is_in_them_and_no_blocks_of_files() {
         copy.assert_sound();
     }
     assert!(repaired > 4, "{repaired}");
+}
+
+/// A volume as a kill leaves it, with records in its log.
+fn killed() -> Patient {
+    let patient = Patient::new();
+    let volume = patient.open();
+    for n in 0..4 {
+        volume.make_directory(format!("/later{n}"), 0o755).unwrap();
+        volume.sync().unwrap();
+    }
+    let copy = patient.copy();
+    drop(volume);
+    copy
+}
+
+#[test]
+fn what_cannot_be_read_at_opening_is_an_error_of_the_device_and_never_damage() {
+    let patient = killed();
+    let judge = |copy: &Patient, what: String| {
+        match Volume::open_on(copy.device.clone()) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}"),
+            Ok(volume) => {
+                for n in 0..4 {
+                    let found = volume.inode(format!("/later{n}"), Follow::No);
+                    if let Err(error) = found {
+                        assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}");
+                    }
+                }
+            }
+        }
+        copy.sim.clear_faults();
+        let volume = copy.open();
+        assert!((0..4).all(|n| volume.inode(format!("/later{n}"), Follow::No).is_ok()), "{what}");
+    };
+    for nth in 1.. {
+        let copy = patient.copy();
+        copy.sim.fail_nth(Op::Read, nth, Errno::IO);
+        let hit = || copy.sim.faults_hit();
+        drop(Volume::open_on(copy.device.clone()));
+        if hit() == 0 {
+            assert!(nth > 5);
+            break;
+        }
+        let copy = patient.copy();
+        copy.sim.fail_nth(Op::Read, nth, Errno::IO);
+        judge(&copy, format!("read {nth}"));
+    }
+    let log = patient.superblock().log;
+    let catalog = patient.superblock().catalog[0];
+    let half = log.length / 2;
+    for block in
+        SLOTS.into_iter().chain(catalog.start..catalog.start + 40).chain(log.start..log.end())
+    {
+        let copy = patient.copy();
+        copy.fail_reads_of(block, When::Every(1));
+        judge(&copy, format!("block {block}"));
+    }
+    for pair in [SLOTS, [log.start, log.start + half], [log.start + 1, log.start + half + 1]] {
+        let copy = patient.copy();
+        pair.iter().for_each(|block| copy.fail_reads_of(*block, When::Every(1)));
+        judge(&copy, format!("blocks {pair:?}"));
+    }
+}
+
+#[test]
+fn a_record_of_the_log_of_which_one_copy_is_damaged_and_the_other_unread_is_not_lost() {
+    let patient = killed();
+    let log = patient.superblock().log;
+    for half in [0, log.length / 2] {
+        let copy = patient.copy();
+        let (damaged, unread) = (log.start + half, log.start + log.length / 2 - half);
+        copy.sim.rot(damaged * BLOCK + 20, 1);
+        copy.fail_reads_of(unread, When::Every(1));
+        for result in [
+            Volume::open_on(copy.device.clone()).map(drop),
+            copy.repair(REPAIR).map(drop),
+            copy.repair(ACCEPT).map(drop),
+        ] {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{error}");
+            assert!(error.to_string().contains(&format!("block {unread}")), "{error}");
+        }
+        copy.sim.clear_faults();
+        let volume = copy.open();
+        assert!((0..4).all(|n| volume.inode(format!("/later{n}"), Follow::No).is_ok()));
+    }
 }
