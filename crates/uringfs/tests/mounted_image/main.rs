@@ -1,0 +1,44 @@
+//! Images of strangers, opened and used: the seeds of the fuzz target `mounted_image`, then as many random ones as
+//! `PROPTEST_CASES` says. It must find by itself that names or extents are not checked when they are read
+//! (`scripts/planted`).
+
+mod body;
+
+use std::panic::catch_unwind;
+
+const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/mounted_image");
+
+#[test]
+fn an_image_that_opens_is_used_without_harm() {
+    let mut seeds: Vec<_> =
+        std::fs::read_dir(SEEDS).unwrap().map(|entry| entry.unwrap().path()).collect();
+    seeds.sort();
+    assert!(!seeds.is_empty());
+    for seed in seeds {
+        let input = std::fs::read(&seed).unwrap();
+        if catch_unwind(|| body::run(&input)).is_err() {
+            panic!("the seed {} does", seed.display());
+        }
+    }
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    for case in 0..cases.unwrap_or(256) {
+        let input = random(case);
+        if catch_unwind(|| body::run(&input)).is_err() {
+            panic!("case {case} does: {}", input.escape_ascii());
+        }
+    }
+}
+
+/// The bytes of a case: SplitMix64, so that each is the same on every machine.
+fn random(case: u64) -> Vec<u8> {
+    let mut state = case << 32;
+    let mut draw = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) as u8
+    };
+    let length = 32 + usize::from(draw());
+    (0..length).map(|_| draw()).collect()
+}
