@@ -467,6 +467,10 @@ impl Superblock {
         if self.total_blocks <= RESERVED_BLOCKS || self.total_blocks > MAX_BLOCKS {
             return Err("number of blocks");
         }
+        // The next one to be written has one more.
+        if self.generation == u64::MAX {
+            return Err("generation");
+        }
         if self.catalog.is_empty() || self.catalog.len() > MAX_CATALOG_RUNS {
             return Err("number of catalog runs");
         }
@@ -741,6 +745,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_slot_with_the_last_of_all_generations_is_bad() {
+        let (sim, mut forged) = volume();
+        forged.generation = u64::MAX;
+        let blocks = blocks_of(&sim);
+        for slot in SLOTS {
+            blocks.write(slot, Buffer::copy_of(forged.to_slot().as_bytes())).unwrap();
+        }
+        assert_eq!(Superblock::read(&blocks).unwrap_err().kind(), ErrorKind::Damaged);
     }
 
     #[test]

@@ -21,6 +21,8 @@ use uringfs::{
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 << 20;
+/// Where the superblock's copy lies in a volume that has so many blocks; in a smaller one it is the last block.
+const COPY: u64 = (64 << 20) / BLOCK;
 /// What every sector begins with that is written to a file.
 const MARK: &[u8; 8] = b"of files";
 const DIRECTORIES: [&str; 3] = ["", "/d", "/d/e"];
@@ -379,7 +381,8 @@ impl Good {
         let run = |at: usize| word(at)..word(at) + word(at + 8);
         let runs = u32::from_le_bytes(superblock[132..136].try_into().unwrap()) as usize;
         let (log, catalog) = (run(152), run(256));
-        let system = [0..catalog.start, log.clone()].into_iter();
+        let copy = COPY.min(SIZE / BLOCK - 1);
+        let system = [0..catalog.start, log.clone(), copy..copy + 1].into_iter();
         let system = system.chain((0..runs).map(|index| run(256 + 16 * index))).collect();
         // The head: of its two sectors the one with the higher sequence.
         let head = peek(&sim, (catalog.start + 1) * BLOCK, BLOCK);
