@@ -59,11 +59,6 @@ thread_local! {
         LazyCell::new(|| Box::leak(Box::new(Reactor::new(ReactorOptions::default()).unwrap())));
 }
 
-/// What goes wrong inside the catalog's library is contained, and no crash: a line is enough.
-pub fn contained_panics_are_lines() {
-    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
-}
-
 /// Plants what an input describes, and uses the volume if it opens.
 ///
 /// # Panics
