@@ -139,10 +139,10 @@ fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
     }
     refused(folder, ["check", "v", "--repair"], says);
     let (code, text) = check(folder, &["--upgrade"]);
-    assert!(code == 0 && text.starts_with("v: upgraded\nv: sound: "), "{code}, {text}");
+    assert!(code == 0 && text.starts_with("v: upgraded\nv: metadata is sound: "), "{code}, {text}");
     done(folder, ["mkdir", "v:/b"]);
     let (code, text) = check(folder, &["--upgrade"]);
-    assert!(code == 0 && text.starts_with("v: sound: "), "{code}, {text}");
+    assert!(code == 0 && text.starts_with("v: metadata is sound: "), "{code}, {text}");
 }
 
 #[test]
