@@ -188,11 +188,12 @@ fn damage_that_an_operation_meets_is_told() {
         volume.make_directory(format!("/{n}"), 0o755).unwrap();
     }
     drop(volume);
-    // All of the catalog but its beginning and its end.
+    // All of the catalog but its beginning and its end. An eighth of so small a volume lies before it.
     let device = Device::new(sim.clone()).unwrap();
     let volume = Volume::open_on(device).unwrap();
     let errors = volume.errors();
-    for address in (34 * BLOCK as u64..200 * BLOCK as u64).step_by(512) {
+    let catalog = SIZE / 8;
+    for address in (catalog + 2 * BLOCK as u64..catalog + 168 * BLOCK as u64).step_by(512) {
         for bit in 0..4 {
             sim.rot(address + 100, bit);
         }

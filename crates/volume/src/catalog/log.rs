@@ -90,15 +90,20 @@ pub(super) struct Replayed {
 /// A record that is not there, though a later one is.
 pub(super) struct Loss {
     what: String,
-    /// The device's error where a copy of it may lie: then it may be there another time.
-    unread: Option<Errno>,
+    /// The block that the device does not give, and may hold a copy of it: then it may be there another time.
+    unread: Option<(u64, Errno)>,
 }
 
 impl Loss {
+    /// Whether it may be there another time: no repair goes on without it.
+    pub(super) fn may_come_back(&self) -> bool {
+        self.unread.is_some()
+    }
+
     pub(super) fn into_error(self) -> Error {
         match self.unread {
-            Some(errno) => {
-                Error::io(format!("{}, and not all of the log can be read", self.what), errno)
+            Some((block, errno)) => {
+                Error::io(format!("{}, and block {block} cannot be read", self.what), errno)
             }
             None => {
                 let what = self.what;
@@ -234,8 +239,10 @@ impl Log {
                 log.number + 1
             );
             let is_before = |block: u64| (log.next..first).contains(&block);
-            let mut unread = halves.iter().flat_map(|half| &half.unread);
-            let unread = unread.find(|it| is_before(it.0)).map(|it| it.1);
+            let unread = halves.iter().find_map(|half| {
+                let (block, errno) = half.unread.iter().find(|it| is_before(it.0))?;
+                Some((half.start + block, *errno))
+            });
             replayed.flaws.push(what.clone());
             replayed.loss = Some(Loss { what, unread });
             // None of them comes back.

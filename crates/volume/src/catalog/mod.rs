@@ -189,7 +189,7 @@ impl Catalog {
         let mut flaws = store.flaws();
         let Replayed { log, changes, tail, flaws: of_log, loss } =
             Log::replay(blocks, log, store.log())?;
-        if let Some(loss) = loss.filter(|_| !options.cuts_log) {
+        if let Some(loss) = loss.filter(|loss| !options.cuts_log || loss.may_come_back()) {
             return Err(loss.into_error());
         }
         flaws.extend(of_log);

@@ -83,7 +83,11 @@ fn the_jobs_after_one_that_fails_run() {
 
 #[test]
 fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
-    for engine in ["psync", "threads", "ring", "uringfs"] {
+    let end = ", at the end of the target";
+    // The library fails what breaks off before the end that the device had when it was opened.
+    for (engine, why) in
+        [("psync", end), ("threads", end), ("ring", end), ("uringfs", ": Input/output error")]
+    {
         let folder = folder();
         std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
         let engine = format!("--engine={engine}");
@@ -97,10 +101,7 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
             sign.iter().any(|byte| *byte != 0)
         });
         File::options().write(true).open(folder.path().join("there")).unwrap().set_len(0).unwrap();
-        failed(
-            &run.end(),
-            &["job `x`: there: read of 4096 bytes at ", ", at the end of the target"],
-        );
+        failed(&run.end(), &["job `x`: there: read of 4096 bytes at ", why]);
     }
 }
 
