@@ -168,7 +168,8 @@ pub(crate) enum Answer {
     Time,
 }
 
-enum Cell {
+/// Somebody waits for one thing.
+pub(crate) enum Cell {
     Free,
     Waiting(Waiter),
     /// One of the reactor's operations waits, by its task: told without a waker.
@@ -256,25 +257,18 @@ impl Cells {
         }
     }
 
-    /// Takes the answer and frees the cell; else `task` is to be told, or `waiter`.
-    pub(crate) fn poll(
-        &mut self,
-        index: CellIndex,
-        task: Option<u32>,
-        waiter: impl FnOnce() -> Waiter,
-    ) -> Option<Answer> {
+    /// Takes the answer and frees the cell; else the task is to be told, or the waker. The cell as it was comes back
+    /// in either case, to be dropped when the reactor is borrowed no more: a user's waker may call back into it.
+    pub(crate) fn poll(&mut self, index: CellIndex, told: Result<u32, Waker>) -> Cell {
         let cell = &mut self.cells[index as usize];
         match cell {
-            Cell::Answered(_) => match self.close(index) {
-                Cell::Answered(answer) => Some(answer),
-                _ => unreachable!("it was just matched"),
-            },
+            Cell::Answered(_) => self.close(index),
             Cell::Waiting(_) | Cell::WaitingTask(_) => {
-                *cell = match task {
-                    Some(task) => Cell::WaitingTask(task),
-                    None => Cell::Waiting(waiter()),
+                let next = match told {
+                    Ok(task) => Cell::WaitingTask(task),
+                    Err(waker) => Cell::Waiting(Waiter::Waker(waker)),
                 };
-                None
+                std::mem::replace(cell, next)
             }
             Cell::Free | Cell::Forgotten | Cell::Awaited(_) => {
                 panic!("a cell is polled by its future only")
@@ -292,14 +286,13 @@ impl Cells {
         senders.collect()
     }
 
-    /// The future of a cell is gone. True when its answer is still to come.
-    pub(crate) fn forget(&mut self, index: CellIndex) -> bool {
+    /// The future of a cell is gone. The cell as it was comes back, to be dropped as in [`Self::poll`]: one that was
+    /// waiting is still to be answered.
+    pub(crate) fn forget(&mut self, index: CellIndex) -> Cell {
         let cell = &mut self.cells[index as usize];
-        if matches!(cell, Cell::Waiting(_) | Cell::WaitingTask(_)) {
-            *cell = Cell::Forgotten;
-            return true;
+        match cell {
+            Cell::Waiting(_) | Cell::WaitingTask(_) => std::mem::replace(cell, Cell::Forgotten),
+            _ => self.close(index),
         }
-        self.close(index);
-        false
     }
 }

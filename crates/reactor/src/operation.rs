@@ -18,7 +18,7 @@ use crate::completed::{Completed, Token};
 use crate::counters::Counter;
 use crate::guarded::SubmissionLock;
 use crate::handle::{Outcome, OutcomeSender};
-use crate::in_flight::{Answer, CellIndex, Waiter};
+use crate::in_flight::{Answer, Cell as WaitCell, CellIndex};
 use crate::io::{Io, Way};
 use crate::options::CompletionMode;
 use crate::quiescence::Epoch;
@@ -572,14 +572,15 @@ pub(crate) struct CellFuture {
 
 impl CellFuture {
     pub(crate) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let waiter = || Waiter::Waker(context.waker().clone());
-        let answer = self.inner.io.borrow_mut().state.cells.poll(self.cell, self.operation, waiter);
-        match answer {
-            Some(answer) => {
+        // Cloned and dropped while nothing is borrowed: a user's waker may call back.
+        let told = self.operation.ok_or_else(|| context.waker().clone());
+        let was = self.inner.io.borrow_mut().state.cells.poll(self.cell, told);
+        match was {
+            WaitCell::Answered(answer) => {
                 self.taken = true;
                 Poll::Ready(answer)
             }
-            None => Poll::Pending,
+            _ => Poll::Pending,
         }
     }
 }
@@ -633,8 +634,8 @@ impl Drop for CellFuture {
         if self.taken {
             return;
         }
-        let is_to_come = self.inner.io.borrow_mut().state.cells.forget(self.cell);
-        if is_to_come {
+        let was = self.inner.io.borrow_mut().state.cells.forget(self.cell);
+        if matches!(was, WaitCell::Waiting(_) | WaitCell::WaitingTask(_)) {
             self.inner.cancel_wait(self.cell);
         } else {
             // The cell's next wait must not be taken for this one.

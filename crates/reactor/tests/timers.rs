@@ -1,10 +1,11 @@
 //! Waiting for moments, by the machine's clock and by a virtual one.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use uringfs_device::backend::memory::Memory;
@@ -27,6 +28,35 @@ fn a_sleep_takes_at_least_its_time() {
         reactor.block_on(reactor.sleep(time));
         assert!(begin.elapsed() >= time);
     }
+}
+
+thread_local! {
+    static OF_WAKERS: Reactor = Reactor::new(ReactorOptions::default()).unwrap();
+}
+
+/// A user's waker that asks its reactor something when it is dropped.
+struct CallsBack;
+
+impl Wake for CallsBack {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for CallsBack {
+    fn drop(&mut self) {
+        OF_WAKERS.with(|reactor| reactor.counters().list());
+    }
+}
+
+#[test]
+fn a_waker_that_calls_back_when_it_is_dropped_finds_the_reactor_at_rest() {
+    OF_WAKERS.with(|reactor| {
+        let mut sleep = Box::pin(reactor.sleep(3600 * 1000 * MS));
+        for _ in 0..2 {
+            let waker = Waker::from(Arc::new(CallsBack));
+            assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        drop(sleep);
+    });
 }
 
 #[test]
