@@ -22,6 +22,9 @@ use crate::task::{Delivered, ROOT, Taken};
 /// How often a turn goes round at the most: a task that wakes itself for ever keeps neither the root waiting nor
 /// whoever called.
 const ROUNDS: u32 = 64;
+/// A foreign loop's turn that has read more letters leaves the rest to the next: senders that are faster than this
+/// thread would else keep it.
+const MAX_LETTERS: u64 = 1024;
 
 /// See [`Inner::attention`].
 pub(crate) const CLOSING: u8 = 1;
@@ -299,12 +302,14 @@ impl Inner {
         if let Some(ring) = &self.io.borrow().ring {
             ring.silence();
         }
+        let read = || self.counters.get(Counter::Letters);
+        let begin = read();
         for _ in 0..ROUNDS {
             self.progress();
             self.submit()?;
             let polled = self.progress();
             let pushed = self.io.borrow_mut().push_backlog();
-            if self.has_ready() {
+            if self.has_ready() || read() - begin > MAX_LETTERS {
                 break;
             }
             if pushed || polled || self.letterbox.has_mail() {
