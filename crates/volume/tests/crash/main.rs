@@ -4,7 +4,8 @@
 //! says it may be.
 //!
 //! `CRASH_IMAGES` different contents are opened. The seed of the first long run is drawn and printed, the others follow it.
-//! `CRASH_SEED` has them begin there; without `CRASH_IMAGES` only the long run of that seed is cut.
+//! `CRASH_SEED` sets the first seed; without `CRASH_IMAGES` only the long run of that seed is cut.
+//! `CRASH_RUNS` long runs are cut and nothing else, from the drawn or given seed on.
 
 #[path = "../drive/mod.rs"]
 mod drive;
@@ -116,6 +117,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn what_a_power_cut_leaves_is_a_state_that_may_be() {
     let (given, images) = (number("CRASH_SEED"), number("CRASH_IMAGES"));
+    let runs = number("CRASH_RUNS");
     let (bases, campaign) = (Bases::new(), Campaign::default());
     let long = |seed: u64, reactor: &Reactor| {
         let operations = drawn(seed, LONG);
@@ -123,11 +125,17 @@ fn what_a_power_cut_leaves_is_a_state_that_may_be() {
         let checked = campaign.check(&bases.run(seed, &[], &operations, reactor), plan, reactor);
         checked.unwrap_or_else(|flaw| panic!("CRASH_SEED={seed} {AGAIN}: {flaw}\n{operations:?}"));
     };
-    if let (Some(seed), None) = (given, images) {
+    if let (Some(seed), None, None) = (given, images, runs) {
         return long(seed, &Reactor::new(ReactorOptions::default()).unwrap());
     }
-    let goal = images.map_or(drive::volume(IMAGES), |images| images as usize);
     let first = given.unwrap_or_else(draw_seed);
+    if let Some(runs) = runs {
+        tell(&format!("long runs begin with CRASH_SEED={first} CRASH_RUNS={runs} {AGAIN}"));
+        side_by_side(first..first + runs, long);
+        let last = first + runs.saturating_sub(1);
+        return tell(&format!("power cuts: long runs of seeds {first} to {last}: {campaign}"));
+    }
+    let goal = images.map_or(drive::volume(IMAGES), |images| images as usize);
     tell(&format!("long runs begin with CRASH_SEED={first} CRASH_IMAGES={goal} {AGAIN}"));
     // Half of what is asked for, if all of it is more.
     let words = words().zip(0..).take_while(|_| campaign.distinct() < goal / 2);
