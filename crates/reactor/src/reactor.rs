@@ -681,8 +681,7 @@ pub(crate) fn ring_bell(bell: &EventBell) {
         let Some(inner) = current() else { return false };
         let Ok(mut io) = inner.io.try_borrow_mut() else { return false };
         let Some(ring) = &mut io.ring else { return false };
-        // The kernel may have been too busy to take it.
-        ring.push_message(target) && ring.enter(0, None).is_ok() && ring.queued() == 0
+        ring.send_message(target, bell.event())
     };
     if bell.is_parked() || !bell.with_owners_ring(send_message) {
         bell.ring();
@@ -692,5 +691,20 @@ pub(crate) fn ring_bell(bell: &EventBell) {
 impl std::fmt::Debug for Reactor {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Reactor ({})", self.tier())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bell_is_rung_whose_message_fails() {
+        let _reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        // No ring is behind this descriptor, as when the kernel refuses to put a message into one.
+        let no_ring = std::fs::File::open("/dev/null").unwrap();
+        let bell = EventBell::new(Some(no_ring.into())).unwrap();
+        ring_bell(&bell);
+        assert!(rustix::io::read(bell.event(), &mut [0u8; 8]).is_ok(), "the owner sleeps on");
     }
 }

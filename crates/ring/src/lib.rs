@@ -18,6 +18,7 @@
 pub mod bare;
 mod entry;
 mod features;
+mod message;
 mod register;
 mod ring;
 mod setup;

@@ -5,7 +5,9 @@ use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
@@ -14,6 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::features::Features;
+use crate::message::Messages;
 use crate::register::{FileName, Files, Regions, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
 use crate::slots::{Ended, Kind, Name, Slots};
@@ -77,6 +80,7 @@ pub struct Ring<T: Transfer> {
     name: RingName,
     transfers: Slots<T>,
     waits: Slots<(Wait, u64)>,
+    messages: Messages,
     files: Files,
     regions: Regions,
     /// Entries pushed that the kernel has not taken.
@@ -120,6 +124,7 @@ impl<T: Transfer> Ring<T> {
             name,
             transfers: Slots::new(Kind::Transfer, transfers),
             waits: Slots::new(Kind::Wait, options.waits),
+            messages: Messages::default(),
             files,
             regions,
             queued: 0,
@@ -222,17 +227,38 @@ impl<T: Transfer> Ring<T> {
 
     /// Wakes the thread that waits in the ring behind `ring`, whose
     /// [`Self::reap`] then answers [`Event::Message`]. False when there is no
-    /// room or the kernel cannot: the caller takes another way.
-    pub fn push_message(&mut self, ring: BorrowedFd<'_>) -> bool {
+    /// room or the kernel cannot: the caller takes another way. Some kernels
+    /// (6.2 to 6.9) answer for a message only when its target has run; should
+    /// it fail so late, [`Self::reap`] writes to `event`, an eventfd that wakes
+    /// the target, too. It may be written to without need.
+    pub fn send_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> bool {
+        let Some(name) = self.push_message(ring, event) else { return false };
+        // The kernel may have been too busy to take it.
+        let is_taken = self.enter(0, None).is_ok() && self.queued() == 0;
+        // The caller may not come to reap for long.
+        is_taken && !self.has_failed(name)
+    }
+
+    fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<Name> {
         let can = Features::probe().is_ok_and(|features| features.message.is_kept());
         if !can || self.polled || self.is_forked() || !self.has_entry() {
-            return false;
+            return None;
         }
+        let name = self.messages.begin(event)?;
         let target = types::Fd(ring.as_raw_fd());
         let entry = opcode::MsgRingData::new(target, 0, Name::MESSAGE.0, None).build();
-        self.push_entry(entry.user_data(Name::INTERNAL.0));
+        self.push_entry(entry.user_data(name.0));
         self.counts.messages += 1;
-        true
+        Some(name)
+    }
+
+    /// True when the kernel has answered `name` with an error. The answer stays, to be reaped.
+    fn has_failed(&mut self, name: Name) -> bool {
+        let mut completions = self.io.completion();
+        let answer = completions.find(|completion| completion.user_data() == name.0);
+        // Dropped, it would take what was looked at.
+        mem::forget(completions);
+        answer.is_some_and(|answer| answer.result() < 0)
     }
 
     /// Asks for every transfer that `matches` to end soon; `matches` may mark
@@ -330,7 +356,7 @@ impl<T: Transfer> Ring<T> {
                 }
                 take(ended, StepResult(result));
             } else {
-                self.events.extend(event(&mut self.waits, name, result));
+                self.events.extend(event(&mut self.waits, &mut self.messages, name, result));
             }
         }
     }
@@ -348,9 +374,9 @@ impl<T: Transfer> Ring<T> {
         !self.is_forked() && !unsafe { self.io.completion_shared() }.is_empty()
     }
 
-    /// Transfers and waits in flight.
+    /// Transfers, waits and messages in flight.
     pub fn in_flight(&self) -> usize {
-        self.transfers.in_flight() + self.waits.in_flight()
+        self.transfers.in_flight() + self.waits.in_flight() + self.messages.in_flight()
     }
 
     /// Transfers in flight.
@@ -460,7 +486,12 @@ impl Counts {
 }
 
 #[cold]
-fn event(waits: &mut Slots<(Wait, u64)>, name: Name, result: i32) -> Option<Event> {
+fn event(
+    waits: &mut Slots<(Wait, u64)>,
+    messages: &mut Messages,
+    name: Name,
+    result: i32,
+) -> Option<Event> {
     let result =
         if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
     match name.kind() {
@@ -470,7 +501,11 @@ fn event(waits: &mut Slots<(Wait, u64)>, name: Name, result: i32) -> Option<Even
             Some(Event::Wait { wait, tag, result })
         }
         Kind::Message => Some(Event::Message),
-        Kind::Transfer | Kind::Internal => None,
+        Kind::Internal => {
+            messages.end(name, result.is_err());
+            None
+        }
+        Kind::Transfer => None,
     }
 }
 
@@ -486,16 +521,16 @@ impl<T: Transfer> Drop for Ring<T> {
         self.cancels.extend(waits);
         while self.in_flight() > 0 {
             if let Err(error) = self.enter(1, None) {
+                self.messages.give_up();
                 // Memory in the kernel's hands cannot be freed, so it is leaked.
                 let in_flight = self.in_flight();
-                std::mem::forget(std::mem::replace(
-                    &mut self.transfers,
-                    Slots::new(Kind::Transfer, 0),
-                ));
-                std::mem::forget(std::mem::replace(&mut self.waits, Slots::new(Kind::Wait, 0)));
-                eprintln!(
-                    "uringfs: {in_flight} requests cannot be awaited ({error}); their memory is leaked"
-                );
+                mem::forget(mem::replace(&mut self.transfers, Slots::new(Kind::Transfer, 0)));
+                mem::forget(mem::replace(&mut self.waits, Slots::new(Kind::Wait, 0)));
+                if in_flight > 0 {
+                    eprintln!(
+                        "uringfs: {in_flight} requests cannot be awaited ({error}); their memory is leaked"
+                    );
+                }
                 return;
             }
             self.reap(|_, _| {});

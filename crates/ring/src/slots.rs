@@ -11,7 +11,7 @@ use std::ptr;
 pub(crate) enum Kind {
     Transfer = 0,
     Wait = 1,
-    /// Answers to cancels and to messages sent: nobody waits for them.
+    /// Answers to cancels, at place 0, and to messages sent, at the places above it.
     Internal = 2,
     /// A message from another ring.
     Message = 3,
@@ -40,6 +40,16 @@ impl Name {
             2 => Kind::Internal,
             _ => Kind::Message,
         }
+    }
+
+    /// The sender's name for a message of this place.
+    pub(crate) fn message_at(place: usize) -> Name {
+        Name(Name::INTERNAL.0 | (place as u64 + 1))
+    }
+
+    /// None for the answer to a cancel.
+    pub(crate) fn place_of_message(self) -> Option<usize> {
+        self.place().checked_sub(1)
     }
 
     #[inline(always)]

@@ -133,10 +133,61 @@ fn a_wait_can_be_cancelled_and_a_message_wakes() {
     let Some(Event::Wait { tag: 11, result, .. }) = events.pop() else { panic!("one wait") };
     assert_eq!(result.unwrap_err(), Errno::CANCELED);
     let mut other: Ring<Reading> = Ring::new(&RingOptions::default()).unwrap();
-    assert!(other.push_message(ring.descriptor()));
-    other.enter(0, None).unwrap();
+    assert!(other.send_message(ring.descriptor(), &event()));
     ring.enter(1, None).unwrap();
     assert!(matches!(reap_all(&mut ring).1[..], [Event::Message]));
+}
+
+fn event() -> Arc<OwnedFd> {
+    Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap())
+}
+
+fn is_written(event: &OwnedFd) -> bool {
+    rustix::io::read(event, &mut [0u8; 8]).is_ok()
+}
+
+#[test]
+fn a_message_that_fails_at_once_is_not_sent() {
+    let mut ring = ring(&RingOptions::default());
+    // No ring is behind this descriptor.
+    assert!(!ring.send_message(event().as_fd(), &event()));
+}
+
+#[test]
+fn a_message_that_fails_later_writes_to_the_targets_event() {
+    let (mut ring, event) = (ring(&RingOptions::default()), event());
+    assert!(ring.push_message(event.as_fd(), &event).is_some());
+    ring.enter(0, None).unwrap();
+    assert!(!is_written(&event));
+    assert_eq!(ring.in_flight(), 1);
+    reap_all(&mut ring);
+    assert!(is_written(&event));
+    assert_eq!((ring.in_flight(), Arc::strong_count(&event)), (0, 1));
+}
+
+#[test]
+fn a_ring_that_goes_waits_for_its_messages() {
+    let (mut ring, event) = (ring(&RingOptions::default()), event());
+    assert!(ring.push_message(event.as_fd(), &event).is_some());
+    drop(ring);
+    assert!(is_written(&event));
+}
+
+#[test]
+fn messages_have_a_bound_and_their_places_are_used_again() {
+    let (mut ring, event) = (ring(&RingOptions::default()), event());
+    let target: Ring<Reading> = Ring::new(&RingOptions::default()).unwrap();
+    for _ in 0..3 {
+        let mut sent = 0;
+        while ring.push_message(target.descriptor(), &event).is_some() {
+            sent += 1;
+        }
+        assert_eq!((sent, ring.in_flight()), (32, 32));
+        ring.enter(0, None).unwrap();
+        reap_all(&mut ring);
+        assert_eq!(ring.in_flight(), 0);
+    }
+    assert!(!is_written(&event));
 }
 
 #[test]
