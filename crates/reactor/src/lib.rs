@@ -21,6 +21,7 @@ mod options;
 mod quiescence;
 mod reactor;
 mod service;
+mod siblings;
 mod sleep;
 mod sync;
 mod task;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
@@ -30,6 +30,8 @@ use crate::mailbox::{Bell, Mailbox};
 use crate::operation::Asker;
 use crate::options::{CompletionMode, ReactorOptions, Require};
 use crate::quiescence::Domain;
+use crate::siblings::{self, Siblings};
+use crate::sleep::LOOK;
 use crate::task::{ROOT, Tasks, waker_of};
 use crate::timer::Timers;
 use crate::watch::Watch;
@@ -86,7 +88,17 @@ pub enum Unpushed {
     NoRoom(Buffer),
 }
 
+/// How long a reactor that goes inside of what another of its thread runs waits for what the other may hold.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// One thread's reactor. Dropping it finishes what is in flight first.
+///
+/// A thread may have several. Only one is turned at a time: while [`Reactor::block_on`] or [`Reactor::reap`] of one
+/// waits, operations of the others stand still, and with them what they hold. A wait without a timeout for a lock
+/// that an operation of another one holds never ends. Dropping is an exception: it turns the others, too, as
+/// often as it takes. Inside of a task, a letter or a waker of another one it cannot: after a second,
+/// when none of its requests is in flight, it asks its operations to stop, and those that wait for a lock end with
+/// ECANCELED.
 pub struct Reactor {
     inner: Rc<Inner>,
 }
@@ -190,6 +202,7 @@ impl Reactor {
                 *current = Rc::downgrade(&inner);
             }
         });
+        siblings::enlist(&inner);
         let reactor = Reactor { inner };
         if reactor.inner.ring.is_err() {
             // What every wait takes is there from the beginning.
@@ -616,17 +629,33 @@ impl Drop for Reactor {
             panicked = panicked.and(catch_unwind(AssertUnwindSafe(|| drop(spawned))));
             // What is asked from here on is given back: whoever goes on asking must not keep it here.
             inner.letterbox.refuse_offers();
+            let begin = Instant::now();
             loop {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| inner.progress())) {
-                    // The others are brought to their end all the same.
-                    panicked = panicked.and(Err(panic));
-                    continue;
+                let turned = catch_unwind(AssertUnwindSafe(|| {
+                    inner.progress();
+                    let is_outstanding = inner.outstanding(&inner.io.borrow()) > 0;
+                    if is_outstanding { siblings::turn(inner) } else { Siblings::None }
+                }));
+                let siblings = match turned {
+                    Ok(siblings) => siblings,
+                    Err(panic) => {
+                        // The others are brought to their end all the same.
+                        panicked = panicked.and(Err(panic));
+                        continue;
+                    }
+                };
+                let is_moving = inner.io.borrow().in_flight() > 0;
+                if siblings == Siblings::Running && !is_moving && begin.elapsed() > PATIENCE {
+                    inner.stop_operations(|_| true, Errno::CANCELED);
                 }
+                // Nothing says when a sibling has something to do.
+                let is_alone = siblings == Siblings::None;
+                let until = (!is_alone).then(|| inner.options.clock.after(LOOK));
                 if inner.outstanding(&inner.io.borrow()) == 0 {
                     if inner.letterbox.close_if_empty() {
                         break;
                     }
-                } else if inner.wait_unless_ready(1, None).is_err() {
+                } else if inner.wait_unless_ready(1, until).is_err() {
                     inner.give_up();
                     break;
                 }

@@ -18,8 +18,8 @@ use crate::watch::Watch;
 
 /// A wait for several completions looks around this often, so that mail and
 /// other queues never wait for the slowest of a batch. So does one that the
-/// mailbox's bell does not end.
-const LOOK: Duration = Duration::from_millis(1);
+/// mailbox's bell does not end, and one for other reactors of the thread.
+pub(crate) const LOOK: Duration = Duration::from_millis(1);
 
 impl Inner {
     /// [`Self::wait`], but only submits while tasks are ready.

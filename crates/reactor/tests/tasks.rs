@@ -318,6 +318,87 @@ fn a_reactor_whose_operation_panics_while_it_goes_is_gone_in_the_end() {
     });
 }
 
+/// Starts an operation that answers `token` when what another operation holds is given back, as a lock of a range.
+fn start_waiting(reactor: &Reactor, device: &Device, token: u64, held: &Held) {
+    let held = held.clone();
+    start(reactor, device, token, async move |mut operation: Operation, _| {
+        let is_free = poll_fn(|context| {
+            held.waiter.replace(Some(context.waker().clone()));
+            if held.is_free.get() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let waited = operation.wait_uncounted(is_free).await;
+        operation.end(Payload::Length(0), waited.map(|()| 0));
+    });
+}
+
+/// Starts an operation that holds something until its read and a while have passed.
+fn start_holding(reactor: &Reactor, device: &Device, token: u64) -> Held {
+    let held = Held::default();
+    let its = held.clone();
+    start(reactor, device, token, async move |operation, device| {
+        read(&operation, &device, 0).await;
+        operation.sleep(5 * MS).await;
+        its.is_free.set(true);
+        its.waiter.take().inspect(Waker::wake_by_ref);
+        operation.end(Payload::Length(0), Ok(0));
+    });
+    held
+}
+
+/// What one operation holds and another waits for.
+#[derive(Clone, Default)]
+struct Held {
+    is_free: Rc<Cell<bool>>,
+    waiter: Rc<RefCell<Option<Waker>>>,
+}
+
+#[test]
+fn a_reactor_goes_though_its_operation_waits_for_one_of_another_reactor_of_the_thread() {
+    on_every_tier(
+        "a_reactor_goes_though_its_operation_waits_for_one_of_another_reactor_of_the_thread",
+        |_| {
+            let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+            let (first, second) = (reactor(), reactor());
+            let held = start_holding(&second, &device, 1);
+            start_waiting(&first, &device, 2, &held);
+            drop(first);
+            assert!(held.is_free.get());
+            let mut completed = Vec::new();
+            second.reap(1, None, &mut completed).unwrap();
+            assert_eq!(completed.pop().map(|completed| completed.token()), Some(Token::new(1)));
+            // The other way round, and from within a future that the other runs.
+            let (first, second) = (reactor(), second);
+            let held = start_holding(&second, &device, 3);
+            start_waiting(&first, &device, 4, &held);
+            second.block_on(async { drop(first) });
+            assert!(held.is_free.get());
+        },
+    );
+}
+
+#[test]
+fn a_reactor_goes_within_a_task_of_another_whose_operation_its_own_waits_for() {
+    on_every_tier(
+        "a_reactor_goes_within_a_task_of_another_whose_operation_its_own_waits_for",
+        |_| {
+            let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
+            let (first, second) = (reactor(), reactor());
+            let held = start_holding(&second, &device, 1);
+            start_waiting(&first, &device, 2, &held);
+            let is_gone = Rc::new(Cell::new(false));
+            let its = is_gone.clone();
+            second.spawn(async move {
+                drop(first);
+                its.set(true);
+            });
+            assert!(is_gone.get() && !held.is_free.get());
+            let mut completed = Vec::new();
+            second.reap(1, None, &mut completed).unwrap();
+            assert!(held.is_free.get());
+        },
+    );
+}
+
 #[test]
 fn a_reactor_that_cannot_finish_its_requests_lets_no_epoch_pass_that_they_began_in() {
     on_every_tier(
