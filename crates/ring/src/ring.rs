@@ -228,8 +228,7 @@ impl<T: Transfer> Ring<T> {
     /// Wakes the thread that waits in the ring behind `ring`, whose
     /// [`Self::reap`] then answers [`Event::Message`]. False when there is no
     /// room or the kernel cannot: the caller takes another way. Some kernels
-    /// (6.2 to 6.9) answer for a message only when its target has run; should
-    /// it fail so late, [`Self::reap`] writes to `event`, an eventfd that wakes
+    /// answer for a message only when its target has run; should it fail so late, [`Self::reap`] writes to `event`, an eventfd that wakes
     /// the target, too. It may be written to without need.
     pub fn send_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> bool {
         let Some(name) = self.push_message(ring, event) else { return false };
