@@ -25,7 +25,7 @@ check:
 bench-check:
 	scripts/setup bench
 	cargo build --release --locked --bin uringfs --example durable_appends --example cached_reads
-	scripts/bench-check
+	scripts/bench/run
 
 # What a read costs in instructions, raw, through file systems and through this stack, in a guest.
 vm:

@@ -162,7 +162,7 @@ fn every_example_job_parses() {
     assert!(count >= 4);
 }
 
-/// How near a run comes to its rate is for `scripts/bench-check` to say.
+/// How near a run comes to its rate is for `scripts/bench/run` to say.
 #[test]
 fn a_rate_is_not_exceeded() {
     let folder = folder();
