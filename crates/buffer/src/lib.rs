@@ -28,7 +28,6 @@ mod buffer;
 mod pool;
 mod region;
 mod slab;
-mod sync;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;

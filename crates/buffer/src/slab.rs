@@ -16,7 +16,7 @@ use zerocopy::{FromZeros, KnownLayout};
 
 use crate::buffer::Buffer;
 use crate::region::Region;
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use uringfs_sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// One who shares; the bits below [`SHARES`] count them.
 const SHARE: u64 = 1;

@@ -14,9 +14,10 @@ use crate::folio::{
 use crate::index::{Index, Part};
 use crate::memory::Memory;
 use crate::page::{Found, Page};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::unsaved::{Fewer, MAX_DEVICES, Many, Unsaved};
 use crate::wait::Wait;
+use uringfs_sync::Mutex;
+use uringfs_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A page cache. Clones are the same cache; it can be used from any thread.
 #[derive(Clone)]
@@ -229,7 +230,7 @@ impl Shared {
         let key = self.memory.slab().data(place).key();
         let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        seats.into_iter().for_each(|seat| seat.tell(crate::Told::Again));
+        seats.into_iter().for_each(|seat| seat.set(crate::Told::Again));
     }
 
     /// Has eviction know all frames that have memory.

@@ -180,7 +180,7 @@ impl Shared {
                 drop(part);
                 self.count_saved(device, before.flags() & more);
                 for (seat, page) in seats.into_iter().zip(pages) {
-                    seat.tell(Told::Page(Page::new(self.clone(), place, page)));
+                    seat.set(Told::Page(Page::new(self.clone(), place, page)));
                 }
             }
             Err(hold) => {
@@ -188,7 +188,7 @@ impl Shared {
                 drop(part);
                 self.count_saved(device, more);
                 self.forget(place, device, hold);
-                seats.into_iter().for_each(|seat| seat.tell(Told::Again));
+                seats.into_iter().for_each(|seat| seat.set(Told::Again));
             }
         }
     }
@@ -199,7 +199,7 @@ impl Shared {
         let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.forget(place, device, hold);
         for seat in seats {
-            seat.tell(why.map_or(Told::Again, Told::Failed));
+            seat.set(why.map_or(Told::Again, Told::Failed));
         }
     }
 
@@ -207,6 +207,6 @@ impl Shared {
     fn lose(&self, key: Key, place: u32) {
         let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.eviction.lock().remove(place);
-        seats.into_iter().for_each(|seat| seat.tell(Told::Failed(Errno::IO)));
+        seats.into_iter().for_each(|seat| seat.set(Told::Failed(Errno::IO)));
     }
 }

@@ -4,7 +4,7 @@
 #[cfg(not(loom))]
 use zerocopy::{FromZeros, KnownLayout};
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use uringfs_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes in a folio.
 pub const FOLIO: u64 = 4096;

@@ -1,16 +1,15 @@
 //! Which folio is where: a table of chains that anybody walks without a lock, and, under the lock of a part of
 //! it, whoever changes it. Who waits for a folio is noted there, too.
 
-use std::sync::Arc;
-
 use uringfs_buffer::prefer_huge_pages;
 #[cfg(not(loom))]
 use zerocopy::FromZeros;
 
 use crate::folio::{Key, WAITED};
 use crate::memory::Memory;
-use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::wait::Seat;
+use uringfs_sync::atomic::{AtomicU32, Ordering};
+use uringfs_sync::{Mutex, MutexGuard};
 
 /// Parts of the table.
 const PARTS: usize = 64;
@@ -30,7 +29,7 @@ pub(crate) struct Index {
 /// Those who wait for folios of a part, each with the place: few at any time.
 #[derive(Default)]
 pub(crate) struct Part {
-    waiting: Vec<(u32, Arc<Seat>)>,
+    waiting: Vec<(u32, Seat)>,
 }
 
 /// What is found of a folio that is waited for.
@@ -107,7 +106,7 @@ impl Index {
         memory: &Memory,
         key: Key,
         place: u32,
-    ) -> Vec<Arc<Seat>> {
+    ) -> Vec<Seat> {
         let next_of = |place| &memory.slab().data(place).next;
         let mut link = &self.heads[self.chain(key)];
         loop {
@@ -123,7 +122,7 @@ impl Index {
     }
 
     /// Notes that somebody waits for a folio, if it is there and held.
-    pub(crate) fn wait(&self, memory: &Memory, key: Key, seat: &Arc<Seat>) -> Wanted {
+    pub(crate) fn wait(&self, memory: &Memory, key: Key, seat: &Seat) -> Wanted {
         let part = &mut *self.part(key);
         let Some(place) = self.look(part, memory, key) else { return Wanted::Changed };
         let (slab, frame) = (memory.slab(), place);
@@ -147,8 +146,8 @@ fn zeroed(count: usize) -> Box<[AtomicU32]> {
 
 impl Part {
     /// Who waits for the folio at a place.
-    pub(crate) fn seats(&mut self, place: u32) -> Vec<Arc<Seat>> {
-        let is_it = |(other, _): &mut (u32, Arc<Seat>)| *other == place;
+    pub(crate) fn seats(&mut self, place: u32) -> Vec<Seat> {
+        let is_it = |(other, _): &mut (u32, Seat)| *other == place;
         self.waiting.extract_if(.., is_it).map(|(_, seat)| seat).collect()
     }
 }

@@ -30,7 +30,6 @@ mod index;
 mod loom_tests;
 mod memory;
 mod page;
-mod sync;
 mod unsaved;
 mod wait;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use uringfs_buffer::{Hold, Slab};
 
 use crate::folio::{FOLIO, Folio};
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use uringfs_sync::Mutex;
+use uringfs_sync::atomic::{AtomicU32, Ordering};
 
 /// Chunks at most: each is registered with each ring, whose table has a bound.
 const MOST_CHUNKS: u64 = 64;

@@ -7,7 +7,7 @@ use uringfs_buffer::{FrameState, Share, Snapshot};
 
 use crate::cache::Shared;
 use crate::folio::{DETACHED, Folio, MARKED, PASSING, TOUCHES};
-use crate::sync::Ordering;
+use uringfs_sync::atomic::Ordering;
 
 /// A folio that was found, for as long as it takes to copy from it.
 pub struct Found<'a> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::cache::Shared;
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use uringfs_sync::Mutex;
+use uringfs_sync::atomic::{AtomicU32, Ordering};
 
 /// Devices that files lie on; each has a number below.
 pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };

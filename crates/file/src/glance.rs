@@ -7,16 +7,8 @@
 
 use std::sync::Arc;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
-/// Set in a glance's state while its window is being changed: the lowest bit of how often it was begun
-/// and ended.
-const CHANGING: u64 = 1;
-/// Set while the next read has something to tell: above all changes that there will ever be.
-const UNREAD: u64 = 1 << 63;
+use uringfs_sync::Sequence;
+use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a file that are written, inside its size, and lie together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +25,8 @@ pub struct Window {
 /// read looks at it.
 #[repr(align(128))]
 pub struct Glance {
-    /// [`CHANGING`], [`UNREAD`], and between them a count.
-    state: AtomicU64,
+    /// Its flag says that the next read has a time of access to move.
+    sequence: Sequence,
     start: AtomicU64,
     end: AtomicU64,
     /// From offsets to addresses, modulo 2^64.
@@ -45,7 +37,7 @@ impl Glance {
     /// One that shows this window; reads have nothing to tell.
     pub fn new(window: Window) -> Glance {
         Glance {
-            state: AtomicU64::new(0),
+            sequence: Sequence::default(),
             start: AtomicU64::new(window.start),
             end: AtomicU64::new(window.end),
             shift: AtomicU64::new(window.shift()),
@@ -55,47 +47,38 @@ impl Glance {
     /// Where the bytes from `offset` up to `end` lie, if they are in the window.
     #[inline]
     pub fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        self.address_unless(CHANGING, offset, end)
+        self.address_unless(Sequence::CHANGING, offset, end)
     }
 
     /// The same, unless one of these bits is set.
     #[inline(always)]
     fn address_unless(&self, bits: u64, offset: u64, end: u64) -> Option<u64> {
-        let before = self.state.load(Ordering::Acquire);
-        if before & bits != 0
-            || offset < self.start.load(Ordering::Relaxed)
-            || end > self.end.load(Ordering::Relaxed)
-        {
-            return None;
-        }
-        let address = offset.wrapping_add(self.shift.load(Ordering::Relaxed));
-        fence(Ordering::Acquire);
-        (self.state.load(Ordering::Relaxed) == before).then_some(address)
+        self.sequence.read(bits, |_| {
+            let is_inside = offset >= self.start.load(Ordering::Relaxed)
+                && end <= self.end.load(Ordering::Relaxed);
+            is_inside.then(|| offset.wrapping_add(self.shift.load(Ordering::Relaxed)))
+        })
     }
 
     /// Shows another window. One at a time may change anything here: whoever holds the file's lock for
     /// changes.
     pub fn show(&self, window: Window) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state + CHANGING, Ordering::Relaxed);
-        fence(Ordering::Release);
-        self.start.store(window.start, Ordering::Relaxed);
-        self.end.store(window.end, Ordering::Relaxed);
-        self.shift.store(window.shift(), Ordering::Relaxed);
-        self.state.store(state + 2 * CHANGING, Ordering::Release);
+        self.sequence.change(|| {
+            self.start.store(window.start, Ordering::Relaxed);
+            self.end.store(window.end, Ordering::Relaxed);
+            self.shift.store(window.shift(), Ordering::Relaxed);
+        });
     }
 
     /// Whether the next read has something to tell.
     #[inline]
     pub fn is_unread(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & UNREAD != 0
+        self.sequence.flag()
     }
 
     /// Notes whether it has. One at a time, as [`Self::show`].
     pub fn set_unread(&self, is_unread: bool) {
-        let state = self.state.load(Ordering::Relaxed) & !UNREAD;
-        // Whoever finds this finds the window, too: it takes the place of what `show` has stored.
-        self.state.store(state | if is_unread { UNREAD } else { 0 }, Ordering::Release);
+        self.sequence.set_flag(is_unread);
     }
 }
 
@@ -128,8 +111,8 @@ impl View {
     /// The view of an opening.
     pub fn new(glance: Arc<Glance>, reads: Reads) -> View {
         let closed_by = match reads {
-            Reads::Tell => CHANGING | UNREAD,
-            Reads::TellNothing => CHANGING,
+            Reads::Tell => Sequence::CHANGING | Sequence::FLAG,
+            Reads::TellNothing => Sequence::CHANGING,
         };
         View { glance, closed_by }
     }

@@ -2,8 +2,6 @@
 //! until it is done. They are started when a read comes and none is free, and end when none has come for a while.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -11,6 +9,7 @@ use rustix::io::Errno;
 use uringfs_device::Payload;
 use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
+use uringfs_sync::Oneshot;
 
 use crate::ask::read_here;
 use crate::file::File;
@@ -27,13 +26,7 @@ struct Job {
     offset: u64,
     /// As the reactor has it that it was asked of.
     queue: QueueKind,
-    answer: Arc<Answer>,
-}
-
-/// Where a thread leaves what became of a read.
-#[derive(Default)]
-struct Answer {
-    state: Mutex<(Option<Outcome>, Option<Waker>)>,
+    answer: Oneshot<Outcome>,
 }
 
 #[derive(Default)]
@@ -53,22 +46,12 @@ pub(crate) async fn read(
     offset: u64,
     queue: QueueKind,
 ) -> (Payload, Result<u64, Errno>) {
-    let answer = Arc::new(Answer::default());
+    let answer = Oneshot::default();
     let job = Job { file, payload, offset, queue, answer: answer.clone() };
     if let Err((payload, error)) = hand_over(job) {
         return (payload, Err(error));
     }
-    let outcome = std::future::poll_fn(|context| {
-        let (outcome, waker) = &mut *answer.state.lock();
-        match outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                *waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    })
-    .await;
+    let outcome = std::future::poll_fn(|context| answer.poll(context)).await;
     (outcome.payload, outcome.result)
 }
 
@@ -104,12 +87,7 @@ fn work() {
             Ok(reactor) => reactor.block_on(read_here(file, payload, offset)),
             Err(_) => Outcome::refused(Errno::NOSYS, payload),
         };
-        let waker = {
-            let state = &mut *answer.state.lock();
-            state.0 = Some(outcome);
-            state.1.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
+        answer.set(outcome);
     }
 }
 

@@ -1,12 +1,11 @@
 //! What the caller of an asynchronous operation holds: a `Send` cell that gets
 //! the answer. Dropping it gives up the answer, not the operation.
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_device::{Payload, Request};
+use uringfs_sync::Oneshot;
 
 use crate::completed::Fate;
 
@@ -41,17 +40,9 @@ impl Outcome {
     }
 }
 
-#[derive(Debug, Default)]
-struct State {
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
-}
-
 /// Where an operation leaves its outcome.
 #[derive(Clone, Debug, Default)]
-pub struct OutcomeCell {
-    state: Arc<Mutex<State>>,
-}
+pub struct OutcomeCell(Oneshot<Outcome>);
 
 /// The end that answers. Dropped before it has, as with a reactor that comes to an end, it answers EIO.
 #[derive(Debug)]
@@ -74,7 +65,7 @@ impl OutcomeSender {
 
     /// True when this is what answers `cell`.
     pub(crate) fn answers(&self, cell: &OutcomeCell) -> bool {
-        self.cell.as_ref().is_some_and(|own| Arc::ptr_eq(&own.state, &cell.state))
+        self.cell.as_ref().is_some_and(|own| own.0.is(&cell.0))
     }
 }
 
@@ -94,35 +85,11 @@ impl OutcomeCell {
     }
 
     fn set(&self, outcome: Outcome) {
-        let waker = {
-            let mut state = self.state.lock();
-            state.outcome = Some(outcome);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.0.set(outcome);
     }
 
-    /// Takes the outcome, or leaves word whom to wake.
+    /// Takes the outcome, or registers the task to be woken.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.state.lock();
-        if let Some(outcome) = state.outcome.take() {
-            return Poll::Ready(outcome);
-        }
-        if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            return Poll::Pending;
-        }
-        // Wakers are cloned and dropped by code of users', which may come back here: not with the lock held.
-        drop(state);
-        let waker = context.waker().clone();
-        let mut state = self.state.lock();
-        if let Some(outcome) = state.outcome.take() {
-            return Poll::Ready(outcome);
-        }
-        let before = state.waker.replace(waker);
-        drop(state);
-        drop(before);
-        Poll::Pending
+        self.0.poll(context)
     }
 }

@@ -23,7 +23,6 @@ mod reactor;
 mod service;
 mod siblings;
 mod sleep;
-mod sync;
 mod task;
 mod timer;
 mod turn;

@@ -2,7 +2,7 @@
 //! take none; whoever ends it waits for those that found it so.
 
 use crate::quiescence::{Domain, Epoch};
-use crate::sync::{AtomicU64, Ordering, fence};
+use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Everybody who found it shared has ended.
 const QUIET: u64 = 1;

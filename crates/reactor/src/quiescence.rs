@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use uringfs_sync::Mutex;
+use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Published by a reactor with nothing in flight.
 const IDLE: u64 = u64::MAX;

@@ -11,7 +11,7 @@ use uringfs_file::Commit;
 use uringfs_reactor::ForkMark;
 
 use crate::error::Error;
-use crate::sync::{Condvar, Mutex};
+use uringfs_sync::{Condvar, Mutex};
 
 /// Numbers commits, from 1.
 pub(crate) type CommitNumber = u64;

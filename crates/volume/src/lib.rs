@@ -32,7 +32,6 @@ mod resize;
 mod shared;
 mod space;
 mod superblock;
-mod sync;
 mod system_zone;
 mod tasks;
 mod volume;

@@ -9,25 +9,24 @@ use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
 use uringfs_file::Window;
+use uringfs_sync::Sequence;
+use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::blocks::BLOCK;
 
 /// Entries for each extent, since not all are equally long; and the most there are, 64 KiB.
 const ENTRIES_AN_EXTENT: u64 = 2;
 const MOST_ENTRIES: u64 = 2048;
+/// Of an entry that was never noted: no count of a sequence.
+const NO_EPOCH: u64 = u64::MAX;
 
 /// What the map of a file's extents has answered.
 pub(crate) struct Lookaside(CachePadded<Inner>);
 
 struct Inner {
     /// Counts how often something written ceased to lie where it lay. Entries of before say nothing.
-    epoch: AtomicU64,
+    epoch: Sequence,
     /// Made when there is something to note.
     table: OnceLock<Table>,
 }
@@ -50,27 +49,27 @@ struct Entry {
 
 impl Lookaside {
     pub(crate) fn new() -> Lookaside {
-        let inner = Inner { epoch: AtomicU64::new(1), table: OnceLock::new() };
+        let inner = Inner { epoch: Sequence::default(), table: OnceLock::new() };
         Lookaside(CachePadded::new(inner))
     }
 
     /// Where the bytes from `offset` up to `end` lie, if that is noted.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        let epoch = self.0.epoch.load(Ordering::Acquire);
-        let entry = self.0.table.get()?.entry(offset);
-        let is_of_today = entry.epoch.load(Ordering::Acquire) == epoch;
-        let is_inside = entry.start.load(Ordering::Relaxed) <= offset
-            && end <= entry.end.load(Ordering::Relaxed);
-        let address = offset.wrapping_add(entry.shift.load(Ordering::Relaxed));
-        fence(Ordering::Acquire);
-        let is_still = self.0.epoch.load(Ordering::Relaxed) == epoch;
-        (is_of_today && is_inside && is_still).then_some(address)
+        // Only advanced, never changed: no bit closes it.
+        self.0.epoch.read(0, |epoch| {
+            let entry = self.0.table.get()?.entry(offset);
+            let is_current = entry.epoch.load(Ordering::Acquire) == epoch;
+            let is_inside = entry.start.load(Ordering::Relaxed) <= offset
+                && end <= entry.end.load(Ordering::Relaxed);
+            let address = offset.wrapping_add(entry.shift.load(Ordering::Relaxed));
+            (is_current && is_inside).then_some(address)
+        })
     }
 
     /// Whether there is room to note what is at `offset`.
     pub(crate) fn has_room(&self, offset: u64) -> bool {
-        let epoch = self.0.epoch.load(Ordering::Relaxed);
+        let epoch = self.0.epoch.count();
         let table = self.0.table.get();
         table.is_none_or(|table| table.entry(offset).epoch.load(Ordering::Relaxed) != epoch)
     }
@@ -88,13 +87,12 @@ impl Lookaside {
         entry.start.store(window.start, Ordering::Relaxed);
         entry.end.store(window.end, Ordering::Relaxed);
         entry.shift.store(window.shift(), Ordering::Relaxed);
-        entry.epoch.store(self.0.epoch.load(Ordering::Relaxed), Ordering::Release);
+        entry.epoch.store(self.0.epoch.count(), Ordering::Release);
     }
 
     /// Something that was written does not lie where it lay any more.
     pub(crate) fn forget(&self) {
-        let epoch = self.0.epoch.load(Ordering::Relaxed);
-        self.0.epoch.store(epoch + 1, Ordering::Release);
+        self.0.epoch.advance();
     }
 }
 
@@ -104,7 +102,7 @@ impl Table {
         let entries = entries.next_power_of_two();
         let granule = (size / entries).max(BLOCK).next_power_of_two().ilog2();
         let empty = || Entry {
-            epoch: AtomicU64::new(0),
+            epoch: AtomicU64::new(NO_EPOCH),
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             shift: AtomicU64::new(0),

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use uringfs_reactor::ForkMark;
+use uringfs_sync::Oneshot;
 
 use crate::error::Error;
 
@@ -48,11 +49,11 @@ impl Reader {
         if self.fork.is_forked() {
             return Err(Error::refused(Errno::CHILD, "asking the catalog of the parent's volume"));
         }
-        let slot = Arc::new(Mutex::new(Slot { outcome: None, waker: None }));
-        let duty = Duty { slot: slot.clone() };
+        let cell = Oneshot::default();
+        let mut duty = Duty { cell: cell.clone(), outcome: None };
         let job = move || {
-            let outcome = job();
-            duty.slot.lock().outcome = Some(outcome);
+            duty.outcome = Some(job());
+            drop(duty);
         };
         let mut state = self.queue.state.lock();
         if state.thread.is_none() && !state.is_closed {
@@ -65,7 +66,7 @@ impl Reader {
         }
         state.jobs.push_back(Box::new(job));
         self.queue.changed.notify_one();
-        Ok(Reply { slot })
+        Ok(Reply { cell })
     }
 
     /// Forgets what has not begun, and waits for what has. Afterwards nobody reads the device. In the child of a fork
@@ -114,44 +115,29 @@ impl Queue {
     }
 }
 
-/// What a job is going to answer.
+/// The outcome of a job, awaited.
 pub(crate) struct Reply<T> {
-    slot: Arc<Mutex<Slot<T>>>,
-}
-
-struct Slot<T> {
-    outcome: Option<Result<T, Error>>,
-    waker: Option<Waker>,
+    cell: Oneshot<Result<T, Error>>,
 }
 
 impl<T> Future for Reply<T> {
     type Output = Result<T, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut slot = self.slot.lock();
-        match slot.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+        self.cell.poll(context)
     }
 }
 
-/// To answer: dropped without, as by a panic, it says so.
+/// The duty to answer. Dropped without an outcome, as by a panic, it answers EIO.
 struct Duty<T> {
-    slot: Arc<Mutex<Slot<T>>>,
+    cell: Oneshot<Result<T, Error>>,
+    outcome: Option<Result<T, Error>>,
 }
 
 impl<T> Drop for Duty<T> {
     fn drop(&mut self) {
-        let waker = {
-            let mut slot = self.slot.lock();
-            slot.outcome.get_or_insert_with(|| Err(Error::io("asking the catalog", Errno::IO)));
-            slot.waker.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
+        let lost = || Err(Error::io("asking the catalog", Errno::IO));
+        self.cell.set(self.outcome.take().unwrap_or_else(lost));
     }
 }
 

@@ -1,0 +1,149 @@
+//! [`Oneshot`]: a value that one side sets and the other awaits.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::Mutex;
+
+#[derive(Debug)]
+struct State<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// A shared cell for one value. Setting it wakes the task that polled last.
+///
+/// Wakers are cloned, woken and dropped without the lock, since they may run a user's code, which may come back here.
+#[derive(Debug)]
+pub struct Oneshot<T>(Arc<Mutex<State<T>>>);
+
+impl<T> Default for Oneshot<T> {
+    fn default() -> Oneshot<T> {
+        Oneshot(Arc::new(Mutex::new(State { value: None, waker: None })))
+    }
+}
+
+impl<T> Clone for Oneshot<T> {
+    fn clone(&self) -> Oneshot<T> {
+        Oneshot(self.0.clone())
+    }
+}
+
+impl<T> Oneshot<T> {
+    /// Sets the value and wakes the waiting task. A value that was not taken yet is replaced.
+    pub fn set(&self, value: T) {
+        let (before, waker) = {
+            let mut state = self.0.lock();
+            (state.value.replace(value), state.waker.take())
+        };
+        drop(before);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes the value if it is set.
+    pub fn take(&self) -> Option<T> {
+        self.0.lock().value.take()
+    }
+
+    /// Takes the value, or registers the task to be woken when it is set.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
+        let mut state = self.0.lock();
+        if let Some(value) = state.value.take() {
+            return Poll::Ready(value);
+        }
+        if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            return Poll::Pending;
+        }
+        drop(state);
+        let waker = context.waker().clone();
+        let mut state = self.0.lock();
+        if let Some(value) = state.value.take() {
+            drop(state);
+            return Poll::Ready(value);
+        }
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// True when both are the same cell.
+    pub fn is(&self, other: &Oneshot<T>) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Count>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn setting_wakes_the_task_that_polled_last() {
+        let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let cell = Oneshot::default();
+        for count in [&first, &last] {
+            let waker = Waker::from(count.clone());
+            assert_eq!(cell.poll(&mut Context::from_waker(&waker)), Poll::Pending);
+        }
+        cell.clone().set(7);
+        assert_eq!((first.0.load(Ordering::Relaxed), last.0.load(Ordering::Relaxed)), (0, 1));
+        assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(7));
+        assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+    }
+
+    /// A waker whose drop polls again, as users' may.
+    struct Polls(Oneshot<u8>);
+
+    impl Wake for Polls {
+        fn wake(self: Arc<Polls>) {}
+    }
+
+    impl Drop for Polls {
+        fn drop(&mut self) {
+            let _ = self.0.poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+
+    #[test]
+    fn a_waker_that_polls_when_it_is_dropped_meets_no_lock() {
+        let cell = Oneshot::default();
+        let waker = Waker::from(Arc::new(Polls(cell.clone())));
+        assert_eq!(cell.poll(&mut Context::from_waker(&waker)), Poll::Pending);
+        drop(waker);
+        // Replaces it.
+        assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+        cell.set(1);
+        assert_eq!(cell.take(), Some(1));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn loom_a_value_set_while_the_task_polls_is_not_missed() {
+        loom::model(|| {
+            let cell = Oneshot::default();
+            let theirs = cell.clone();
+            let setter = loom::thread::spawn(move || theirs.set(7));
+            let value = loom::future::block_on(std::future::poll_fn(|context| cell.poll(context)));
+            assert_eq!(value, 7);
+            setter.join().unwrap();
+        });
+    }
+}

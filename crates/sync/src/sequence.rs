@@ -1,0 +1,131 @@
+//! [`Sequence`]: a sequence lock, as Linux' `seqcount_t`.
+
+use crate::atomic::{AtomicU64, Ordering, fence};
+
+/// The count of a sequence lock. Readers write nothing; a reader that meets a change gets nothing and takes another
+/// way. One thread at a time may change it: its owner's lock sees to that.
+///
+/// The words that it protects are atomics, read and stored with relaxed ordering inside of [`Sequence::read`] and
+/// [`Sequence::change`]. The highest bit is the owner's: a flag that readers can ask for in the same load.
+#[derive(Debug, Default)]
+pub struct Sequence(AtomicU64);
+
+impl Sequence {
+    /// Set while the words are being changed: the lowest bit of the count.
+    pub const CHANGING: u64 = 1;
+    /// The owner's flag.
+    pub const FLAG: u64 = 1 << 63;
+
+    /// Runs `read` on the words. None if `read` answers none, a bit of `closed_by` is set, or the words changed meanwhile.
+    /// `closed_by` contains [`Self::CHANGING`] unless the owner only uses [`Self::advance`]. `read` gets the count.
+    #[inline(always)]
+    pub fn read<T>(&self, closed_by: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+        let before = self.0.load(Ordering::Acquire);
+        if before & closed_by != 0 {
+            return None;
+        }
+        let value = read(before)?;
+        fence(Ordering::Acquire);
+        (self.0.load(Ordering::Relaxed) == before).then_some(value)
+    }
+
+    /// Stores other words by `store`. Readers get nothing until it has ended.
+    #[inline]
+    pub fn change(&self, store: impl FnOnce()) {
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(before + Self::CHANGING, Ordering::Relaxed);
+        fence(Ordering::Release);
+        store();
+        self.0.store(before + 2 * Self::CHANGING, Ordering::Release);
+    }
+
+    /// Makes every read that is under way get nothing, without a change of words.
+    #[inline]
+    pub fn advance(&self) {
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store(before + 2 * Self::CHANGING, Ordering::Release);
+    }
+
+    /// The count now: changes and advances so far, and the flag.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether the flag is set.
+    #[inline]
+    pub fn flag(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::FLAG != 0
+    }
+
+    /// Sets or clears the flag. One thread at a time, as [`Self::change`].
+    #[inline]
+    pub fn set_flag(&self, is_set: bool) {
+        let count = self.0.load(Ordering::Relaxed) & !Self::FLAG;
+        // Release: a reader that loads this in place of what `change` stored finds the words of that change.
+        self.0.store(count | if is_set { Self::FLAG } else { 0 }, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_beside_a_change_gets_nothing() {
+        let sequence = Sequence::default();
+        let word = AtomicU64::new(1);
+        let read = |closed_by| sequence.read(closed_by, |_| Some(word.load(Ordering::Relaxed)));
+        assert_eq!(read(Sequence::CHANGING), Some(1));
+        sequence.change(|| {
+            assert_eq!(read(Sequence::CHANGING), None);
+            word.store(2, Ordering::Relaxed);
+        });
+        assert_eq!(read(Sequence::CHANGING), Some(2));
+        let interrupted = sequence.read(Sequence::CHANGING, |_| {
+            sequence.change(|| {});
+            Some(())
+        });
+        assert_eq!(interrupted, None);
+    }
+
+    #[test]
+    fn the_flag_closes_only_reads_that_ask_for_it() {
+        let sequence = Sequence::default();
+        sequence.set_flag(true);
+        sequence.change(|| {});
+        assert!(sequence.flag());
+        assert_eq!(sequence.read(Sequence::CHANGING | Sequence::FLAG, |_| Some(())), None);
+        assert_eq!(sequence.read(Sequence::CHANGING, |_| Some(())), Some(()));
+        sequence.set_flag(false);
+        assert_eq!(sequence.read(Sequence::CHANGING | Sequence::FLAG, |_| Some(())), Some(()));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn loom_words_of_two_changes_are_never_mixed() {
+        loom::model(|| {
+            let shared = Arc::new((Sequence::default(), AtomicU64::new(1), AtomicU64::new(1)));
+            let theirs = shared.clone();
+            let writer = loom::thread::spawn(move || {
+                let (sequence, one, other) = &*theirs;
+                sequence.change(|| {
+                    one.store(2, Ordering::Relaxed);
+                    other.store(2, Ordering::Relaxed);
+                });
+            });
+            let (sequence, one, other) = &*shared;
+            let read = sequence.read(Sequence::CHANGING, |_| {
+                Some((one.load(Ordering::Relaxed), other.load(Ordering::Relaxed)))
+            });
+            assert!(matches!(read, None | Some((1, 1) | (2, 2))), "{read:?}");
+            writer.join().unwrap();
+        });
+    }
+}
