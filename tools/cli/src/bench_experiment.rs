@@ -87,7 +87,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 
 /// Experiments make no target: what they measure is to be what the user meant.
 fn refuse_missing(target: &str) -> Result<(), Error> {
-    use uringfs_lab::target::Target;
+    use uringfs_lab::targets::Target;
     match Target::parse(target) {
         Target::Path(path) if !Path::exists(&path) => {
             Err(Error::input(format!("{target}: does not exist")))

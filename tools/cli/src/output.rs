@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use uringfs_lab::Error;
 use uringfs_lab::job::JobSet;
-use uringfs_lab::target::Target;
+use uringfs_lab::targets::Target;
 
 /// A place that was found fit.
 pub struct Output(Option<PathBuf>);

@@ -14,20 +14,30 @@
 //! # Ok::<(), uringfs_lab::Error>(())
 //! ```
 
-pub mod contents;
-pub mod engine;
-mod error;
-pub mod experiments;
-pub mod job;
-mod permutation;
-mod popularity;
-mod random;
-pub mod report;
-pub mod run;
-pub mod stats;
-pub mod target;
-mod verify;
+// Guests that count instructions.
 pub mod vm;
+// Two sides of one mechanism, compared.
+pub mod experiments;
+// What a run found, as fio prints it.
+pub mod report;
+// Jobs carried out, thread by thread.
+pub mod run;
+// Ways to carry out I/O.
+pub mod engine;
+// Files, devices and volumes that jobs name.
+pub mod targets;
+// Bytes that are written, and read back.
+pub mod contents;
+// Which I/O comes next.
 pub mod workload;
+mod popularity;
+mod permutation;
+// Job files and keys.
+pub mod job;
+// Medians, intervals, histograms.
+pub mod stats;
+mod verify;
+mod random;
+mod error;
 
 pub use error::{Error, ErrorKind};

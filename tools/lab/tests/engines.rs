@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use uringfs_lab::engine::{Done, Engine, EngineConfig, EngineKind, Io, Setup, Wanted, WithEngine};
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Live, Overwrite, Run};
-use uringfs_lab::target::{Access, Target, Volumes};
+use uringfs_lab::targets::{Access, Target, Volumes};
 use uringfs_lab::workload::IoOp;
 
 const BLOCK: usize = 4096;

@@ -11,7 +11,7 @@ use uringfs_lab::engine::{
 };
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Drove, LiveThread, drive};
-use uringfs_lab::target::{Access, Target, Volumes};
+use uringfs_lab::targets::{Access, Target, Volumes};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 const SIZE: u64 = 1 << 20;

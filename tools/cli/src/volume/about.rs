@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File as HostFile;
 use uringfs::Access;
-use uringfs_lab::target::probe;
+use uringfs_lab::targets::probe;
 
 /// What a volume says of itself, opened for reading.
 pub struct About {

@@ -19,7 +19,7 @@ use uringfs::{
 };
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
-use uringfs_lab::target::{Found, Target, Volumes, inspect, probe};
+use uringfs_lab::targets::{Found, Target, Volumes, inspect, probe};
 
 /// What the command takes.
 #[derive(clap::Args)]

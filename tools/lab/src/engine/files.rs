@@ -2,7 +2,7 @@
 
 use super::{Io, Setup, SyncKind};
 use crate::Error;
-use crate::target::{Target, drop_cached};
+use crate::targets::{Target, drop_cached};
 use crate::workload::IoOp;
 use rustix::io::Errno;
 use std::fs::File;

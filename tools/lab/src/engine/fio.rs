@@ -4,7 +4,7 @@
 use super::Facts;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
-use crate::target::Target;
+use crate::targets::Target;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -4,7 +4,7 @@
 use super::files::Files;
 use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
 use crate::Error;
-use crate::target::Target;
+use crate::targets::Target;
 use crate::workload::IoOp;
 use rustix::io::Errno;
 use uringfs_ring::bare::{BareOptions, BareRing};

@@ -3,7 +3,7 @@
 use super::{Done, Engine, EngineReport, Facts, Helpers, Io, Setup, SyncKind, Wanted};
 use crate::Error;
 use crate::job::SyncWrites;
-use crate::target::Target;
+use crate::targets::Target;
 use crate::workload::IoOp;
 use ::uringfs::backend::Target as DeviceTarget;
 use ::uringfs::{

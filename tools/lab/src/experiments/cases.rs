@@ -1,7 +1,7 @@
 //! The experiments there are: which switch, which cases. Each compares the two sides of one
 //! mechanism in engine `uringfs`, beside the bare ring.
 
-use super::driver::{Case, Experiment, Place, Side, Sides};
+use super::case::{Case, Experiment, Place, Side, Sides};
 use crate::Error;
 use crate::engine::EngineKind;
 

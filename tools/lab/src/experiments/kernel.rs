@@ -1,6 +1,6 @@
 //! Files of the kernel's file systems beside an experiment's sides, each called after its file system.
 
-use super::driver::{Experiment, Side};
+use super::case::{Experiment, Side};
 use crate::Error;
 use crate::engine::EngineKind;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};

@@ -3,13 +3,13 @@
 //! the median of the pairs' ratios with its interval, and a noise floor from pairs that are equal.
 
 mod cases;
+mod table;
 mod driver;
 mod kernel;
-mod lane;
-mod table;
+mod side_runner;
+mod case;
 
+pub use case::{Case, Conditions, Experiment, Measured, Place, Side, Sides};
 pub use cases::{CASES, find};
-pub use driver::{
-    Case, CaseResult, Conditions, Experiment, Measured, Place, Results, Side, Sides, check, run,
-};
+pub use driver::{CaseResult, Results, check, run};
 pub use table::{json, table};

@@ -1,6 +1,7 @@
 //! The verdicts of an experiment as a table, and as JSON.
 
-use super::driver::{CaseResult, Measured, Results};
+use super::case::Measured;
+use super::driver::{CaseResult, Results};
 use crate::engine::add_counters;
 use crate::stats::{Interval, MIN_VALUES, median};
 use comfy_table::{CellAlignment, Table, presets};

@@ -4,6 +4,7 @@
 //! A parser takes any number of files and keys in the order given. Keys before the first
 //! `--name` are global, as with fio: files read later may set them anew.
 
+mod distribution;
 mod keys;
 mod nearest;
 mod options;
@@ -14,11 +15,10 @@ mod variables;
 #[cfg(test)]
 mod tests;
 
+pub use distribution::Distribution;
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
-pub use options::{
-    BlockRange, Distribution, Fallocate, Measure, Options, Pattern, SyncWrites, Verify,
-};
+pub use options::{BlockRange, Fallocate, Measure, Options, Pattern, SyncWrites, Verify};
 pub use text::Place;
 pub use value::Extent;
 pub use variables::{Lookup, environment};

@@ -1,5 +1,6 @@
 //! What one job asks for, in types: the result of all its keys, defaults first, as fio has them.
 
+use super::distribution::Distribution;
 use super::value::Extent;
 use crate::verify::HEADER;
 use std::borrow::Cow;
@@ -75,17 +76,6 @@ pub enum Fallocate {
     Keep,
     /// Made as long as it will be, without space.
     Truncate,
-}
-
-/// How random offsets are drawn: fio's `random_distribution`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Distribution {
-    /// Every block as likely as any other.
-    Even,
-    /// By Zipf's law with this exponent.
-    Zipf(f64),
-    /// By Pareto's law: this share of the blocks takes all but this share of the draws.
-    Pareto(f64),
 }
 
 /// The smallest and largest block of one direction.

@@ -1,6 +1,7 @@
 //! The parser against job files, good and bad.
 
-use super::options::{BlockRange, Distribution, Fallocate, Pattern, SyncWrites, Verify};
+use super::distribution::Distribution;
+use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, Verify};
 use super::{Extent, JobSet, KEYS, Options, Parser, UnknownKeys, find_key};
 use crate::Error;
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //! arithmetic in brackets. fio's default `kb_base=1024` is what holds here: `k`, `kb` and `ki`
 //! are 1024, and, against all standards but for the sake of old job files, `kib` is 1000.
 
-use super::options::Distribution;
+use super::distribution::Distribution;
 use std::time::Duration;
 
 /// A length that may be a share of the whole.

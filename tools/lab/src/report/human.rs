@@ -5,7 +5,7 @@ use super::latency_classes::{CLASSES, distribution};
 use super::units::{Prefix, TimeScale, bandwidth, number};
 use crate::run::{DEPTH_CLASSES, Outcome};
 use crate::stats::{Latency, Spread};
-use crate::target::DiskUse;
+use crate::targets::DiskUse;
 use std::fmt::{self, Write};
 use std::time::UNIX_EPOCH;
 

@@ -7,7 +7,7 @@ use crate::engine::{EngineReport, fio};
 use crate::job::find_key;
 use crate::run::{DEPTH_CLASSES, DirectionTally, Outcome};
 use crate::stats::{Latency, Spread};
-use crate::target::DiskUse;
+use crate::targets::DiskUse;
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
 

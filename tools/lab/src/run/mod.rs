@@ -1,27 +1,31 @@
 //! Runs a set of jobs on an engine: checks and makes the targets, starts a thread for each of
 //! `numjobs`, batch by batch, and collects what they counted.
 
-pub mod clock;
-mod drive;
 mod interrupt;
-mod live;
-mod pace;
 mod plan;
+mod worker;
+mod thread_result;
+mod io_loop;
 mod read_back;
+mod failure;
+mod live;
+mod rate_limit;
 mod tally;
 mod usage;
-mod worker;
+pub mod clock;
 
-pub use drive::{Drove, Failure, drive};
+pub use failure::Failure;
 pub use interrupt::{readable_on_interrupt, stop_on_interrupt};
+pub use io_loop::{Drove, drive};
 pub use live::{Estimate, Live, LiveThread, Snapshot};
 pub use plan::{Overwrite, Plan, ThreadPlan};
 pub use tally::{DEPTH_CLASSES, DirectionTally, Rates, Tally};
+pub use thread_result::ThreadResult;
 pub use usage::Usage;
 
-use crate::engine::{EngineConfig, EngineReport, fio};
+use crate::engine::{EngineConfig, fio};
 use crate::job::{Job, JobSet, Options};
-use crate::target::{DiskUse, Disks, Made, Volumes};
+use crate::targets::{DiskUse, Disks, Made, Volumes};
 use crate::workload::Amount;
 use crate::{Error, ErrorKind};
 use live::Expected;
@@ -41,36 +45,6 @@ pub struct Run<'a> {
     pub stop: &'a AtomicBool,
     /// Shows how it goes.
     pub live: &'a Live,
-}
-
-/// What one thread did.
-#[derive(Debug)]
-pub struct ThreadResult {
-    /// Which job of the set.
-    pub job: usize,
-    /// Its reporting group.
-    pub group: u32,
-    /// Since its batch began, ramp and delay included.
-    pub elapsed_ns: u64,
-    /// Its figures.
-    pub drove: Drove,
-}
-
-impl ThreadResult {
-    /// Of a thread that was never started.
-    fn of_nothing(plan: &ThreadPlan) -> Self {
-        let drove = Drove {
-            tally: Tally::default(),
-            usage: Usage::default(),
-            started_ns: 0,
-            runtime_ns: 0,
-            direction_ns: [0; 2],
-            engine: EngineReport::default(),
-            failure: None,
-            wrong_blocks: Vec::new(),
-        };
-        Self { job: plan.job, group: plan.group, elapsed_ns: 0, drove }
-    }
 }
 
 /// What a run did.

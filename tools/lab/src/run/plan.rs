@@ -1,11 +1,11 @@
 //! From jobs to threads with targets and regions: everything that can be known to be wrong is
 //! found here, before the first byte is written.
 
-use super::Live;
+use super::live::Live;
 use crate::Error;
 use crate::engine::Facts;
 use crate::job::{Extent, Fallocate, Job, Options};
-use crate::target::{Access, Content, Found, Made, Target, Volumes, inspect};
+use crate::targets::{Access, Content, Found, Made, Target, Volumes, inspect};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

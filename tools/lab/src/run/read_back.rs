@@ -1,7 +1,7 @@
 //! Reading back what a job wrote: which passes do, how long they take, and which blocks were wrong.
 
 use super::clock::exact_ns;
-use super::drive::Failure;
+use super::failure::Failure;
 use crate::contents::Contents;
 use crate::engine::Io;
 use crate::job::Options;

@@ -1,13 +1,15 @@
 //! The threads of one batch: each opens its engine, waits until all have, then runs. An engine
 //! that cannot be opened stops the batch before its first I/O.
 
-use super::drive::drive;
-use super::{Drove, Live, ThreadPlan, ThreadResult};
+use super::io_loop::{Drove, drive};
+use super::live::Live;
+use super::plan::ThreadPlan;
+use super::thread_result::ThreadResult;
 use crate::Error;
 use crate::contents::Contents;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
 use crate::job::{Job, Options};
-use crate::target::{Target, Volumes};
+use crate::targets::{Target, Volumes};
 use crate::workload::Workload;
 use parking_lot::{Condvar, Mutex};
 use rustix::thread::CpuSet;

@@ -1,7 +1,7 @@
 //! Debian packages without root: apt with lists and archives of its own in a folder, from the mirror
 //! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
 
-use super::guest::file_name;
+use super::file_name::file_name;
 use super::process::{Bounds, Ended, run};
 use crate::Error;
 use crate::run::Live;

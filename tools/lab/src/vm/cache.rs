@@ -105,7 +105,7 @@ impl Cache<'_> {
     /// Removes what processes that were killed had begun to fetch; the lock is held.
     fn remove_begun(&self) -> io::Result<()> {
         for path in listed(self.folder)? {
-            if super::guest::file_name(&path).starts_with(FETCHING) {
+            if super::file_name::file_name(&path).starts_with(FETCHING) {
                 std::fs::remove_dir_all(path)?;
             }
         }

@@ -3,7 +3,7 @@
 //! with io_uring forbidden, so that every feature is seen absent too.
 
 use super::Laboratory;
-use super::guest::file_name;
+use super::file_name::file_name;
 use super::guest::{Answer, Guest, GuestDevice, Place, Step};
 use super::machine::Profile;
 use crate::Error;

@@ -2,13 +2,14 @@
 //! process, and the other side of what is spoken here.
 
 use super::archive::Archive;
+use super::file_name::file_name;
 use super::machine::{Machine, Profile};
 use super::packages::{Kernel, Packages};
 use super::process::Bounds;
 use crate::Error;
 use crate::run::Live;
 use std::io::{self, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// MiB that are written of each target, for reads to find.
 pub const PREPARED_MIB: u64 = 128;
@@ -211,10 +212,6 @@ impl Guest<'_> {
 /// A word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-pub(super) fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The answers as they come, line by line. Steps are done in order, so that the one that runs has the

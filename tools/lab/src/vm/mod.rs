@@ -10,6 +10,7 @@ mod apt;
 mod archive;
 mod cache;
 mod cell;
+mod file_name;
 pub mod functional;
 pub mod guest;
 pub mod jobs;

@@ -133,7 +133,7 @@ impl Packages {
         for folder in LIBRARIES {
             archive.folder(folder)?;
             for path in listed(&self.tools.join(folder))? {
-                let name = format!("{folder}/{}", super::guest::file_name(&path));
+                let name = format!("{folder}/{}", super::file_name::file_name(&path));
                 if name.contains(".so") && !path.is_dir() {
                     match std::fs::read_link(&path) {
                         Ok(target) => archive.link(&name, &target.to_string_lossy())?,
@@ -223,9 +223,9 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
     let failed = |error| Error::run(format!("cannot use {}", folder.display())).because(error);
     let image = listed(&folder.join("boot")).map_err(failed)?;
     let image =
-        image.into_iter().find(|path| super::guest::file_name(path).starts_with("vmlinuz-"));
+        image.into_iter().find(|path| super::file_name::file_name(path).starts_with("vmlinuz-"));
     let image = image.ok_or_else(|| failed(io::Error::other("no kernel in it")))?;
-    std::fs::rename(&image, folder.join(super::guest::file_name(&image))).map_err(failed)?;
+    std::fs::rename(&image, folder.join(super::file_name::file_name(&image))).map_err(failed)?;
     std::fs::create_dir(folder.join("modules")).map_err(failed)?;
     let mut folders = vec![folder.join("lib/modules")];
     while let Some(next) = folders.pop() {
@@ -234,7 +234,7 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
                 folders.push(path);
                 continue;
             }
-            let name = super::guest::file_name(&path);
+            let name = super::file_name::file_name(&path);
             let Some((stem, end)) = name.split_once(".ko") else { continue };
             if !MODULES.contains(&stem) {
                 continue;
@@ -268,7 +268,7 @@ fn kernels(folder: &Path, packages: Vec<Package>) -> Result<Vec<Kernel>, Error> 
         let place = folder.join("kernels").join(&package);
         let files = listed(&place).map_err(|error| not_whole(folder, error))?;
         let image = files.iter().find_map(|path| {
-            let name = super::guest::file_name(path);
+            let name = super::file_name::file_name(path);
             Some((name.strip_prefix("vmlinuz-")?.to_owned(), path.clone()))
         });
         if let Some((release, image)) = image {

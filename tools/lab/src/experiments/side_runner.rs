@@ -1,12 +1,12 @@
 //! One side of one case: on which target it runs which job, and what came of its runs.
 
-use super::driver::{Case, CaseJob, Conditions, Measured, Place, Side};
+use super::case::{Case, CaseJob, Conditions, Measured, Place, Side};
 use crate::Error;
 use crate::engine::{EngineKind, add_counters};
 use crate::job::{JobSet, Options, Parser, UnknownKeys};
 use crate::report::entries;
 use crate::run::{Live, Overwrite, Plan, Results, Run};
-use crate::target::{Found, Target, VolumeFile, Volumes, inspect};
+use crate::targets::{Found, Target, VolumeFile, Volumes, inspect};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 /// A side, its job, and its figures.
-pub(super) struct Lane {
+pub(super) struct SideRunner {
     side: Side,
     /// None where the side cannot do it: then it stands aside.
     set: Option<JobSet>,
@@ -23,7 +23,7 @@ pub(super) struct Lane {
     pub measured: Measured,
 }
 
-impl Lane {
+impl SideRunner {
     /// Finds the side's target for a case, and makes its job.
     ///
     /// # Errors
@@ -258,7 +258,12 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     /// What an experiment's sides run in its cases with these words.
-    fn lanes(name: &str, what: &str, target: &str, settings: &[(String, String)]) -> Vec<Lane> {
+    fn lanes(
+        name: &str,
+        what: &str,
+        target: &str,
+        settings: &[(String, String)],
+    ) -> Vec<SideRunner> {
         let experiment = &super::super::find(name).unwrap()[0];
         let conditions = Conditions {
             target,
@@ -273,7 +278,9 @@ mod tests {
         let case = experiment.cases.iter().find(|case| case.what == what).unwrap();
         let sides = &experiment.sides;
         let sides = [&sides.a, &sides.b, &sides.control].into_iter().chain(&sides.beside);
-        sides.map(|side| Lane::new(&job, case, side, &Target::parse(target)).unwrap()).collect()
+        sides
+            .map(|side| SideRunner::new(&job, case, side, &Target::parse(target)).unwrap())
+            .collect()
     }
 
     fn image() -> tempfile::NamedTempFile {

@@ -3,8 +3,9 @@
 //! latencies pays for none: its only clock moves at the kernel's tick.
 
 use super::clock::{coarse_ns, exact_ns};
+use super::failure::Failure;
 use super::live::LiveThread;
-use super::pace::Pace;
+use super::rate_limit::Pace;
 use super::read_back::ReadBack;
 use super::tally::{Tally, batch_class};
 use super::usage::Usage;
@@ -13,38 +14,11 @@ use crate::engine::{Done, Engine, EngineReport, Io, SyncKind, Wanted};
 use crate::job::{Measure, Options};
 use crate::workload::{IoOp, Step, Workload};
 use rustix::io::Errno;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Completions counted in less time than a reading of the clock takes.
 const FRESH: usize = 4;
-
-/// Why a thread gave up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The error of the first I/O that failed.
-    pub errno: Errno,
-    /// What was being done, in words.
-    pub what: String,
-    /// Which of the job's files it was done to, where it was one.
-    pub file: Option<u32>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.errno == Errno::ILSEQ {
-            // What fio ends with when a block is wrong; the words for it are about letters.
-            return write!(f, "{} (EILSEQ)", self.what);
-        }
-        write!(f, "{}: {}", self.what, self.errno)?;
-        match self.errno {
-            Errno::NOSPC => f.write_str(" (the target is full)"),
-            Errno::NODEV | Errno::NXIO => f.write_str(" (the device is gone)"),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// What a thread did.
 #[derive(Debug)]

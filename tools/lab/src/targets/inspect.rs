@@ -1,7 +1,11 @@
 //! A look at a target before a run: what it is, how long, and whether reading or writing it could
 //! hurt anyone. Opens and reads; writes nothing.
 
-use super::{Access, Target, VolumeFile, Volumes, signature};
+use super::found::Found;
+use super::signature;
+use super::target::{Access, Target};
+use super::volume_file::VolumeFile;
+use super::volumes::Volumes;
 use crate::Error;
 use crate::job::SyncWrites;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
@@ -10,52 +14,6 @@ use std::io::{ErrorKind, Seek, SeekFrom};
 use std::path::Path;
 use uringfs::Volume;
 use uringfs::backend::{Target as DeviceTarget, in_use};
-
-/// What a target turned out to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// Nothing there, in a folder that is.
-    Nothing,
-    /// An ordinary file.
-    File {
-        /// Bytes.
-        size: u64,
-        /// What O_DIRECT wants offsets and lengths to be multiples of.
-        alignment: u64,
-    },
-    /// A block device; if it is to be written, nobody uses it.
-    Device {
-        /// Bytes.
-        size: u64,
-        /// Its logical block size.
-        alignment: u64,
-        /// What lies on it.
-        holds: Option<&'static str>,
-    },
-    /// The engine's own.
-    Virtual {
-        /// Bytes.
-        size: u64,
-    },
-}
-
-impl Found {
-    /// Its size; nothing has none.
-    pub fn size(&self) -> u64 {
-        match *self {
-            Self::Nothing => 0,
-            Self::File { size, .. } | Self::Device { size, .. } | Self::Virtual { size } => size,
-        }
-    }
-
-    /// What direct I/O must be aligned to.
-    pub fn alignment(&self) -> u64 {
-        match *self {
-            Self::File { alignment, .. } | Self::Device { alignment, .. } => alignment,
-            Self::Nothing | Self::Virtual { .. } => 1,
-        }
-    }
-}
 
 /// Looks at a target; what makes it unusable is an error, as is what somebody uses and is to be written:
 /// a mounted device, the file of one, a volume that is open. A volume that a file is in is opened for reading, and stays among `volumes`.

@@ -1,18 +1,6 @@
-//! What a job reads and writes: which targets it names, whether they may be used, and the files
-//! the run makes itself. Everything is checked before anything is written.
+//! A target: what a job names, and the file or device that its bytes lie in.
 
-mod disk;
-mod inspect;
-mod layout;
-mod signature;
-mod volume;
-
-pub use disk::{DiskUse, Disks};
-pub use inspect::{Found, inspect};
-pub use layout::{Content, Made};
-pub use signature::probe;
-pub use volume::{VolumeFile, Volumes, is_volume};
-
+use super::volume_file::{VolumeFile, is_volume};
 use crate::Error;
 use crate::job::Options;
 use std::fmt;

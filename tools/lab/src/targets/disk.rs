@@ -2,7 +2,7 @@
 //! stats". A partition's disk counts as a whole. What lies on no disk (memory, a network file
 //! system, `null:` and its kin) is not there.
 
-use super::Target;
+use super::target::Target;
 use rustix::fs::{FileType, major, minor, stat};
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,7 +1,9 @@
 //! The files a run makes: created only where nothing is, filled, remembered, and removed when the
 //! run comes to nothing.
 
-use super::{Target, Volumes};
+use super::content::Content;
+use super::target::Target;
+use super::volumes::Volumes;
 use crate::Error;
 use crate::random::Random;
 use rustix::fs::FallocateFlags;
@@ -9,25 +11,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What a new file holds before the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
-    /// Nothing, not even its length: the job's writes make it longer.
-    Empty,
-    /// The same, with blocks allocated beyond its end.
-    Reserved,
-    /// A hole: the job writes it.
-    Hole,
-    /// Allocated blocks: the job writes them.
-    Allocated,
-    /// Allocated blocks, or a hole where the file system has no way to allocate.
-    AllocatedIfPossible,
-    /// Zeros, written.
-    Zeros,
-    /// Random bytes, written.
-    Random,
-}
 
 /// The files a run made, on file systems and in volumes.
 #[derive(Debug, Default)]
