@@ -12,10 +12,11 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
-use crate::entry::{Direction, Piece, TransferEntry, nothing};
-use crate::features::Features;
-use crate::register::FileName;
-use crate::slots::Name;
+use crate::in_flight::Name;
+use crate::probe::Features;
+use crate::registered::FileName;
+use crate::segment::Piece;
+use crate::sqe::{Direction, TransferEntry, nothing};
 use crate::sys::{self, RingName};
 
 /// How a bare ring is made.

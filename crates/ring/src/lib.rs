@@ -15,24 +15,40 @@
 
 #![allow(unsafe_code)]
 
+// A bare ring over the same kernel interface, as a control for measurements.
 pub mod bare;
-mod entry;
-mod features;
-mod message;
-mod register;
+// The ring: push, enter, reap.
 mod ring;
+// Creates the two queues.
 mod setup;
-mod slots;
-mod sys;
-mod transfer;
+// Encodes submission entries.
+mod sqe;
+// Counters.
+mod counters;
+// Registered files and regions of memory.
+mod registered;
+// What a ring waits for besides transfers.
 mod wait;
+// Messages to other rings.
+mod message;
+// The table of requests in flight.
+mod in_flight;
+// What a ring transfers.
+mod transfer;
+// A segment of memory.
+mod segment;
+// Probes the features of io_uring.
+mod probe;
+// System calls, and the detection of forks.
+mod sys;
 
-pub use entry::Piece;
-pub use features::{Feature, Features};
-pub use register::Registration;
-pub use ring::{Event, Ring, RingCounters, Room};
+pub use counters::RingCounters;
+pub use in_flight::Ended;
+pub use probe::{Feature, Features};
+pub use registered::Registration;
+pub use ring::{Event, Ring, Room};
+pub use segment::Piece;
 pub use setup::RingOptions;
-pub use slots::Ended;
 pub use sys::{ForkMark, fork_count, watch_forks};
 pub use transfer::{Memory, Step, StepResult, Transfer};
 pub use wait::{Wait, WaitHandle, Waited};

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::slots::Name;
+use crate::in_flight::Name;
 
 /// Messages under way at once. More are refused: the sender takes another way.
 const MOST: usize = 32;

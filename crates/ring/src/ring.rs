@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
+use std::hint;
 use std::io;
 use std::marker::PhantomData;
 use std::mem;
@@ -15,21 +16,19 @@ use io_uring::{IoUring, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::features::Features;
+use crate::counters::{Counts, RingCounters};
+use crate::in_flight::{Ended, Kind, Name, Slots, Vacant};
 use crate::message::Messages;
-use crate::register::{FileName, Files, Regions, Registration};
+use crate::probe::Features;
+use crate::registered::{FileName, Files, Regions, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
-use crate::slots::{Ended, Kind, Name, Slots};
+use crate::sqe::{Direction, TransferEntry, nothing, rare_entry};
 use crate::sys::{self, RingName};
-use crate::transfer::{StepResult, Transfer};
+use crate::transfer::{Memory, Step, StepResult, Transfer};
 use crate::wait::{Wait, WaitHandle, Waited};
 
-mod room;
 #[cfg(test)]
 mod tests;
-
-pub use room::Room;
-use room::push_entry;
 
 /// What has happened besides the end of a transfer.
 #[derive(Debug)]
@@ -45,33 +44,6 @@ pub enum Event {
     },
     /// Another ring has sent a message.
     Message,
-}
-
-/// What a ring has done, counted by its own thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingCounters {
-    /// Transfers that named their file by index.
-    pub fixed_files: u64,
-    /// Transfers that named it by descriptor.
-    pub plain_files: u64,
-    /// Transfers whose memory was registered.
-    pub fixed_buffers: u64,
-    /// Transfers that named memory by address.
-    pub plain_buffers: u64,
-    /// Calls of `io_uring_enter`.
-    pub enters: u64,
-    /// Messages sent to other rings.
-    pub messages: u64,
-}
-
-/// The same as they are kept: what is rare is counted apart, not what is usual.
-#[derive(Default)]
-pub(crate) struct Counts {
-    transfers: u64,
-    plain_files: u64,
-    plain_buffers: u64,
-    enters: u64,
-    messages: u64,
 }
 
 /// io_uring for transfers of type `T`. Belongs to the thread that made it.
@@ -441,15 +413,7 @@ impl<T: Transfer> Ring<T> {
 
     /// What it has done.
     pub fn counters(&self) -> RingCounters {
-        let Counts { transfers, plain_files, plain_buffers, enters, messages } = self.counts;
-        RingCounters {
-            fixed_files: transfers - plain_files,
-            plain_files,
-            fixed_buffers: transfers - plain_buffers,
-            plain_buffers,
-            enters,
-            messages,
-        }
+        self.counts.read()
     }
 
     /// How registration went.
@@ -472,17 +436,61 @@ impl<T: Transfer> Ring<T> {
     }
 }
 
-impl Counts {
+/// Room for one transfer in a ring.
+pub struct Room<'r, T: Transfer> {
+    ring: &'r mut Ring<T>,
+    slot: Vacant,
+}
+
+impl<T: Transfer> Room<'_, T> {
+    /// Moves the transfer into its slot and pushes the entry that stands for
+    /// it. It reaches the kernel with the next [`Ring::enter`].
     #[inline(always)]
-    pub(crate) fn count(&mut self, file: FileName, fixed_buffer: bool) {
-        self.transfers += 1;
-        if !file.is_fixed() {
-            self.plain_files += 1;
+    pub fn push(self, transfer: T) {
+        let Ring { transfers, io, queued, files, regions, vectors, counts, .. } = self.ring;
+        let file = files.name(transfer.file());
+        let (direction, offset, piece) = match transfer.step() {
+            Step::Read(offset, Memory::One(piece)) => (Direction::READ, offset, piece),
+            Step::Write(offset, Memory::One(piece)) => (Direction::WRITE, offset, piece),
+            _ => {
+                let (name, transfer) = transfers.fill(self.slot, transfer);
+                let step = transfer.step();
+                let entry = rare_entry(io, regions, vectors, counts, file, step, name);
+                return push_entry(io, queued, entry);
+            }
+        };
+        let (name, _) = transfers.fill(self.slot, transfer);
+        if file == FileName::NOTHING {
+            return push_entry(io, queued, nothing(name));
         }
-        if !fixed_buffer {
-            self.plain_buffers += 1;
+        // Each is pushed where it is made: joined, they would be copied.
+        match regions.index_of(io, &piece) {
+            Some(index) => {
+                counts.count(file, true);
+                let entry = TransferEntry::fixed(direction, file, offset, &piece, index);
+                push_entry(io, queued, entry.named(name));
+            }
+            None => {
+                counts.count(file, false);
+                let entry = TransferEntry::plain(direction, file, offset, &piece);
+                push_entry(io, queued, entry.named(name));
+            }
         }
     }
+}
+
+/// Puts an entry into the submission queue, which the caller has seen to have room.
+#[inline(always)]
+fn push_entry(io: &mut IoUring, queued: &mut u32, entry: Entry) {
+    let mut queue = io.submission();
+    // SAFETY: `queued` entries are in it, and every caller has compared that
+    // with its length.
+    unsafe { hint::assert_unchecked(!queue.is_full()) };
+    // SAFETY: what the entry names is owned by the ring's tables until the
+    // kernel has answered for it, or until it has read it (`vectors`).
+    let pushed = unsafe { queue.push(&entry) };
+    debug_assert!(pushed.is_ok());
+    *queued += 1;
 }
 
 #[cold]

@@ -4,7 +4,7 @@ use std::io;
 
 use io_uring::IoUring;
 
-use crate::features::{Features, explain_refusal};
+use crate::probe::{Features, explain_refusal};
 
 /// Entries of the submission queue: a batch, not everything in flight. A long
 /// queue is gone through from end to end and never stays in the cache.

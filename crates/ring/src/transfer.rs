@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::entry::Piece;
+use crate::segment::Piece;
 
 /// The memory of a transfer's next step.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use io_uring::{opcode, types};
 use rustix::event::PollFlags;
 use uringfs_buffer::Buffer;
 
-use crate::slots::Name;
+use crate::in_flight::Name;
 
 /// Something to wait for. Owns its descriptor and its memory until it has happened.
 #[derive(Debug)]

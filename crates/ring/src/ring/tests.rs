@@ -1,7 +1,7 @@
 //! The ring over files, pipes and other rings.
 
 use super::*;
-use crate::entry::Piece;
+use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
 use std::io::Write;
 use std::os::fd::AsFd;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
 
-use crate::entry::Piece;
+use crate::segment::Piece;
 
 /// How registration went, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,42 +2,16 @@
 //! file and memory by index where they are registered.
 
 use std::mem;
-use std::ptr::NonNull;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use uringfs_buffer::{Buffer, Region, RegionId};
+use uringfs_buffer::Buffer;
 
-use crate::register::{FileName, Regions};
-use crate::ring::Counts;
-use crate::slots::Name;
+use crate::counters::Counts;
+use crate::in_flight::Name;
+use crate::registered::{FileName, Regions};
+use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
-
-/// One piece of memory, as an entry names it. Valid while the buffer is that it is of.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    pub(crate) pointer: NonNull<u8>,
-    /// Bytes.
-    pub(crate) length: u32,
-    pub(crate) region_id: RegionId,
-    pub(crate) region: NonNull<Region>,
-}
-
-impl Piece {
-    /// The bytes of `buffer` after the first `skip`.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    #[inline(always)]
-    pub fn of(buffer: &Buffer, skip: u32) -> Piece {
-        let length = buffer.len() as u32;
-        assert!(skip <= length, "{skip} of {length} bytes are done");
-        // SAFETY: inside the buffer, as asserted.
-        let pointer = unsafe { buffer.pointer().add(skip as usize) };
-        let (length, region) = (length - skip, NonNull::from(buffer.region()));
-        Piece { pointer, length, region_id: buffer.region_id(), region }
-    }
-}
 
 /// Which way bytes go, as the kernel's operations.
 #[derive(Clone, Copy)]
