@@ -23,6 +23,10 @@ mod ring;
 mod setup;
 // Encodes submission entries.
 mod sqe;
+// Completions that are not of a transfer.
+mod event;
+// The descriptor that becomes readable with a completion.
+mod notifier;
 // Counters.
 mod counters;
 // Registered files and regions of memory.
@@ -39,16 +43,19 @@ mod transfer;
 mod segment;
 // Probes the features of io_uring.
 mod probe;
-// System calls, and the detection of forks.
+// System calls.
 mod sys;
+// Detects a fork.
+mod fork;
 
 pub use counters::RingCounters;
+pub use event::Event;
+pub use fork::{ForkMark, fork_count, watch_forks};
 pub use in_flight::Ended;
 pub use probe::{Feature, Features};
 pub use registered::Registration;
-pub use ring::{Event, Ring, Room};
+pub use ring::{Ring, Room};
 pub use segment::Piece;
 pub use setup::RingOptions;
-pub use sys::{ForkMark, fork_count, watch_forks};
 pub use transfer::{Memory, Step, StepResult, Transfer};
 pub use wait::{Wait, WaitHandle, Waited};

@@ -1,50 +1,35 @@
 //! The ring: push, enter, reap. What is pushed is owned by the ring's table
 //! until the kernel has answered for it.
 
-use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::hint;
 use std::io;
 use std::marker::PhantomData;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::counters::{Counts, RingCounters};
+use crate::event::{Event, decode};
+use crate::fork::{self, fork_count};
 use crate::in_flight::{Ended, Kind, Name, Slots, Vacant};
 use crate::message::Messages;
+use crate::notifier::Notifier;
 use crate::probe::Features;
 use crate::registered::{FileName, Files, Regions, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
 use crate::sqe::{Direction, TransferEntry, nothing, rare_entry};
 use crate::sys::{self, RingName};
 use crate::transfer::{Memory, Step, StepResult, Transfer};
-use crate::wait::{Wait, WaitHandle, Waited};
+use crate::wait::{Wait, WaitHandle};
 
 #[cfg(test)]
 mod tests;
-
-/// What has happened besides the end of a transfer.
-#[derive(Debug)]
-pub enum Event {
-    /// What was waited for has happened, or has been cancelled.
-    Wait {
-        /// The wait, its memory included.
-        wait: Wait,
-        /// What it was pushed with.
-        tag: u64,
-        /// What it has come to.
-        result: Result<Waited, Errno>,
-    },
-    /// Another ring has sent a message.
-    Message,
-}
 
 /// io_uring for transfers of type `T`. Belongs to the thread that made it.
 pub struct Ring<T: Transfer> {
@@ -65,8 +50,7 @@ pub struct Ring<T: Transfer> {
     cancels: VecDeque<Name>,
     forks: u32,
     polled: bool,
-    /// Written to by the kernel when something completes, once it was asked for.
-    notifier: OnceCell<OwnedFd>,
+    notifier: Notifier,
     /// Found while reaping, and not asked for yet.
     events: VecDeque<Event>,
     counts: Counts,
@@ -80,7 +64,7 @@ impl<T: Transfer> Ring<T> {
     /// Why there is none and what to do, in one line.
     pub fn new(options: &RingOptions) -> io::Result<Ring<T>> {
         let features = Features::probe().map_err(io::Error::other)?;
-        sys::watch_forks();
+        fork::watch_forks();
         let transfers = options.transfers.clamp(1, 16384);
         let io = build(options, features, transfers + options.waits + RESERVE)?;
         let name = if features.registered_ring.is_kept() {
@@ -103,9 +87,9 @@ impl<T: Transfer> Ring<T> {
             room: io.params().sq_entries() - RESERVE,
             vectors: Vec::new(),
             cancels: VecDeque::new(),
-            forks: sys::fork_count(),
+            forks: fork_count(),
             polled: options.polled,
-            notifier: OnceCell::new(),
+            notifier: Notifier::default(),
             events: VecDeque::new(),
             counts: Counts::default(),
             io,
@@ -328,7 +312,7 @@ impl<T: Transfer> Ring<T> {
                 }
                 take(ended, StepResult(result));
             } else {
-                self.events.extend(event(&mut self.waits, &mut self.messages, name, result));
+                self.events.extend(decode(&mut self.waits, &mut self.messages, name, result));
             }
         }
     }
@@ -367,7 +351,7 @@ impl<T: Transfer> Ring<T> {
     /// are memory that both share, so nothing here touches them.
     #[inline(always)]
     pub fn is_forked(&self) -> bool {
-        self.forks != sys::fork_count()
+        self.forks != fork_count()
     }
 
     /// Readable from a completion on until [`Self::silence`]. The ring's own
@@ -378,27 +362,18 @@ impl<T: Transfer> Ring<T> {
     /// # Errors
     /// When no descriptor is left or the kernel refuses.
     pub fn notifier(&self) -> io::Result<BorrowedFd<'_>> {
-        if self.notifier.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let event = eventfd(0, flags)?;
-            self.io.submitter().register_eventfd(event.as_raw_fd())?;
-            let _ = self.notifier.set(event);
-        }
-        Ok(self.notifier.get().expect("it was just set").as_fd())
+        self.notifier.register(&self.io)
     }
 
     /// True once [`Self::notifier`] has been asked for.
     pub fn has_notifier(&self) -> bool {
-        self.notifier.get().is_some()
+        self.notifier.is_registered()
     }
 
     /// Makes the notifier unreadable until the next completion. What has
     /// completed before has to be looked for afterwards.
     pub fn silence(&self) {
-        if let Some(event) = self.notifier.get() {
-            // EAGAIN: nothing has completed.
-            let _ = rustix::io::read(event, &mut [0u8; 8]);
-        }
+        self.notifier.silence();
     }
 
     /// The ring's descriptor: what other rings send messages to.
@@ -491,30 +466,6 @@ fn push_entry(io: &mut IoUring, queued: &mut u32, entry: Entry) {
     let pushed = unsafe { queue.push(&entry) };
     debug_assert!(pushed.is_ok());
     *queued += 1;
-}
-
-#[cold]
-fn event(
-    waits: &mut Slots<(Wait, u64)>,
-    messages: &mut Messages,
-    name: Name,
-    result: i32,
-) -> Option<Event> {
-    let result =
-        if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
-    match name.kind() {
-        Kind::Wait => {
-            let (wait, tag) = waits.end(name).take();
-            let result = result.map(|answer| wait.interpret(answer));
-            Some(Event::Wait { wait, tag, result })
-        }
-        Kind::Message => Some(Event::Message),
-        Kind::Internal => {
-            messages.end(name, result.is_err());
-            None
-        }
-        Kind::Transfer => None,
-    }
 }
 
 impl<T: Transfer> Drop for Ring<T> {

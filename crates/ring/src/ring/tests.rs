@@ -3,6 +3,7 @@
 use super::*;
 use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
+use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;
