@@ -5,20 +5,36 @@
 //! their memory, and gives them back with a result. Any queue serves any back
 //! end it can reach, with the same results.
 
-mod clock;
+// A device by name, and how it is opened.
+mod target;
+// The user's handle on a device.
 mod device;
-mod failure;
-mod geometry;
-mod pieces;
-mod request;
-
-pub mod backend;
+// How requests reach a device.
 pub mod queue;
+// The part of a device that handles and reactors share.
+mod core;
+// Where data lives.
+pub mod backend;
+// Failed requests, and their listeners.
+mod failure;
+// The memory of a request that is left to transfer.
+mod segments;
+// Requests.
+mod request;
+// What a device is like.
+mod geometry;
+// The places of devices in tables.
+mod index;
+// Real and virtual time.
+mod clock;
 
+pub use self::core::Core;
+pub use backend::backend::{Access, Backend, Reach};
 pub use clock::{Clock, VirtualClock};
-pub use device::{Access, Backend, Core, Device, DeviceIndex, MAX_DEVICES, Reach};
+pub use device::Device;
 pub use failure::{Failure, Listener};
 pub use geometry::{Bounds, Discard, Geometry};
+pub use index::{DeviceIndex, MAX_DEVICES};
 pub use queue::{Queue, QueueKind, Ready};
 pub use request::{Completion, Durability, MAX_PIECES, Op, Payload, Progress, Request, Tag};
 pub use rustix::io::Errno;

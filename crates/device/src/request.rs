@@ -6,8 +6,8 @@ use std::fmt;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::device::DeviceIndex;
 use crate::geometry::Bounds;
+use crate::index::DeviceIndex;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -17,10 +17,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::backend::{Access, Backend, Reach};
 use super::descriptor::{range, settle, transfer, write_zeros};
 use super::file::open_direct;
-use super::{PATIENCE, discard, explain, sysfs};
-use crate::device::{Access, Backend, Reach};
+use super::refusal::{PATIENCE, explain};
+use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};
 use crate::request::{Op, Request};
 

@@ -19,9 +19,10 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
+use super::backend::{Access, Backend, Reach};
 use super::descriptor::{range, settle, transfer, write_zeros};
-use super::{explain, sysfs};
-use crate::device::{Access, Backend, Reach};
+use super::refusal::explain;
+use super::sysfs;
 use crate::geometry::{Discard, Geometry};
 use crate::request::{Op, Request};
 

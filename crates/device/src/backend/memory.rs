@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-use crate::device::{Backend, Reach};
+use super::backend::{Backend, Reach};
 use crate::geometry::{Discard, Geometry};
 use crate::request::{Op, Request};
 

@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 
-use crate::device::{Backend, Reach};
+use super::backend::{Backend, Reach};
 use crate::geometry::{Discard, Geometry};
 use crate::request::Request;
 

@@ -19,8 +19,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use super::{Queue, Ready, calls_to_perform};
-use crate::device::{Core, Reach};
+use super::queue::{Queue, Ready};
+use crate::backend::backend::Reach;
+use crate::core::Core;
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
 const PREAD: u16 = 0;
@@ -116,7 +117,7 @@ impl AioQueue {
                 self.end(slot, Err(Errno::CANCELED));
             } else if !flies(request) {
                 let result = self.core.backend().perform(request);
-                self.count(calls_to_perform(&self.core));
+                self.count(self.core.calls_to_perform());
                 self.end(slot, result);
             } else if let Some(block) = self.block(slot) {
                 self.blocks[slot as usize] = block;

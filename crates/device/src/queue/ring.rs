@@ -11,8 +11,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_ring::{Memory, Piece, Ring, RingOptions, Step, Transfer};
 
-use crate::device::{Core, Reach};
-use crate::queue::{Queue, Ready};
+use super::queue::{Queue, Ready};
+use crate::backend::backend::Reach;
+use crate::core::Core;
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
 // SAFETY: a request owns its buffers, whose bytes stay where they are when the
@@ -117,7 +118,7 @@ impl Queue for RingQueue {
                     }
                 }
             } else {
-                self.performed += super::calls_to_perform(&self.core);
+                self.performed += self.core.calls_to_perform();
                 self.core.backend().perform(&mut request)
             };
             self.ended.push_back(Completion { request, result });

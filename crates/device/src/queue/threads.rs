@@ -18,8 +18,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::{Queue, Ready, calls_to_perform};
-use crate::device::Core;
+use super::queue::{Queue, Ready};
+use crate::core::Core;
 use crate::request::{Completion, Request, Tag};
 
 /// Rounds an idle thread looks for work before it sleeps: a few microseconds,
@@ -123,7 +123,7 @@ impl Shared {
             let result = match request.cancelled {
                 true => Err(Errno::CANCELED),
                 false => {
-                    self.count(calls_to_perform(&self.core));
+                    self.count(self.core.calls_to_perform());
                     self.core.perform(&mut request)
                 }
             };

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::memory::Memory;
-use super::null::Null;
-use super::sim::{
+use crate::backend::backend::Access;
+use crate::backend::memory::Memory;
+use crate::backend::null::Null;
+use crate::backend::sim::{
     Cache, Fault, MAX_LATENCY, MAX_UNITS, Promises, Recording, Rule, Sim, SimOptions, When,
 };
-use super::size::parse_size;
-use crate::device::{Access, Device};
+use crate::backend::size::parse_size;
+use crate::device::Device;
 
 /// What can be opened as a device.
 #[derive(Clone, Debug)]

@@ -11,10 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
 
-use super::{Queue, QueueKind, Ready};
+use super::kind::QueueKind;
+use super::queue::{Queue, Ready};
+use crate::backend::backend::Reach;
 use crate::clock::Clock;
-use crate::device::{Core, Reach};
+use crate::core::Core;
 use crate::request::{Completion, Op, Payload, Request, Tag};
+
+pub use super::choice::Choice;
 
 /// The depths that are tried.
 pub const DEPTHS: [usize; 2] = [1, 32];
@@ -36,17 +40,6 @@ pub struct Candidate {
     pub kind: QueueKind,
     /// One of it, empty, that takes 32 requests or more.
     pub queue: Box<dyn Queue>,
-}
-
-/// What was chosen.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// Never `Auto`.
-    pub kind: QueueKind,
-    /// One sentence for people, with figures.
-    pub reason: String,
-    /// Reads a second of each queue at each depth; 0 where reads failed.
-    pub figures: Vec<(QueueKind, usize, f64)>,
 }
 
 /// Whether reads with `RWF_NOWAIT`, which io_uring begins each request with, work.

@@ -1,0 +1,131 @@
+//! The part of a device that its reactors share with its handles.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::backend::backend::{Backend, Reach};
+use crate::failure::{Failure, Listener, Listeners};
+use crate::geometry::Geometry;
+use crate::index::{self, DeviceIndex, MAX_DEVICES};
+use crate::queue::choice::Choice;
+use crate::request::Request;
+
+/// Called, once, when a device closes.
+type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
+
+/// What serves a device: held by its handles and by every reactor that has it in its tables.
+pub struct Core {
+    index: DeviceIndex,
+    geometry: Geometry,
+    backend: Box<dyn Backend>,
+    closed: AtomicBool,
+    on_close: Mutex<Vec<OnClose>>,
+    choice: OnceLock<Choice>,
+    listeners: Listeners,
+}
+
+impl Core {
+    /// # Errors
+    /// `QuotaExceeded` while [`MAX_DEVICES`] are open.
+    pub(crate) fn new(backend: Box<dyn Backend>) -> io::Result<Core> {
+        let index = index::allocate().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!("{MAX_DEVICES} devices are open; close one first"),
+            )
+        })?;
+        Ok(Core {
+            index,
+            geometry: backend.geometry().clone(),
+            backend,
+            closed: AtomicBool::new(false),
+            on_close: Mutex::default(),
+            choice: OnceLock::new(),
+            listeners: Listeners::default(),
+        })
+    }
+
+    /// What it is like.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Its place in tables of devices.
+    #[inline]
+    pub fn index(&self) -> DeviceIndex {
+        self.index
+    }
+
+    /// Where its bytes live.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    /// Has the back end do the next step of `request`, from its `done` on, in this thread. Answers EIO for a back end
+    /// that panics: whoever waits for the request hears of it.
+    #[inline]
+    pub fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let step = AssertUnwindSafe(|| self.backend.perform(request));
+        catch_unwind(step).unwrap_or(Err(Errno::IO))
+    }
+
+    /// System calls that a request takes which the back end carries out itself.
+    pub(crate) fn calls_to_perform(&self) -> u64 {
+        matches!(self.backend.reach(), Reach::Descriptor(_)).into()
+    }
+
+    /// The queue that was found best for it, once one reactor has tried.
+    pub fn choice(&self) -> &OnceLock<Choice> {
+        &self.choice
+    }
+
+    /// True once it takes no new requests.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Has a listener hear of every request that fails from now on, until it is dropped.
+    pub fn listen(&self, listener: Weak<dyn Listener>) {
+        self.listeners.add(listener);
+    }
+
+    /// Tells them of one. Whoever takes a request's end from a queue does.
+    #[cold]
+    pub fn tell_failure(&self, failure: Failure) {
+        self.listeners.tell(failure);
+    }
+
+    /// Has `tell` called when the device closes; at once when it has already.
+    pub fn on_close(&self, tell: OnClose) {
+        let mut waiting = self.on_close.lock();
+        if self.is_closed() {
+            drop(waiting);
+            tell(self.index);
+        } else {
+            waiting.push(tell);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        let waiting = {
+            let mut waiting = self.on_close.lock();
+            self.closed.store(true, Ordering::Release);
+            std::mem::take(&mut *waiting)
+        };
+        for tell in waiting {
+            tell(self.index);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        index::release(self.index);
+    }
+}
