@@ -8,11 +8,11 @@ use std::sync::{OnceLock, Weak};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::backend::backend::{Backend, Reach};
 use crate::failure::{Failure, Listener, Listeners};
 use crate::geometry::Geometry;
 use crate::index::{self, DeviceIndex, MAX_DEVICES};
-use crate::queue::choice::Choice;
+use crate::interface::backend::{Backend, Reach};
+use crate::interface::choice::Choice;
 use crate::request::Request;
 
 /// Called, once, when a device closes.

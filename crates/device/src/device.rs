@@ -11,11 +11,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::backend::{Access, Backend};
 use crate::backend::open::open;
 use crate::core::Core;
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
+use crate::interface::backend::{Access, Backend};
 
 /// The user's handle on an open device. Clones are the same device.
 #[derive(Clone)]

@@ -15,6 +15,8 @@ pub mod queue;
 mod core;
 // Where data lives.
 pub mod backend;
+// The interfaces of back ends and queues.
+mod interface;
 // Failed requests, and their listeners.
 mod failure;
 // The memory of a request that is left to transfer.
@@ -29,12 +31,14 @@ mod index;
 mod clock;
 
 pub use self::core::Core;
-pub use backend::backend::{Access, Backend, Reach};
 pub use clock::{Clock, VirtualClock};
 pub use device::Device;
 pub use failure::{Failure, Listener};
 pub use geometry::{Bounds, Discard, Geometry};
 pub use index::{DeviceIndex, MAX_DEVICES};
-pub use queue::{Queue, QueueKind, Ready};
+pub use interface::backend::{Access, Backend, Reach};
+pub use interface::kind::QueueKind;
+pub use interface::queue::{Queue, Ready};
 pub use request::{Completion, Durability, MAX_PIECES, Op, Payload, Progress, Request, Tag};
 pub use rustix::io::Errno;
+pub use target::Target;

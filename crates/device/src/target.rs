@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::backend::backend::Access;
 use crate::backend::memory::Memory;
 use crate::backend::null::Null;
 use crate::backend::sim::{
@@ -23,6 +22,7 @@ use crate::backend::sim::{
 };
 use crate::backend::size::parse_size;
 use crate::device::Device;
+use crate::interface::backend::Access;
 
 /// What can be opened as a device.
 #[derive(Clone, Debug)]

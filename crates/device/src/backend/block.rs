@@ -17,12 +17,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::backend::{Access, Backend, Reach};
 use super::descriptor::{range, settle, transfer, write_zeros};
 use super::file::open_direct;
 use super::refusal::{PATIENCE, explain};
 use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};
+use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
 /// The longest transfer of a device that does not say.

@@ -19,11 +19,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
-use super::backend::{Access, Backend, Reach};
 use super::descriptor::{range, settle, transfer, write_zeros};
 use super::refusal::explain;
 use super::sysfs;
 use crate::geometry::{Discard, Geometry};
+use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
 /// The longest transfer: the kernel splits by itself, so only its own bound

@@ -26,9 +26,6 @@ mod discard;
 mod sysfs;
 // Sizes as people write them.
 pub(crate) mod size;
-// The interface of every back end.
-#[allow(clippy::module_inception)]
-pub(crate) mod backend;
 
 pub use crate::target::Target;
 pub use open::open;

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::backend::{Access, Backend};
 use super::refusal::{PATIENCE, explain};
 use super::{block, file, in_use};
+use crate::interface::backend::{Access, Backend};
 
 /// The back end for what `path` names: a block device or an ordinary file. What is mounted, swap, or in
 /// the kernel's use in another way, is not opened for writing, nor is the file of a loop device that is so

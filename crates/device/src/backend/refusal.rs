@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::backend::Access;
+use crate::interface::backend::Access;
 
 /// How long a device that somebody has is asked for again: the kernel takes the files out of a ring some
 /// moments after the process that had it has ended.

@@ -19,9 +19,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use super::queue::{Queue, Ready};
-use crate::backend::backend::Reach;
 use crate::core::Core;
+use crate::interface::backend::Reach;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
 const PREAD: u16 = 0;

@@ -11,14 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
 
-use super::kind::QueueKind;
-use super::queue::{Queue, Ready};
-use crate::backend::backend::Reach;
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::interface::backend::Reach;
+use crate::interface::kind::QueueKind;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Op, Payload, Request, Tag};
 
-pub use super::choice::Choice;
+pub use crate::interface::choice::Choice;
 
 /// The depths that are tried.
 pub const DEPTHS: [usize; 2] = [1, 32];

@@ -13,14 +13,7 @@ pub mod aio;
 pub mod threads;
 // The calling thread.
 pub mod sync;
-// The result of a calibration.
-pub(crate) mod choice;
-// The names of the queues.
-pub(crate) mod kind;
-// The interface of every queue.
-#[allow(clippy::module_inception)]
-pub(crate) mod queue;
 
+pub use crate::interface::kind::QueueKind;
+pub use crate::interface::queue::{Queue, Ready};
 pub use calibrate as auto;
-pub use kind::QueueKind;
-pub use queue::{Queue, Ready};

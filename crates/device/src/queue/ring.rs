@@ -11,9 +11,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_ring::{Memory, Piece, Ring, RingOptions, Step, Transfer};
 
-use super::queue::{Queue, Ready};
-use crate::backend::backend::Reach;
 use crate::core::Core;
+use crate::interface::backend::Reach;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
 // SAFETY: a request owns its buffers, whose bytes stay where they are when the

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::queue::{Queue, Ready};
 use crate::core::Core;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// A queue that is empty when `submit` returns, but for what is to be reaped.

@@ -18,8 +18,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::queue::{Queue, Ready};
 use crate::core::Core;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// Rounds an idle thread looks for work before it sleeps: a few microseconds,

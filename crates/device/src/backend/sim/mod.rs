@@ -33,9 +33,9 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::backend::backend::{Backend, Reach};
 use crate::geometry::Geometry;
-use crate::queue::queue::Queue;
+use crate::interface::backend::{Backend, Reach};
+use crate::interface::queue::Queue;
 use crate::request::{Durability, Op, Request};
 
 use self::fault::Faults;

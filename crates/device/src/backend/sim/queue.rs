@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::{Sim, Ticket};
-use crate::queue::queue::{Queue, Ready};
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// One reactor's way to a simulated device.

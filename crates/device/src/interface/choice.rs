@@ -1,6 +1,6 @@
 //! The queue that calibration has chosen for a device.
 
-use super::kind::QueueKind;
+use crate::interface::kind::QueueKind;
 
 /// What was chosen.
 #[derive(Clone, Debug)]

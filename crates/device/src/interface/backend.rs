@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use crate::geometry::Geometry;
-use crate::queue::queue::Queue;
+use crate::interface::queue::Queue;
 use crate::request::Request;
 
 /// What a device is opened for.
