@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::SimOptions;
 use super::fault::{Fault, Faults};
 use super::image::Image;
 use super::media::{Action, Event, Outcome};
+use super::options::SimOptions;
 use super::random::Random;
 use super::record::Record;
 use crate::geometry::Geometry;
