@@ -17,8 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::descriptor::{range, settle, transfer, write_zeros};
-use super::file::open_direct;
+use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
 use super::refusal::{PATIENCE, explain};
 use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};

@@ -19,7 +19,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
-use super::descriptor::{range, settle, transfer, write_zeros};
+use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
 use super::refusal::explain;
 use super::sysfs;
 use crate::geometry::{Discard, Geometry};
@@ -98,19 +98,6 @@ fn access_flags(access: Access) -> OFlags {
     match access {
         Access::Read => OFlags::RDONLY,
         Access::ReadWrite => OFlags::RDWR,
-    }
-}
-
-/// Opens around the page cache, or through it where the file system has no other way.
-pub(super) fn open_direct(
-    path: &Path,
-    flags: OFlags,
-    mode: Mode,
-) -> Result<(OwnedFd, bool), Errno> {
-    let flags = flags | OFlags::CLOEXEC;
-    match open(path, flags | OFlags::DIRECT, mode) {
-        Err(Errno::INVAL) => Ok((open(path, flags, mode)?, false)),
-        fd => Ok((fd?, true)),
     }
 }
 

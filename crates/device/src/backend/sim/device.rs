@@ -17,7 +17,7 @@ use crate::interface::backend::{Backend, Reach};
 use crate::interface::queue::Queue;
 use crate::request::{Op, Request};
 
-/// A simulated device, and the handle by which a test rules it. Clones are the
+/// A simulated device, and the handle by which a test controls it. Clones are the
 /// same device.
 #[derive(Clone)]
 pub struct Sim {
@@ -42,7 +42,7 @@ impl Sim {
     /// Puts a rule in force.
     ///
     /// # Panics
-    /// When [`MAX_RULES`] are.
+    /// When [`MAX_RULES`](super::MAX_RULES) are in force.
     pub fn inject(&self, rule: Rule) {
         self.core.state.lock().faults.add(rule);
     }
@@ -92,7 +92,7 @@ impl Sim {
     /// What happened to its content and is still remembered, in order.
     ///
     /// # Panics
-    /// When made with [`Recording::Off`].
+    /// When made with [`Recording::Off`](super::Recording::Off).
     pub fn record(&self) -> Vec<Event> {
         self.core.state.lock().recorded().events()
     }
