@@ -8,7 +8,7 @@
 //! registered pool is registered at its first use.
 //!
 //! Every feature of the kernel is probed by itself and kept or dropped with a
-//! reason: see [`Features`]. [`bare::BareRing`] is the control of every
+//! reason: see [`Features`]. [`bare_ring::BareRing`] is the control of every
 //! benchmark: the same kernel interface with nothing around it.
 //!
 //! A ring belongs to the thread that made it.
@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 // A bare ring over the same kernel interface, as a control for measurements.
-pub mod bare;
+pub mod bare_ring;
 // The ring: push, enter, reap.
 mod ring;
 // Creates the two queues.
@@ -48,6 +48,7 @@ mod sys;
 // Detects a fork.
 mod fork;
 
+pub use bare_ring as bare;
 pub use counters::RingCounters;
 pub use event::Event;
 pub use fork::{ForkMark, fork_count, watch_forks};
