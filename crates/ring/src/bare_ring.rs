@@ -14,10 +14,10 @@ use uringfs_buffer::{Buffer, BufferPool};
 
 use crate::in_flight::Name;
 use crate::probe::Features;
-use crate::registered::FileName;
+use crate::registered::FileSlot;
 use crate::segment::Piece;
-use crate::sqe::{Direction, TransferEntry, nothing};
-use crate::sys::{self, RingName};
+use crate::sqe::{Direction, Sqe, nop_sqe};
+use crate::sys::{self, RingFd};
 
 /// How a bare ring is made.
 #[derive(Clone, Debug)]
@@ -41,10 +41,10 @@ pub struct BareOptions {
 /// A bare loop over some files. With no file its requests are NOPs.
 pub struct BareRing {
     io: IoUring,
-    name: RingName,
+    fd: RingFd,
     /// Keeps them open.
     _files: Vec<OwnedFd>,
-    names: Vec<FileName>,
+    names: Vec<FileSlot>,
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
@@ -84,8 +84,8 @@ impl BareRing {
         // which may be after its first completion has been answered by a new request.
         let entries = if options.submission_thread { 2 * options.depth } else { options.depth };
         let io = builder.build(entries.next_power_of_two())?;
-        let name = sys::register_ring(io.as_raw_fd())
-            .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered);
+        let fd = sys::register_ring(io.as_raw_fd())
+            .map_or(RingFd::Descriptor(io.as_raw_fd()), RingFd::Registered);
         let files: Vec<OwnedFd> =
             files.iter().map(|file| file.try_clone_to_owned()).collect::<Result<_, _>>()?;
         if options.fixed_files && !files.is_empty() {
@@ -93,8 +93,8 @@ impl BareRing {
             io.submitter().register_files(&descriptors)?;
         }
         let name_of = |(place, file): (u32, &OwnedFd)| {
-            let plain = FileName::plain(file.as_raw_fd());
-            if options.fixed_files { FileName::fixed(place) } else { plain }
+            let plain = FileSlot::plain(file.as_raw_fd());
+            if options.fixed_files { FileSlot::fixed(place) } else { plain }
         };
         let names = (0..).zip(&files).map(name_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
@@ -111,7 +111,7 @@ impl BareRing {
         let until_async = options.force_async;
         Ok(BareRing {
             io,
-            name,
+            fd,
             _files: files,
             names,
             slots,
@@ -158,14 +158,14 @@ impl BareRing {
         *busy = true;
         let piece = Piece { length, ..Piece::of(buffer, 0) };
         let Some(&file) = self.names.get(file as usize) else {
-            let file = self.sometimes_async(FileName::NOTHING);
-            return self.queue(nothing(Name(slot as u64)).flags(file.flags()));
+            let file = self.sometimes_async(FileSlot::NOP);
+            return self.queue(nop_sqe(Name(slot as u64)).flags(file.flags()));
         };
         let file = self.sometimes_async(file);
         let entry = if self.options.fixed_buffers {
-            TransferEntry::fixed(direction, file, offset, &piece, 0)
+            Sqe::fixed(direction, file, offset, &piece, 0)
         } else {
-            TransferEntry::plain(direction, file, offset, &piece)
+            Sqe::plain(direction, file, offset, &piece)
         };
         self.queue(entry.named(Name(slot as u64)));
     }
@@ -179,7 +179,7 @@ impl BareRing {
     }
 
     #[inline(always)]
-    fn sometimes_async(&mut self, file: FileName) -> FileName {
+    fn sometimes_async(&mut self, file: FileSlot) -> FileSlot {
         if self.until_async == 0 {
             return file;
         }
@@ -202,7 +202,7 @@ impl BareRing {
         let entered = if self.options.submission_thread {
             self.wake_and_wait(wait)
         } else {
-            sys::enter(self.name, self.queued, wait, None).map(|taken| self.queued -= taken)
+            sys::enter(self.fd, self.queued, wait, None).map(|taken| self.queued -= taken)
         };
         // The kernel says so only if there was nothing to take.
         if entered == Err(Errno::INTR) { Ok(()) } else { entered }
@@ -253,7 +253,7 @@ impl Drop for BareRing {
             self.reap(usize::MAX, |_, _| {});
         }
         let _ = self.io.submitter().unregister_files();
-        if let RingName::Registered(place) = self.name {
+        if let RingFd::Registered(place) = self.fd {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }
     }

@@ -1,6 +1,6 @@
 //! The counters of a ring.
 
-use crate::registered::FileName;
+use crate::registered::FileSlot;
 
 /// What a ring has done, counted by its own thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct RingCounters {
 /// The counters as the ring keeps them: all transfers, and apart from them the rarer kinds, so that the
 /// usual transfer adds to one counter only.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct RawCounters {
     transfers: u64,
     plain_files: u64,
     plain_buffers: u64,
@@ -30,9 +30,9 @@ pub(crate) struct Counts {
     pub(crate) messages: u64,
 }
 
-impl Counts {
+impl RawCounters {
     #[inline(always)]
-    pub(crate) fn count(&mut self, file: FileName, fixed_buffer: bool) {
+    pub(crate) fn count(&mut self, file: FileSlot, fixed_buffer: bool) {
         self.transfers += 1;
         if !file.is_fixed() {
             self.plain_files += 1;
@@ -43,7 +43,7 @@ impl Counts {
     }
 
     pub(crate) fn read(&self) -> RingCounters {
-        let Counts { transfers, plain_files, plain_buffers, enters, messages } = *self;
+        let RawCounters { transfers, plain_files, plain_buffers, enters, messages } = *self;
         RingCounters {
             fixed_files: transfers - plain_files,
             plain_files,

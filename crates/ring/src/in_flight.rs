@@ -114,7 +114,7 @@ impl<T> Deref for Ended<'_, T> {
 }
 
 /// A free slot, about to be filled.
-pub(crate) struct Vacant(u32);
+pub(crate) struct FreeSlot(u32);
 
 /// A fixed number of slots of one kind.
 pub(crate) struct Slots<T> {
@@ -145,16 +145,16 @@ impl<T> Slots<T> {
 
     /// The slot that [`Self::fill`] fills next; none while all are in use.
     #[inline(always)]
-    pub(crate) fn vacant(&self) -> Option<Vacant> {
+    pub(crate) fn free_slot(&self) -> Option<FreeSlot> {
         let last = self.free_count.checked_sub(1)?;
         // SAFETY: there are never more free slots than `free` is long.
-        Some(Vacant(unsafe { *self.free.get_unchecked(last) }))
+        Some(FreeSlot(unsafe { *self.free.get_unchecked(last) }))
     }
 
     /// Moves `held` into the slot, where it stays until [`Self::end`]. Never
     /// panics, so that `held` is made in the slot and nowhere else.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, vacant: Vacant, held: T) -> (Name, &T) {
+    pub(crate) fn fill(&mut self, vacant: FreeSlot, held: T) -> (Name, &T) {
         let place = vacant.0 as usize;
         self.free_count -= 1;
         // SAFETY: the places in `free`, and so the vacant one, are those of
@@ -220,7 +220,7 @@ mod tests {
     use std::rc::Rc;
 
     fn put<T>(slots: &mut Slots<T>, held: T) -> Name {
-        let vacant = slots.vacant().expect("there is room");
+        let vacant = slots.free_slot().expect("there is room");
         slots.fill(vacant, held).0
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn a_slot_used_again_has_another_name() {
         let mut slots = Slots::new(Kind::Transfer, 1);
         let first = put(&mut slots, 'a');
-        assert!(slots.vacant().is_none());
+        assert!(slots.free_slot().is_none());
         assert_eq!(slots.end(first).take(), 'a');
         let second = put(&mut slots, 'b');
         assert_ne!(first, second);

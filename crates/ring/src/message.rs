@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::in_flight::Name;
 
 /// Messages under way at once. More are refused: the sender takes another way.
-const MOST: usize = 32;
+const MAX_IN_FLIGHT: usize = 32;
 
 #[derive(Default)]
 pub(crate) struct Messages {
-    events: Box<[Option<Arc<OwnedFd>>; MOST]>,
+    events: Box<[Option<Arc<OwnedFd>>; MAX_IN_FLIGHT]>,
     in_flight: usize,
 }
 

@@ -14,17 +14,17 @@ use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
 
-use crate::counters::{Counts, RingCounters};
+use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{Ended, Kind, Name, Slots, Vacant};
+use crate::in_flight::{Ended, FreeSlot, Kind, Name, Slots};
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::probe::Features;
-use crate::registered::{FileName, Files, Regions, Registration};
+use crate::registered::{FileSlot, FileTable, RegionTable, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
-use crate::sqe::{Direction, TransferEntry, nothing, rare_entry};
-use crate::sys::{self, RingName};
+use crate::sqe::{Direction, Sqe, nop_sqe, slow_sqe};
+use crate::sys::{self, RingFd};
 use crate::transfer::{Memory, Step, StepResult, Transfer};
 use crate::wait::{Wait, WaitHandle};
 
@@ -34,12 +34,12 @@ mod tests;
 /// io_uring for transfers of type `T`. Belongs to the thread that made it.
 pub struct Ring<T: Transfer> {
     io: IoUring,
-    name: RingName,
+    fd: RingFd,
     transfers: Slots<T>,
     waits: Slots<(Wait, u64)>,
     messages: Messages,
-    files: Files,
-    regions: Regions,
+    files: FileTable,
+    regions: RegionTable,
     /// Entries pushed that the kernel has not taken.
     queued: u32,
     /// Transfers may be pushed while fewer are queued.
@@ -53,7 +53,7 @@ pub struct Ring<T: Transfer> {
     notifier: Notifier,
     /// Found while reaping, and not asked for yet.
     events: VecDeque<Event>,
-    counts: Counts,
+    counts: RawCounters,
     _owned_by_thread: PhantomData<*const ()>,
 }
 
@@ -67,17 +67,17 @@ impl<T: Transfer> Ring<T> {
         fork::watch_forks();
         let transfers = options.transfers.clamp(1, 16384);
         let io = build(options, features, transfers + options.waits + RESERVE)?;
-        let name = if features.registered_ring.is_kept() {
+        let fd = if features.registered_ring.is_kept() {
             // A thread has 16 places; when they are out the descriptor serves.
             sys::register_ring(io.as_raw_fd())
-                .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered)
+                .map_or(RingFd::Descriptor(io.as_raw_fd()), RingFd::Registered)
         } else {
-            RingName::Descriptor(io.as_raw_fd())
+            RingFd::Descriptor(io.as_raw_fd())
         };
-        let files = Files::new(&io, options.files, options.fixed_files);
-        let regions = Regions::new(&io, options.fixed_buffers);
+        let files = FileTable::new(&io, options.files, options.fixed_files);
+        let regions = RegionTable::new(&io, options.fixed_buffers);
         Ok(Ring {
-            name,
+            fd,
             transfers: Slots::new(Kind::Transfer, transfers),
             waits: Slots::new(Kind::Wait, options.waits),
             messages: Messages::default(),
@@ -91,7 +91,7 @@ impl<T: Transfer> Ring<T> {
             polled: options.polled,
             notifier: Notifier::default(),
             events: VecDeque::new(),
-            counts: Counts::default(),
+            counts: RawCounters::default(),
             io,
             _owned_by_thread: PhantomData,
         })
@@ -136,7 +136,7 @@ impl<T: Transfer> Ring<T> {
     /// and in the child of a fork.
     #[inline(always)]
     pub fn room(&mut self) -> Option<Room<'_, T>> {
-        let slot = self.transfers.vacant()?;
+        let slot = self.transfers.free_slot()?;
         if self.is_forked() || self.queued >= self.room && !self.hand_over(self.room) {
             return None;
         }
@@ -161,7 +161,7 @@ impl<T: Transfer> Ring<T> {
     /// its place. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
-        if self.files.name(transfer.file()) == FileName::ABSENT {
+        if self.files.name(transfer.file()) == FileSlot::ABSENT {
             return Err(transfer);
         }
         match self.room() {
@@ -174,10 +174,10 @@ impl<T: Transfer> Ring<T> {
     /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
         let can = !self.polled && !self.is_forked() && self.has_entry();
-        let Some(slot) = self.waits.vacant().filter(|_| can) else { return Err(wait) };
+        let Some(slot) = self.waits.free_slot().filter(|_| can) else { return Err(wait) };
         let (name, (wait, _)) = self.waits.fill(slot, (wait, tag));
         let entry = wait.entry().user_data(name.0);
-        self.push_entry(entry);
+        self.push_sqe(entry);
         Ok(WaitHandle(name))
     }
 
@@ -203,7 +203,7 @@ impl<T: Transfer> Ring<T> {
         let name = self.messages.begin(event)?;
         let target = types::Fd(ring.as_raw_fd());
         let entry = opcode::MsgRingData::new(target, 0, Name::MESSAGE.0, None).build();
-        self.push_entry(entry.user_data(name.0));
+        self.push_sqe(entry.user_data(name.0));
         self.counts.messages += 1;
         Some(name)
     }
@@ -234,8 +234,8 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    fn push_entry(&mut self, entry: Entry) {
-        push_entry(&mut self.io, &mut self.queued, entry);
+    fn push_sqe(&mut self, entry: Entry) {
+        push_sqe(&mut self.io, &mut self.queued, entry);
     }
 
     #[cold]
@@ -243,7 +243,7 @@ impl<T: Transfer> Ring<T> {
         while self.queued < self.io.params().sq_entries()
             && let Some(name) = self.cancels.pop_front()
         {
-            self.push_entry(opcode::AsyncCancel::new(name.0).build().user_data(Name::INTERNAL.0));
+            self.push_sqe(opcode::AsyncCancel::new(name.0).build().user_data(Name::INTERNAL.0));
         }
     }
 
@@ -270,7 +270,7 @@ impl<T: Transfer> Ring<T> {
             self.regions.forget_gone(&self.io);
         }
         self.counts.enters += 1;
-        match sys::enter(self.name, self.queued, wait, timeout) {
+        match sys::enter(self.fd, self.queued, wait, timeout) {
             Ok(taken) => {
                 self.queued -= taken;
                 if self.queued == 0 && !self.vectors.is_empty() {
@@ -306,7 +306,7 @@ impl<T: Transfer> Ring<T> {
             let mut result = completion.result();
             if name.kind() == Kind::Transfer {
                 let ended = self.transfers.end(name);
-                if result == 0 && self.files.name(ended.file()) == FileName::NOTHING {
+                if result == 0 && self.files.name(ended.file()) == FileSlot::NOP {
                     // A NOP answers 0 for the bytes that were not moved.
                     result = ended.step().length() as i32;
                 }
@@ -414,7 +414,7 @@ impl<T: Transfer> Ring<T> {
 /// Room for one transfer in a ring.
 pub struct Room<'r, T: Transfer> {
     ring: &'r mut Ring<T>,
-    slot: Vacant,
+    slot: FreeSlot,
 }
 
 impl<T: Transfer> Room<'_, T> {
@@ -430,25 +430,25 @@ impl<T: Transfer> Room<'_, T> {
             _ => {
                 let (name, transfer) = transfers.fill(self.slot, transfer);
                 let step = transfer.step();
-                let entry = rare_entry(io, regions, vectors, counts, file, step, name);
-                return push_entry(io, queued, entry);
+                let entry = slow_sqe(io, regions, vectors, counts, file, step, name);
+                return push_sqe(io, queued, entry);
             }
         };
         let (name, _) = transfers.fill(self.slot, transfer);
-        if file == FileName::NOTHING {
-            return push_entry(io, queued, nothing(name));
+        if file == FileSlot::NOP {
+            return push_sqe(io, queued, nop_sqe(name));
         }
         // Each is pushed where it is made: joined, they would be copied.
         match regions.index_of(io, &piece) {
             Some(index) => {
                 counts.count(file, true);
-                let entry = TransferEntry::fixed(direction, file, offset, &piece, index);
-                push_entry(io, queued, entry.named(name));
+                let entry = Sqe::fixed(direction, file, offset, &piece, index);
+                push_sqe(io, queued, entry.named(name));
             }
             None => {
                 counts.count(file, false);
-                let entry = TransferEntry::plain(direction, file, offset, &piece);
-                push_entry(io, queued, entry.named(name));
+                let entry = Sqe::plain(direction, file, offset, &piece);
+                push_sqe(io, queued, entry.named(name));
             }
         }
     }
@@ -456,7 +456,7 @@ impl<T: Transfer> Room<'_, T> {
 
 /// Puts an entry into the submission queue, which the caller has seen to have room.
 #[inline(always)]
-fn push_entry(io: &mut IoUring, queued: &mut u32, entry: Entry) {
+fn push_sqe(io: &mut IoUring, queued: &mut u32, entry: Entry) {
     let mut queue = io.submission();
     // SAFETY: `queued` entries are in it, and every caller has compared that
     // with its length.
@@ -497,7 +497,7 @@ impl<T: Transfer> Drop for Ring<T> {
         // Else the kernel closes them some time after the ring, and a block
         // device stays claimed as long.
         let _ = self.io.submitter().unregister_files();
-        if let RingName::Registered(place) = self.name {
+        if let RingFd::Registered(place) = self.fd {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }
     }

@@ -7,9 +7,9 @@ use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
 use uringfs_buffer::Buffer;
 
-use crate::counters::Counts;
+use crate::counters::RawCounters;
 use crate::in_flight::Name;
-use crate::registered::{FileName, Regions};
+use crate::registered::{FileSlot, RegionTable};
 use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
 
@@ -41,7 +41,7 @@ impl Direction {
 /// in words, so that each is written once, where it goes. What the crate's builders
 /// make is put together on the stack.
 #[repr(C)]
-pub(crate) struct TransferEntry {
+pub(crate) struct Sqe {
     /// Operation, flags, priority, file.
     head: u64,
     offset: u64,
@@ -57,10 +57,10 @@ pub(crate) struct TransferEntry {
 
 const _: () = assert!(cfg!(target_endian = "little"), "the words are put together for this order");
 
-impl TransferEntry {
+impl Sqe {
     #[inline(always)]
-    fn new(operation: u8, file: FileName, offset: u64, address: u64, length: u32) -> TransferEntry {
-        TransferEntry {
+    fn new(operation: u8, file: FileSlot, offset: u64, address: u64, length: u32) -> Sqe {
+        Sqe {
             head: file.with_operation(operation),
             offset,
             address,
@@ -74,65 +74,60 @@ impl TransferEntry {
 
     /// For one piece of memory.
     #[inline(always)]
-    pub(crate) fn plain(
-        direction: Direction,
-        file: FileName,
-        offset: u64,
-        piece: &Piece,
-    ) -> TransferEntry {
+    pub(crate) fn plain(direction: Direction, file: FileSlot, offset: u64, piece: &Piece) -> Sqe {
         let address = piece.pointer.as_ptr() as u64;
-        TransferEntry::new(direction.plain, file, offset, address, piece.length)
+        Sqe::new(direction.plain, file, offset, address, piece.length)
     }
 
     /// For one piece of memory in the registered region at `index`.
     #[inline(always)]
     pub(crate) fn fixed(
         direction: Direction,
-        file: FileName,
+        file: FileSlot,
         offset: u64,
         piece: &Piece,
         index: u16,
-    ) -> TransferEntry {
+    ) -> Sqe {
         let address = piece.pointer.as_ptr() as u64;
-        let entry = TransferEntry::new(direction.fixed, file, offset, address, piece.length);
-        TransferEntry { buffer: index as u64, ..entry }
+        let entry = Sqe::new(direction.fixed, file, offset, address, piece.length);
+        Sqe { buffer: index as u64, ..entry }
     }
 
     /// With `rw_flags`.
-    fn with_flags(self, flags: i32) -> TransferEntry {
-        TransferEntry { length: self.length | (flags as u32 as u64) << 32, ..self }
+    fn with_flags(self, flags: i32) -> Sqe {
+        Sqe { length: self.length | (flags as u32 as u64) << 32, ..self }
     }
 
     /// The entry, to be known as `name`.
     #[inline(always)]
     pub(crate) fn named(self, name: Name) -> Entry {
-        let named = TransferEntry { user_data: name.0, ..self };
+        let named = Sqe { user_data: name.0, ..self };
         // SAFETY: an `Entry` is the kernel's structure (`repr(C)`), which is
         // integers only, and this is as long.
-        unsafe { mem::transmute::<TransferEntry, Entry>(named) }
+        unsafe { mem::transmute::<Sqe, Entry>(named) }
     }
 }
 
 /// The entry of any transfer where there is no file.
 #[inline(always)]
-pub(crate) fn nothing(name: Name) -> Entry {
-    TransferEntry::new(opcode::Nop::CODE, FileName::ABSENT, 0, 0, 0).named(name)
+pub(crate) fn nop_sqe(name: Name) -> Entry {
+    Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).named(name)
 }
 
 /// The entry of what is not a plain transfer of one buffer.
 #[cold]
 #[inline(never)]
-pub(crate) fn rare_entry(
+pub(crate) fn slow_sqe(
     io: &IoUring,
-    regions: &mut Regions,
+    regions: &mut RegionTable,
     vectors: &mut Vec<Box<[libc::iovec]>>,
-    counts: &mut Counts,
-    file: FileName,
+    counts: &mut RawCounters,
+    file: FileSlot,
     step: Step<'_>,
     name: Name,
 ) -> Entry {
-    if file == FileName::NOTHING {
-        return nothing(name);
+    if file == FileSlot::NOP {
+        return nop_sqe(name);
     }
     let (direction, offset, memory, rw_flags) = match step {
         Step::Flush => {
@@ -150,13 +145,11 @@ pub(crate) fn rare_entry(
     };
     counts.count(file, index.is_some());
     let entry = match (memory, index) {
-        (Memory::One(piece), Some(index)) => {
-            TransferEntry::fixed(direction, file, offset, &piece, index)
-        }
-        (Memory::One(piece), None) => TransferEntry::plain(direction, file, offset, &piece),
+        (Memory::One(piece), Some(index)) => Sqe::fixed(direction, file, offset, &piece, index),
+        (Memory::One(piece), None) => Sqe::plain(direction, file, offset, &piece),
         (Memory::Many { buffers, skip, length }, _) => {
             let (pieces, count) = keep_vector(vectors, buffers, skip, length);
-            TransferEntry::new(direction.vectored, file, offset, pieces as u64, count)
+            Sqe::new(direction.vectored, file, offset, pieces as u64, count)
         }
     };
     entry.with_flags(rw_flags).named(name)

@@ -17,7 +17,7 @@ const REGISTER_RING_FDS: c_uint = 20;
 
 /// How a ring is named in `io_uring_enter`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum RingName {
+pub(crate) enum RingFd {
     /// By its descriptor.
     Descriptor(RawFd),
     /// By its place among the thread's registered rings, which saves the look-up.
@@ -41,14 +41,14 @@ fn answer(result: c_long) -> Result<u32, Errno> {
 /// processor remembers of calls, and each return after it is mispredicted.
 #[inline(always)]
 pub(crate) fn enter(
-    ring: RingName,
+    ring: RingFd,
     submit: u32,
     wait: u32,
     timeout: Option<Duration>,
 ) -> Result<u32, Errno> {
     let (number, mut flags) = match ring {
-        RingName::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
-        RingName::Registered(place) => {
+        RingFd::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
+        RingFd::Registered(place) => {
             (place, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
         }
     };
