@@ -12,14 +12,14 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
-use crate::in_flight::Name;
+use crate::in_flight::RequestId;
 use crate::probe::Features;
 use crate::registered::FileSlot;
 use crate::segment::Piece;
 use crate::sqe::{Direction, Sqe, nop_sqe};
 use crate::sys::{self, RingFd};
 
-/// How a bare ring is made.
+/// Options of a bare ring.
 #[derive(Clone, Debug)]
 pub struct BareOptions {
     /// Slots: the largest depth.
@@ -44,7 +44,7 @@ pub struct BareRing {
     fd: RingFd,
     /// Keeps them open.
     _files: Vec<OwnedFd>,
-    names: Vec<FileSlot>,
+    file_slots: Vec<FileSlot>,
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
@@ -64,7 +64,7 @@ impl BareRing {
     /// A ring over `files`, everything registered that the options ask for.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// An error of the kernel when it refuses one of the options.
     pub fn new(options: BareOptions, files: &[BorrowedFd<'_>]) -> io::Result<BareRing> {
         let features = Features::probe().map_err(io::Error::other)?;
         let mut builder = IoUring::builder();
@@ -92,11 +92,11 @@ impl BareRing {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
             io.submitter().register_files(&descriptors)?;
         }
-        let name_of = |(place, file): (u32, &OwnedFd)| {
+        let slot_of = |(place, file): (u32, &OwnedFd)| {
             let plain = FileSlot::plain(file.as_raw_fd());
             if options.fixed_files { FileSlot::fixed(place) } else { plain }
         };
-        let names = (0..).zip(&files).map(name_of).collect();
+        let file_slots = (0..).zip(&files).map(slot_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
         let slots: Vec<Slot> =
             std::iter::from_fn(|| pool.get()).map(|buffer| Slot { buffer, busy: false }).collect();
@@ -113,7 +113,7 @@ impl BareRing {
             io,
             fd,
             _files: files,
-            names,
+            file_slots,
             slots,
             options,
             queued: 0,
@@ -157,9 +157,9 @@ impl BareRing {
         assert!(length as usize <= buffer.len());
         *busy = true;
         let piece = Piece { length, ..Piece::of(buffer, 0) };
-        let Some(&file) = self.names.get(file as usize) else {
+        let Some(&file) = self.file_slots.get(file as usize) else {
             let file = self.sometimes_async(FileSlot::NOP);
-            return self.queue(nop_sqe(Name(slot as u64)).flags(file.flags()));
+            return self.queue(nop_sqe(RequestId(slot as u64)).flags(file.flags()));
         };
         let file = self.sometimes_async(file);
         let entry = if self.options.fixed_buffers {
@@ -167,7 +167,7 @@ impl BareRing {
         } else {
             Sqe::plain(direction, file, offset, &piece)
         };
-        self.queue(entry.named(Name(slot as u64)));
+        self.queue(entry.with_id(RequestId(slot as u64)));
     }
 
     #[inline(always)]
@@ -195,7 +195,7 @@ impl BareRing {
     /// before there are as many.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     #[inline]
     pub fn enter(&mut self, wait: u32) -> Result<(), Errno> {
         self.enters += 1;
@@ -219,7 +219,7 @@ impl BareRing {
     /// Takes what has completed, at most `max`: slot and result.
     #[inline]
     pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
-        let nothing = self.names.is_empty();
+        let no_file = self.file_slots.is_empty();
         for completion in self.io.completion().take(max) {
             let index = completion.user_data() as u32;
             let slot = &mut self.slots[index as usize];
@@ -227,7 +227,7 @@ impl BareRing {
             let result = completion.result();
             let result = if result < 0 {
                 Err(Errno::from_raw_os_error(-result))
-            } else if nothing {
+            } else if no_file {
                 // A NOP answers 0 for the bytes that were not moved.
                 Ok(slot.buffer.len() as u32)
             } else {

@@ -2,7 +2,7 @@
 
 use crate::registered::FileSlot;
 
-/// What a ring has done, counted by its own thread.
+/// The work of a ring, counted by its own thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounters {
     /// Transfers that named their file by index.

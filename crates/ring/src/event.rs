@@ -2,20 +2,20 @@
 
 use rustix::io::Errno;
 
-use crate::in_flight::{Kind, Name, Slots};
+use crate::in_flight::{Kind, RequestId, Slots};
 use crate::message::Messages;
 use crate::wait::{Wait, Waited};
 
-/// What has happened besides the end of a transfer.
+/// A completion that is not of a transfer.
 #[derive(Debug)]
 pub enum Event {
-    /// What was waited for has happened, or has been cancelled.
+    /// A wait has completed, or was cancelled.
     Wait {
         /// The wait, its memory included.
         wait: Wait,
-        /// What it was pushed with.
+        /// The tag it was pushed with.
         tag: u64,
-        /// What it has come to.
+        /// Its result.
         result: Result<Waited, Errno>,
     },
     /// Another ring has sent a message.
@@ -27,20 +27,20 @@ pub enum Event {
 pub(crate) fn decode(
     waits: &mut Slots<(Wait, u64)>,
     messages: &mut Messages,
-    name: Name,
+    id: RequestId,
     result: i32,
 ) -> Option<Event> {
     let result =
         if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
-    match name.kind() {
+    match id.kind() {
         Kind::Wait => {
-            let (wait, tag) = waits.end(name).take();
+            let (wait, tag) = waits.end(id).take();
             let result = result.map(|answer| wait.interpret(answer));
             Some(Event::Wait { wait, tag, result })
         }
         Kind::Message => Some(Event::Message),
         Kind::Internal => {
-            messages.end(name, result.is_err());
+            messages.end(id, result.is_err());
             None
         }
         Kind::Transfer => None,

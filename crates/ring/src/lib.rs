@@ -1,6 +1,6 @@
 //! io_uring made safe: a submission owns its memory and its file until its completion.
 //!
-//! A [`Ring`] keeps a table of what is in flight. [`Ring::push`] moves a
+//! A [`Ring`] keeps a table of the requests in flight. [`Ring::push`] moves a
 //! transfer (anything that implements [`Transfer`]) into it, [`Ring::enter`]
 //! hands everything pushed to the kernel and may wait, and [`Ring::reap`]
 //! shows what has ended, to be taken out of its slot. Files are installed into
@@ -31,13 +31,13 @@ mod notifier;
 mod counters;
 // Registered files and regions of memory.
 mod registered;
-// What a ring waits for besides transfers.
+// Waits for descriptors, connections, bytes of a socket.
 mod wait;
 // Messages to other rings.
 mod message;
 // The table of requests in flight.
 mod in_flight;
-// What a ring transfers.
+// Transfers.
 mod transfer;
 // A segment of memory.
 mod segment;

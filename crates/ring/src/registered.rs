@@ -13,7 +13,7 @@ use uringfs_buffer::{Region, RegionId};
 
 use crate::segment::Piece;
 
-/// How registration went, for people.
+/// The state of registration, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// Files named by index now.
@@ -24,7 +24,7 @@ pub struct Registration {
     pub refused: Option<String>,
 }
 
-/// How a request names its file: an entry's first word, without its operation.
+/// A file as a request names it: an entry's first word, without its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileSlot(u64);
 
@@ -76,7 +76,7 @@ impl FileSlot {
 /// The files a ring knows, by places that the user chooses.
 pub(crate) struct FileTable {
     fixed: bool,
-    names: Box<[FileSlot]>,
+    slots: Box<[FileSlot]>,
     /// Keeps plain descriptors open; the kernel's table keeps fixed ones.
     descriptors: Vec<OwnedFd>,
 }
@@ -84,8 +84,8 @@ pub(crate) struct FileTable {
 impl FileTable {
     pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> FileTable {
         let fixed = fixed && ring.submitter().register_files_sparse(places).is_ok();
-        let names = vec![FileSlot::ABSENT; places as usize].into_boxed_slice();
-        FileTable { fixed, names, descriptors: Vec::new() }
+        let slots = vec![FileSlot::ABSENT; places as usize].into_boxed_slice();
+        FileTable { fixed, slots, descriptors: Vec::new() }
     }
 
     pub(crate) fn is_fixed(&self) -> bool {
@@ -93,7 +93,7 @@ impl FileTable {
     }
 
     pub(crate) fn count_fixed(&self) -> usize {
-        self.names.iter().filter(|name| name.is_fixed()).count()
+        self.slots.iter().filter(|slot| slot.is_fixed()).count()
     }
 
     pub(crate) fn install(
@@ -102,34 +102,34 @@ impl FileTable {
         place: u32,
         file: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let name = self.free_place(place)?;
+        let index = self.free_place(place)?;
         let registered =
             || ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok();
         if self.fixed && registered() {
-            self.names[name] = FileSlot::fixed(place);
+            self.slots[index] = FileSlot::fixed(place);
             return Ok(());
         }
         let descriptor = file.try_clone_to_owned()?;
-        self.names[name] = FileSlot::plain(descriptor.as_raw_fd());
+        self.slots[index] = FileSlot::plain(descriptor.as_raw_fd());
         self.descriptors.push(descriptor);
         Ok(())
     }
 
     /// Makes every transfer that names `place` a NOP.
     pub(crate) fn install_nothing(&mut self, place: u32) -> io::Result<()> {
-        let name = self.free_place(place)?;
-        self.names[name] = FileSlot::NOP;
+        let index = self.free_place(place)?;
+        self.slots[index] = FileSlot::NOP;
         Ok(())
     }
 
     fn free_place(&self, place: u32) -> io::Result<usize> {
-        match self.names.get(place as usize) {
+        match self.slots.get(place as usize) {
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("file place {place} is not in the table"),
             )),
-            Some(name) => {
-                assert_eq!(*name, FileSlot::ABSENT, "file place {place} is taken");
+            Some(slot) => {
+                assert_eq!(*slot, FileSlot::ABSENT, "file place {place} is taken");
                 Ok(place as usize)
             }
         }
@@ -137,25 +137,25 @@ impl FileTable {
 
     /// Takes the file out. The caller knows that no transfer names it.
     pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
-        let name = self.name(place);
-        if name == FileSlot::ABSENT {
+        let slot = self.slot(place);
+        if slot == FileSlot::ABSENT {
             return Err(Errno::BADF);
         }
-        if name.is_fixed() {
+        if slot.is_fixed() {
             // -1 empties the place. A failure leaves the file open in the
             // kernel's table until the place is used again.
             let _ = ring.submitter().register_files_update(place, &[-1]);
         } else {
-            self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != name.number());
+            self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != slot.number());
         }
-        self.names[place as usize] = FileSlot::ABSENT;
+        self.slots[place as usize] = FileSlot::ABSENT;
         Ok(())
     }
 
-    /// How a transfer names the file at `place`.
+    /// The file at `place` as a transfer names it.
     #[inline]
-    pub(crate) fn name(&self, place: u32) -> FileSlot {
-        self.names.get(place as usize).copied().unwrap_or(FileSlot::ABSENT)
+    pub(crate) fn slot(&self, place: u32) -> FileSlot {
+        self.slots.get(place as usize).copied().unwrap_or(FileSlot::ABSENT)
     }
 }
 

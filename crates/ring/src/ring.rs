@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{Ended, FreeSlot, Kind, Name, Slots};
+use crate::in_flight::{Ended, FreeSlot, Kind, RequestId, Slots};
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::probe::Features;
@@ -47,7 +47,7 @@ pub struct Ring<T: Transfer> {
     /// Lists of pieces of memory, until the kernel has read them.
     vectors: Vec<Box<[libc::iovec]>>,
     /// Cancels that wait for room in the submission queue.
-    cancels: VecDeque<Name>,
+    cancels: VecDeque<RequestId>,
     forks: u32,
     polled: bool,
     notifier: Notifier,
@@ -161,7 +161,7 @@ impl<T: Transfer> Ring<T> {
     /// its place. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
-        if self.files.name(transfer.file()) == FileSlot::ABSENT {
+        if self.files.slot(transfer.file()) == FileSlot::ABSENT {
             return Err(transfer);
         }
         match self.room() {
@@ -175,10 +175,10 @@ impl<T: Transfer> Ring<T> {
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
         let can = !self.polled && !self.is_forked() && self.has_entry();
         let Some(slot) = self.waits.free_slot().filter(|_| can) else { return Err(wait) };
-        let (name, (wait, _)) = self.waits.fill(slot, (wait, tag));
-        let entry = wait.entry().user_data(name.0);
+        let (id, (wait, _)) = self.waits.fill(slot, (wait, tag));
+        let entry = wait.entry().user_data(id.0);
         self.push_sqe(entry);
-        Ok(WaitHandle(name))
+        Ok(WaitHandle(id))
     }
 
     /// Wakes the thread that waits in the ring behind `ring`, whose
@@ -188,30 +188,30 @@ impl<T: Transfer> Ring<T> {
     /// it fail so late, [`Self::reap`] writes to `event`, an eventfd that wakes
     /// the target, too. It may be written to without need.
     pub fn send_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> bool {
-        let Some(name) = self.push_message(ring, event) else { return false };
+        let Some(id) = self.push_message(ring, event) else { return false };
         // The kernel may have been too busy to take it.
         let is_taken = self.enter(0, None).is_ok() && self.queued() == 0;
         // The caller may not come to reap for long.
-        is_taken && !self.has_failed(name)
+        is_taken && !self.has_failed(id)
     }
 
-    fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<Name> {
+    fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<RequestId> {
         let can = Features::probe().is_ok_and(|features| features.message.is_kept());
         if !can || self.polled || self.is_forked() || !self.has_entry() {
             return None;
         }
-        let name = self.messages.begin(event)?;
+        let id = self.messages.begin(event)?;
         let target = types::Fd(ring.as_raw_fd());
-        let entry = opcode::MsgRingData::new(target, 0, Name::MESSAGE.0, None).build();
-        self.push_sqe(entry.user_data(name.0));
+        let entry = opcode::MsgRingData::new(target, 0, RequestId::MESSAGE.0, None).build();
+        self.push_sqe(entry.user_data(id.0));
         self.counts.messages += 1;
-        Some(name)
+        Some(id)
     }
 
-    /// True when the kernel has answered `name` with an error. The answer stays, to be reaped.
-    fn has_failed(&mut self, name: Name) -> bool {
+    /// True when the kernel has answered `id` with an error. The answer stays, to be reaped.
+    fn has_failed(&mut self, id: RequestId) -> bool {
         let mut completions = self.io.completion();
-        let answer = completions.find(|completion| completion.user_data() == name.0);
+        let answer = completions.find(|completion| completion.user_data() == id.0);
         // Dropped, it would take what was looked at.
         mem::forget(completions);
         answer.is_some_and(|answer| answer.result() < 0)
@@ -220,9 +220,9 @@ impl<T: Transfer> Ring<T> {
     /// Asks for every transfer that `matches` to end soon; `matches` may mark
     /// it. Each still completes, once. A cancel is kept until there is room.
     pub fn cancel(&mut self, mut matches: impl FnMut(&mut T) -> bool) {
-        for (name, transfer) in self.transfers.iter_mut() {
+        for (id, transfer) in self.transfers.iter_mut() {
             if matches(transfer) {
-                self.cancels.push_back(name);
+                self.cancels.push_back(id);
             }
         }
     }
@@ -241,9 +241,9 @@ impl<T: Transfer> Ring<T> {
     #[cold]
     fn push_cancels(&mut self) {
         while self.queued < self.io.params().sq_entries()
-            && let Some(name) = self.cancels.pop_front()
+            && let Some(id) = self.cancels.pop_front()
         {
-            self.push_sqe(opcode::AsyncCancel::new(name.0).build().user_data(Name::INTERNAL.0));
+            self.push_sqe(opcode::AsyncCancel::new(id.0).build().user_data(RequestId::INTERNAL.0));
         }
     }
 
@@ -263,7 +263,7 @@ impl<T: Transfer> Ring<T> {
         if !self.cancels.is_empty() {
             self.push_cancels();
         }
-        // What is waited for may be what one of those left is to cancel.
+        // The wait may be for a request that one of the remaining cancels is for.
         let wait = if self.cancels.is_empty() { wait } else { 0 };
         if wait > 0 {
             // It may sleep for long, and they are pinned so long.
@@ -294,7 +294,7 @@ impl<T: Transfer> Ring<T> {
     }
 
     /// Hands over every transfer that has ended, or a step of it, with what
-    /// that has come to; makes no system call. What else has happened [`Self::event`] tells
+    /// that has come to; makes no system call. [`Self::event`] returns the other completions
     /// afterwards.
     #[inline(always)]
     pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, StepResult)) {
@@ -302,17 +302,17 @@ impl<T: Transfer> Ring<T> {
             return;
         }
         for completion in self.io.completion() {
-            let name = Name(completion.user_data());
+            let id = RequestId(completion.user_data());
             let mut result = completion.result();
-            if name.kind() == Kind::Transfer {
-                let ended = self.transfers.end(name);
-                if result == 0 && self.files.name(ended.file()) == FileSlot::NOP {
+            if id.kind() == Kind::Transfer {
+                let ended = self.transfers.end(id);
+                if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
                     // A NOP answers 0 for the bytes that were not moved.
                     result = ended.step().length() as i32;
                 }
                 take(ended, StepResult(result));
             } else {
-                self.events.extend(decode(&mut self.waits, &mut self.messages, name, result));
+                self.events.extend(decode(&mut self.waits, &mut self.messages, id, result));
             }
         }
     }
@@ -325,8 +325,8 @@ impl<T: Transfer> Ring<T> {
 
     /// True when there is something to reap.
     pub fn has_completed(&self) -> bool {
-        // SAFETY: the ring belongs to this thread and is borrowed, so nobody
-        // else takes completions while the queue is looked at.
+        // SAFETY: the ring belongs to this thread and is borrowed, so no
+        // other code takes completions during this check.
         !self.is_forked() && !unsafe { self.io.completion_shared() }.is_empty()
     }
 
@@ -386,12 +386,12 @@ impl<T: Transfer> Ring<T> {
         self.io.as_raw_fd()
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> RingCounters {
         self.counts.read()
     }
 
-    /// How registration went.
+    /// The state of registration.
     pub fn registration(&self) -> Registration {
         Registration {
             files: self.files.count_fixed(),
@@ -423,32 +423,32 @@ impl<T: Transfer> Room<'_, T> {
     #[inline(always)]
     pub fn push(self, transfer: T) {
         let Ring { transfers, io, queued, files, regions, vectors, counts, .. } = self.ring;
-        let file = files.name(transfer.file());
+        let file = files.slot(transfer.file());
         let (direction, offset, piece) = match transfer.step() {
             Step::Read(offset, Memory::One(piece)) => (Direction::READ, offset, piece),
             Step::Write(offset, Memory::One(piece)) => (Direction::WRITE, offset, piece),
             _ => {
-                let (name, transfer) = transfers.fill(self.slot, transfer);
+                let (id, transfer) = transfers.fill(self.slot, transfer);
                 let step = transfer.step();
-                let entry = slow_sqe(io, regions, vectors, counts, file, step, name);
+                let entry = slow_sqe(io, regions, vectors, counts, file, step, id);
                 return push_sqe(io, queued, entry);
             }
         };
-        let (name, _) = transfers.fill(self.slot, transfer);
+        let (id, _) = transfers.fill(self.slot, transfer);
         if file == FileSlot::NOP {
-            return push_sqe(io, queued, nop_sqe(name));
+            return push_sqe(io, queued, nop_sqe(id));
         }
         // Each is pushed where it is made: joined, they would be copied.
         match regions.index_of(io, &piece) {
             Some(index) => {
                 counts.count(file, true);
                 let entry = Sqe::fixed(direction, file, offset, &piece, index);
-                push_sqe(io, queued, entry.named(name));
+                push_sqe(io, queued, entry.with_id(id));
             }
             None => {
                 counts.count(file, false);
                 let entry = Sqe::plain(direction, file, offset, &piece);
-                push_sqe(io, queued, entry.named(name));
+                push_sqe(io, queued, entry.with_id(id));
             }
         }
     }
@@ -476,7 +476,7 @@ impl<T: Transfer> Drop for Ring<T> {
             return;
         }
         self.cancel(|_| true);
-        let waits: Vec<_> = self.waits.iter_mut().map(|(name, _)| name).collect();
+        let waits: Vec<_> = self.waits.iter_mut().map(|(id, _)| id).collect();
         self.cancels.extend(waits);
         while self.in_flight() > 0 {
             if let Err(error) = self.enter(1, None) {

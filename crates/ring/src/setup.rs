@@ -1,4 +1,4 @@
-//! How a ring is made: what is asked of it, and the queues it gets.
+//! Options of a ring, and the creation of its two queues.
 
 use std::io;
 
@@ -12,7 +12,7 @@ const SUBMISSIONS: u32 = 256;
 /// Of these, kept for waits, cancels and messages.
 pub(crate) const RESERVE: u32 = 64;
 
-/// How a ring is made.
+/// Options of a ring.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
     /// Transfers in flight at once, at most 16384.

@@ -1,5 +1,5 @@
-//! What the kernel is given for a transfer's next step: the entry, which names
-//! file and memory by index where they are registered.
+//! Encodes the submission entry (SQE) of a transfer's next step. It names file and
+//! memory by index where they are registered.
 
 use std::mem;
 
@@ -8,7 +8,7 @@ use io_uring::{IoUring, opcode, types};
 use uringfs_buffer::Buffer;
 
 use crate::counters::RawCounters;
-use crate::in_flight::Name;
+use crate::in_flight::RequestId;
 use crate::registered::{FileSlot, RegionTable};
 use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
@@ -98,23 +98,23 @@ impl Sqe {
         Sqe { length: self.length | (flags as u32 as u64) << 32, ..self }
     }
 
-    /// The entry, to be known as `name`.
+    /// The entry, with `id` as its `user_data`.
     #[inline(always)]
-    pub(crate) fn named(self, name: Name) -> Entry {
-        let named = Sqe { user_data: name.0, ..self };
+    pub(crate) fn with_id(self, id: RequestId) -> Entry {
+        let sqe = Sqe { user_data: id.0, ..self };
         // SAFETY: an `Entry` is the kernel's structure (`repr(C)`), which is
         // integers only, and this is as long.
-        unsafe { mem::transmute::<Sqe, Entry>(named) }
+        unsafe { mem::transmute::<Sqe, Entry>(sqe) }
     }
 }
 
-/// The entry of any transfer where there is no file.
+/// A NOP: the entry of any transfer at a place without a file.
 #[inline(always)]
-pub(crate) fn nop_sqe(name: Name) -> Entry {
-    Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).named(name)
+pub(crate) fn nop_sqe(id: RequestId) -> Entry {
+    Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).with_id(id)
 }
 
-/// The entry of what is not a plain transfer of one buffer.
+/// The entry of everything but a plain transfer of one buffer.
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(
@@ -124,16 +124,16 @@ pub(crate) fn slow_sqe(
     counts: &mut RawCounters,
     file: FileSlot,
     step: Step<'_>,
-    name: Name,
+    id: RequestId,
 ) -> Entry {
     if file == FileSlot::NOP {
-        return nop_sqe(name);
+        return nop_sqe(id);
     }
     let (direction, offset, memory, rw_flags) = match step {
         Step::Flush => {
             let flush = opcode::Fsync::new(types::Fd(file.number()));
             let flush = flush.flags(types::FsyncFlags::DATASYNC).build();
-            return flush.flags(file.flags()).user_data(name.0);
+            return flush.flags(file.flags()).user_data(id.0);
         }
         Step::Read(offset, memory) => (Direction::READ, offset, memory, 0),
         Step::Write(offset, memory) => (Direction::WRITE, offset, memory, 0),
@@ -152,7 +152,7 @@ pub(crate) fn slow_sqe(
             Sqe::new(direction.vectored, file, offset, pieces as u64, count)
         }
     };
-    entry.with_flags(rw_flags).named(name)
+    entry.with_flags(rw_flags).with_id(id)
 }
 
 /// Lists the pieces of `buffers` between `skip` and `skip + length`, and keeps

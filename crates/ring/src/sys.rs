@@ -15,7 +15,7 @@ use rustix::io_uring::{
 
 const REGISTER_RING_FDS: c_uint = 20;
 
-/// How a ring is named in `io_uring_enter`.
+/// A ring as `io_uring_enter` names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RingFd {
     /// By its descriptor.
