@@ -93,13 +93,13 @@ pub struct Request {
     pub cancelled: bool,
     /// A byte of the issuer's own, carried along.
     pub mark: u8,
-    stage: Stage,
+    state: RequestState,
 }
 
 /// How far a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Stage {
+enum RequestState {
     /// No queue has had it.
     Made,
     /// Some queue has had it. If it has ended, then with all its bytes, as
@@ -137,30 +137,30 @@ impl Request {
             retries: 0,
             cancelled: false,
             mark: 0,
-            stage: Stage::Made,
+            state: RequestState::Made,
         }
     }
 
     /// True when some queue has had it.
     #[inline]
     pub fn is_issued(&self) -> bool {
-        self.stage != Stage::Made && self.stage != Stage::Refused
+        self.state != RequestState::Made && self.state != RequestState::Refused
     }
 
     /// Notes that it is handed to a queue, or that the queue gave it back.
     #[inline(always)]
     pub fn set_issued(&mut self, issued: bool) {
-        self.stage = if issued { Stage::Issued } else { Stage::Made };
+        self.state = if issued { RequestState::Issued } else { RequestState::Made };
     }
 
     /// Writes down how it has ended.
     pub fn end(&mut self, result: Result<u64, Errno>) {
-        (self.stage, self.done) = match result {
-            Ok(bytes) if bytes == self.length() => (Stage::Issued, bytes),
-            Ok(bytes) => (Stage::Short, bytes),
+        (self.state, self.done) = match result {
+            Ok(bytes) if bytes == self.length() => (RequestState::Issued, bytes),
+            Ok(bytes) => (RequestState::Short, bytes),
             Err(error) => {
-                let stage = if self.is_issued() { Stage::Failed } else { Stage::Refused };
-                (stage, error.raw_os_error() as u64)
+                let state = if self.is_issued() { RequestState::Failed } else { RequestState::Refused };
+                (state, error.raw_os_error() as u64)
             }
         };
     }
@@ -168,17 +168,17 @@ impl Request {
     /// How it has ended: bytes done, or the error.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
-        match self.stage {
-            Stage::Made | Stage::Issued => Ok(self.length()),
-            Stage::Short => Ok(self.done),
-            Stage::Failed | Stage::Refused => Err(Errno::from_raw_os_error(self.done as i32)),
+        match self.state {
+            RequestState::Made | RequestState::Issued => Ok(self.length()),
+            RequestState::Short => Ok(self.done),
+            RequestState::Failed | RequestState::Refused => Err(Errno::from_raw_os_error(self.done as i32)),
         }
     }
 
     /// Whether it has ended well, and not with all its bytes.
     #[inline]
     pub fn is_short(&self) -> bool {
-        self.stage == Stage::Short
+        self.state == RequestState::Short
     }
 
     /// The same, durable on completion.
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_nobody_asked_for_is_an_interruption() {
+    fn an_unrequested_cancel_is_an_interruption() {
         let mut request = read(4096);
         assert_eq!(request.advance(Err(Errno::CANCELED), BOUNDS), Progress::Again);
         request.cancelled = true;

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
-use super::refusal::{PATIENCE, explain};
+use super::refusal::{IN_USE_TIMEOUT, explain};
 use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, Reach};
@@ -49,18 +49,18 @@ impl Block {
             Access::ReadWrite => OFlags::RDWR | OFlags::EXCL,
         };
         let explained = |errno| explain(path, access, errno);
-        let (fd, direct) = open_patiently(path, flags).map_err(explained)?;
+        let (fd, direct) = open_with_retry(path, flags).map_err(explained)?;
         let geometry = geometry(fd.as_fd(), direct, access).map_err(explained)?;
         Ok(Block { fd, path: path.to_owned(), geometry })
     }
 }
 
 /// Opens the device, with patience while somebody has it.
-fn open_patiently(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
-    let until = Instant::now() + PATIENCE;
+fn open_with_retry(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
+    let until = Instant::now() + IN_USE_TIMEOUT;
     loop {
         match open_direct(path, flags, Mode::empty()) {
-            Err(Errno::BUSY) if Instant::now() < until => sleep(PATIENCE / 50),
+            Err(Errno::BUSY) if Instant::now() < until => sleep(IN_USE_TIMEOUT / 50),
             opened => return opened,
         }
     }

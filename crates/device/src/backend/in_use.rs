@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_has_is_free() {
+    fn an_unused_file_is_free() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(user(file.path()), None);
         assert_eq!(user(Path::new("/no/such/file")), None);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::refusal::{PATIENCE, explain};
+use super::refusal::{IN_USE_TIMEOUT, explain};
 use super::{block, file, in_use};
 use crate::interface::backend::{Access, Backend};
 
@@ -42,14 +42,14 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
 
 /// Refuses what somebody has, with a little patience.
 fn refuse_used(path: &Path) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + IN_USE_TIMEOUT;
     while let Some(user) = in_use::user(path) {
         if Instant::now() >= until {
             let what =
                 format!("{} {user}; end that first, or open it for reading only", path.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
-        sleep(PATIENCE / 50);
+        sleep(IN_USE_TIMEOUT / 50);
     }
     Ok(())
 }

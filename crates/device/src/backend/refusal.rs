@@ -10,7 +10,7 @@ use crate::interface::backend::Access;
 
 /// How long a device that somebody has is asked for again: the kernel takes the files out of a ring some
 /// moments after the process that had it has ended.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One line for people: the path, what is wrong with it, what to do.
 pub(super) fn explain(path: &Path, access: Access, errno: Errno) -> io::Error {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_hit_whom_they_name() {
+    fn rules_hit_the_requests_they_name() {
         assert_eq!(hits(When::Nth(3)), [3]);
         assert_eq!(hits(When::From(7)), [7, 8, 9]);
         assert_eq!(hits(When::Every(4)), [4, 8]);

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use super::media::{Event, Media};
 
 /// The most events remembered.
-const EVENTS: usize = 1 << 17;
+const MAX_EVENTS: usize = 1 << 17;
 /// The most bytes remembered.
-const BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 512 << 20;
 
 /// The remembered past, and the present it leads to.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Record {
         self.now.apply(&event);
         self.bytes += weight(&event);
         self.events.push_back(event);
-        while self.events.len() > EVENTS || self.bytes > BYTES {
+        while self.events.len() > MAX_EVENTS || self.bytes > MAX_BYTES {
             let oldest = self.events.pop_front().expect("there are some");
             self.bytes -= weight(&oldest);
             self.start.apply(&oldest);
