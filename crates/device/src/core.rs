@@ -1,4 +1,4 @@
-//! The part of a device that its reactors share with its handles.
+//! The part of a device that its handles share with its reactors.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use crate::request::Request;
 /// Called, once, when a device closes.
 type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
 
-/// What serves a device: held by its handles and by every reactor that has it in its tables.
+/// A device: held by its handles and by every reactor that has it in its tables.
 pub struct Core {
     index: DeviceIndex,
     geometry: Geometry,
@@ -30,6 +30,8 @@ pub struct Core {
 }
 
 impl Core {
+    /// A device over `backend`.
+    ///
     /// # Errors
     /// `QuotaExceeded` while [`MAX_DEVICES`] are open.
     pub(crate) fn new(backend: Box<dyn Backend>) -> io::Result<Core> {
@@ -50,7 +52,7 @@ impl Core {
         })
     }
 
-    /// What it is like.
+    /// Its geometry.
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -62,13 +64,13 @@ impl Core {
         self.index
     }
 
-    /// Where its bytes live.
+    /// Its back end.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 
-    /// Has the back end do the next step of `request`, from its `done` on, in this thread. Answers EIO for a back end
-    /// that panics: whoever waits for the request hears of it.
+    /// Has the back end do the next step of `request`, from its `done` on, in this thread. Returns EIO for a back end
+    /// that panics, so that the request still completes.
     #[inline]
     pub fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
         let step = AssertUnwindSafe(|| self.backend.perform(request));
@@ -80,7 +82,7 @@ impl Core {
         matches!(self.backend.reach(), Reach::Descriptor(_)).into()
     }
 
-    /// The queue that was found best for it, once one reactor has tried.
+    /// The queue chosen for it, once one reactor has calibrated.
     pub fn choice(&self) -> &OnceLock<Choice> {
         &self.choice
     }
@@ -90,25 +92,25 @@ impl Core {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Has a listener hear of every request that fails from now on, until it is dropped.
+    /// Reports every request that fails from now on to `listener`, until it is dropped.
     pub fn listen(&self, listener: Weak<dyn Listener>) {
         self.listeners.add(listener);
     }
 
-    /// Tells them of one. Whoever takes a request's end from a queue does.
+    /// Reports a failure to the listeners. The code that reaps the request calls it.
     #[cold]
     pub fn tell_failure(&self, failure: Failure) {
-        self.listeners.tell(failure);
+        self.listeners.report(failure);
     }
 
-    /// Has `tell` called when the device closes; at once when it has already.
-    pub fn on_close(&self, tell: OnClose) {
+    /// Calls `on_close` when the device closes; at once when it has already.
+    pub fn on_close(&self, on_close: OnClose) {
         let mut waiting = self.on_close.lock();
         if self.is_closed() {
             drop(waiting);
-            tell(self.index);
+            on_close(self.index);
         } else {
-            waiting.push(tell);
+            waiting.push(on_close);
         }
     }
 
@@ -118,8 +120,8 @@ impl Core {
             self.closed.store(true, Ordering::Release);
             std::mem::take(&mut *waiting)
         };
-        for tell in waiting {
-            tell(self.index);
+        for on_close in waiting {
+            on_close(self.index);
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A [`Device`] is the user's handle. Reactors that serve the device hold its
 //! [`Core`]; when the last handle goes, or [`Device::remove`] is called, each is
-//! told, finishes its requests and lets go. The index is free again when the
+//! notified, finishes its requests and releases it. The index is free again when the
 //! last holder has.
 
 use std::fmt;
@@ -38,7 +38,7 @@ impl Device {
     /// Opens what `path` names: a block device, or an ordinary file.
     ///
     /// # Errors
-    /// What opening or asking for the geometry says, with the path.
+    /// An error from opening it or reading its geometry, with the path.
     pub fn open(path: &Path, access: Access) -> io::Result<Device> {
         Device::of_box(open(path, access)?)
     }
@@ -57,13 +57,13 @@ impl Device {
     }
 
     /// Removes the device from every reactor's tables while others stay busy:
-    /// what was issued completes, what comes later is refused with ENODEV.
+    /// issued requests complete, later ones are refused with ENODEV.
     /// Dropping the last handle does the same.
     pub fn remove(&self) {
         self.handle.core.close();
     }
 
-    /// What it is like.
+    /// Its geometry.
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         self.handle.core.geometry()
@@ -75,12 +75,12 @@ impl Device {
         self.handle.core.index()
     }
 
-    /// What it is, for people.
+    /// Its description, for people.
     pub fn description(&self) -> String {
         self.handle.core.backend().description()
     }
 
-    /// What a reactor holds to serve it.
+    /// The part that a reactor holds to serve it.
     pub fn core(&self) -> &Arc<Core> {
         &self.handle.core
     }

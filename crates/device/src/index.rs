@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-/// How many devices may be open at once in a process.
+/// The most devices open at once in a process.
 pub const MAX_DEVICES: usize = 1024;
 
 /// A device's place in every table of devices.

@@ -1,4 +1,4 @@
-//! Where data lives ([`Device`]), and how requests reach it ([`Queue`]).
+//! Places for data ([`Device`]), and ways for requests to reach them ([`Queue`]).
 //!
 //! A device is a back end (an ordinary file, a block device, memory, nothing, a
 //! simulation) with a [`Geometry`]. A queue takes [`Request`]s, which own
@@ -9,11 +9,11 @@
 mod target;
 // The user's handle on a device.
 mod device;
-// How requests reach a device.
+// Ways for requests to reach a device.
 pub mod queue;
 // The part of a device that handles and reactors share.
 mod core;
-// Where data lives.
+// Places for data.
 pub mod backend;
 // The interfaces of back ends and queues.
 mod interface;
@@ -23,7 +23,7 @@ mod failure;
 mod segments;
 // Requests.
 mod request;
-// What a device is like.
+// The properties of a device.
 mod geometry;
 // The places of devices in tables.
 mod index;

@@ -24,14 +24,14 @@ use crate::backend::size::parse_size;
 use crate::device::Device;
 use crate::interface::backend::Access;
 
-/// What can be opened as a device.
+/// A name that can be opened as a device.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A file or a block device.
     Path(PathBuf),
-    /// So many bytes of memory.
+    /// Memory of this many bytes.
     Memory(u64),
-    /// So many bytes of nothing.
+    /// A device of this many bytes that stores nothing.
     Null(u64),
     /// A simulated device, with the rules of what goes wrong.
     Sim(SimOptions, Vec<Rule>),

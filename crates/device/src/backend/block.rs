@@ -77,7 +77,7 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
     let physical = limits.physical_block_size.map_or_else(|| ioctl_blkpbszget(fd), Ok)?;
     let max_transfer = limits.max_transfer.unwrap_or(MAX_TRANSFER);
     Ok(Geometry {
-        // For a block device its size, as BLKGETSIZE64 tells it.
+        // The size of a block device, as BLKGETSIZE64 reports it.
         size: seek(fd, SeekFrom::End(0))?,
         block_size,
         physical_block_size: physical.max(block_size),

@@ -34,7 +34,7 @@ const MAX_TRANSFER: u32 = 1 << 30;
 /// (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
 const ZEROING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// How the blocks of a new file are found.
+/// The allocation of the blocks of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// As they are written: takes no room at first, and may run out of it later.
@@ -73,7 +73,7 @@ impl File {
         let explained = |errno| explain(path, Access::ReadWrite, errno);
         let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(explained)?;
         if let Err(errno) = fill(fd.as_fd(), size, allocation) {
-            // What was made here a moment ago is nobody else's.
+            // The file was created a moment ago, and no other code uses it.
             let _ = unlink(path);
             return Err(explained(errno));
         }

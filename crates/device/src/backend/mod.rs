@@ -1,5 +1,5 @@
-//! Where data lives: an ordinary [`mod@file`], a [`block`] device, [`memory`],
-//! nothing ([`null`]), a simulated device ([`sim`]); and how one is named
+//! Places for data: an ordinary [`mod@file`], a [`block`] device, [`memory`],
+//! nothing ([`null`]), a simulated device ([`sim`]); and the name of one
 //! ([`Target`]).
 
 // Opens what a path names.
@@ -14,9 +14,9 @@ pub mod memory;
 pub mod null;
 // A simulated device.
 pub mod sim;
-// Whether the kernel or another program uses a device.
+// The users of a device: mounts, swap, other devices.
 pub mod in_use;
-// Why a path is not opened.
+// Explains why a path is not opened.
 mod refusal;
 // Moves bytes through a descriptor.
 mod descriptor;

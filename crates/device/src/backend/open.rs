@@ -40,7 +40,7 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
     }
 }
 
-/// Refuses what somebody has, with a little patience.
+/// Refuses a path that is in use, after [`IN_USE_TIMEOUT`].
 fn refuse_used(path: &Path) -> io::Result<()> {
     let until = Instant::now() + IN_USE_TIMEOUT;
     while let Some(user) = in_use::user(path) {

@@ -1,4 +1,4 @@
-//! Why a path is not opened, for people.
+//! Explains to people why a path is not opened.
 
 use std::io;
 use std::path::Path;
@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::interface::backend::Access;
 
-/// How long a device that somebody has is asked for again: the kernel takes the files out of a ring some
-/// moments after the process that had it has ended.
+/// The time to wait for a device that is in use: the kernel removes the files of a ring some moments
+/// after the end of its process.
 pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One line for people: the path, what is wrong with it, what to do.

@@ -8,7 +8,7 @@ use crate::geometry::Geometry;
 use crate::interface::queue::Queue;
 use crate::request::Request;
 
-/// What a device is opened for.
+/// The access that a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads only.
@@ -17,7 +17,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// How the queues of the kernel reach a back end's bytes.
+/// The kernel's way to a back end's bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Reach<'a> {
     /// By reading and writing this descriptor.
@@ -28,15 +28,15 @@ pub enum Reach<'a> {
     Call,
 }
 
-/// Where bytes live. The queues call it from any thread.
+/// A place for bytes. The queues call it from any thread.
 pub trait Backend: Send + Sync + 'static {
-    /// What it is like; the same at every call.
+    /// Its geometry; the same at every call.
     fn geometry(&self) -> &Geometry;
 
-    /// What it is, for people: `file /a/b`, `memory 1 GiB`.
+    /// Its description, for people: `file /a/b`, `memory 1 GiB`.
     fn description(&self) -> String;
 
-    /// How the kernel's queues reach it.
+    /// The kernel's way to it.
     fn reach(&self) -> Reach<'_>;
 
     /// Does the next step of `request`, from its `done` on, in the calling

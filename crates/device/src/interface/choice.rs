@@ -2,7 +2,7 @@
 
 use crate::interface::kind::QueueKind;
 
-/// What was chosen.
+/// The queue chosen for a device.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// Never `Auto`.

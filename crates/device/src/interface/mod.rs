@@ -1,10 +1,10 @@
 //! The interfaces of back ends and queues, and the names of queues.
 
-// What every back end implements.
+// The trait of back ends.
 pub(crate) mod backend;
 // The queue that calibration has chosen for a device.
 pub(crate) mod choice;
 // The names of the queues.
 pub(crate) mod kind;
-// What every queue implements.
+// The trait of queues.
 pub(crate) mod queue;

@@ -28,7 +28,7 @@ pub trait Queue {
     /// Starts everything that was pushed.
     ///
     /// # Errors
-    /// What the kernel says when it takes no requests at all; a request that
+    /// The kernel's error when it takes no requests at all; a request that
     /// is refused by itself completes with its error instead.
     fn submit(&mut self) -> Result<(), Errno>;
 

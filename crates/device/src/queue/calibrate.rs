@@ -29,20 +29,20 @@ const READ_SIZE: u64 = 4096;
 const MAX_ROUNDS: u32 = 7;
 /// The most reads in one measurement.
 const MAX_READS: u64 = 1 << 14;
-/// A queue that completes nothing for so long is given up.
+/// A queue that completes nothing for this long is given up.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// What is this near the best at a depth is good enough there.
+/// A rate this near the best at a depth is good enough there.
 const NEAR_BEST: f64 = 0.9;
 
 /// A queue to try; it is used up.
 pub struct Candidate {
-    /// What it is.
+    /// Its kind.
     pub kind: QueueKind,
     /// One of it, empty, that takes 32 requests or more.
     pub queue: Box<dyn Queue>,
 }
 
-/// Whether reads with `RWF_NOWAIT`, which io_uring begins each request with, work.
+/// Support of reads with `RWF_NOWAIT`, which io_uring begins each request with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nowait {
     /// They do.

@@ -1,4 +1,4 @@
-//! How requests reach a device: push, submit, reap.
+//! Queues take requests to a device: push, submit, reap.
 //!
 //! A queue belongs to one reactor. It owns every request from push to reap, so
 //! that memory in the kernel's hands has no other owner.
@@ -9,7 +9,7 @@ pub mod calibrate;
 pub mod ring;
 // Linux AIO.
 pub mod aio;
-// Threads of the queue's own.
+// Threads of its own.
 pub mod threads;
 // The calling thread.
 pub mod sync;

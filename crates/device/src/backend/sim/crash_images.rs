@@ -6,14 +6,14 @@ use super::options::SimOptions;
 use super::random::Random;
 use super::record::Record;
 
-/// How many of the legal states to try at each cut point.
+/// The number of legal states to try at each cut point.
 #[derive(Clone, Copy, Debug)]
 pub struct CrashPlan {
     /// With at most this many unsettled writes, every subset of them; at most 16.
     pub exhaustive_up_to: u32,
     /// Otherwise, beside none and all: this many chosen by the seed, torn too.
     pub samples: u32,
-    /// What chooses them.
+    /// The seed of the choice.
     pub seed: u64,
 }
 
@@ -27,7 +27,7 @@ impl Default for CrashPlan {
 pub struct CrashImage {
     /// After how many recorded events the power failed.
     pub cut: u64,
-    /// What the crash kept.
+    /// The writes that the crash kept.
     pub crash: Crash,
     /// The device as it is found afterwards.
     pub sim: Sim,

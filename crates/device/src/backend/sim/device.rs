@@ -34,7 +34,7 @@ impl Sim {
         Sim { core: Arc::new(SimCore::new(image, options)) }
     }
 
-    /// What it was made with; prints its seed.
+    /// Its options; they print its seed.
     pub fn options(&self) -> &SimOptions {
         &self.core.options
     }
@@ -57,7 +57,7 @@ impl Sim {
         self.core.state.lock().faults.clear();
     }
 
-    /// How many requests have gone wrong.
+    /// The number of faults that have occurred.
     pub fn faults_hit(&self) -> u64 {
         self.core.state.lock().faults.hits
     }
@@ -89,7 +89,7 @@ impl Sim {
         self.core.state.lock().current.digest()
     }
 
-    /// What happened to its content and is still remembered, in order.
+    /// The recorded events on its content, in order.
     ///
     /// # Panics
     /// When made with [`Recording::Off`](super::Recording::Off).
@@ -97,7 +97,7 @@ impl Sim {
         self.core.state.lock().recorded().events()
     }
 
-    /// How many events at the record's beginning are remembered no longer.
+    /// The number of events that the record has forgotten at its beginning.
     ///
     /// # Panics
     /// As [`Sim::record`].

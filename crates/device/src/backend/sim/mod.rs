@@ -28,7 +28,7 @@ mod core;
 mod state;
 // The past, for power losses at any moment of it.
 mod record;
-// What a power loss leaves of writes that are not stable.
+// The content that a power loss leaves.
 mod media;
 // The rules of faults.
 mod fault;

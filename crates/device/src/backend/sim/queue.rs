@@ -114,7 +114,7 @@ impl Queue for SimQueue {
         for Reverse((deadline, _, slot)) in &mut deadlines {
             let flight = self.slots[*slot].as_mut().expect("in flight");
             if flight.request.tag == tag {
-                // What is done already stays done.
+                // A finished request stays finished.
                 flight.request.cancelled |= *deadline > now;
                 *deadline = now.min(*deadline);
             }
@@ -139,7 +139,7 @@ impl Queue for SimQueue {
 }
 
 impl Drop for SimQueue {
-    /// What is still in flight ends as a real device would end it: by itself.
+    /// Requests in flight end as on a real device: by themselves.
     fn drop(&mut self) {
         for flight in self.slots.iter_mut().filter_map(Option::take) {
             let Flight { mut request, ticket } = flight;
