@@ -1,6 +1,7 @@
-//! Finds the user of the bytes behind a path, which forbids others to write them: mounts, swap, devices
-//! that the kernel has built on it, and all that through loop devices and partitions, in both directions: the file that a
-//! mounted loop device lies in is in use, and so is a loop device over a file that another one has mounted.
+//! Finds the user of the bytes behind a path, which forbids others to write them: mounts, swap, devices that
+//! the kernel has built on it, and all that through loop devices and partitions, in both directions: the file
+//! that a mounted loop device lies in is in use, and so is a loop device over a file that another one has
+//! mounted.
 //!
 //! Reads sysfs and `/proc`; opens devices, but changes nothing. Programs that have a file open are not
 //! known here: a volume is guarded by its own lock, on all that [`below`] names.

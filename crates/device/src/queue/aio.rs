@@ -1,5 +1,6 @@
-//! Linux AIO: asynchronous direct I/O for machines where io_uring is forbidden or missing. One system call starts a batch; completions are
-//! taken from the ring that the kernel shares (fs/aio.c), without one.
+//! Linux AIO: asynchronous direct I/O for machines where io_uring is forbidden or
+//! missing. One system call starts a batch; completions are taken from the ring that
+//! the kernel shares (fs/aio.c), without one.
 //!
 //! Only direct I/O is asynchronous; buffered I/O is done inside the call. So are
 //! discards and zeroing, which AIO does not know.
