@@ -1,4 +1,4 @@
-//! What time it is: the machine's, or one that a test turns by hand.
+//! Time: the machine's, or a virtual one that a test advances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ pub enum Clock {
     /// The machine's monotonic clock.
     #[default]
     System,
-    /// Stands still until somebody advances it.
+    /// Stands still until it is advanced.
     Virtual(VirtualClock),
 }
 
@@ -28,7 +28,7 @@ impl Default for VirtualClock {
 }
 
 impl VirtualClock {
-    /// Moves the hands to `time`; never backwards.
+    /// Advances to `time`; never backwards.
     pub fn advance_to(&self, time: Instant) {
         let elapsed = time.saturating_duration_since(self.base).as_nanos() as u64;
         self.elapsed_ns.fetch_max(elapsed, Ordering::AcqRel);

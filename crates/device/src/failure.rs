@@ -1,5 +1,5 @@
-//! Requests that failed, told to whoever listens: each once, wherever it was issued and whoever waited for
-//! it.
+//! Reports failed requests to the listeners of a device: each failure once, wherever the request was
+//! issued.
 
 use std::sync::{Arc, Weak};
 
@@ -11,35 +11,35 @@ use crate::request::{Op, Request};
 /// A request that a device failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What it was to do.
+    /// Its operation.
     pub op: Op,
-    /// Where on the device it began, in bytes.
+    /// Its first byte on the device.
     pub address: u64,
     /// Bytes, those that were done before it failed included; 0 for a flush.
     pub length: u64,
-    /// Why.
+    /// The error.
     pub errno: Errno,
 }
 
-/// Hears of failures, in whatever thread meets one: it has to be quick, and to issue nothing.
+/// Receives failures, in any thread: it must be quick, and issue no requests.
 pub trait Listener: Send + Sync {
-    /// One failed.
+    /// A request has failed.
     fn failed(&self, failure: Failure);
 }
 
-/// Who listens to a device.
+/// The listeners of a device.
 #[derive(Default)]
 pub(crate) struct Listeners {
     list: Mutex<Vec<Weak<dyn Listener>>>,
 }
 
 impl Failure {
-    /// What there is to tell of a request that ended so. Nothing of one that was cancelled, or that the
-    /// device does not know: it has not tried.
+    /// The failure to report for a request that ended with `errno`. None for a request that was cancelled,
+    /// or whose operation the device does not support: the device has not tried.
     pub fn of(request: &Request, errno: Errno) -> Option<Failure> {
-        let is_told = !matches!(errno, Errno::CANCELED | Errno::OPNOTSUPP);
+        let is_reported = !matches!(errno, Errno::CANCELED | Errno::OPNOTSUPP);
         let (op, address, length) = (request.op, request.address, request.length());
-        is_told.then_some(Failure { op, address, length, errno })
+        is_reported.then_some(Failure { op, address, length, errno })
     }
 }
 
@@ -50,8 +50,8 @@ impl Listeners {
         list.push(listener);
     }
 
-    pub(crate) fn tell(&self, failure: Failure) {
-        // Not with the lock held: a listener may be the last to hold what listens.
+    pub(crate) fn report(&self, failure: Failure) {
+        // Without the lock: a listener may hold the last reference to itself.
         let all: Vec<Arc<dyn Listener>> =
             self.list.lock().iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|listener| listener.failed(failure));

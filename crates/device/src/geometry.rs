@@ -1,13 +1,13 @@
-//! What a device is like: sizes, alignments, limits, and what it promises.
+//! The geometry of a device: sizes, alignments, limits, and guarantees.
 
-/// What a device is like. All sizes in bytes.
+/// The properties of a device. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Addresses run from 0 to here.
     pub size: u64,
     /// Addresses and lengths of requests are multiples of this.
     pub block_size: u32,
-    /// What the device writes without reading first; 4096 on "512e" drives.
+    /// The smallest write that needs no read first; 4096 on "512e" drives.
     pub physical_block_size: u32,
     /// Memory of requests begins at a multiple of this.
     pub memory_alignment: u32,
@@ -30,13 +30,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Where its transfers may break off.
+    /// The bounds of its short transfers.
     pub fn bounds(&self) -> Bounds {
         Bounds { block_size: self.block_size, size: self.size }
     }
 }
 
-/// Where transfers of a device may break off, in bytes: between blocks, to be resumed there, and at its end.
+/// The places where transfers of a device may end short, in bytes: between blocks, to be resumed there, and at its end.
 /// See [`Request::advance`](crate::Request::advance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -46,7 +46,7 @@ pub struct Bounds {
     pub size: u64,
 }
 
-/// How a device discards. All sizes in bytes.
+/// The discards of a device. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
     /// Smaller pieces may be ignored.

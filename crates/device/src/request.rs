@@ -6,10 +6,10 @@ use std::fmt;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::device::DeviceIndex;
 use crate::geometry::Bounds;
+use crate::index::DeviceIndex;
 
-/// What to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -25,7 +25,7 @@ pub enum Op {
     WriteZeroes,
 }
 
-/// What the completion of a write promises.
+/// The guarantee that the completion of a write gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Durability {
@@ -35,7 +35,7 @@ pub enum Durability {
     Durable,
 }
 
-/// What a request is known by to whoever issued it; this layer only carries it.
+/// The issuer's id of a request; this layer only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
@@ -75,17 +75,17 @@ const MAX_RETRIES: u8 = 100;
 pub struct Request {
     /// The bytes.
     pub payload: Payload,
-    /// Where on the device the first byte lies.
+    /// The address of the first byte on the device.
     pub address: u64,
-    /// The issuer's name for this request.
+    /// The issuer's id of this request.
     pub tag: Tag,
     /// Bytes done so far: a transfer may take several steps.
     done: u64,
     /// Which device.
     pub device: DeviceIndex,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// What its completion promises.
+    /// The guarantee of its completion.
     pub durability: Durability,
     retries: u8,
     /// Set when its issuer has asked to cancel it: ECANCELED is then an answer
@@ -93,13 +93,13 @@ pub struct Request {
     pub cancelled: bool,
     /// A byte of the issuer's own, carried along.
     pub mark: u8,
-    stage: Stage,
+    state: RequestState,
 }
 
-/// How far a request has come.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Stage {
+enum RequestState {
     /// No queue has had it.
     Made,
     /// Some queue has had it. If it has ended, then with all its bytes, as
@@ -113,7 +113,7 @@ enum Stage {
     Refused,
 }
 
-/// What a step's result means for its request.
+/// The effect of a step's result on its request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Push the request again: the rest is still to do.
@@ -137,48 +137,51 @@ impl Request {
             retries: 0,
             cancelled: false,
             mark: 0,
-            stage: Stage::Made,
+            state: RequestState::Made,
         }
     }
 
     /// True when some queue has had it.
     #[inline]
     pub fn is_issued(&self) -> bool {
-        self.stage != Stage::Made && self.stage != Stage::Refused
+        self.state != RequestState::Made && self.state != RequestState::Refused
     }
 
     /// Notes that it is handed to a queue, or that the queue gave it back.
     #[inline(always)]
     pub fn set_issued(&mut self, issued: bool) {
-        self.stage = if issued { Stage::Issued } else { Stage::Made };
+        self.state = if issued { RequestState::Issued } else { RequestState::Made };
     }
 
-    /// Writes down how it has ended.
+    /// Records its result.
     pub fn end(&mut self, result: Result<u64, Errno>) {
-        (self.stage, self.done) = match result {
-            Ok(bytes) if bytes == self.length() => (Stage::Issued, bytes),
-            Ok(bytes) => (Stage::Short, bytes),
+        (self.state, self.done) = match result {
+            Ok(bytes) if bytes == self.length() => (RequestState::Issued, bytes),
+            Ok(bytes) => (RequestState::Short, bytes),
             Err(error) => {
-                let stage = if self.is_issued() { Stage::Failed } else { Stage::Refused };
-                (stage, error.raw_os_error() as u64)
+                let state =
+                    if self.is_issued() { RequestState::Failed } else { RequestState::Refused };
+                (state, error.raw_os_error() as u64)
             }
         };
     }
 
-    /// How it has ended: bytes done, or the error.
+    /// Its result: bytes done, or the error.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
-        match self.stage {
-            Stage::Made | Stage::Issued => Ok(self.length()),
-            Stage::Short => Ok(self.done),
-            Stage::Failed | Stage::Refused => Err(Errno::from_raw_os_error(self.done as i32)),
+        match self.state {
+            RequestState::Made | RequestState::Issued => Ok(self.length()),
+            RequestState::Short => Ok(self.done),
+            RequestState::Failed | RequestState::Refused => {
+                Err(Errno::from_raw_os_error(self.done as i32))
+            }
         }
     }
 
-    /// Whether it has ended well, and not with all its bytes.
+    /// True if it ended without an error, but short.
     #[inline]
     pub fn is_short(&self) -> bool {
-        self.stage == Stage::Short
+        self.state == RequestState::Short
     }
 
     /// The same, durable on completion.
@@ -199,7 +202,7 @@ impl Request {
         self.done
     }
 
-    /// Counts a step's result in. `moved` is what this step moved, after the
+    /// Applies a step's result. `moved` is what this step moved, after the
     /// bytes already [`done`](Self::done); `bounds` are the device's. A read is short only where the
     /// device ended when it was opened: one that breaks off before has failed (EIO), since the device
     /// has become shorter, and nothing is known of the rest.
@@ -251,7 +254,7 @@ impl Request {
         }
     }
 
-    /// How a read ends behind which nothing comes any more, after `done` bytes.
+    /// The result of a read that ends short after `done` bytes.
     fn broken_off(&self, done: u64, bounds: Bounds) -> Result<u64, Errno> {
         let there = bounds.size.saturating_sub(self.address).min(self.length());
         if done < there { Err(Errno::IO) } else { Ok(done) }
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_nobody_asked_for_is_an_interruption() {
+    fn an_unrequested_cancel_is_an_interruption() {
         let mut request = read(4096);
         assert_eq!(request.advance(Err(Errno::CANCELED), BOUNDS), Progress::Again);
         request.cancelled = true;

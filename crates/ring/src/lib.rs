@@ -1,6 +1,6 @@
 //! io_uring made safe: a submission owns its memory and its file until its completion.
 //!
-//! A [`Ring`] keeps a table of what is in flight. [`Ring::push`] moves a
+//! A [`Ring`] keeps a table of the requests in flight. [`Ring::push`] moves a
 //! transfer (anything that implements [`Transfer`]) into it, [`Ring::enter`]
 //! hands everything pushed to the kernel and may wait, and [`Ring::reap`]
 //! shows what has ended, to be taken out of its slot. Files are installed into
@@ -8,31 +8,55 @@
 //! registered pool is registered at its first use.
 //!
 //! Every feature of the kernel is probed by itself and kept or dropped with a
-//! reason: see [`Features`]. [`bare::BareRing`] is the control of every
+//! reason: see [`Features`]. [`bare_ring::BareRing`] is the control of every
 //! benchmark: the same kernel interface with nothing around it.
 //!
 //! A ring belongs to the thread that made it.
 
 #![allow(unsafe_code)]
 
-pub mod bare;
-mod entry;
-mod features;
-mod message;
-mod register;
+// A bare ring over the same kernel interface, as a control for measurements.
+pub mod bare_ring;
+// The ring: push, enter, reap.
 mod ring;
+// Creates the two queues.
 mod setup;
-mod slots;
-mod sys;
-mod transfer;
+// Encodes submission entries.
+mod sqe;
+// Completions that are not of a transfer.
+mod event;
+// The descriptor that becomes readable with a completion.
+mod notifier;
+// Counters.
+mod counters;
+// Registered files and regions of memory.
+mod registered;
+// Waits for descriptors, connections, bytes of a socket.
 mod wait;
+// Messages to other rings.
+mod message;
+// The table of requests in flight.
+mod in_flight;
+// Transfers.
+mod transfer;
+// A segment of memory.
+mod segment;
+// Probes the features of io_uring.
+mod probe;
+// System calls.
+mod sys;
+// Detects a fork.
+mod fork;
 
-pub use entry::Piece;
-pub use features::{Feature, Features};
-pub use register::Registration;
-pub use ring::{Event, Ring, RingCounters, Room};
+pub use bare_ring as bare;
+pub use counters::RingCounters;
+pub use event::Event;
+pub use fork::{ForkMark, fork_count, watch_forks};
+pub use in_flight::Ended;
+pub use probe::{Feature, Features};
+pub use registered::Registration;
+pub use ring::{Ring, Room};
+pub use segment::Piece;
 pub use setup::RingOptions;
-pub use slots::Ended;
-pub use sys::{ForkMark, fork_count, watch_forks};
 pub use transfer::{Memory, Step, StepResult, Transfer};
 pub use wait::{Wait, WaitHandle, Waited};

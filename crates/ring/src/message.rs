@@ -1,17 +1,17 @@
-//! Messages to other rings that the kernel has not answered for: each keeps the event that wakes its
+//! Messages to other rings that the kernel has not completed. Each keeps the eventfd that wakes its
 //! target should the message fail.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::slots::Name;
+use crate::in_flight::RequestId;
 
-/// Messages under way at once. More are refused: the sender takes another way.
-const MOST: usize = 32;
+/// Messages in flight at once. More are refused, and the sender wakes its target another way.
+const MAX_IN_FLIGHT: usize = 32;
 
 #[derive(Default)]
 pub(crate) struct Messages {
-    events: Box<[Option<Arc<OwnedFd>>; MOST]>,
+    events: Box<[Option<Arc<OwnedFd>>; MAX_IN_FLIGHT]>,
     in_flight: usize,
 }
 
@@ -21,17 +21,17 @@ impl Messages {
         self.in_flight
     }
 
-    /// Names a message whose target wakes by `event`, too. None while too many are under way.
-    pub(crate) fn begin(&mut self, event: &Arc<OwnedFd>) -> Option<Name> {
+    /// Allocates the id of a message whose target also wakes by `event`. None while too many are in flight.
+    pub(crate) fn begin(&mut self, event: &Arc<OwnedFd>) -> Option<RequestId> {
         let place = self.events.iter().position(Option::is_none)?;
         self.events[place] = Some(event.clone());
         self.in_flight += 1;
-        Some(Name::message_at(place))
+        Some(RequestId::message_at(place))
     }
 
-    /// The kernel has answered. For what is no message of this table nothing happens.
-    pub(crate) fn end(&mut self, name: Name, has_failed: bool) {
-        let place = name.place_of_message();
+    /// Completes a message. An id that is no message of this table has no effect.
+    pub(crate) fn end(&mut self, id: RequestId, has_failed: bool) {
+        let place = id.place_of_message();
         let event = place.and_then(|place| self.events.get_mut(place)).and_then(Option::take);
         let Some(event) = event else { return };
         self.in_flight -= 1;
@@ -40,7 +40,7 @@ impl Messages {
         }
     }
 
-    /// The kernel is not going to answer: all have failed.
+    /// Fails all messages: the kernel will not complete them.
     pub(crate) fn give_up(&mut self) {
         self.in_flight = 0;
         self.events.iter_mut().filter_map(Option::take).for_each(|event| write(&event));

@@ -1,88 +1,45 @@
 //! The ring: push, enter, reap. What is pushed is owned by the ring's table
 //! until the kernel has answered for it.
 
-use std::cell::OnceCell;
 use std::collections::VecDeque;
+use std::hint;
 use std::io;
 use std::marker::PhantomData;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::features::Features;
+use crate::counters::{RawCounters, RingCounters};
+use crate::event::{Event, decode};
+use crate::fork::{self, fork_count};
+use crate::in_flight::{Ended, FreeSlot, Kind, RequestId, Slots};
 use crate::message::Messages;
-use crate::register::{FileName, Files, Regions, Registration};
+use crate::notifier::Notifier;
+use crate::probe::Features;
+use crate::registered::{FileSlot, FileTable, RegionTable, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
-use crate::slots::{Ended, Kind, Name, Slots};
-use crate::sys::{self, RingName};
-use crate::transfer::{StepResult, Transfer};
-use crate::wait::{Wait, WaitHandle, Waited};
+use crate::sqe::{Direction, Sqe, nop_sqe, slow_sqe};
+use crate::sys::{self, RingFd};
+use crate::transfer::{Memory, Step, StepResult, Transfer};
+use crate::wait::{Wait, WaitHandle};
 
-mod room;
 #[cfg(test)]
 mod tests;
-
-pub use room::Room;
-use room::push_entry;
-
-/// What has happened besides the end of a transfer.
-#[derive(Debug)]
-pub enum Event {
-    /// What was waited for has happened, or has been cancelled.
-    Wait {
-        /// The wait, its memory included.
-        wait: Wait,
-        /// What it was pushed with.
-        tag: u64,
-        /// What it has come to.
-        result: Result<Waited, Errno>,
-    },
-    /// Another ring has sent a message.
-    Message,
-}
-
-/// What a ring has done, counted by its own thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingCounters {
-    /// Transfers that named their file by index.
-    pub fixed_files: u64,
-    /// Transfers that named it by descriptor.
-    pub plain_files: u64,
-    /// Transfers whose memory was registered.
-    pub fixed_buffers: u64,
-    /// Transfers that named memory by address.
-    pub plain_buffers: u64,
-    /// Calls of `io_uring_enter`.
-    pub enters: u64,
-    /// Messages sent to other rings.
-    pub messages: u64,
-}
-
-/// The same as they are kept: what is rare is counted apart, not what is usual.
-#[derive(Default)]
-pub(crate) struct Counts {
-    transfers: u64,
-    plain_files: u64,
-    plain_buffers: u64,
-    enters: u64,
-    messages: u64,
-}
 
 /// io_uring for transfers of type `T`. Belongs to the thread that made it.
 pub struct Ring<T: Transfer> {
     io: IoUring,
-    name: RingName,
+    fd: RingFd,
     transfers: Slots<T>,
     waits: Slots<(Wait, u64)>,
     messages: Messages,
-    files: Files,
-    regions: Regions,
+    files: FileTable,
+    regions: RegionTable,
     /// Entries pushed that the kernel has not taken.
     queued: u32,
     /// Transfers may be pushed while fewer are queued.
@@ -90,14 +47,13 @@ pub struct Ring<T: Transfer> {
     /// Lists of pieces of memory, until the kernel has read them.
     vectors: Vec<Box<[libc::iovec]>>,
     /// Cancels that wait for room in the submission queue.
-    cancels: VecDeque<Name>,
+    cancels: VecDeque<RequestId>,
     forks: u32,
     polled: bool,
-    /// Written to by the kernel when something completes, once it was asked for.
-    notifier: OnceCell<OwnedFd>,
+    notifier: Notifier,
     /// Found while reaping, and not asked for yet.
     events: VecDeque<Event>,
-    counts: Counts,
+    counts: RawCounters,
     _owned_by_thread: PhantomData<*const ()>,
 }
 
@@ -108,20 +64,20 @@ impl<T: Transfer> Ring<T> {
     /// Why there is none and what to do, in one line.
     pub fn new(options: &RingOptions) -> io::Result<Ring<T>> {
         let features = Features::probe().map_err(io::Error::other)?;
-        sys::watch_forks();
+        fork::watch_forks();
         let transfers = options.transfers.clamp(1, 16384);
         let io = build(options, features, transfers + options.waits + RESERVE)?;
-        let name = if features.registered_ring.is_kept() {
+        let fd = if features.registered_ring.is_kept() {
             // A thread has 16 places; when they are out the descriptor serves.
             sys::register_ring(io.as_raw_fd())
-                .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered)
+                .map_or(RingFd::Descriptor(io.as_raw_fd()), RingFd::Registered)
         } else {
-            RingName::Descriptor(io.as_raw_fd())
+            RingFd::Descriptor(io.as_raw_fd())
         };
-        let files = Files::new(&io, options.files, options.fixed_files);
-        let regions = Regions::new(&io, options.fixed_buffers);
+        let files = FileTable::new(&io, options.files, options.fixed_files);
+        let regions = RegionTable::new(&io, options.fixed_buffers);
         Ok(Ring {
-            name,
+            fd,
             transfers: Slots::new(Kind::Transfer, transfers),
             waits: Slots::new(Kind::Wait, options.waits),
             messages: Messages::default(),
@@ -131,11 +87,11 @@ impl<T: Transfer> Ring<T> {
             room: io.params().sq_entries() - RESERVE,
             vectors: Vec::new(),
             cancels: VecDeque::new(),
-            forks: sys::fork_count(),
+            forks: fork_count(),
             polled: options.polled,
-            notifier: OnceCell::new(),
+            notifier: Notifier::default(),
             events: VecDeque::new(),
-            counts: Counts::default(),
+            counts: RawCounters::default(),
             io,
             _owned_by_thread: PhantomData,
         })
@@ -180,7 +136,7 @@ impl<T: Transfer> Ring<T> {
     /// and in the child of a fork.
     #[inline(always)]
     pub fn room(&mut self) -> Option<Room<'_, T>> {
-        let slot = self.transfers.vacant()?;
+        let slot = self.transfers.free_slot()?;
         if self.is_forked() || self.queued >= self.room && !self.hand_over(self.room) {
             return None;
         }
@@ -205,7 +161,7 @@ impl<T: Transfer> Ring<T> {
     /// its place. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
-        if self.files.name(transfer.file()) == FileName::ABSENT {
+        if self.files.slot(transfer.file()) == FileSlot::ABSENT {
             return Err(transfer);
         }
         match self.room() {
@@ -218,11 +174,11 @@ impl<T: Transfer> Ring<T> {
     /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
         let can = !self.polled && !self.is_forked() && self.has_entry();
-        let Some(slot) = self.waits.vacant().filter(|_| can) else { return Err(wait) };
-        let (name, (wait, _)) = self.waits.fill(slot, (wait, tag));
-        let entry = wait.entry().user_data(name.0);
-        self.push_entry(entry);
-        Ok(WaitHandle(name))
+        let Some(slot) = self.waits.free_slot().filter(|_| can) else { return Err(wait) };
+        let (id, (wait, _)) = self.waits.fill(slot, (wait, tag));
+        let entry = wait.entry().user_data(id.0);
+        self.push_sqe(entry);
+        Ok(WaitHandle(id))
     }
 
     /// Wakes the thread that waits in the ring behind `ring`, whose
@@ -231,30 +187,30 @@ impl<T: Transfer> Ring<T> {
     /// answer for a message only when its target has run; should it fail so late, [`Self::reap`] writes to `event`, an eventfd that wakes
     /// the target, too. It may be written to without need.
     pub fn send_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> bool {
-        let Some(name) = self.push_message(ring, event) else { return false };
+        let Some(id) = self.push_message(ring, event) else { return false };
         // The kernel may have been too busy to take it.
         let is_taken = self.enter(0, None).is_ok() && self.queued() == 0;
         // The caller may not come to reap for long.
-        is_taken && !self.has_failed(name)
+        is_taken && !self.has_failed(id)
     }
 
-    fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<Name> {
+    fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<RequestId> {
         let can = Features::probe().is_ok_and(|features| features.message.is_kept());
         if !can || self.polled || self.is_forked() || !self.has_entry() {
             return None;
         }
-        let name = self.messages.begin(event)?;
+        let id = self.messages.begin(event)?;
         let target = types::Fd(ring.as_raw_fd());
-        let entry = opcode::MsgRingData::new(target, 0, Name::MESSAGE.0, None).build();
-        self.push_entry(entry.user_data(name.0));
+        let entry = opcode::MsgRingData::new(target, 0, RequestId::MESSAGE.0, None).build();
+        self.push_sqe(entry.user_data(id.0));
         self.counts.messages += 1;
-        Some(name)
+        Some(id)
     }
 
-    /// True when the kernel has answered `name` with an error. The answer stays, to be reaped.
-    fn has_failed(&mut self, name: Name) -> bool {
+    /// True when the kernel has answered `id` with an error. The answer stays, to be reaped.
+    fn has_failed(&mut self, id: RequestId) -> bool {
         let mut completions = self.io.completion();
-        let answer = completions.find(|completion| completion.user_data() == name.0);
+        let answer = completions.find(|completion| completion.user_data() == id.0);
         // Dropped, it would take what was looked at.
         mem::forget(completions);
         answer.is_some_and(|answer| answer.result() < 0)
@@ -263,9 +219,9 @@ impl<T: Transfer> Ring<T> {
     /// Asks for every transfer that `matches` to end soon; `matches` may mark
     /// it. Each still completes, once. A cancel is kept until there is room.
     pub fn cancel(&mut self, mut matches: impl FnMut(&mut T) -> bool) {
-        for (name, transfer) in self.transfers.iter_mut() {
+        for (id, transfer) in self.transfers.iter_mut() {
             if matches(transfer) {
-                self.cancels.push_back(name);
+                self.cancels.push_back(id);
             }
         }
     }
@@ -277,16 +233,16 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    fn push_entry(&mut self, entry: Entry) {
-        push_entry(&mut self.io, &mut self.queued, entry);
+    fn push_sqe(&mut self, entry: Entry) {
+        push_sqe(&mut self.io, &mut self.queued, entry);
     }
 
     #[cold]
     fn push_cancels(&mut self) {
         while self.queued < self.io.params().sq_entries()
-            && let Some(name) = self.cancels.pop_front()
+            && let Some(id) = self.cancels.pop_front()
         {
-            self.push_entry(opcode::AsyncCancel::new(name.0).build().user_data(Name::INTERNAL.0));
+            self.push_sqe(opcode::AsyncCancel::new(id.0).build().user_data(RequestId::INTERNAL.0));
         }
     }
 
@@ -306,14 +262,14 @@ impl<T: Transfer> Ring<T> {
         if !self.cancels.is_empty() {
             self.push_cancels();
         }
-        // What is waited for may be what one of those left is to cancel.
+        // The wait may be for a request that one of the remaining cancels is for.
         let wait = if self.cancels.is_empty() { wait } else { 0 };
         if wait > 0 {
             // It may sleep for long, and they are pinned so long.
             self.regions.forget_gone(&self.io);
         }
         self.counts.enters += 1;
-        match sys::enter(self.name, self.queued, wait, timeout) {
+        match sys::enter(self.fd, self.queued, wait, timeout) {
             Ok(taken) => {
                 self.queued -= taken;
                 if self.queued == 0 && !self.vectors.is_empty() {
@@ -337,7 +293,7 @@ impl<T: Transfer> Ring<T> {
     }
 
     /// Hands over every transfer that has ended, or a step of it, with what
-    /// that has come to; makes no system call. What else has happened [`Self::event`] tells
+    /// that has come to; makes no system call. [`Self::event`] returns the other completions
     /// afterwards.
     #[inline(always)]
     pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, StepResult)) {
@@ -345,17 +301,17 @@ impl<T: Transfer> Ring<T> {
             return;
         }
         for completion in self.io.completion() {
-            let name = Name(completion.user_data());
+            let id = RequestId(completion.user_data());
             let mut result = completion.result();
-            if name.kind() == Kind::Transfer {
-                let ended = self.transfers.end(name);
-                if result == 0 && self.files.name(ended.file()) == FileName::NOTHING {
+            if id.kind() == Kind::Transfer {
+                let ended = self.transfers.end(id);
+                if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
                     // A NOP answers 0 for the bytes that were not moved.
                     result = ended.step().length() as i32;
                 }
                 take(ended, StepResult(result));
             } else {
-                self.events.extend(event(&mut self.waits, &mut self.messages, name, result));
+                self.events.extend(decode(&mut self.waits, &mut self.messages, id, result));
             }
         }
     }
@@ -368,8 +324,8 @@ impl<T: Transfer> Ring<T> {
 
     /// True when there is something to reap.
     pub fn has_completed(&self) -> bool {
-        // SAFETY: the ring belongs to this thread and is borrowed, so nobody
-        // else takes completions while the queue is looked at.
+        // SAFETY: the ring belongs to this thread and is borrowed, so no
+        // other code takes completions during this check.
         !self.is_forked() && !unsafe { self.io.completion_shared() }.is_empty()
     }
 
@@ -394,7 +350,7 @@ impl<T: Transfer> Ring<T> {
     /// are memory that both share, so nothing here touches them.
     #[inline(always)]
     pub fn is_forked(&self) -> bool {
-        self.forks != sys::fork_count()
+        self.forks != fork_count()
     }
 
     /// Readable from a completion on until [`Self::silence`]. The ring's own
@@ -405,27 +361,18 @@ impl<T: Transfer> Ring<T> {
     /// # Errors
     /// When no descriptor is left or the kernel refuses.
     pub fn notifier(&self) -> io::Result<BorrowedFd<'_>> {
-        if self.notifier.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let event = eventfd(0, flags)?;
-            self.io.submitter().register_eventfd(event.as_raw_fd())?;
-            let _ = self.notifier.set(event);
-        }
-        Ok(self.notifier.get().expect("it was just set").as_fd())
+        self.notifier.register(&self.io)
     }
 
     /// True once [`Self::notifier`] has been asked for.
     pub fn has_notifier(&self) -> bool {
-        self.notifier.get().is_some()
+        self.notifier.is_registered()
     }
 
     /// Makes the notifier unreadable until the next completion. What has
     /// completed before has to be looked for afterwards.
     pub fn silence(&self) {
-        if let Some(event) = self.notifier.get() {
-            // EAGAIN: nothing has completed.
-            let _ = rustix::io::read(event, &mut [0u8; 8]);
-        }
+        self.notifier.silence();
     }
 
     /// The ring's descriptor: what other rings send messages to.
@@ -438,20 +385,12 @@ impl<T: Transfer> Ring<T> {
         self.io.as_raw_fd()
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> RingCounters {
-        let Counts { transfers, plain_files, plain_buffers, enters, messages } = self.counts;
-        RingCounters {
-            fixed_files: transfers - plain_files,
-            plain_files,
-            fixed_buffers: transfers - plain_buffers,
-            plain_buffers,
-            enters,
-            messages,
-        }
+        self.counts.read()
     }
 
-    /// How registration went.
+    /// The state of registration.
     pub fn registration(&self) -> Registration {
         Registration {
             files: self.files.count_fixed(),
@@ -471,41 +410,61 @@ impl<T: Transfer> Ring<T> {
     }
 }
 
-impl Counts {
+/// Room for one transfer in a ring.
+pub struct Room<'r, T: Transfer> {
+    ring: &'r mut Ring<T>,
+    slot: FreeSlot,
+}
+
+impl<T: Transfer> Room<'_, T> {
+    /// Moves the transfer into its slot and pushes the entry that stands for
+    /// it. It reaches the kernel with the next [`Ring::enter`].
     #[inline(always)]
-    pub(crate) fn count(&mut self, file: FileName, fixed_buffer: bool) {
-        self.transfers += 1;
-        if !file.is_fixed() {
-            self.plain_files += 1;
+    pub fn push(self, transfer: T) {
+        let Ring { transfers, io, queued, files, regions, vectors, counts, .. } = self.ring;
+        let file = files.slot(transfer.file());
+        let (direction, offset, piece) = match transfer.step() {
+            Step::Read(offset, Memory::One(piece)) => (Direction::READ, offset, piece),
+            Step::Write(offset, Memory::One(piece)) => (Direction::WRITE, offset, piece),
+            _ => {
+                let (id, transfer) = transfers.fill(self.slot, transfer);
+                let step = transfer.step();
+                let entry = slow_sqe(io, regions, vectors, counts, file, step, id);
+                return push_sqe(io, queued, entry);
+            }
+        };
+        let (id, _) = transfers.fill(self.slot, transfer);
+        if file == FileSlot::NOP {
+            return push_sqe(io, queued, nop_sqe(id));
         }
-        if !fixed_buffer {
-            self.plain_buffers += 1;
+        // Each is pushed where it is made: joined, they would be copied.
+        match regions.index_of(io, &piece) {
+            Some(index) => {
+                counts.count(file, true);
+                let entry = Sqe::fixed(direction, file, offset, &piece, index);
+                push_sqe(io, queued, entry.with_id(id));
+            }
+            None => {
+                counts.count(file, false);
+                let entry = Sqe::plain(direction, file, offset, &piece);
+                push_sqe(io, queued, entry.with_id(id));
+            }
         }
     }
 }
 
-#[cold]
-fn event(
-    waits: &mut Slots<(Wait, u64)>,
-    messages: &mut Messages,
-    name: Name,
-    result: i32,
-) -> Option<Event> {
-    let result =
-        if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
-    match name.kind() {
-        Kind::Wait => {
-            let (wait, tag) = waits.end(name).take();
-            let result = result.map(|answer| wait.interpret(answer));
-            Some(Event::Wait { wait, tag, result })
-        }
-        Kind::Message => Some(Event::Message),
-        Kind::Internal => {
-            messages.end(name, result.is_err());
-            None
-        }
-        Kind::Transfer => None,
-    }
+/// Puts an entry into the submission queue, which the caller has seen to have room.
+#[inline(always)]
+fn push_sqe(io: &mut IoUring, queued: &mut u32, entry: Entry) {
+    let mut queue = io.submission();
+    // SAFETY: `queued` entries are in it, and every caller has compared that
+    // with its length.
+    unsafe { hint::assert_unchecked(!queue.is_full()) };
+    // SAFETY: what the entry names is owned by the ring's tables until the
+    // kernel has answered for it, or until it has read it (`vectors`).
+    let pushed = unsafe { queue.push(&entry) };
+    debug_assert!(pushed.is_ok());
+    *queued += 1;
 }
 
 impl<T: Transfer> Drop for Ring<T> {
@@ -516,7 +475,7 @@ impl<T: Transfer> Drop for Ring<T> {
             return;
         }
         self.cancel(|_| true);
-        let waits: Vec<_> = self.waits.iter_mut().map(|(name, _)| name).collect();
+        let waits: Vec<_> = self.waits.iter_mut().map(|(id, _)| id).collect();
         self.cancels.extend(waits);
         while self.in_flight() > 0 {
             if let Err(error) = self.enter(1, None) {
@@ -537,7 +496,7 @@ impl<T: Transfer> Drop for Ring<T> {
         // Else the kernel closes them some time after the ring, and a block
         // device stays claimed as long.
         let _ = self.io.submitter().unregister_files();
-        if let RingName::Registered(place) = self.name {
+        if let RingFd::Registered(place) = self.fd {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }
     }

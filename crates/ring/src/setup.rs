@@ -1,10 +1,10 @@
-//! How a ring is made: what is asked of it, and the queues it gets.
+//! Options of a ring, and the creation of its two queues.
 
 use std::io;
 
 use io_uring::IoUring;
 
-use crate::features::{Features, explain_refusal};
+use crate::probe::{Features, explain_refusal};
 
 /// Entries of the submission queue: a batch, not everything in flight. A long
 /// queue is gone through from end to end and never stays in the cache.
@@ -12,7 +12,7 @@ const SUBMISSIONS: u32 = 256;
 /// Of these, kept for waits, cancels and messages.
 pub(crate) const RESERVE: u32 = 64;
 
-/// How a ring is made.
+/// Options of a ring.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
     /// Transfers in flight at once, at most 16384.

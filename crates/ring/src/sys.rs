@@ -1,11 +1,9 @@
 //! The system calls that the `io-uring` crate does not make the way we need
 //! them: entering by a registered ring descriptor with a timeout in the same
-//! call, and noticing a fork.
+//! call.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use libc::{c_int, c_long, c_uint};
@@ -17,9 +15,9 @@ use rustix::io_uring::{
 
 const REGISTER_RING_FDS: c_uint = 20;
 
-/// How a ring is named in `io_uring_enter`.
+/// A ring as `io_uring_enter` names it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum RingName {
+pub(crate) enum RingFd {
     /// By its descriptor.
     Descriptor(RawFd),
     /// By its place among the thread's registered rings, which saves the look-up.
@@ -43,14 +41,14 @@ fn answer(result: c_long) -> Result<u32, Errno> {
 /// processor remembers of calls, and each return after it is mispredicted.
 #[inline(always)]
 pub(crate) fn enter(
-    ring: RingName,
+    ring: RingFd,
     submit: u32,
     wait: u32,
     timeout: Option<Duration>,
 ) -> Result<u32, Errno> {
     let (number, mut flags) = match ring {
-        RingName::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
-        RingName::Registered(place) => {
+        RingFd::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
+        RingFd::Registered(place) => {
             (place, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
         }
     };
@@ -113,48 +111,4 @@ pub(crate) fn unregister_ring(descriptor: RawFd, place: RawFd) {
             1 as c_int,
         )
     };
-}
-
-/// Counts the forks this process descends from since the first ring was made.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn count_fork() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Changes in the child of a fork. A ring made before must not be touched
-/// there: its queues are memory shared with the parent.
-#[inline(always)]
-pub fn fork_count() -> u32 {
-    FORKS.load(Ordering::Relaxed)
-}
-
-/// Tells the child of a fork from the process that it was made in, which has all threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForkMark {
-    forks: u32,
-}
-
-impl Default for ForkMark {
-    fn default() -> ForkMark {
-        watch_forks();
-        ForkMark { forks: fork_count() }
-    }
-}
-
-impl ForkMark {
-    /// True in the child of a fork, and in what descends from it.
-    #[inline(always)]
-    pub fn is_forked(self) -> bool {
-        self.forks != fork_count()
-    }
-}
-
-/// Has forks counted from now on.
-pub fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler only adds to an atomic, which is allowed after a fork.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-    });
 }

@@ -1,9 +1,9 @@
-//! What a ring carries: what to do, with which memory, to which file.
+//! Transfers: an operation, its memory, its file.
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::entry::Piece;
+use crate::segment::Piece;
 
 /// The memory of a transfer's next step.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub enum Memory<'a> {
     },
 }
 
-/// What the kernel is asked to do with a transfer next.
+/// The next operation of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
     /// From the file's `offset` to memory.
@@ -49,13 +49,13 @@ impl Step<'_> {
     }
 }
 
-/// What the kernel has answered for a step: bytes, or an error's number below 0.
+/// The kernel's result of a step: bytes, or a negative errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepResult(pub(crate) i32);
 
 impl StepResult {
-    /// Whether the step has moved so many bytes, which are fewer than 2^31. One comparison: an error is
-    /// more than any of them.
+    /// True if the step moved exactly `bytes`, which are fewer than 2^31. One comparison: an error, taken
+    /// as unsigned, is larger than any of them.
     #[inline(always)]
     pub fn is(self, bytes: u32) -> bool {
         debug_assert!(bytes <= i32::MAX as u32);
@@ -76,10 +76,10 @@ impl StepResult {
 ///
 /// # Safety
 /// The memory that [`step`](Transfer::step) names must be owned by `self`, stay
-/// where it is when `self` is moved, and be reachable by nobody else while
+/// where it is when `self` is moved, and not be reachable from elsewhere while
 /// `self` exists.
 pub unsafe trait Transfer {
-    /// What to do next.
+    /// The next step.
     fn step(&self) -> Step<'_>;
     /// The place of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;

@@ -1,5 +1,4 @@
-//! What a ring can wait for besides transfers: descriptors that become ready,
-//! connections, bytes of a socket.
+//! Waits: for descriptors that become ready, connections, bytes of a socket.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -9,16 +8,16 @@ use io_uring::{opcode, types};
 use rustix::event::PollFlags;
 use uringfs_buffer::Buffer;
 
-use crate::slots::Name;
+use crate::in_flight::RequestId;
 
 /// Something to wait for. Owns its descriptor and its memory until it has happened.
 #[derive(Debug)]
 pub enum Wait {
     /// The descriptor becomes ready for any of `events`.
     Poll {
-        /// What is polled.
+        /// The descriptor to poll.
         file: Arc<OwnedFd>,
-        /// For what.
+        /// The events to poll for.
         events: PollFlags,
     },
     /// A connection arrives.
@@ -30,19 +29,19 @@ pub enum Wait {
     Receive {
         /// The socket.
         file: Arc<OwnedFd>,
-        /// Where they go.
+        /// Their destination.
         buffer: Buffer,
     },
     /// The socket takes bytes.
     Send {
         /// The socket.
         file: Arc<OwnedFd>,
-        /// Where they come from.
+        /// Their source.
         buffer: Buffer,
     },
 }
 
-/// What a wait has come to.
+/// The result of a wait.
 #[derive(Debug)]
 pub enum Waited {
     /// Polled: which events, as `poll(2)` numbers them.
@@ -55,7 +54,7 @@ pub enum Waited {
 
 /// Names a wait in flight, to cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitHandle(pub(crate) Name);
+pub struct WaitHandle(pub(crate) RequestId);
 
 impl Wait {
     /// The descriptor concerned.
@@ -68,8 +67,8 @@ impl Wait {
         }
     }
 
-    /// What the kernel's answer to this wait means. Called once an answer: it
-    /// takes an accepted descriptor into possession.
+    /// Decodes the kernel's answer to this wait. Called once an answer: it
+    /// takes ownership of an accepted descriptor.
     pub(crate) fn interpret(&self, answer: u32) -> Waited {
         match self {
             Wait::Poll { .. } => Waited::Ready(answer),

@@ -17,11 +17,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::descriptor::{range, settle, transfer, write_zeros};
-use super::file::open_direct;
-use super::{PATIENCE, discard, explain, sysfs};
-use crate::device::{Access, Backend, Reach};
+use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
+use super::refusal::{IN_USE_TIMEOUT, explain};
+use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};
+use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
 /// The longest transfer of a device that does not say.
@@ -49,18 +49,18 @@ impl Block {
             Access::ReadWrite => OFlags::RDWR | OFlags::EXCL,
         };
         let explained = |errno| explain(path, access, errno);
-        let (fd, direct) = open_patiently(path, flags).map_err(explained)?;
+        let (fd, direct) = open_with_retry(path, flags).map_err(explained)?;
         let geometry = geometry(fd.as_fd(), direct, access).map_err(explained)?;
         Ok(Block { fd, path: path.to_owned(), geometry })
     }
 }
 
 /// Opens the device, with patience while somebody has it.
-fn open_patiently(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
-    let until = Instant::now() + PATIENCE;
+fn open_with_retry(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
+    let until = Instant::now() + IN_USE_TIMEOUT;
     loop {
         match open_direct(path, flags, Mode::empty()) {
-            Err(Errno::BUSY) if Instant::now() < until => sleep(PATIENCE / 50),
+            Err(Errno::BUSY) if Instant::now() < until => sleep(IN_USE_TIMEOUT / 50),
             opened => return opened,
         }
     }
@@ -77,7 +77,7 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
     let physical = limits.physical_block_size.map_or_else(|| ioctl_blkpbszget(fd), Ok)?;
     let max_transfer = limits.max_transfer.unwrap_or(MAX_TRANSFER);
     Ok(Geometry {
-        // For a block device its size, as BLKGETSIZE64 tells it.
+        // The size of a block device, as BLKGETSIZE64 reports it.
         size: seek(fd, SeekFrom::End(0))?,
         block_size,
         physical_block_size: physical.max(block_size),

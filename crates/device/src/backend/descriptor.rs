@@ -1,10 +1,11 @@
-//! Moving bytes through a descriptor: what the back ends over files and block
-//! devices do in the calling thread.
+//! Opens descriptors and moves bytes through them, in the calling thread: the part
+//! that the back ends over files and block devices have in common.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::fdatasync;
+use rustix::fs::{Mode, OFlags, fdatasync, open};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 use uringfs_buffer::Buffer;
 
@@ -12,6 +13,19 @@ use crate::request::{Durability, Op, Payload, Request};
 
 /// The longest piece of zeros written at once where the kernel has no better way.
 const ZEROS: u64 = 1 << 20;
+
+/// Opens around the page cache, or through it where the file system has no other way.
+pub(super) fn open_direct(
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<(OwnedFd, bool), Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    match open(path, flags | OFlags::DIRECT, mode) {
+        Err(Errno::INVAL) => Ok((open(path, flags, mode)?, false)),
+        fd => Ok((fd?, true)),
+    }
+}
 
 /// The next step of a read, a write or a flush; EINVAL for anything else.
 #[inline]

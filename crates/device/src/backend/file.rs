@@ -19,10 +19,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
-use super::descriptor::{range, settle, transfer, write_zeros};
-use super::{explain, sysfs};
-use crate::device::{Access, Backend, Reach};
+use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
+use super::refusal::explain;
+use super::sysfs;
 use crate::geometry::{Discard, Geometry};
+use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
 /// The longest transfer: the kernel splits by itself, so only its own bound
@@ -33,7 +34,7 @@ const MAX_TRANSFER: u32 = 1 << 30;
 /// (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
 const ZEROING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// How the blocks of a new file are found.
+/// The allocation of the blocks of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// As they are written: takes no room at first, and may run out of it later.
@@ -72,7 +73,7 @@ impl File {
         let explained = |errno| explain(path, Access::ReadWrite, errno);
         let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(explained)?;
         if let Err(errno) = fill(fd.as_fd(), size, allocation) {
-            // What was made here a moment ago is nobody else's.
+            // The file was created a moment ago, and no other code uses it.
             let _ = unlink(path);
             return Err(explained(errno));
         }
@@ -97,19 +98,6 @@ fn access_flags(access: Access) -> OFlags {
     match access {
         Access::Read => OFlags::RDONLY,
         Access::ReadWrite => OFlags::RDWR,
-    }
-}
-
-/// Opens around the page cache, or through it where the file system has no other way.
-pub(super) fn open_direct(
-    path: &Path,
-    flags: OFlags,
-    mode: Mode,
-) -> Result<(OwnedFd, bool), Errno> {
-    let flags = flags | OFlags::CLOEXEC;
-    match open(path, flags | OFlags::DIRECT, mode) {
-        Err(Errno::INVAL) => Ok((open(path, flags, mode)?, false)),
-        fd => Ok((fd?, true)),
     }
 }
 

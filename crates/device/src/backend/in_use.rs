@@ -1,6 +1,7 @@
-//! Who has the bytes behind a path, so that nobody else may write them: mounts, swap, what the kernel has
-//! built on a device, and all that through loop devices and partitions, in both directions: the file that a
-//! mounted loop device lies in is in use, and so is a loop device over a file that another one has mounted.
+//! Finds the user of the bytes behind a path, which forbids others to write them: mounts, swap, devices that
+//! the kernel has built on it, and all that through loop devices and partitions, in both directions: the file
+//! that a mounted loop device lies in is in use, and so is a loop device over a file that another one has
+//! mounted.
 //!
 //! Reads sysfs and `/proc`; opens devices, but changes nothing. Programs that have a file open are not
 //! known here: a volume is guarded by its own lock, on all that [`below`] names.
@@ -18,13 +19,14 @@ use rustix::io::Errno;
 /// Bytes of the kernel's sector.
 const SECTOR: u64 = 512;
 
-/// In words that follow a path who has its bytes, as in `is mounted at /srv`; nothing if nobody is found.
+/// The user of a path's bytes, in words that follow the path, as in `is mounted at /srv`; none if the path is
+/// free.
 pub fn user(path: &Path) -> Option<String> {
     let node = Node::at(path)?;
-    Search::default().of(&node, node.whole(), Claim::IsAskedElsewhere)
+    Search::default().of(&node, node.whole(), Claim::CheckedElsewhere)
 }
 
-/// What a device lies in.
+/// The file or device that contains a device's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lower {
     /// A file, or a block device.
@@ -33,8 +35,8 @@ pub struct Lower {
     pub is_whole: bool,
 }
 
-/// What a descriptor's block device lies in: the disk of a partition, the file of a loop device, and so
-/// on down; nothing below a file, and a disk of its own.
+/// The files and devices that contain a descriptor's block device: the disk of a partition, the file of a
+/// loop device, and so on down; nothing below a file, and a disk of its own.
 pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
     let mut found: Vec<Lower> = Vec::new();
     let Some(mut node) = fstat(descriptor).ok().and_then(|status| {
@@ -121,7 +123,7 @@ impl Node {
         0..self.size
     }
 
-    /// What it lies in, and where there.
+    /// The node that contains it, and its range there.
     fn lower(&self) -> Option<(Node, Range<u64>)> {
         let folder = self.folder.as_ref()?;
         if self.is_partition() {
@@ -155,7 +157,7 @@ impl Node {
         found.iter().filter_map(|folder| Node::in_folder(folder)).collect()
     }
 
-    /// Who has it, other than through a device above or below.
+    /// Its user, other than through a device above or below.
     fn direct_user(&self) -> Option<String> {
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
         // The kernel escapes what would end a field.
@@ -175,19 +177,19 @@ impl Node {
         Some(format!("is in use by {}", holder_name(&holder.path())))
     }
 
-    /// Whether the kernel or a program has it for itself: as an array's part, mounted elsewhere.
+    /// True if the kernel or a program has claimed it: as part of an array, mounted elsewhere.
     fn is_claimed(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         self.folder.is_some() && open(&self.path, flags, Mode::empty()).err() == Some(Errno::BUSY)
     }
 }
 
-/// Whether a device is asked who has claimed it.
+/// Whether the search checks the claim on a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    Ask,
-    /// Whoever writes claims it then, with the same answer.
-    IsAskedElsewhere,
+    Check,
+    /// The writer claims it on open, with the same answer.
+    CheckedElsewhere,
 }
 
 #[derive(Default)]
@@ -196,7 +198,7 @@ struct Search {
 }
 
 impl Search {
-    /// Who has a range of it.
+    /// The user of a range of it.
     fn of(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
         if !self.seen.insert(node.bytes) {
             return None;
@@ -206,7 +208,7 @@ impl Search {
         }
         let uppers = node.uppers();
         // A disk is also claimed where one of its partitions is, which may lie elsewhere.
-        let is_asked = claim == Claim::Ask && !uppers.iter().any(Node::is_partition);
+        let is_checked = claim == Claim::Check && !uppers.iter().any(Node::is_partition);
         for upper in uppers {
             let Some((_, place)) = upper.lower() else { continue };
             let shared = range.start.max(place.start)..range.end.min(place.end);
@@ -214,7 +216,7 @@ impl Search {
                 continue;
             }
             let within = shared.start - place.start..shared.end - place.start;
-            if let Some(user) = self.of(&upper, within, Claim::Ask) {
+            if let Some(user) = self.of(&upper, within, Claim::Check) {
                 let path = upper.path.display();
                 return Some(match upper.is_partition() {
                     true => format!("has partition {path}, which {user}"),
@@ -222,12 +224,12 @@ impl Search {
                 });
             }
         }
-        if is_asked && node.is_claimed() {
+        if is_checked && node.is_claimed() {
             return Some("is in use".into());
         }
         let (lower, place) = node.lower()?;
         let within = place.start + range.start..(place.start + range.end).min(place.end);
-        let user = self.of(&lower, within, Claim::Ask)?;
+        let user = self.of(&lower, within, Claim::Check)?;
         Some(format!("lies in {}, which {user}", lower.path.display()))
     }
 }
@@ -241,7 +243,7 @@ fn holder_name(folder: &Path) -> String {
     }
 }
 
-/// Where a device of this number is mounted.
+/// The mount point of a device of this number.
 fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_has_is_free() {
+    fn an_unused_file_is_free() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(user(file.path()), None);
         assert_eq!(user(Path::new("/no/such/file")), None);

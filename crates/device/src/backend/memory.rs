@@ -7,8 +7,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
 use rustix::io::Errno;
 
-use crate::device::{Backend, Reach};
 use crate::geometry::{Discard, Geometry};
+use crate::interface::backend::{Backend, Reach};
 use crate::request::{Op, Request};
 
 /// Bytes in a piece.

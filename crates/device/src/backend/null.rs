@@ -3,8 +3,8 @@
 
 use rustix::io::Errno;
 
-use crate::device::{Backend, Reach};
 use crate::geometry::{Discard, Geometry};
+use crate::interface::backend::{Backend, Reach};
 use crate::request::Request;
 
 /// A device without bytes: memory that is read into stays as it was.

@@ -1,5 +1,5 @@
-//! What the kernel says about a block device under `/sys/dev/block`, and what
-//! to believe when it says nothing (`Documentation/ABI/stable/sysfs-block`).
+//! The limits of a block device from `/sys/dev/block`, and the assumptions where
+//! it shows none (`Documentation/ABI/stable/sysfs-block`).
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(super) struct Limits {
     pub write_zeroes_max: u64,
 }
 
-/// What a device about which nothing is known may be like at worst.
+/// The worst that an unknown device may be.
 const UNKNOWN: Limits = Limits {
     volatile_cache: true,
     fua: false,

@@ -1,6 +1,6 @@
-//! Linux AIO: what asynchronous direct I/O was before io_uring, and still is
-//! where that is forbidden. One system call starts a batch; completions are
-//! taken from the ring that the kernel shares (fs/aio.c), without one.
+//! Linux AIO: asynchronous direct I/O for machines where io_uring is forbidden or
+//! missing. One system call starts a batch; completions are taken from the ring that
+//! the kernel shares (fs/aio.c), without one.
 //!
 //! Only direct I/O is asynchronous; buffered I/O is done inside the call. So are
 //! discards and zeroing, which AIO does not know.
@@ -19,8 +19,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use super::{Queue, Ready, calls_to_perform};
-use crate::device::{Core, Reach};
+use crate::core::Core;
+use crate::interface::backend::Reach;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
 const PREAD: u16 = 0;
@@ -28,7 +29,7 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// So much that was pushed is started at once: the device begins with it while more is prepared. Short requests still
+/// This many pushed bytes are submitted at once: the device begins while more is prepared. Short requests still
 /// share a system call.
 const BATCH_BYTES: u64 = 64 << 10;
 
@@ -37,7 +38,7 @@ pub struct AioQueue {
     /// First, so that it is dropped first: see its drop.
     context: Context,
     core: Arc<Core>,
-    bell: OwnedFd,
+    notifier: OwnedFd,
     /// The requests, from push to reap, each with its control block, which
     /// io_cancel knows it by and which therefore stays in place.
     slots: Box<[Option<Request>]>,
@@ -50,10 +51,11 @@ pub struct AioQueue {
     /// Of the batch that is being submitted; kept for their memory.
     batch: Vec<*mut ControlBlock>,
     vectors: Vec<libc::iovec>,
-    /// Ended without flying.
+    /// Ended without the kernel.
     ended: VecDeque<Completion>,
-    flying: usize,
-    /// Completions reaped whose addition to the bell was not taken off it yet.
+    /// Submitted, and not reaped.
+    in_kernel: usize,
+    /// Reaped completions that the notifier's counter still contains.
     owed: Cell<i64>,
     /// All but those of the context, which counts its own.
     system_calls: Cell<u64>,
@@ -77,7 +79,7 @@ impl AioQueue {
         Ok(AioQueue {
             context,
             core,
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            notifier: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             slots: (0..slots).map(|_| None).collect(),
             blocks: vec![ControlBlock::default(); slots as usize].into(),
             free: (0..slots).rev().collect(),
@@ -86,7 +88,7 @@ impl AioQueue {
             batch: Vec::with_capacity(slots as usize),
             vectors: Vec::new(),
             ended: VecDeque::with_capacity(slots as usize),
-            flying: 0,
+            in_kernel: 0,
             owed: Cell::new(0),
             system_calls: Cell::new(0),
         })
@@ -98,10 +100,10 @@ impl AioQueue {
         self.ended.push_back(Completion { request, result });
     }
 
-    /// Does what needs no flight, and lines the rest up in `batch`.
+    /// Performs the requests that AIO does not know, and collects the control blocks of the rest in `batch`.
     fn prepare(&mut self) {
-        let flies = |request: &Request| matches!(request.op, Op::Read | Op::Write | Op::Flush);
-        // So many pieces at most: the vectors must not move once pointed to.
+        let is_async = |request: &Request| matches!(request.op, Op::Read | Op::Write | Op::Flush);
+        // Reserved in full: the vectors must not move once pointed to.
         let pieces = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
             Some(Request { payload: Payload::Buffers(buffers), .. }) => buffers.len(),
             _ => 0,
@@ -114,9 +116,9 @@ impl AioQueue {
             let request = self.slots[slot as usize].as_mut().expect("pushed");
             if request.cancelled {
                 self.end(slot, Err(Errno::CANCELED));
-            } else if !flies(request) {
+            } else if !is_async(request) {
                 let result = self.core.backend().perform(request);
-                self.count(calls_to_perform(&self.core));
+                self.count(self.core.calls_to_perform());
                 self.end(slot, result);
             } else if let Some(block) = self.block(slot) {
                 self.blocks[slot as usize] = block;
@@ -141,7 +143,7 @@ impl AioQueue {
             match unsafe { self.context.submit(rest) } {
                 Ok(taken) => {
                     start += taken;
-                    self.flying += taken;
+                    self.in_kernel += taken;
                 }
                 // The first of the rest is refused, and only that.
                 Err(error) => {
@@ -155,7 +157,7 @@ impl AioQueue {
         self.batch.clear();
     }
 
-    /// What asks the kernel for the next step of the request in `slot`; none
+    /// The control block of the next step of the request in `slot`; none
     /// for one that has no memory and needs some.
     fn block(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
@@ -165,7 +167,7 @@ impl AioQueue {
             opcode: FDSYNC,
             file: file.as_raw_fd() as u32,
             flags: RESFD,
-            bell: self.bell.as_raw_fd() as u32,
+            resfd: self.notifier.as_raw_fd() as u32,
             ..ControlBlock::default()
         };
         if request.op == Op::Flush {
@@ -198,14 +200,14 @@ impl AioQueue {
         Some(block)
     }
 
-    /// Takes one event, and turns it into what the request's issuer wants to know.
+    /// Takes one event, and turns it into the completion of its request.
     #[inline]
-    fn land(&mut self) -> Option<Completion> {
+    fn reap_event(&mut self) -> Option<Completion> {
         let event = self.context.take()?;
         let slot = event.data as u32;
         let request = self.slots[slot as usize].take().expect("in flight");
         self.free.push(slot);
-        self.flying -= 1;
+        self.in_kernel -= 1;
         self.owed.set(self.owed.get() + 1);
         let result = match u32::try_from(event.result) {
             Ok(moved) => Ok(moved),
@@ -214,8 +216,8 @@ impl AioQueue {
         Some(Completion { request, result })
     }
 
-    /// Takes the additions of reaped completions off the bell, so that it rings
-    /// only for those to come. An addition may come later than its completion
+    /// Subtracts reaped completions from the notifier, so that it becomes readable
+    /// only for later ones. An addition may come later than its completion
     /// (fs/aio.c adds after it has moved the tail): what is owed is tried again.
     fn silence(&self) {
         if self.owed.get() <= 0 {
@@ -223,7 +225,7 @@ impl AioQueue {
         }
         let mut count = [0; 8];
         self.count(1);
-        if rustix::io::read(&self.bell, &mut count).is_ok() {
+        if rustix::io::read(&self.notifier, &mut count).is_ok() {
             self.owed.set(self.owed.get() - u64::from_ne_bytes(count) as i64);
         }
     }
@@ -236,7 +238,7 @@ impl AioQueue {
 impl Queue for AioQueue {
     #[inline]
     fn push(&mut self, request: Request) -> Result<(), Request> {
-        // What has ended holds no slot, but counts until it is reaped.
+        // An ended request holds no slot, but counts until it is reaped.
         if self.in_flight() == self.slots.len() {
             return Err(request);
         }
@@ -265,16 +267,16 @@ impl Queue for AioQueue {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
-        if self.flying == 0 { None } else { self.land() }
+        if self.in_kernel == 0 { None } else { self.reap_event() }
     }
 
     #[inline]
     fn in_flight(&self) -> usize {
-        self.pushed.len() + self.ended.len() + self.flying
+        self.pushed.len() + self.ended.len() + self.in_kernel
     }
 
-    /// What was not submitted ends at the next submit. Of what flies the kernel
-    /// can stop little: no file and no block device gives up direct I/O.
+    /// Requests that were not submitted end at the next submit. Of the others the kernel
+    /// can stop few: no file and no block device gives up direct I/O.
     fn cancel(&mut self, tag: Tag) {
         for slot in 0..self.slots.len() {
             let Some(request) = &mut self.slots[slot] else { continue };
@@ -292,14 +294,14 @@ impl Queue for AioQueue {
         if !self.ended.is_empty() || self.context.has_events() {
             return Ready::Now;
         }
-        if self.flying == 0 {
+        if self.in_kernel == 0 {
             return Ready::Never;
         }
         self.silence();
         if self.context.has_events() {
             return Ready::Now;
         }
-        Ready::Readable(self.bell.as_fd())
+        Ready::Readable(self.notifier.as_fd())
     }
 
     fn system_calls(&self) -> u64 {
@@ -397,10 +399,10 @@ mod tests {
         let push = |queue: &mut AioQueue, length: usize| {
             let payload = Payload::Buffer(Buffer::zeroed(length));
             queue.push(Request::new(device.index(), Op::Read, 0, payload, Tag(0))).unwrap();
-            queue.flying
+            queue.in_kernel
         };
-        let flying: Vec<_> = (0..17).map(|_| push(&mut queue, 4096)).collect();
-        assert_eq!((flying[14], flying[15], flying[16]), (0, 16, 16));
+        let in_kernel: Vec<_> = (0..17).map(|_| push(&mut queue, 4096)).collect();
+        assert_eq!((in_kernel[14], in_kernel[15], in_kernel[16]), (0, 16, 16));
         assert_eq!(push(&mut queue, 128 << 10), 18);
         let mut ended = 0;
         while ended < 18 {

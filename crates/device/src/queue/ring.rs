@@ -1,4 +1,4 @@
-//! Requests over io_uring: what a [`Request`] asks of the kernel next, and a
+//! Requests over io_uring: the next step of a [`Request`], and a
 //! queue with a ring of its own for one device. A reactor carries the requests
 //! of all its devices over the one ring it has.
 
@@ -11,12 +11,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_ring::{Memory, Piece, Ring, RingOptions, Step, Transfer};
 
-use crate::device::{Core, Reach};
-use crate::queue::{Queue, Ready};
+use crate::core::Core;
+use crate::interface::backend::Reach;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
 // SAFETY: a request owns its buffers, whose bytes stay where they are when the
-// buffer is moved, and nobody else can reach them while it does.
+// buffer is moved, and no other code can reach them meanwhile.
 unsafe impl Transfer for Request {
     #[inline(always)]
     fn step(&self) -> Step<'_> {
@@ -74,9 +75,9 @@ pub struct RingQueue {
     depth: usize,
     /// Pushed and not submitted: nothing has begun.
     waiting: VecDeque<Request>,
-    /// What has completed, and what the ring does not carry, done in the call.
+    /// Completed requests, and those that the ring does not carry, performed in the call.
     ended: VecDeque<Completion>,
-    /// System calls of what the ring does not carry.
+    /// System calls of the requests that the ring does not carry.
     performed: u64,
 }
 
@@ -117,7 +118,7 @@ impl Queue for RingQueue {
                     }
                 }
             } else {
-                self.performed += super::calls_to_perform(&self.core);
+                self.performed += self.core.calls_to_perform();
                 self.core.backend().perform(&mut request)
             };
             self.ended.push_back(Completion { request, result });
@@ -161,14 +162,14 @@ impl Queue for RingQueue {
     }
 
     fn ready(&self) -> Ready<'_> {
-        // What `submit` has found completed the notifier may have told of before.
+        // The notifier may have fired before for completions that `submit` has found.
         if !self.ended.is_empty() || self.ring.has_completed() {
             Ready::Now
         } else if self.ring.transfers_in_flight() == 0 {
             Ready::Never
         } else {
-            // The notifier tells of what completes after it was made: at first,
-            // and when none can be had, look again.
+            // The notifier fires for completions after its creation: at first,
+            // and when there is none, poll again.
             let is_new = !self.ring.has_notifier();
             match self.ring.notifier() {
                 Ok(notifier) if !is_new => Ready::Readable(notifier),

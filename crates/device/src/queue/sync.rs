@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Queue, Ready, calls_to_perform};
-use crate::device::Core;
+use crate::core::Core;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// A queue that is empty when `submit` returns, but for what is to be reaped.
@@ -40,7 +40,7 @@ impl Queue for SyncQueue {
 
     #[inline]
     fn submit(&mut self) -> Result<(), Errno> {
-        let calls = calls_to_perform(&self.core);
+        let calls = self.core.calls_to_perform();
         for pushed in self.requests.range_mut(self.performed..) {
             pushed.result = match pushed.request.cancelled {
                 true => Err(Errno::CANCELED),

@@ -18,26 +18,26 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::{Queue, Ready, calls_to_perform};
-use crate::device::Core;
+use crate::core::Core;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// Rounds an idle thread looks for work before it sleeps: a few microseconds,
 /// less than a sleep and a wake cost.
 const SPINS: u32 = 100;
 
-/// The reactor looks by itself.
+/// The reactor polls.
 const AWAKE: u8 = 0;
-/// It sleeps, or is about to: the next completion rings.
+/// It sleeps, or is about to: the next completion signals.
 const ARMED: u8 = 1;
-/// Somebody has rung, or is about to.
-const RUNG: u8 = 2;
+/// A thread has signalled, or is about to.
+const SIGNALLED: u8 = 2;
 
 /// A queue whose requests are done by a bounded number of threads.
 pub struct ThreadsQueue {
     shared: Arc<Shared>,
     depth: usize,
-    most_threads: usize,
+    max_threads: usize,
     threads: Vec<JoinHandle<()>>,
     pushed: Vec<Request>,
     /// Taken over from the threads, not reaped yet.
@@ -50,12 +50,12 @@ struct Shared {
     work: Mutex<Work>,
     /// Signalled when there is work.
     wake: Condvar,
-    /// How much work waits, to be looked at without the lock.
+    /// Requests waiting, readable without the lock.
     waiting: CachePadded<AtomicUsize>,
     done: Mutex<VecDeque<Completion>>,
     finished: CachePadded<AtomicUsize>,
-    bell_state: AtomicU8,
-    bell: OwnedFd,
+    notifier_state: AtomicU8,
+    notifier: OwnedFd,
     system_calls: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl ThreadsQueue {
     /// up to `threads` of them at once.
     ///
     /// # Errors
-    /// What starting the first thread or making the eventfd says.
+    /// An error from starting the first thread or creating the eventfd.
     pub fn new(core: Arc<Core>, depth: usize, threads: usize) -> io::Result<ThreadsQueue> {
         let shared = Arc::new(Shared {
             core,
@@ -80,14 +80,14 @@ impl ThreadsQueue {
             waiting: CachePadded::default(),
             done: Mutex::new(VecDeque::with_capacity(depth)),
             finished: CachePadded::default(),
-            bell_state: AtomicU8::new(AWAKE),
-            bell: eventfd(0, EventfdFlags::CLOEXEC)?,
+            notifier_state: AtomicU8::new(AWAKE),
+            notifier: eventfd(0, EventfdFlags::CLOEXEC)?,
             system_calls: AtomicU64::new(0),
         });
         let mut queue = ThreadsQueue {
             shared,
             depth,
-            most_threads: threads.clamp(1, depth.max(1)),
+            max_threads: threads.clamp(1, depth.max(1)),
             threads: Vec::new(),
             pushed: Vec::with_capacity(depth),
             reaped: VecDeque::with_capacity(depth),
@@ -123,7 +123,7 @@ impl Shared {
             let result = match request.cancelled {
                 true => Err(Errno::CANCELED),
                 false => {
-                    self.count(calls_to_perform(&self.core));
+                    self.count(self.core.calls_to_perform());
                     self.core.perform(&mut request)
                 }
             };
@@ -131,7 +131,7 @@ impl Shared {
             done.push_back(Completion { request, result });
             self.finished.store(done.len(), Ordering::Release);
             drop(done);
-            self.ring();
+            self.notify();
         }
     }
 
@@ -163,29 +163,29 @@ impl Shared {
     }
 
     /// Wakes the reactor if it sleeps.
-    fn ring(&self) {
+    fn notify(&self) {
         // Pairs with the fence in `ready`: either this sees ARMED, or the
         // reactor sees the completion.
         fence(Ordering::SeqCst);
-        if self.bell_state.load(Ordering::Relaxed) == ARMED
+        if self.notifier_state.load(Ordering::Relaxed) == ARMED
             && self
-                .bell_state
-                .compare_exchange(ARMED, RUNG, Ordering::AcqRel, Ordering::Relaxed)
+                .notifier_state
+                .compare_exchange(ARMED, SIGNALLED, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         {
-            // It cannot overflow: the reactor answers each ring before the next.
+            // It cannot overflow: the reactor reads each signal before the next.
             self.count(1);
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
         }
     }
 
-    /// Silences the bell. Waits, at most for the thread that is about to ring it.
+    /// Silences the notifier. Waits, at most for the thread that is about to signal it.
     fn silence(&self) {
-        if self.bell_state.load(Ordering::Acquire) == RUNG {
+        if self.notifier_state.load(Ordering::Acquire) == SIGNALLED {
             let mut count = [0; 8];
             self.count(1);
-            while rustix::io::read(&self.bell, &mut count) == Err(Errno::INTR) {}
-            self.bell_state.store(AWAKE, Ordering::Release);
+            while rustix::io::read(&self.notifier, &mut count) == Err(Errno::INTR) {}
+            self.notifier_state.store(AWAKE, Ordering::Release);
         }
     }
 }
@@ -215,7 +215,7 @@ impl Queue for ThreadsQueue {
         }
         for _ in sleeping..waiting {
             // A thread that is refused is done without: the others serve.
-            if self.threads.len() == self.most_threads || self.start_thread().is_err() {
+            if self.threads.len() == self.max_threads || self.start_thread().is_err() {
                 break;
             }
         }
@@ -236,7 +236,7 @@ impl Queue for ThreadsQueue {
         self.in_flight
     }
 
-    /// What no thread has begun is not begun any more.
+    /// Requests that no thread has begun are not begun any more.
     fn cancel(&mut self, tag: Tag) {
         let mark = |request: &mut Request| request.cancelled |= request.tag == tag;
         self.pushed.iter_mut().for_each(mark);
@@ -251,12 +251,12 @@ impl Queue for ThreadsQueue {
         if self.in_flight == self.pushed.len() {
             return Ready::Never;
         }
-        self.shared.bell_state.store(ARMED, Ordering::Relaxed);
+        self.shared.notifier_state.store(ARMED, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.shared.finished.load(Ordering::Relaxed) > 0 {
             return Ready::Now;
         }
-        Ready::Readable(self.shared.bell.as_fd())
+        Ready::Readable(self.shared.notifier.as_fd())
     }
 
     fn system_calls(&self) -> u64 {

@@ -1,8 +1,9 @@
 //! The ring over files, pipes and other rings.
 
 use super::*;
-use crate::entry::Piece;
+use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
+use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::sync::Arc;

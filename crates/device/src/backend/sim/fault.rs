@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults, and the rules of their occurrence.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub struct Rule {
     pub range: Option<(u64, u64)>,
     /// Which of them.
     pub when: When,
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -88,7 +88,7 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// What goes wrong with this request; the first rule that hits decides, and
+    /// The fault of this request; the first rule that hits decides, and
     /// every rule counts.
     pub(super) fn hit(
         &mut self,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_hit_whom_they_name() {
+    fn rules_hit_the_requests_they_name() {
         assert_eq!(hits(When::Nth(3)), [3]);
         assert_eq!(hits(When::From(7)), [7, 8, 9]);
         assert_eq!(hits(When::Every(4)), [4, 8]);

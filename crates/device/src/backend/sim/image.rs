@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 
-/// What a write never tears inside of.
+/// The unit that a write never tears inside of.
 pub(super) const SECTOR: usize = 512;
 
 const PAGE: usize = 4096;

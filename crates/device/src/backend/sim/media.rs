@@ -1,4 +1,4 @@
-//! What would survive if the power failed now.
+//! The content that would survive a power failure now.
 //!
 //! Bytes are in one of three places: stable; completed but in the volatile
 //! cache; or in flight. Every [`Event`] moves some. A crash keeps all that is
@@ -30,7 +30,7 @@ pub enum Action {
     Clear {
         /// Where.
         address: u64,
-        /// How many bytes.
+        /// Its length in bytes.
         length: u64,
     },
     /// Everything completed before it becomes stable.
@@ -78,7 +78,7 @@ impl Action {
     }
 }
 
-/// How an action ended.
+/// The end of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Well; a write is in the volatile cache.
@@ -100,7 +100,7 @@ pub enum Event {
     Begin {
         /// Numbers requests in the order in which they were taken.
         id: u64,
-        /// What it changes.
+        /// The change.
         action: Action,
     },
     /// The device answered it.
@@ -163,7 +163,7 @@ impl Media {
         Media { stable, ..Media::default() }
     }
 
-    /// What a reader that sees no cache sees.
+    /// The content without the cache.
     pub(super) fn stable(&self) -> &Image {
         &self.stable
     }

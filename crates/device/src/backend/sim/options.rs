@@ -1,4 +1,4 @@
-//! What a simulated device is like.
+//! Options of a simulated device.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ pub const MAX_LATENCY: Duration = Duration::from_secs(60);
 /// The most requests a device works on at once.
 pub const MAX_UNITS: u32 = 1 << 16;
 
-/// What a device does with completed writes.
+/// The cache that completed writes go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
     /// They are durable.
@@ -24,7 +24,7 @@ pub enum Cache {
     Volatile,
 }
 
-/// Whether a flush and FUA do what they say.
+/// The honesty of flushes and FUA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
     /// They do.
@@ -33,7 +33,7 @@ pub enum Promises {
     Broken,
 }
 
-/// Whether what happens is recorded, for crash images.
+/// The recording of events, for crash images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
     /// It is: each write is copied once more.
@@ -42,7 +42,7 @@ pub enum Recording {
     Off,
 }
 
-/// What a simulated device is like; made with [`SimOptions::new`], then changed
+/// Options of a simulated device; made with [`SimOptions::new`], then changed
 /// one property at a time.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
@@ -80,17 +80,17 @@ impl SimOptions {
         }
     }
 
-    /// How long the device is.
+    /// The size of the device.
     pub(crate) fn bytes(&self) -> u64 {
         self.size
     }
 
-    /// What everything that looks random is drawn from.
+    /// The seed of everything random.
     pub fn seed(self, seed: u64) -> SimOptions {
         SimOptions { seed, ..self }
     }
 
-    /// How long a request takes once a unit works on it, drawn evenly from the
+    /// The time that a unit works on a request, drawn evenly from the
     /// range. Throughput is `units` divided by the mean.
     ///
     /// # Panics
@@ -100,7 +100,7 @@ impl SimOptions {
         SimOptions { latency, ..self }
     }
 
-    /// How many requests the device works on at once, like the channels of a
+    /// The requests that the device works on at once, like the channels of a
     /// flash drive; the others wait. Without latency none ever waits.
     ///
     /// # Panics
@@ -135,17 +135,17 @@ impl SimOptions {
         SimOptions { max_transfer, ..self }
     }
 
-    /// What becomes of completed writes.
+    /// The cache of completed writes.
     pub fn cache(self, cache: Cache) -> SimOptions {
         SimOptions { cache, ..self }
     }
 
-    /// Whether flushes and FUA work.
+    /// The honesty of flushes and FUA.
     pub fn promises(self, promises: Promises) -> SimOptions {
         SimOptions { promises, ..self }
     }
 
-    /// Whether crash images can be made.
+    /// The recording that crash images need.
     pub fn recording(self, recording: Recording) -> SimOptions {
         SimOptions { recording, ..self }
     }

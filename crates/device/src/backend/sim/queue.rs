@@ -3,17 +3,19 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::{Sim, Ticket};
-use crate::queue::{Queue, Ready};
+use super::core::SimCore;
+use super::state::Ticket;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// One reactor's way to a simulated device.
 pub(super) struct SimQueue {
-    sim: Sim,
+    device: Arc<SimCore>,
     depth: usize,
     pushed: VecDeque<Request>,
     /// Ended without reaching the device: refused, or cancelled before.
@@ -31,9 +33,9 @@ struct Flight {
 }
 
 impl SimQueue {
-    pub(super) fn new(sim: Sim, depth: usize) -> SimQueue {
+    pub(super) fn new(device: Arc<SimCore>, depth: usize) -> SimQueue {
         SimQueue {
-            sim,
+            device,
             depth,
             pushed: VecDeque::with_capacity(depth),
             ended: VecDeque::with_capacity(depth),
@@ -45,7 +47,7 @@ impl SimQueue {
     }
 
     fn now(&self) -> Instant {
-        self.sim.options().clock.now()
+        self.device.options.clock.now()
     }
 }
 
@@ -64,7 +66,7 @@ impl Queue for SimQueue {
         }
         let now = self.now();
         while let Some(request) = self.pushed.pop_front() {
-            match self.sim.begin(&request, now) {
+            match self.device.begin(&request, now) {
                 Ok(ticket) => {
                     let slot = self.free.pop().expect("as many slots as requests");
                     self.deadlines.push(Reverse((ticket.deadline, self.submitted, slot)));
@@ -89,7 +91,7 @@ impl Queue for SimQueue {
         self.free.push(slot);
         let Flight { mut request, ticket } = self.slots[slot].take().expect("in flight");
         let cancelled = request.cancelled;
-        let result = self.sim.finish(&ticket, &mut request, cancelled);
+        let result = self.device.finish(&ticket, &mut request, cancelled);
         Some(Completion { request, result })
     }
 
@@ -112,7 +114,7 @@ impl Queue for SimQueue {
         for Reverse((deadline, _, slot)) in &mut deadlines {
             let flight = self.slots[*slot].as_mut().expect("in flight");
             if flight.request.tag == tag {
-                // What is done already stays done.
+                // A finished request stays finished.
                 flight.request.cancelled |= *deadline > now;
                 *deadline = now.min(*deadline);
             }
@@ -137,11 +139,11 @@ impl Queue for SimQueue {
 }
 
 impl Drop for SimQueue {
-    /// What is still in flight ends as a real device would end it: by itself.
+    /// Requests in flight end as on a real device: by themselves.
     fn drop(&mut self) {
         for flight in self.slots.iter_mut().filter_map(Option::take) {
             let Flight { mut request, ticket } = flight;
-            let _ = self.sim.finish(&ticket, &mut request, false);
+            let _ = self.device.finish(&ticket, &mut request, false);
         }
     }
 }

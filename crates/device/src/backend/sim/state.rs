@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::SimOptions;
 use super::fault::{Fault, Faults};
 use super::image::Image;
 use super::media::{Action, Event, Outcome};
+use super::options::SimOptions;
 use super::random::Random;
 use super::record::Record;
 use crate::geometry::Geometry;
 use crate::request::{Durability, Op, Request};
 
-/// What changes.
+/// The mutable state of a device.
 pub(super) struct State {
-    /// What reads see.
+    /// The content that reads see.
     pub(super) current: Image,
-    /// What a crash would find; absent when nothing is recorded.
+    /// The past, for crashes; absent when nothing is recorded.
     pub(super) record: Option<Record>,
     pub(super) faults: Faults,
     pub(super) random: Random,
@@ -29,14 +29,14 @@ pub(super) struct State {
     pub(super) next_id: u64,
 }
 
-/// A request that the device works on: what became of it is decided already.
+/// A request that the device works on: its outcome is already decided.
 pub(super) struct Ticket {
     pub(super) id: u64,
-    /// Where it really goes, and how many bytes it moves.
+    /// The real address, and the bytes it moves.
     pub(super) address: u64,
     pub(super) length: u64,
     pub(super) fault: Option<Fault>,
-    /// What was recorded of it.
+    /// The recorded action.
     pub(super) action: Option<Action>,
     pub(super) deadline: Instant,
 }
@@ -133,8 +133,8 @@ impl State {
     }
 }
 
-/// Where the next step begins and how many bytes it may move; refuses what a
-/// real device would.
+/// The address of the next step and the bytes it may move; refuses the requests
+/// that a real device would refuse.
 pub(super) fn check(request: &Request, geometry: &Geometry) -> Result<(u64, u64), Errno> {
     let address = request.address + request.done();
     let remaining = request.remaining();
@@ -165,7 +165,7 @@ pub(super) fn check(request: &Request, geometry: &Geometry) -> Result<(u64, u64)
     }
 }
 
-/// What a request changes, as it is recorded.
+/// The change that a request makes, as it is recorded.
 pub(super) fn action(request: &Request, ticket: &Ticket) -> Action {
     match request.op {
         Op::Flush | Op::Read => Action::Flush,

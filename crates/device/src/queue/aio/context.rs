@@ -31,7 +31,7 @@ pub(super) struct ControlBlock {
     pub offset: i64,
     pub reserved: u64,
     pub flags: u32,
-    pub bell: u32,
+    pub resfd: u32,
 }
 
 /// `struct io_event` of linux/aio_abi.h.
@@ -50,7 +50,7 @@ pub(super) struct RingHeader {
     id: u32,
     /// Events in the ring.
     length: u32,
-    /// Written by whoever reaps.
+    /// Written by the reaping side.
     head: u32,
     /// Written by the kernel.
     tail: u32,
@@ -60,7 +60,7 @@ pub(super) struct RingHeader {
     header_length: u32,
 }
 
-/// How completions are taken.
+/// The way to take completions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reaping {
     /// From the shared ring.
@@ -129,7 +129,7 @@ impl Context {
     ///
     /// # Safety
     /// Each points to a control block whose memory, which it names, belongs to
-    /// nobody else until its event has been taken or this context is dropped.
+    /// no other code until its event has been taken or this context is dropped.
     /// The blocks' vectors, where they name some, have to last for the call only.
     pub(super) unsafe fn submit(&self, batch: &mut [*mut ControlBlock]) -> Result<usize, Errno> {
         self.count();
@@ -161,7 +161,7 @@ impl Context {
         };
     }
 
-    /// True when there is something to take, as far as can be told without a call.
+    /// True when there is an event to take, as far as is visible without a system call.
     pub(super) fn has_events(&self) -> bool {
         match self.reaping {
             Reaping::Mapped => {
@@ -219,7 +219,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: the context is this type's alone. The kernel returns when the
         // last request in flight has completed (fs/aio.c, since 3.15), so their
-        // memory, which is dropped later, is nobody's any more.
+        // memory, which is dropped later, is free of the kernel.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.name()) };
     }
 }

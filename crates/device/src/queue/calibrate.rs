@@ -11,45 +11,38 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
 
-use super::{Queue, QueueKind, Ready};
 use crate::clock::Clock;
-use crate::device::{Core, Reach};
+use crate::core::Core;
+use crate::interface::backend::Reach;
+use crate::interface::kind::QueueKind;
+use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Op, Payload, Request, Tag};
+
+pub use crate::interface::choice::Choice;
 
 /// The depths that are tried.
 pub const DEPTHS: [usize; 2] = [1, 32];
 
 /// Bytes of a read, unless the device's blocks are longer.
-const READ: u64 = 4096;
+const READ_SIZE: u64 = 4096;
 /// The most rounds; with an odd number the median is one of them.
-const ROUNDS: u32 = 7;
+const MAX_ROUNDS: u32 = 7;
 /// The most reads in one measurement.
-const READS: u64 = 1 << 14;
-/// A queue that completes nothing for so long is given up.
-const GIVE_UP: Duration = Duration::from_secs(2);
-/// What is this near the best at a depth is good enough there.
-const NEAR: f64 = 0.9;
+const MAX_READS: u64 = 1 << 14;
+/// A queue that completes nothing for this long is given up.
+const STALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A rate this near the best at a depth is good enough there.
+const NEAR_BEST: f64 = 0.9;
 
 /// A queue to try; it is used up.
 pub struct Candidate {
-    /// What it is.
+    /// Its kind.
     pub kind: QueueKind,
     /// One of it, empty, that takes 32 requests or more.
     pub queue: Box<dyn Queue>,
 }
 
-/// What was chosen.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// Never `Auto`.
-    pub kind: QueueKind,
-    /// One sentence for people, with figures.
-    pub reason: String,
-    /// Reads a second of each queue at each depth; 0 where reads failed.
-    pub figures: Vec<(QueueKind, usize, f64)>,
-}
-
-/// Whether reads with `RWF_NOWAIT`, which io_uring begins each request with, work.
+/// Support of reads with `RWF_NOWAIT`, which io_uring begins each request with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nowait {
     /// They do.
@@ -64,7 +57,7 @@ pub enum Nowait {
 pub fn probe_nowait(core: &Core) -> Nowait {
     let geometry = core.geometry();
     let Reach::Descriptor(fd) = core.backend().reach() else { return Nowait::Unknown };
-    let length = READ.max(geometry.block_size as u64);
+    let length = READ_SIZE.max(geometry.block_size as u64);
     let blocks = geometry.size / length;
     if !geometry.direct || blocks == 0 {
         return Nowait::Unknown;
@@ -106,7 +99,7 @@ pub fn calibrate(
         let reason = format!("{kind}: no other queue works here");
         return Choice { kind, reason, figures: Vec::new() };
     }
-    let length = READ.max(core.geometry().block_size as u64);
+    let length = READ_SIZE.max(core.geometry().block_size as u64);
     if core.geometry().size < length {
         let reason = format!("{}: the device is too small to try", kinds[0]);
         return Choice { kind: kinds[0], reason, figures: Vec::new() };
@@ -138,11 +131,11 @@ fn measure(
         buffers: buffers(length as usize),
         state: 0x2545_f491_4f6c_dd1d,
     };
-    let shares = ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
+    let shares = MAX_ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
     let share = budget / shares;
     let mut seen = vec![[const { Vec::new() }; DEPTHS.len()]; candidates.len()];
     let began = clock.now();
-    for round in 0..ROUNDS {
+    for round in 0..MAX_ROUNDS {
         if round > 0 && clock.now().saturating_duration_since(began) > budget {
             break;
         }
@@ -230,8 +223,8 @@ impl Reader<'_> {
             }
             if reads > before {
                 last = now;
-                going &= now - began < share && reads < READS;
-            } else if now - last > GIVE_UP || !wait(queue.ready(), self.clock) {
+                going &= now - began < share && reads < MAX_READS;
+            } else if now - last > STALL_TIMEOUT || !wait(queue.ready(), self.clock) {
                 return 0.0;
             }
         }
@@ -252,7 +245,7 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
             true
         }
         (Ready::Readable(fd), _) => {
-            let most = Timespec { tv_sec: GIVE_UP.as_secs() as i64, tv_nsec: 0 };
+            let most = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
             let answer = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most));
             matches!(answer, Ok(_) | Err(Errno::INTR))
         }
@@ -274,7 +267,7 @@ fn choose(rates: &[Rates]) -> usize {
     };
     let rank = |rates: &Rates| {
         let ratios = ratios(rates);
-        let near = ratios.iter().all(|ratio| *ratio >= NEAR);
+        let near = ratios.iter().all(|ratio| *ratio >= NEAR_BEST);
         (near, ratios.iter().product::<f64>())
     };
     let better = |one: &(bool, f64), other: &(bool, f64)| {

@@ -12,13 +12,14 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
 
-use crate::entry::{Direction, Piece, TransferEntry, nothing};
-use crate::features::Features;
-use crate::register::FileName;
-use crate::slots::Name;
-use crate::sys::{self, RingName};
+use crate::in_flight::RequestId;
+use crate::probe::Features;
+use crate::registered::FileSlot;
+use crate::segment::Piece;
+use crate::sqe::{Direction, Sqe, nop_sqe};
+use crate::sys::{self, RingFd};
 
-/// How a bare ring is made.
+/// Options of a bare ring.
 #[derive(Clone, Debug)]
 pub struct BareOptions {
     /// Slots: the largest depth.
@@ -40,10 +41,10 @@ pub struct BareOptions {
 /// A bare loop over some files. With no file its requests are NOPs.
 pub struct BareRing {
     io: IoUring,
-    name: RingName,
+    fd: RingFd,
     /// Keeps them open.
     _files: Vec<OwnedFd>,
-    names: Vec<FileName>,
+    file_slots: Vec<FileSlot>,
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
@@ -63,7 +64,7 @@ impl BareRing {
     /// A ring over `files`, everything registered that the options ask for.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// An error of the kernel when it refuses one of the options.
     pub fn new(options: BareOptions, files: &[BorrowedFd<'_>]) -> io::Result<BareRing> {
         let features = Features::probe().map_err(io::Error::other)?;
         let mut builder = IoUring::builder();
@@ -83,19 +84,19 @@ impl BareRing {
         // which may be after its first completion has been answered by a new request.
         let entries = if options.submission_thread { 2 * options.depth } else { options.depth };
         let io = builder.build(entries.next_power_of_two())?;
-        let name = sys::register_ring(io.as_raw_fd())
-            .map_or(RingName::Descriptor(io.as_raw_fd()), RingName::Registered);
+        let fd = sys::register_ring(io.as_raw_fd())
+            .map_or(RingFd::Descriptor(io.as_raw_fd()), RingFd::Registered);
         let files: Vec<OwnedFd> =
             files.iter().map(|file| file.try_clone_to_owned()).collect::<Result<_, _>>()?;
         if options.fixed_files && !files.is_empty() {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
             io.submitter().register_files(&descriptors)?;
         }
-        let name_of = |(place, file): (u32, &OwnedFd)| {
-            let plain = FileName::plain(file.as_raw_fd());
-            if options.fixed_files { FileName::fixed(place) } else { plain }
+        let slot_of = |(place, file): (u32, &OwnedFd)| {
+            let plain = FileSlot::plain(file.as_raw_fd());
+            if options.fixed_files { FileSlot::fixed(place) } else { plain }
         };
-        let names = (0..).zip(&files).map(name_of).collect();
+        let file_slots = (0..).zip(&files).map(slot_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
         let slots: Vec<Slot> =
             std::iter::from_fn(|| pool.get()).map(|buffer| Slot { buffer, busy: false }).collect();
@@ -110,9 +111,9 @@ impl BareRing {
         let until_async = options.force_async;
         Ok(BareRing {
             io,
-            name,
+            fd,
             _files: files,
-            names,
+            file_slots,
             slots,
             options,
             queued: 0,
@@ -156,17 +157,17 @@ impl BareRing {
         assert!(length as usize <= buffer.len());
         *busy = true;
         let piece = Piece { length, ..Piece::of(buffer, 0) };
-        let Some(&file) = self.names.get(file as usize) else {
-            let file = self.sometimes_async(FileName::NOTHING);
-            return self.queue(nothing(Name(slot as u64)).flags(file.flags()));
+        let Some(&file) = self.file_slots.get(file as usize) else {
+            let file = self.sometimes_async(FileSlot::NOP);
+            return self.queue(nop_sqe(RequestId(slot as u64)).flags(file.flags()));
         };
         let file = self.sometimes_async(file);
         let entry = if self.options.fixed_buffers {
-            TransferEntry::fixed(direction, file, offset, &piece, 0)
+            Sqe::fixed(direction, file, offset, &piece, 0)
         } else {
-            TransferEntry::plain(direction, file, offset, &piece)
+            Sqe::plain(direction, file, offset, &piece)
         };
-        self.queue(entry.named(Name(slot as u64)));
+        self.queue(entry.with_id(RequestId(slot as u64)));
     }
 
     #[inline(always)]
@@ -178,7 +179,7 @@ impl BareRing {
     }
 
     #[inline(always)]
-    fn sometimes_async(&mut self, file: FileName) -> FileName {
+    fn sometimes_async(&mut self, file: FileSlot) -> FileSlot {
         if self.until_async == 0 {
             return file;
         }
@@ -194,14 +195,14 @@ impl BareRing {
     /// before there are as many.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     #[inline]
     pub fn enter(&mut self, wait: u32) -> Result<(), Errno> {
         self.enters += 1;
         let entered = if self.options.submission_thread {
             self.wake_and_wait(wait)
         } else {
-            sys::enter(self.name, self.queued, wait, None).map(|taken| self.queued -= taken)
+            sys::enter(self.fd, self.queued, wait, None).map(|taken| self.queued -= taken)
         };
         // The kernel says so only if there was nothing to take.
         if entered == Err(Errno::INTR) { Ok(()) } else { entered }
@@ -218,7 +219,7 @@ impl BareRing {
     /// Takes what has completed, at most `max`: slot and result.
     #[inline]
     pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
-        let nothing = self.names.is_empty();
+        let no_file = self.file_slots.is_empty();
         for completion in self.io.completion().take(max) {
             let index = completion.user_data() as u32;
             let slot = &mut self.slots[index as usize];
@@ -226,7 +227,7 @@ impl BareRing {
             let result = completion.result();
             let result = if result < 0 {
                 Err(Errno::from_raw_os_error(-result))
-            } else if nothing {
+            } else if no_file {
                 // A NOP answers 0 for the bytes that were not moved.
                 Ok(slot.buffer.len() as u32)
             } else {
@@ -252,7 +253,7 @@ impl Drop for BareRing {
             self.reap(usize::MAX, |_, _| {});
         }
         let _ = self.io.submitter().unregister_files();
-        if let RingName::Registered(place) = self.name {
+        if let RingFd::Registered(place) = self.fd {
             sys::unregister_ring(self.io.as_raw_fd(), place);
         }
     }

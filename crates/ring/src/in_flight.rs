@@ -1,11 +1,11 @@
-//! The table of what is in flight. A slot is named by its place and a
-//! generation, and is free again only when its completion has been taken.
+//! The table of requests in flight. An id is a slot's place and a generation; the slot
+//! is free again only when its completion has been taken.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
 use std::ptr;
 
-/// What a completion's `user_data` says it belongs to.
+/// The kind of request that a completion's `user_data` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -18,19 +18,19 @@ pub(crate) enum Kind {
 }
 
 const KIND_SHIFT: u32 = 32;
-/// The next generation of a name; it wraps around at the top.
+/// The next generation of an id; it wraps around at the top.
 const GENERATION: u64 = 1 << 34;
 /// Set while the slot is free. It makes the kind one that is never looked for in
-/// a table, so that comparing the name tells whether the slot is in use, too.
+/// a table, so that comparing ids also checks that the slot is in use.
 const FREE: u64 = (Kind::Internal as u64) << KIND_SHIFT;
 
-/// Names one use of one slot: 30 bits of generation, 2 of kind, 32 of place.
+/// One use of one slot, as `user_data`: 30 bits of generation, 2 of kind, 32 of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name(pub u64);
+pub(crate) struct RequestId(pub u64);
 
-impl Name {
-    pub(crate) const INTERNAL: Name = Name((Kind::Internal as u64) << KIND_SHIFT);
-    pub(crate) const MESSAGE: Name = Name((Kind::Message as u64) << KIND_SHIFT);
+impl RequestId {
+    pub(crate) const INTERNAL: RequestId = RequestId((Kind::Internal as u64) << KIND_SHIFT);
+    pub(crate) const MESSAGE: RequestId = RequestId((Kind::Message as u64) << KIND_SHIFT);
 
     #[inline]
     pub(crate) fn kind(self) -> Kind {
@@ -42,9 +42,9 @@ impl Name {
         }
     }
 
-    /// The sender's name for a message of this place.
-    pub(crate) fn message_at(place: usize) -> Name {
-        Name(Name::INTERNAL.0 | (place as u64 + 1))
+    /// The sender's id of a message at this place.
+    pub(crate) fn message_at(place: usize) -> RequestId {
+        RequestId(RequestId::INTERNAL.0 | (place as u64 + 1))
     }
 
     /// None for the answer to a cancel.
@@ -64,23 +64,23 @@ impl Name {
 
     /// Of the next use, after [`Self::freed`].
     #[inline(always)]
-    fn next(self) -> Name {
-        Name(self.0.wrapping_add(GENERATION - FREE))
+    fn next(self) -> RequestId {
+        RequestId(self.0.wrapping_add(GENERATION - FREE))
     }
 
-    /// What the slot is called after this use.
+    /// The id of the slot after this use.
     #[inline(always)]
-    fn freed(self) -> Name {
-        Name(self.0 | FREE)
+    fn freed(self) -> RequestId {
+        RequestId(self.0 | FREE)
     }
 }
 
-/// What has ended, still in its slot, so that it is moved once: to where it goes.
-/// Not taken out, it is dropped.
+/// A transfer that has ended. It is still in its slot, so that it moves only once, to its
+/// destination. Dropped if it is not taken out.
 #[derive(Debug)]
 pub struct Ended<'a, T> {
-    /// Holds a value: [`Slots::end`] has taken the slot out of use, and nobody
-    /// else reaches it as long as it is borrowed.
+    /// Holds a value: [`Slots::end`] has taken the slot out of use, and
+    /// the borrow is exclusive.
     slot: &'a mut MaybeUninit<T>,
 }
 
@@ -114,14 +114,14 @@ impl<T> Deref for Ended<'_, T> {
 }
 
 /// A free slot, about to be filled.
-pub(crate) struct Vacant(u32);
+pub(crate) struct FreeSlot(u32);
 
 /// A fixed number of slots of one kind.
 pub(crate) struct Slots<T> {
-    /// Each holds a value while its name is in use.
+    /// Each holds a value while its id is in use.
     held: Box<[MaybeUninit<T>]>,
-    /// What each slot is called, or was when it was last used.
-    names: Box<[Name]>,
+    /// The id of each slot, or the id of its last use.
+    ids: Box<[RequestId]>,
     /// The free slots: the first `free_count`, the last used on top.
     free: Box<[u32]>,
     free_count: usize,
@@ -129,10 +129,10 @@ pub(crate) struct Slots<T> {
 
 impl<T> Slots<T> {
     pub(crate) fn new(kind: Kind, count: u32) -> Slots<T> {
-        let name = |place| Name((kind as u64) << KIND_SHIFT | place as u64).freed();
+        let id = |place| RequestId((kind as u64) << KIND_SHIFT | place as u64).freed();
         Slots {
             held: (0..count).map(|_| MaybeUninit::uninit()).collect(),
-            names: (0..count).map(name).collect(),
+            ids: (0..count).map(id).collect(),
             free: (0..count).rev().collect(),
             free_count: count as usize,
         }
@@ -145,62 +145,62 @@ impl<T> Slots<T> {
 
     /// The slot that [`Self::fill`] fills next; none while all are in use.
     #[inline(always)]
-    pub(crate) fn vacant(&self) -> Option<Vacant> {
+    pub(crate) fn free_slot(&self) -> Option<FreeSlot> {
         let last = self.free_count.checked_sub(1)?;
         // SAFETY: there are never more free slots than `free` is long.
-        Some(Vacant(unsafe { *self.free.get_unchecked(last) }))
+        Some(FreeSlot(unsafe { *self.free.get_unchecked(last) }))
     }
 
     /// Moves `held` into the slot, where it stays until [`Self::end`]. Never
     /// panics, so that `held` is made in the slot and nowhere else.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, vacant: Vacant, held: T) -> (Name, &T) {
+    pub(crate) fn fill(&mut self, vacant: FreeSlot, held: T) -> (RequestId, &T) {
         let place = vacant.0 as usize;
         self.free_count -= 1;
         // SAFETY: the places in `free`, and so the vacant one, are those of
         // both tables, whose length never changes.
         let slot = unsafe { self.held.get_unchecked_mut(place) };
         // SAFETY: the same.
-        let name = unsafe { self.names.get_unchecked_mut(place) };
-        *name = name.next();
-        (*name, slot.write(held))
+        let id = unsafe { self.ids.get_unchecked_mut(place) };
+        *id = id.next();
+        (*id, slot.write(held))
     }
 
-    /// Frees the slot of what `name` names, and answers what it held, in place.
+    /// Frees the slot of `id`, and returns its value in place.
     ///
     /// # Panics
-    /// When `name` does not name what is in flight: the kernel answered twice
-    /// or something else wrote our table.
+    /// When `id` is not in flight: the kernel answered twice or something else
+    /// wrote our table.
     #[inline(always)]
-    pub(crate) fn end(&mut self, name: Name) -> Ended<'_, T> {
-        let place = name.place();
-        assert!(self.names[place] == name, "a completion for a slot that is not in flight");
-        self.names[place] = name.freed();
+    pub(crate) fn end(&mut self, id: RequestId) -> Ended<'_, T> {
+        let place = id.place();
+        assert!(self.ids[place] == id, "a completion for a slot that is not in flight");
+        self.ids[place] = id.freed();
         // SAFETY: not every slot is free, since this one was in use, and `free`
         // is as long as the other tables.
         let free = unsafe { self.free.get_unchecked_mut(self.free_count) };
-        // SAFETY: as long as `names`, which has this place.
+        // SAFETY: as long as `ids`, which has this place.
         let slot = unsafe { self.held.get_unchecked_mut(place) };
         *free = place as u32;
         self.free_count += 1;
         Ended { slot }
     }
 
-    /// What is in flight, with its names.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Name, &mut T)> {
-        let named = self.names.iter().zip(self.held.iter_mut());
-        let in_use = named.filter(|(name, _)| name.is_in_use());
-        // SAFETY: a slot whose name is in use holds a value.
-        in_use.map(|(name, held)| (*name, unsafe { held.assume_init_mut() }))
+    /// Everything in flight, with ids.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
+        let slots = self.ids.iter().zip(self.held.iter_mut());
+        let in_use = slots.filter(|(id, _)| id.is_in_use());
+        // SAFETY: a slot whose id is in use holds a value.
+        in_use.map(|(id, held)| (*id, unsafe { held.assume_init_mut() }))
     }
 
-    /// What `name` holds, if it is still in flight.
-    pub(crate) fn get_mut(&mut self, name: Name) -> Option<&mut T> {
-        let place = name.place();
-        if *self.names.get(place)? != name {
+    /// The value of `id`, if it is still in flight.
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        let place = id.place();
+        if *self.ids.get(place)? != id {
             return None;
         }
-        // SAFETY: a slot whose name is in use holds a value.
+        // SAFETY: a slot whose id is in use holds a value.
         Some(unsafe { self.held[place].assume_init_mut() })
     }
 }
@@ -219,8 +219,8 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    fn put<T>(slots: &mut Slots<T>, held: T) -> Name {
-        let vacant = slots.vacant().expect("there is room");
+    fn put<T>(slots: &mut Slots<T>, held: T) -> RequestId {
+        let vacant = slots.free_slot().expect("there is room");
         slots.fill(vacant, held).0
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn a_slot_used_again_has_another_name() {
         let mut slots = Slots::new(Kind::Transfer, 1);
         let first = put(&mut slots, 'a');
-        assert!(slots.vacant().is_none());
+        assert!(slots.free_slot().is_none());
         assert_eq!(slots.end(first).take(), 'a');
         let second = put(&mut slots, 'b');
         assert_ne!(first, second);
@@ -240,34 +240,34 @@ mod tests {
     #[should_panic(expected = "not in flight")]
     fn a_completion_is_taken_once() {
         let mut slots = Slots::new(Kind::Wait, 2);
-        let name = put(&mut slots, 1);
-        slots.end(name).take();
-        slots.end(name);
+        let id = put(&mut slots, 1);
+        slots.end(id).take();
+        slots.end(id);
     }
 
     #[test]
     fn generations_wrap_around_and_leave_kind_and_place_alone() {
         let mut slots = Slots::new(Kind::Wait, 3);
         let bare = (Kind::Wait as u64) << 32 | 2;
-        slots.names[2] = Name(u64::MAX << 34 | bare).freed();
-        let name = put(&mut slots, 'a');
+        slots.ids[2] = RequestId(u64::MAX << 34 | bare).freed();
+        let id = put(&mut slots, 'a');
         put(&mut slots, 'b');
         let last = put(&mut slots, 'c');
-        assert_eq!((name.kind(), name.place()), (Kind::Wait, 0));
-        assert_eq!(last, Name(bare));
+        assert_eq!((id.kind(), id.place()), (Kind::Wait, 0));
+        assert_eq!(last, RequestId(bare));
         assert_eq!(slots.end(last).take(), 'c');
         assert!(slots.get_mut(last).is_none());
-        assert_eq!(put(&mut slots, 'd'), Name(bare + GENERATION));
+        assert_eq!(put(&mut slots, 'd'), RequestId(bare + GENERATION));
     }
 
     #[test]
     fn everything_held_is_dropped_once() {
         let held = Rc::new(());
         let mut slots = Slots::new(Kind::Transfer, 4);
-        let names: Vec<_> = (0..4).map(|_| put(&mut slots, held.clone())).collect();
+        let ids: Vec<_> = (0..4).map(|_| put(&mut slots, held.clone())).collect();
         assert_eq!(slots.iter_mut().count(), 4);
-        drop(slots.end(names[0]).take());
-        drop(slots.end(names[2]));
+        drop(slots.end(ids[0]).take());
+        drop(slots.end(ids[2]));
         assert_eq!(Rc::strong_count(&held), 3);
         assert_eq!(slots.iter_mut().count(), 2);
         drop(slots);
@@ -277,9 +277,9 @@ mod tests {
     #[test]
     fn kinds_are_told_apart() {
         let mut slots = Slots::new(Kind::Wait, 1);
-        let name = put(&mut slots, ());
-        assert_eq!(name.kind(), Kind::Wait);
-        assert_eq!(Name::INTERNAL.kind(), Kind::Internal);
-        assert_eq!(Name::MESSAGE.kind(), Kind::Message);
+        let id = put(&mut slots, ());
+        assert_eq!(id.kind(), Kind::Wait);
+        assert_eq!(RequestId::INTERNAL.kind(), Kind::Internal);
+        assert_eq!(RequestId::MESSAGE.kind(), Kind::Message);
     }
 }

@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 pub struct Feature {
     /// The kernel's name for it.
     pub name: &'static str,
-    /// What it is good for.
+    /// Its purpose.
     pub purpose: &'static str,
     /// `Ok` when it is used; else why not.
     pub state: Result<(), String>,
@@ -56,8 +56,8 @@ pub struct Features {
 }
 
 impl Features {
-    /// What this machine gives; probed at the first call. What is short only for
-    /// now (descriptors, memory) is probed again at the next.
+    /// The features of this machine; probed at the first call. A probe that failed for lack of
+    /// descriptors or memory is repeated at the next call.
     ///
     /// # Errors
     /// Why there is no io_uring at all.
@@ -158,7 +158,7 @@ fn probe() -> Result<Features, Refusal> {
     if !parameters.is_feature_ext_arg() {
         return lacks("cannot wait with a timeout (no IORING_FEAT_EXT_ARG)");
     }
-    // What was short while a feature was tried: then nothing is known of it.
+    // The resource that ran out during a probe: the feature stays unknown.
     let short = RefCell::new(None);
     let refused = |error: io::Error| {
         if is_for_now(&error) {

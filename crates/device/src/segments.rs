@@ -1,5 +1,5 @@
-//! The memory of a request that is still to be moved, piece by piece: how the
-//! queues and back ends that work in the calling process walk a payload.
+//! The memory of a request that is left to transfer, segment by segment, for the
+//! queues and back ends that work in the calling process.
 
 use uringfs_buffer::Buffer;
 

@@ -15,22 +15,23 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::memory::Memory;
-use super::null::Null;
-use super::sim::{
+use crate::backend::memory::Memory;
+use crate::backend::null::Null;
+use crate::backend::sim::{
     Cache, Fault, MAX_LATENCY, MAX_UNITS, Promises, Recording, Rule, Sim, SimOptions, When,
 };
-use super::size::parse_size;
-use crate::device::{Access, Device};
+use crate::backend::size::parse_size;
+use crate::device::Device;
+use crate::interface::backend::Access;
 
-/// What can be opened as a device.
+/// A name that can be opened as a device.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A file or a block device.
     Path(PathBuf),
-    /// So many bytes of memory.
+    /// Memory of this many bytes.
     Memory(u64),
-    /// So many bytes of nothing.
+    /// A device of this many bytes that stores nothing.
     Null(u64),
     /// A simulated device, with the rules of what goes wrong.
     Sim(SimOptions, Vec<Rule>),

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
 
-use crate::entry::Piece;
+use crate::segment::Piece;
 
-/// How registration went, for people.
+/// The state of registration, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// Files named by index now.
@@ -24,37 +24,37 @@ pub struct Registration {
     pub refused: Option<String>,
 }
 
-/// How a request names its file: an entry's first word, without its operation.
+/// A file as a request names it: an entry's first word, without its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileName(u64);
+pub(crate) struct FileSlot(u64);
 
-impl FileName {
+impl FileSlot {
     /// There is none at this place; the kernel would answer EBADF.
-    pub(crate) const ABSENT: FileName = FileName::plain(-1);
+    pub(crate) const ABSENT: FileSlot = FileSlot::plain(-1);
     /// There is no file: requests are NOPs.
-    pub(crate) const NOTHING: FileName = FileName::plain(-2);
+    pub(crate) const NOP: FileSlot = FileSlot::plain(-2);
     const FIXED: u64 = (Flags::FIXED_FILE.bits() as u64) << 8;
 
     /// By descriptor.
     #[inline(always)]
-    pub(crate) const fn plain(descriptor: RawFd) -> FileName {
-        FileName((descriptor as u32 as u64) << 32)
+    pub(crate) const fn plain(descriptor: RawFd) -> FileSlot {
+        FileSlot((descriptor as u32 as u64) << 32)
     }
 
     /// By its place in the kernel's table.
     #[inline(always)]
-    pub(crate) const fn fixed(place: u32) -> FileName {
-        FileName((place as u64) << 32 | FileName::FIXED)
+    pub(crate) const fn fixed(place: u32) -> FileSlot {
+        FileSlot((place as u64) << 32 | FileSlot::FIXED)
     }
 
     /// The same, the request carried out by a worker of the kernel's.
-    pub(crate) fn by_worker(self) -> FileName {
-        FileName(self.0 | (Flags::ASYNC.bits() as u64) << 8)
+    pub(crate) fn by_worker(self) -> FileSlot {
+        FileSlot(self.0 | (Flags::ASYNC.bits() as u64) << 8)
     }
 
     #[inline(always)]
     pub(crate) fn is_fixed(self) -> bool {
-        self.0 & FileName::FIXED != 0
+        self.0 & FileSlot::FIXED != 0
     }
 
     /// The descriptor or place.
@@ -74,18 +74,18 @@ impl FileName {
 }
 
 /// The files a ring knows, by places that the user chooses.
-pub(crate) struct Files {
+pub(crate) struct FileTable {
     fixed: bool,
-    names: Box<[FileName]>,
+    slots: Box<[FileSlot]>,
     /// Keeps plain descriptors open; the kernel's table keeps fixed ones.
     descriptors: Vec<OwnedFd>,
 }
 
-impl Files {
-    pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> Files {
+impl FileTable {
+    pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> FileTable {
         let fixed = fixed && ring.submitter().register_files_sparse(places).is_ok();
-        let names = vec![FileName::ABSENT; places as usize].into_boxed_slice();
-        Files { fixed, names, descriptors: Vec::new() }
+        let slots = vec![FileSlot::ABSENT; places as usize].into_boxed_slice();
+        FileTable { fixed, slots, descriptors: Vec::new() }
     }
 
     pub(crate) fn is_fixed(&self) -> bool {
@@ -93,7 +93,7 @@ impl Files {
     }
 
     pub(crate) fn count_fixed(&self) -> usize {
-        self.names.iter().filter(|name| name.is_fixed()).count()
+        self.slots.iter().filter(|slot| slot.is_fixed()).count()
     }
 
     pub(crate) fn install(
@@ -102,34 +102,34 @@ impl Files {
         place: u32,
         file: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let name = self.free_place(place)?;
+        let index = self.free_place(place)?;
         let registered =
             || ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok();
         if self.fixed && registered() {
-            self.names[name] = FileName::fixed(place);
+            self.slots[index] = FileSlot::fixed(place);
             return Ok(());
         }
         let descriptor = file.try_clone_to_owned()?;
-        self.names[name] = FileName::plain(descriptor.as_raw_fd());
+        self.slots[index] = FileSlot::plain(descriptor.as_raw_fd());
         self.descriptors.push(descriptor);
         Ok(())
     }
 
     /// Makes every transfer that names `place` a NOP.
     pub(crate) fn install_nothing(&mut self, place: u32) -> io::Result<()> {
-        let name = self.free_place(place)?;
-        self.names[name] = FileName::NOTHING;
+        let index = self.free_place(place)?;
+        self.slots[index] = FileSlot::NOP;
         Ok(())
     }
 
     fn free_place(&self, place: u32) -> io::Result<usize> {
-        match self.names.get(place as usize) {
+        match self.slots.get(place as usize) {
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("file place {place} is not in the table"),
             )),
-            Some(name) => {
-                assert_eq!(*name, FileName::ABSENT, "file place {place} is taken");
+            Some(slot) => {
+                assert_eq!(*slot, FileSlot::ABSENT, "file place {place} is taken");
                 Ok(place as usize)
             }
         }
@@ -137,30 +137,30 @@ impl Files {
 
     /// Takes the file out. The caller knows that no transfer names it.
     pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
-        let name = self.name(place);
-        if name == FileName::ABSENT {
+        let slot = self.slot(place);
+        if slot == FileSlot::ABSENT {
             return Err(Errno::BADF);
         }
-        if name.is_fixed() {
+        if slot.is_fixed() {
             // -1 empties the place. A failure leaves the file open in the
             // kernel's table until the place is used again.
             let _ = ring.submitter().register_files_update(place, &[-1]);
         } else {
-            self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != name.number());
+            self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != slot.number());
         }
-        self.names[place as usize] = FileName::ABSENT;
+        self.slots[place as usize] = FileSlot::ABSENT;
         Ok(())
     }
 
-    /// How a transfer names the file at `place`.
+    /// The file at `place` as a transfer names it.
     #[inline]
-    pub(crate) fn name(&self, place: u32) -> FileName {
-        self.names.get(place as usize).copied().unwrap_or(FileName::ABSENT)
+    pub(crate) fn slot(&self, place: u32) -> FileSlot {
+        self.slots.get(place as usize).copied().unwrap_or(FileSlot::ABSENT)
     }
 }
 
 /// The regions of memory a ring knows, by the index in their id.
-pub(crate) struct Regions {
+pub(crate) struct RegionTable {
     enabled: bool,
     registered: Box<[RegionId; RegionId::INDEXES as usize]>,
     refused: Box<[RegionId; RegionId::INDEXES as usize]>,
@@ -170,11 +170,11 @@ pub(crate) struct Regions {
     reason: Option<String>,
 }
 
-impl Regions {
-    pub(crate) fn new(ring: &IoUring, enabled: bool) -> Regions {
+impl RegionTable {
+    pub(crate) fn new(ring: &IoUring, enabled: bool) -> RegionTable {
         let count = RegionId::INDEXES;
         let table = if enabled { ring.submitter().register_buffers_sparse(count) } else { Ok(()) };
-        Regions {
+        RegionTable {
             enabled: enabled && table.is_ok(),
             registered: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
             refused: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),

@@ -1,43 +1,17 @@
-//! What the kernel is given for a transfer's next step: the entry, which names
-//! file and memory by index where they are registered.
+//! Encodes the submission entry (SQE) of a transfer's next step. It names file and
+//! memory by index where they are registered.
 
 use std::mem;
-use std::ptr::NonNull;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
-use uringfs_buffer::{Buffer, Region, RegionId};
+use uringfs_buffer::Buffer;
 
-use crate::register::{FileName, Regions};
-use crate::ring::Counts;
-use crate::slots::Name;
+use crate::counters::RawCounters;
+use crate::in_flight::RequestId;
+use crate::registered::{FileSlot, RegionTable};
+use crate::segment::Piece;
 use crate::transfer::{Memory, Step};
-
-/// One piece of memory, as an entry names it. Valid while the buffer is that it is of.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    pub(crate) pointer: NonNull<u8>,
-    /// Bytes.
-    pub(crate) length: u32,
-    pub(crate) region_id: RegionId,
-    pub(crate) region: NonNull<Region>,
-}
-
-impl Piece {
-    /// The bytes of `buffer` after the first `skip`.
-    ///
-    /// # Panics
-    /// When there are fewer.
-    #[inline(always)]
-    pub fn of(buffer: &Buffer, skip: u32) -> Piece {
-        let length = buffer.len() as u32;
-        assert!(skip <= length, "{skip} of {length} bytes are done");
-        // SAFETY: inside the buffer, as asserted.
-        let pointer = unsafe { buffer.pointer().add(skip as usize) };
-        let (length, region) = (length - skip, NonNull::from(buffer.region()));
-        Piece { pointer, length, region_id: buffer.region_id(), region }
-    }
-}
 
 /// Which way bytes go, as the kernel's operations.
 #[derive(Clone, Copy)]
@@ -67,7 +41,7 @@ impl Direction {
 /// in words, so that each is written once, where it goes. What the crate's builders
 /// make is put together on the stack.
 #[repr(C)]
-pub(crate) struct TransferEntry {
+pub(crate) struct Sqe {
     /// Operation, flags, priority, file.
     head: u64,
     offset: u64,
@@ -83,10 +57,10 @@ pub(crate) struct TransferEntry {
 
 const _: () = assert!(cfg!(target_endian = "little"), "the words are put together for this order");
 
-impl TransferEntry {
+impl Sqe {
     #[inline(always)]
-    fn new(operation: u8, file: FileName, offset: u64, address: u64, length: u32) -> TransferEntry {
-        TransferEntry {
+    fn new(operation: u8, file: FileSlot, offset: u64, address: u64, length: u32) -> Sqe {
+        Sqe {
             head: file.with_operation(operation),
             offset,
             address,
@@ -100,71 +74,66 @@ impl TransferEntry {
 
     /// For one piece of memory.
     #[inline(always)]
-    pub(crate) fn plain(
-        direction: Direction,
-        file: FileName,
-        offset: u64,
-        piece: &Piece,
-    ) -> TransferEntry {
+    pub(crate) fn plain(direction: Direction, file: FileSlot, offset: u64, piece: &Piece) -> Sqe {
         let address = piece.pointer.as_ptr() as u64;
-        TransferEntry::new(direction.plain, file, offset, address, piece.length)
+        Sqe::new(direction.plain, file, offset, address, piece.length)
     }
 
     /// For one piece of memory in the registered region at `index`.
     #[inline(always)]
     pub(crate) fn fixed(
         direction: Direction,
-        file: FileName,
+        file: FileSlot,
         offset: u64,
         piece: &Piece,
         index: u16,
-    ) -> TransferEntry {
+    ) -> Sqe {
         let address = piece.pointer.as_ptr() as u64;
-        let entry = TransferEntry::new(direction.fixed, file, offset, address, piece.length);
-        TransferEntry { buffer: index as u64, ..entry }
+        let entry = Sqe::new(direction.fixed, file, offset, address, piece.length);
+        Sqe { buffer: index as u64, ..entry }
     }
 
     /// With `rw_flags`.
-    fn with_flags(self, flags: i32) -> TransferEntry {
-        TransferEntry { length: self.length | (flags as u32 as u64) << 32, ..self }
+    fn with_flags(self, flags: i32) -> Sqe {
+        Sqe { length: self.length | (flags as u32 as u64) << 32, ..self }
     }
 
-    /// The entry, to be known as `name`.
+    /// The entry, with `id` as its `user_data`.
     #[inline(always)]
-    pub(crate) fn named(self, name: Name) -> Entry {
-        let named = TransferEntry { user_data: name.0, ..self };
+    pub(crate) fn with_id(self, id: RequestId) -> Entry {
+        let sqe = Sqe { user_data: id.0, ..self };
         // SAFETY: an `Entry` is the kernel's structure (`repr(C)`), which is
         // integers only, and this is as long.
-        unsafe { mem::transmute::<TransferEntry, Entry>(named) }
+        unsafe { mem::transmute::<Sqe, Entry>(sqe) }
     }
 }
 
-/// The entry of any transfer where there is no file.
+/// A NOP: the entry of any transfer at a place without a file.
 #[inline(always)]
-pub(crate) fn nothing(name: Name) -> Entry {
-    TransferEntry::new(opcode::Nop::CODE, FileName::ABSENT, 0, 0, 0).named(name)
+pub(crate) fn nop_sqe(id: RequestId) -> Entry {
+    Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).with_id(id)
 }
 
-/// The entry of what is not a plain transfer of one buffer.
+/// The entry of everything but a plain transfer of one buffer.
 #[cold]
 #[inline(never)]
-pub(crate) fn rare_entry(
+pub(crate) fn slow_sqe(
     io: &IoUring,
-    regions: &mut Regions,
+    regions: &mut RegionTable,
     vectors: &mut Vec<Box<[libc::iovec]>>,
-    counts: &mut Counts,
-    file: FileName,
+    counts: &mut RawCounters,
+    file: FileSlot,
     step: Step<'_>,
-    name: Name,
+    id: RequestId,
 ) -> Entry {
-    if file == FileName::NOTHING {
-        return nothing(name);
+    if file == FileSlot::NOP {
+        return nop_sqe(id);
     }
     let (direction, offset, memory, rw_flags) = match step {
         Step::Flush => {
             let flush = opcode::Fsync::new(types::Fd(file.number()));
             let flush = flush.flags(types::FsyncFlags::DATASYNC).build();
-            return flush.flags(file.flags()).user_data(name.0);
+            return flush.flags(file.flags()).user_data(id.0);
         }
         Step::Read(offset, memory) => (Direction::READ, offset, memory, 0),
         Step::Write(offset, memory) => (Direction::WRITE, offset, memory, 0),
@@ -176,16 +145,14 @@ pub(crate) fn rare_entry(
     };
     counts.count(file, index.is_some());
     let entry = match (memory, index) {
-        (Memory::One(piece), Some(index)) => {
-            TransferEntry::fixed(direction, file, offset, &piece, index)
-        }
-        (Memory::One(piece), None) => TransferEntry::plain(direction, file, offset, &piece),
+        (Memory::One(piece), Some(index)) => Sqe::fixed(direction, file, offset, &piece, index),
+        (Memory::One(piece), None) => Sqe::plain(direction, file, offset, &piece),
         (Memory::Many { buffers, skip, length }, _) => {
             let (pieces, count) = keep_vector(vectors, buffers, skip, length);
-            TransferEntry::new(direction.vectored, file, offset, pieces as u64, count)
+            Sqe::new(direction.vectored, file, offset, pieces as u64, count)
         }
     };
-    entry.with_flags(rw_flags).named(name)
+    entry.with_flags(rw_flags).with_id(id)
 }
 
 /// Lists the pieces of `buffers` between `skip` and `skip + length`, and keeps

@@ -1,0 +1,82 @@
+//! Opens what a path names.
+
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use super::refusal::{IN_USE_TIMEOUT, explain};
+use super::{block, file, in_use};
+use crate::interface::backend::{Access, Backend};
+
+/// The back end for what `path` names: a block device or an ordinary file. What is mounted, swap, or in
+/// the kernel's use in another way, is not opened for writing, nor is the file of a loop device that is so
+/// (see [`in_use`]).
+///
+/// # Errors
+/// In one line what stands in the way, with the path and what to do about it.
+pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
+    let metadata = std::fs::metadata(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(errno) => explain(path, access, errno),
+        None => error,
+    })?;
+    if access == Access::ReadWrite && (file::serves(&metadata) || block::serves(&metadata)) {
+        refuse_used(path)?;
+    }
+    if file::serves(&metadata) {
+        Ok(Box::new(file::File::open(path, access)?))
+    } else if block::serves(&metadata) {
+        Ok(Box::new(block::Block::open(path, access)?))
+    } else if metadata.is_dir() {
+        Err(explain(path, access, Errno::ISDIR))
+    } else {
+        // Not opened to see: opening a pipe waits for its other end.
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is neither a file nor a block device; name one of these", path.display()),
+        ))
+    }
+}
+
+/// Refuses a path that is in use, after [`IN_USE_TIMEOUT`].
+fn refuse_used(path: &Path) -> io::Result<()> {
+    let until = Instant::now() + IN_USE_TIMEOUT;
+    while let Some(user) = in_use::user(path) {
+        if Instant::now() >= until {
+            let what =
+                format!("{} {user}; end that first, or open it for reading only", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        sleep(IN_USE_TIMEOUT / 50);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(path: &Path, access: Access) -> String {
+        let error = open(path, access).err().expect("refused").to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+        error
+    }
+
+    #[test]
+    fn what_cannot_be_a_device_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = error(&folder.path().join("missing"), Access::Read);
+        assert!(missing.contains("does not exist"), "{missing}");
+        let directory = error(folder.path(), Access::Read);
+        assert!(directory.contains("is a directory"), "{directory}");
+        let character = error(Path::new("/dev/null"), Access::ReadWrite);
+        assert!(character.contains("neither a file nor a block device"), "{character}");
+        let below = folder.path().join("file");
+        std::fs::write(&below, "x").unwrap();
+        let below = error(&below.join("deeper"), Access::Read);
+        assert!(below.contains("not a directory"), "{below}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Explains to people why a path is not opened.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::interface::backend::Access;
+
+/// The time to wait for a device that is in use: the kernel removes the files of a ring some moments
+/// after the end of its process.
+pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// One line for people: the path, what is wrong with it, what to do.
+pub(super) fn explain(path: &Path, access: Access, errno: Errno) -> io::Error {
+    let path = path.display();
+    let writing = access == Access::ReadWrite;
+    let text = match errno {
+        Errno::NOENT => format!("{path} does not exist; check the name, or make an image first"),
+        Errno::EXIST => format!("{path} exists already; remove it or choose another name"),
+        Errno::ISDIR => format!("{path} is a directory; name a file or a block device"),
+        Errno::NOTDIR => format!("{path}: a part of the path is not a directory; check the name"),
+        Errno::ACCESS | Errno::PERM if writing => {
+            format!("{path}: no permission to write; change its mode or owner, or run as its owner")
+        }
+        Errno::ACCESS | Errno::PERM => {
+            format!("{path}: no permission to read; change its mode or owner, or run as its owner")
+        }
+        Errno::ROFS => {
+            format!("{path} is read-only; open it for reading only, or make it writable")
+        }
+        Errno::BUSY => format!(
+            "{path} is mounted or in use by another program; unmount or stop that first, \
+             or open it for reading only"
+        ),
+        Errno::TXTBSY => format!("{path} is being executed; stop the program first"),
+        Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM => {
+            format!("{path}: there is no device behind this name; attach it first")
+        }
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+            format!("{path}: no room for it ({errno}); free some, or choose a smaller size")
+        }
+        Errno::MFILE | Errno::NFILE => {
+            format!("{path}: too many open files; close some, or raise the limit (ulimit -n)")
+        }
+        errno => format!("{path}: {errno}"),
+    };
+    io::Error::new(io::Error::from(errno).kind(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let path = Path::new("/dev/some");
+        for (errno, advice) in [
+            (Errno::BUSY, "unmount"),
+            (Errno::ROFS, "for reading only"),
+            (Errno::ACCESS, "run as its owner"),
+            (Errno::MFILE, "ulimit -n"),
+        ] {
+            let text = explain(path, Access::ReadWrite, errno).to_string();
+            assert!(text.contains(advice) && text.contains("/dev/some"), "{text}");
+        }
+        let kind = explain(path, Access::ReadWrite, Errno::BUSY).kind();
+        assert_eq!(kind, io::ErrorKind::ResourceBusy);
+    }
+}

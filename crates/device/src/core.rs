@@ -1,0 +1,133 @@
+//! The part of a device that its handles share with its reactors.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::failure::{Failure, Listener, Listeners};
+use crate::geometry::Geometry;
+use crate::index::{self, DeviceIndex, MAX_DEVICES};
+use crate::interface::backend::{Backend, Reach};
+use crate::interface::choice::Choice;
+use crate::request::Request;
+
+/// Called, once, when a device closes.
+type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
+
+/// A device: held by its handles and by every reactor that has it in its tables.
+pub struct Core {
+    index: DeviceIndex,
+    geometry: Geometry,
+    backend: Box<dyn Backend>,
+    closed: AtomicBool,
+    on_close: Mutex<Vec<OnClose>>,
+    choice: OnceLock<Choice>,
+    listeners: Listeners,
+}
+
+impl Core {
+    /// A device over `backend`.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` while [`MAX_DEVICES`] are open.
+    pub(crate) fn new(backend: Box<dyn Backend>) -> io::Result<Core> {
+        let index = index::allocate().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!("{MAX_DEVICES} devices are open; close one first"),
+            )
+        })?;
+        Ok(Core {
+            index,
+            geometry: backend.geometry().clone(),
+            backend,
+            closed: AtomicBool::new(false),
+            on_close: Mutex::default(),
+            choice: OnceLock::new(),
+            listeners: Listeners::default(),
+        })
+    }
+
+    /// Its geometry.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Its place in tables of devices.
+    #[inline]
+    pub fn index(&self) -> DeviceIndex {
+        self.index
+    }
+
+    /// Its back end.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    /// Has the back end do the next step of `request`, from its `done` on, in this thread. Returns EIO for a back end
+    /// that panics, so that the request still completes.
+    #[inline]
+    pub fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        let step = AssertUnwindSafe(|| self.backend.perform(request));
+        catch_unwind(step).unwrap_or(Err(Errno::IO))
+    }
+
+    /// System calls that a request takes which the back end carries out itself.
+    pub(crate) fn calls_to_perform(&self) -> u64 {
+        matches!(self.backend.reach(), Reach::Descriptor(_)).into()
+    }
+
+    /// The queue chosen for it, once one reactor has calibrated.
+    pub fn choice(&self) -> &OnceLock<Choice> {
+        &self.choice
+    }
+
+    /// True once it takes no new requests.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Reports every request that fails from now on to `listener`, until it is dropped.
+    pub fn listen(&self, listener: Weak<dyn Listener>) {
+        self.listeners.add(listener);
+    }
+
+    /// Reports a failure to the listeners. The code that reaps the request calls it.
+    #[cold]
+    pub fn tell_failure(&self, failure: Failure) {
+        self.listeners.report(failure);
+    }
+
+    /// Calls `on_close` when the device closes; at once when it has already.
+    pub fn on_close(&self, on_close: OnClose) {
+        let mut waiting = self.on_close.lock();
+        if self.is_closed() {
+            drop(waiting);
+            on_close(self.index);
+        } else {
+            waiting.push(on_close);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        let waiting = {
+            let mut waiting = self.on_close.lock();
+            self.closed.store(true, Ordering::Release);
+            std::mem::take(&mut *waiting)
+        };
+        for on_close in waiting {
+            on_close(self.index);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        index::release(self.index);
+    }
+}

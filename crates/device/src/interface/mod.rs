@@ -1,0 +1,10 @@
+//! The interfaces of back ends and queues, and the names of queues.
+
+// The trait of back ends.
+pub(crate) mod backend;
+// The queue that calibration has chosen for a device.
+pub(crate) mod choice;
+// The names of the queues.
+pub(crate) mod kind;
+// The trait of queues.
+pub(crate) mod queue;

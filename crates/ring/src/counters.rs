@@ -1,0 +1,56 @@
+//! The counters of a ring.
+
+use crate::registered::FileSlot;
+
+/// The work of a ring, counted by its own thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounters {
+    /// Transfers that named their file by index.
+    pub fixed_files: u64,
+    /// Transfers that named it by descriptor.
+    pub plain_files: u64,
+    /// Transfers whose memory was registered.
+    pub fixed_buffers: u64,
+    /// Transfers that named memory by address.
+    pub plain_buffers: u64,
+    /// Calls of `io_uring_enter`.
+    pub enters: u64,
+    /// Messages sent to other rings.
+    pub messages: u64,
+}
+
+/// The counters as the ring keeps them: all transfers, and apart from them the rarer kinds, so that the
+/// usual transfer adds to one counter only.
+#[derive(Default)]
+pub(crate) struct RawCounters {
+    transfers: u64,
+    plain_files: u64,
+    plain_buffers: u64,
+    pub(crate) enters: u64,
+    pub(crate) messages: u64,
+}
+
+impl RawCounters {
+    #[inline(always)]
+    pub(crate) fn count(&mut self, file: FileSlot, fixed_buffer: bool) {
+        self.transfers += 1;
+        if !file.is_fixed() {
+            self.plain_files += 1;
+        }
+        if !fixed_buffer {
+            self.plain_buffers += 1;
+        }
+    }
+
+    pub(crate) fn read(&self) -> RingCounters {
+        let RawCounters { transfers, plain_files, plain_buffers, enters, messages } = *self;
+        RingCounters {
+            fixed_files: transfers - plain_files,
+            plain_files,
+            fixed_buffers: transfers - plain_buffers,
+            plain_buffers,
+            enters,
+            messages,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Completions that are not of a transfer.
+
+use rustix::io::Errno;
+
+use crate::in_flight::{Kind, RequestId, Slots};
+use crate::message::Messages;
+use crate::wait::{Wait, Waited};
+
+/// A completion that is not of a transfer.
+#[derive(Debug)]
+pub enum Event {
+    /// A wait has completed, or was cancelled.
+    Wait {
+        /// The wait, its memory included.
+        wait: Wait,
+        /// The tag it was pushed with.
+        tag: u64,
+        /// Its result.
+        result: Result<Waited, Errno>,
+    },
+    /// Another ring has sent a message.
+    Message,
+}
+
+/// Decodes a completion that is not of a transfer.
+#[cold]
+pub(crate) fn decode(
+    waits: &mut Slots<(Wait, u64)>,
+    messages: &mut Messages,
+    id: RequestId,
+    result: i32,
+) -> Option<Event> {
+    let result =
+        if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
+    match id.kind() {
+        Kind::Wait => {
+            let (wait, tag) = waits.end(id).take();
+            let result = result.map(|answer| wait.interpret(answer));
+            Some(Event::Wait { wait, tag, result })
+        }
+        Kind::Message => Some(Event::Message),
+        Kind::Internal => {
+            messages.end(id, result.is_err());
+            None
+        }
+        Kind::Transfer => None,
+    }
+}
