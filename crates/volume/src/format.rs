@@ -16,17 +16,17 @@ use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
 };
 use crate::changes::{Changes, Pending};
-use crate::committer::{Board, Committer};
-use crate::error::{Error, ErrorKind};
-use crate::errors::{Flaws, Publisher};
-use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::lock::{self, Lock, Others};
-use crate::ordered::Ordered;
-use crate::reader::Reader;
-use crate::records::Orphan;
-use crate::shared::{
+use crate::core::catalog_blocks::Ordered;
+use crate::core::device_lock::{Lock, Others};
+use crate::core::events::{Flaws, Publisher};
+use crate::core::group_commit::{Board, Committer};
+use crate::core::state::{
     BLOCKS, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, region_record, summary_of,
 };
+use crate::error::{Error, ErrorKind};
+use crate::inode::{FileKind, Inode, InodeNumber};
+use crate::reader::Reader;
+use crate::records::Orphan;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::system_zone::SystemZone;
 use crate::volume::{Threads, Volume};
@@ -114,7 +114,7 @@ impl Volume {
     /// # Errors
     /// EBUSY, with who has it open.
     pub fn require_closed(path: &Path) -> Result<(), Error> {
-        lock::require_closed(path)
+        crate::core::device_lock::require_closed(path)
     }
 
     /// Opens the volume of a device; for reading only where the device is.

@@ -3,42 +3,35 @@
 
 mod access_list;
 mod allocator;
-mod attempt;
 mod blocks;
 mod catalog;
 mod changes;
 mod check;
 mod clean;
-mod commit;
-mod committer;
+mod core;
 mod credentials;
 mod error;
-mod errors;
 mod extent;
 mod extent_map;
 mod format;
 mod inherit;
 mod inode;
-mod lock;
 mod lookaside;
 mod names;
 mod open_file;
 mod operations;
-mod ordered;
 mod path;
 mod reader;
 mod records;
 mod resize;
-mod shared;
-mod space;
 mod superblock;
-mod sync;
 mod system_zone;
 mod tasks;
 mod volume;
 mod volume_map;
 mod xattr;
 
+pub use crate::core::events::{ErrorEvent, Errors, Subject};
 pub use allocator::{
     Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
 };
@@ -46,7 +39,6 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use credentials::{AccessTime, Credentials};
 pub use error::{Error, ErrorKind};
-pub use errors::{ErrorEvent, Errors, Subject};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
 pub use extent_map::{ExtentMap, Found, Iter};
 pub use format::{FormatOptions, VolumeOptions};

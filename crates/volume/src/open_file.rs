@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
 use crate::changes::Changes;
-use crate::committer::CommitNumber;
+use crate::core::group_commit::CommitNumber;
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::extent_map::{ExtentMap, Found};
 use crate::inode::{Inode, InodeNumber, Time};

@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 
-use crate::attempt::{Who, now};
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
+use crate::core::retry::{Who, now};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::MAX_BLOCKS;
 use crate::volume::Volume;

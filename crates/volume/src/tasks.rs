@@ -2,7 +2,7 @@
 
 use uringfs_file::File;
 
-use crate::attempt::Who;
+use crate::core::retry::Who;
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};

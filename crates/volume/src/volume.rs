@@ -11,13 +11,14 @@ use uringfs_device::Device;
 use uringfs_file::{Commit, Durable, File, FileOptions, Generation};
 use uringfs_reactor::ForkMark;
 
-use crate::attempt::{Who, now};
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
-use crate::committer::{CommitNumber, Committer};
+use crate::core::events::{DEVICE_FULL, ErrorEvent, Errors};
+use crate::core::group_commit::{CommitNumber, Committer};
+use crate::core::retry::{Who, now};
+use crate::core::state::{MANY_WAITING, Shared, VolumeState};
 use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
-use crate::errors::{DEVICE_FULL, ErrorEvent, Errors};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{DirectoryEntry, Rename};
 use crate::open_file::{OpenFile, Written};
@@ -27,7 +28,6 @@ use crate::operations::{
 };
 use crate::path::Follow;
 use crate::records::{Records, Stop};
-use crate::shared::{MANY_WAITING, Shared, VolumeState};
 use crate::superblock::SLOTS;
 use crate::tasks::AsyncVolume;
 use crate::volume_map::VolumeMap;

@@ -11,8 +11,8 @@ use uringfs_file::{
 };
 use uringfs_reactor::ForkMark;
 
-use crate::attempt::Who;
 use crate::blocks::BLOCK;
+use crate::core::retry::Who;
 use crate::credentials::AccessTime;
 use crate::extent::State;
 use crate::extent_map::Found;

@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 
 use crate::access_list::{ACCESS_LIST, DEFAULT_LIST};
-use crate::attempt::{Who, now};
 use crate::catalog::{Key, Table};
+use crate::core::retry::{Who, now};
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::names::shown;

@@ -11,10 +11,10 @@ use crate::allocator::{
 };
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
+use crate::core::state::{region_record, summary_of};
 use crate::error::{Error, ErrorKind};
 use crate::extent::Extent;
 use crate::inode::{FileKind, Inode};
-use crate::shared::{region_record, summary_of};
 use crate::system_zone::SystemZone;
 
 /// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.

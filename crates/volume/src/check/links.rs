@@ -7,10 +7,10 @@ use super::records::{All, extent_of};
 use super::{About, Round};
 use crate::blocks::BLOCK;
 use crate::catalog::{Key, Table};
+use crate::core::state::NEXT_INODE;
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{entry_of, name_record};
-use crate::shared::NEXT_INODE;
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Where files go whose names are lost, in the root.

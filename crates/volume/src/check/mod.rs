@@ -32,11 +32,11 @@ use crate::catalog::{
     Access, BadPage, Batch, Catalog, CatalogOptions, Key, LostPages, PageFlaw, Reserve, Table,
     Verified,
 };
+use crate::core::device_lock::{Lock, Others};
+use crate::core::state::{BLOCKS, SUPERBLOCK};
 use crate::error::{Error, ErrorKind};
 use crate::format::{known_blocks, older_version, recorded_blocks};
 use crate::inode::InodeNumber;
-use crate::lock::{Lock, Others};
-use crate::shared::{BLOCKS, SUPERBLOCK};
 use crate::superblock::{Found, Superblock, place_of};
 use crate::volume::Volume;
 pub use findings::Finding;

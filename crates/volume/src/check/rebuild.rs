@@ -13,8 +13,8 @@ use super::{Bounds, Leaked};
 use crate::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
+use crate::core::state::{BLOCKS, SUPERBLOCK, region_record};
 use crate::error::{Error, ErrorKind};
-use crate::shared::{BLOCKS, SUPERBLOCK, region_record};
 use crate::superblock::Superblock;
 use crate::system_zone::SystemZone;
 

@@ -4,11 +4,11 @@
 use super::findings::{Change, Findings, put};
 use super::{About, CheckStep, Round};
 use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
+use crate::core::state::NEXT_INODE;
 use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, ExtentRecord};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::names::{check_name, entry_of};
-use crate::shared::NEXT_INODE;
 
 /// All records of a table in order, a few at a time in memory.
 pub(super) struct All<'c> {

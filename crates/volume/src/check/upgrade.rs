@@ -20,10 +20,10 @@ use super::{
 use crate::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
+use crate::core::state::{BLOCKS, region_record};
 use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::format::known_blocks;
-use crate::shared::{BLOCKS, region_record};
 use crate::superblock::{Found, Superblock};
 use crate::system_zone::SystemZone;
 use crate::volume::Volume;

@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::blocks::Run;
+use crate::core::state::NEXT_INODE;
 use crate::error::Error;
 use crate::names::{DirectoryEntry, Rename};
-use crate::shared::NEXT_INODE;
 use crate::system_zone::SystemZone;
 
 impl Patient {

@@ -11,12 +11,12 @@ use uringfs_reactor::quiescence;
 use crate::allocator::Want;
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
+use crate::core::events::DEVICE_FULL;
+use crate::core::state::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
-use crate::errors::DEVICE_FULL;
 use crate::extent::{Extent, State};
 use crate::open_file::OpenFile;
 use crate::records::{Answers, Stop};
-use crate::shared::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::volume::Volume;
 
 impl Shared {

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use uringfs_file::Commit;
 use uringfs_reactor::ForkMark;
 
+use crate::core::sync::{Condvar, Mutex};
 use crate::error::Error;
-use crate::sync::{Condvar, Mutex};
 
 /// Numbers commits, from 1.
 pub(crate) type CommitNumber = u64;

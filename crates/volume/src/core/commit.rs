@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use uringfs_reactor::quiescence;
 
-use crate::attempt::{Who, now};
 use crate::blocks::Run;
 use crate::catalog::{Key, Reserve, Table};
 use crate::changes::Changes;
-use crate::committer::{Board, Failed};
-use crate::error::{Error, ErrorKind};
-use crate::inode::{Inode, InodeNumber};
-use crate::open_file::OpenFile;
-use crate::ordered::Order;
-use crate::records::{Answers, Orphan, Stop};
-use crate::shared::{
+use crate::core::catalog_blocks::Order;
+use crate::core::group_commit::{Board, Failed};
+use crate::core::retry::{Who, now};
+use crate::core::state::{
     BLOCKS, MANY_WAITING, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, extent_of, region_of,
     region_record,
 };
+use crate::error::{Error, ErrorKind};
+use crate::inode::{Inode, InodeNumber};
+use crate::open_file::OpenFile;
+use crate::records::{Answers, Orphan, Stop};
 
 /// Of what has lost its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

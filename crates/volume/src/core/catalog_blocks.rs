@@ -4,9 +4,9 @@
 use crate::allocator::{REGION_BLOCKS, Want};
 use crate::blocks::Run;
 use crate::catalog::{Reserve, Size};
+use crate::core::state::{MOST_WAITING, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
 use crate::records::{Answers, Stop};
-use crate::shared::{MOST_WAITING, VolumeState, region_of};
 use crate::superblock::MAX_CATALOG_RUNS;
 
 /// Blocks in a row that the catalog gets at the least, while there are so many: its runs are few.

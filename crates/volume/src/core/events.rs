@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use uringfs_device::{Device, Failure, Listener, Op};
 
 use crate::blocks::BLOCK;
+use crate::core::state::Shared;
 use crate::inode::InodeNumber;
-use crate::shared::Shared;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 

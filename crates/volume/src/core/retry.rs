@@ -15,10 +15,10 @@ use uringfs_file::Commit;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
 use crate::changes::{Changes, Watch};
+use crate::core::state::{Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
 use crate::inode::InodeNumber;
 use crate::records::{Answered, Answers, BATCH, Stop, Wanted};
-use crate::shared::{Shared, VolumeState};
 
 /// Commits that an operation waits for at the most, so that it has an answer though others go on.
 const MOST_COMMITS: u32 = 3;

@@ -1,0 +1,21 @@
+//! What the clones of a volume share, and how it reaches the device: the state under one lock, operations tried
+//! on it, blocks for files, and commits.
+
+/// Blocks for files: reserved, allocated, swapped, freed.
+pub(crate) mod allocation;
+/// Blocks that the catalog is to have, allocated before it needs them.
+pub(crate) mod catalog_blocks;
+/// A commit: what it takes from the state, and how that reaches the catalog.
+pub(crate) mod commit;
+/// The lock that keeps other processes off the device.
+pub(crate) mod device_lock;
+/// Errors of the device and of the metadata, as a stream.
+pub(crate) mod events;
+/// One commit for all that wait: who leads it, who waits.
+pub(crate) mod group_commit;
+/// An operation is tried under the lock; a miss is read from the catalog first, then it is tried again.
+pub(crate) mod retry;
+/// The state itself, and the lock around it.
+pub(crate) mod state;
+/// Locks: those of `parking_lot`, or those that loom searches.
+pub(crate) mod sync;
