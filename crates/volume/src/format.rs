@@ -25,8 +25,8 @@ use crate::core::state::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
+use crate::namespace::transaction::Orphan;
 use crate::reader::Reader;
-use crate::records::Orphan;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::system_zone::SystemZone;
 use crate::volume::{Threads, Volume};

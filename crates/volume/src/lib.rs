@@ -1,7 +1,6 @@
 //! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
 //! holds them. A volume lies on a device or in one ordinary file.
 
-mod access_list;
 mod allocator;
 mod blocks;
 mod catalog;
@@ -9,20 +8,15 @@ mod changes;
 mod check;
 mod clean;
 mod core;
-mod credentials;
 mod error;
 mod extent;
 mod extent_map;
 mod format;
-mod inherit;
 mod inode;
 mod lookaside;
-mod names;
+mod namespace;
 mod open_file;
-mod operations;
-mod path;
 mod reader;
-mod records;
 mod resize;
 mod superblock;
 mod system_zone;
@@ -37,14 +31,14 @@ pub use allocator::{
 };
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
-pub use credentials::{AccessTime, Credentials};
 pub use error::{Error, ErrorKind};
 pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
 pub use extent_map::{ExtentMap, Found, Iter};
 pub use format::{FormatOptions, VolumeOptions};
 pub use inode::{FileKind, Inode, InodeNumber, Time};
-pub use names::{DirectoryEntry, LONGEST_NAME, Rename};
-pub use path::Follow;
+pub use namespace::credentials::{AccessTime, Credentials};
+pub use namespace::directory::{DirectoryEntry, LONGEST_NAME, Rename};
+pub use namespace::path::Follow;
 pub use tasks::AsyncVolume;
 pub use volume::{OpenOptions, Statistics, Volume};
 pub use xattr::SetXattr;

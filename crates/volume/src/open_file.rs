@@ -275,7 +275,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether a writer takes rights away: see [`crate::operations::take_rights`].
+    /// Whether a writer takes rights away: see [`crate::namespace::operations::take_rights`].
     #[inline]
     pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
         let notes = &self.notes;

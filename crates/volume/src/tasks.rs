@@ -5,9 +5,9 @@ use uringfs_file::File;
 use crate::core::retry::Who;
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::{DirectoryEntry, Rename};
-use crate::operations;
-use crate::path::Follow;
+use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::namespace::operations;
+use crate::namespace::path::Follow;
 use crate::volume::{OpenOptions, Volume};
 use crate::xattr::{self, SetXattr};
 

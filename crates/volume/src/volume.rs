@@ -17,17 +17,17 @@ use crate::core::events::{DEVICE_FULL, ErrorEvent, Errors};
 use crate::core::group_commit::{CommitNumber, Committer};
 use crate::core::retry::{Who, now};
 use crate::core::state::{MANY_WAITING, Shared, VolumeState};
-use crate::credentials::{AccessTime, Credentials};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::{DirectoryEntry, Rename};
-use crate::open_file::{OpenFile, Written};
-use crate::operations::{
+use crate::namespace::credentials::{AccessTime, Credentials};
+use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::namespace::operations::{
     entries, find, find_or_make, inode, link, make, remove, remove_directory, rename,
     set_attributes, take_rights,
 };
-use crate::path::Follow;
-use crate::records::{Records, Stop};
+use crate::namespace::path::Follow;
+use crate::namespace::transaction::{Records, Stop};
+use crate::open_file::{OpenFile, Written};
 use crate::superblock::SLOTS;
 use crate::tasks::AsyncVolume;
 use crate::volume_map::VolumeMap;

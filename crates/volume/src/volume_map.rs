@@ -13,11 +13,11 @@ use uringfs_reactor::ForkMark;
 
 use crate::blocks::BLOCK;
 use crate::core::retry::Who;
-use crate::credentials::AccessTime;
 use crate::extent::State;
 use crate::extent_map::Found;
+use crate::namespace::credentials::AccessTime;
+use crate::namespace::operations::take_rights;
 use crate::open_file::{OpenFile, Written};
-use crate::operations::take_rights;
 use crate::volume::Volume;
 
 /// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
@@ -53,7 +53,7 @@ impl VolumeMap {
         self.file.is_access_due() && self.reads() == Reads::Tell
     }
 
-    /// Whether a write takes rights away: see [`crate::operations::take_rights`].
+    /// Whether a write takes rights away: see [`crate::namespace::operations::take_rights`].
     #[inline]
     pub(crate) fn takes_rights(&self) -> bool {
         self.file.lends_rights(self.is_trusted)

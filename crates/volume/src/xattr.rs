@@ -2,14 +2,14 @@
 
 use rustix::io::Errno;
 
-use crate::access_list::{ACCESS_LIST, DEFAULT_LIST};
 use crate::catalog::{Key, Table};
 use crate::core::retry::{Who, now};
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::names::shown;
-use crate::path::Follow;
-use crate::records::{Records, Stop};
+use crate::namespace::acl::{ACCESS_LIST, DEFAULT_LIST};
+use crate::namespace::directory::shown;
+use crate::namespace::path::Follow;
+use crate::namespace::transaction::{Records, Stop};
 use crate::volume::Volume;
 
 /// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).

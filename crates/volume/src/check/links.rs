@@ -10,7 +10,7 @@ use crate::catalog::{Key, Table};
 use crate::core::state::NEXT_INODE;
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::{entry_of, name_record};
+use crate::namespace::directory::{entry_of, name_record};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Where files go whose names are lost, in the root.

@@ -9,7 +9,7 @@ use super::{About, CheckStep, Round};
 use crate::catalog::{Key, Table};
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::name_record;
+use crate::namespace::directory::name_record;
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Names of directories in the wrong places that one round looks at.

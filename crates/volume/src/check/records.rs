@@ -8,7 +8,7 @@ use crate::core::state::NEXT_INODE;
 use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, ExtentRecord};
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::{check_name, entry_of};
+use crate::namespace::directory::{check_name, entry_of};
 
 /// All records of a table in order, a few at a time in memory.
 pub(super) struct All<'c> {

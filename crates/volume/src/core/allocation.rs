@@ -15,8 +15,8 @@ use crate::core::events::DEVICE_FULL;
 use crate::core::state::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
 use crate::extent::{Extent, State};
+use crate::namespace::transaction::{Answers, Stop};
 use crate::open_file::OpenFile;
-use crate::records::{Answers, Stop};
 use crate::volume::Volume;
 
 impl Shared {

@@ -6,7 +6,7 @@ use crate::blocks::Run;
 use crate::catalog::{Reserve, Size};
 use crate::core::state::{MOST_WAITING, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
-use crate::records::{Answers, Stop};
+use crate::namespace::transaction::{Answers, Stop};
 use crate::superblock::MAX_CATALOG_RUNS;
 
 /// Blocks in a row that the catalog gets at the least, while there are so many: its runs are few.

@@ -17,8 +17,8 @@ use crate::core::state::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::inode::{Inode, InodeNumber};
+use crate::namespace::transaction::{Answers, Orphan, Stop};
 use crate::open_file::OpenFile;
-use crate::records::{Answers, Orphan, Stop};
 
 /// Of what has lost its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,9 +362,9 @@ mod tests {
     use crate::blocks::BLOCK;
     use crate::check::CheckOptions;
     use crate::format::FormatOptions;
+    use crate::namespace::path::Follow;
+    use crate::namespace::transaction::BATCH;
     use crate::open_file::Written;
-    use crate::path::Follow;
-    use crate::records::BATCH;
     use crate::volume::{OpenOptions, Volume};
 
     #[test]

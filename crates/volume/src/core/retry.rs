@@ -18,7 +18,7 @@ use crate::changes::{Changes, Watch};
 use crate::core::state::{Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
 use crate::inode::InodeNumber;
-use crate::records::{Answered, Answers, BATCH, Stop, Wanted};
+use crate::namespace::transaction::{Answered, Answers, BATCH, Stop, Wanted};
 
 /// Commits that an operation waits for at the most, so that it has an answer though others go on.
 const MOST_COMMITS: u32 = 3;

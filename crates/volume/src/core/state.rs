@@ -24,9 +24,9 @@ use crate::error::Error;
 use crate::extent::{Extent, ExtentRecord, InvalidExtent};
 use crate::extent_map::ExtentMap;
 use crate::inode::{FileKind, InodeNumber};
+use crate::namespace::transaction::{Answers, Effects, Orphan, Records, Stop};
 use crate::open_file::OpenFile;
 use crate::reader::Reader;
-use crate::records::{Answers, Effects, Orphan, Records, Stop};
 use crate::superblock::Superblock;
 use crate::system_zone::SystemZone;
 

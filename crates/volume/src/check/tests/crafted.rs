@@ -5,7 +5,7 @@ use super::*;
 use crate::blocks::Run;
 use crate::core::state::NEXT_INODE;
 use crate::error::Error;
-use crate::names::{DirectoryEntry, Rename};
+use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::system_zone::SystemZone;
 
 impl Patient {

@@ -19,8 +19,8 @@ use crate::catalog::{Key, Table};
 use crate::extent::{Extent, ExtentRecord, State};
 use crate::format::FormatOptions;
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::name_record;
-use crate::path::Follow;
+use crate::namespace::directory::name_record;
+use crate::namespace::path::Follow;
 use crate::volume::OpenOptions;
 
 const SIZE: u64 = 64 << 20;

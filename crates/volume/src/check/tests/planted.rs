@@ -299,7 +299,7 @@ fn what_is_lost_is_found_again_where_lost_and_found_needs_repair_too() {
     patient.is_cured_of("(inode 1): its inode cannot be read");
     patient.plant(|catalog, batch| {
         let found = catalog.get(Key::Name(root, b"lost+found")).unwrap().unwrap();
-        let (number, _) = crate::names::entry_of(&found).unwrap();
+        let (number, _) = crate::namespace::directory::entry_of(&found).unwrap();
         batch.delete(Key::Name(root, b"lost+found"));
         batch.delete(Key::Inode(number.0));
     });
@@ -315,7 +315,7 @@ fn what_is_lost_is_found_again_where_lost_and_found_needs_repair_too() {
     // No number is left for it.
     patient.plant(|catalog, batch| {
         let found = catalog.get(Key::Name(root, b"lost+found")).unwrap().unwrap();
-        let (number, _) = crate::names::entry_of(&found).unwrap();
+        let (number, _) = crate::namespace::directory::entry_of(&found).unwrap();
         batch.delete(Key::Name(root, b"lost+found"));
         batch.delete(Key::Inode(number.0));
         let last = Inode::new(FileKind::File, 0o600);

@@ -5,8 +5,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::inode::{FileKind, InodeNumber};
-use crate::names::shown;
-use crate::records::{Records, Stop};
+use crate::namespace::directory::shown;
+use crate::namespace::transaction::{Records, Stop};
 
 /// Symbolic links that one path may lead through, as Linux.
 const MOST_LINKS: u32 = 40;

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::catalog::Key;
 use crate::error::Error;
 use crate::inode::InodeNumber;
-use crate::names::shown;
-use crate::records::{Records, Stop};
+use crate::namespace::directory::shown;
+use crate::namespace::transaction::{Records, Stop};
 
 /// The list of who may do what to a file.
 pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";

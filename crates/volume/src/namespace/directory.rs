@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
-use crate::records::{Orphan, Records, Stop};
+use crate::namespace::transaction::{Orphan, Records, Stop};
 
 /// Bytes of the longest name.
 pub const LONGEST_NAME: usize = 255;
@@ -449,7 +449,7 @@ mod tests {
     use super::*;
     use crate::changes::{Changes, Pending};
     use crate::error::ErrorKind;
-    use crate::records::Answers;
+    use crate::namespace::transaction::Answers;
 
     #[test]
     fn directories_that_lie_in_each_other_are_damage_and_not_a_walk_without_end() {

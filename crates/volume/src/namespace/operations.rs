@@ -2,14 +2,14 @@
 
 use rustix::io::Errno;
 
-use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::inherit::SET_GROUP;
 use crate::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::names::{DirectoryEntry, Rename, shown};
+use crate::namespace::credentials::Credentials;
+use crate::namespace::directory::{DirectoryEntry, Rename, shown};
+use crate::namespace::inherit::SET_GROUP;
+use crate::namespace::path::{Follow, Parent};
+use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::OpenFile;
-use crate::path::{Follow, Parent};
-use crate::records::{Records, Stop};
 use crate::volume::OpenOptions;
 
 type Outcome<T> = Result<T, Stop>;

@@ -1,11 +1,11 @@
 //! What a file that is made takes over from its directory, as on Linux: the group, where the directory's
 //! set-group-ID bit says so, and access control lists.
 
-use crate::access_list::{ACCESS_LIST, AccessList, DEFAULT_LIST};
 use crate::catalog::Key;
 use crate::error::Error;
 use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::records::{Records, Stop};
+use crate::namespace::acl::{ACCESS_LIST, AccessList, DEFAULT_LIST};
+use crate::namespace::transaction::{Records, Stop};
 
 /// What is made in the directory gets its group; of a file, that it runs as its group.
 pub(crate) const SET_GROUP: u16 = 0o2000;
