@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use uringfs_cache::Cache;
 use uringfs_device::Device;
 
-use crate::allocator::{Allocator, RegionSummary, length_of};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
@@ -27,8 +26,9 @@ use crate::error::{Error, ErrorKind};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::transaction::Orphan;
 use crate::reader::Reader;
+use crate::space::allocator::{Allocator, RegionSummary, length_of};
+use crate::space::system_zone::SystemZone;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
-use crate::system_zone::SystemZone;
 use crate::volume::{Threads, Volume};
 
 /// How a volume is made.

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::blocks::BLOCK;
 use crate::error::Error;
-use crate::extent::FILE_BLOCKS;
+use crate::space::extent::FILE_BLOCKS;
 
 /// A file's number in its volume, never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

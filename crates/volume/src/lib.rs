@@ -1,7 +1,6 @@
 //! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
 //! holds them. A volume lies on a device or in one ordinary file.
 
-mod allocator;
 mod blocks;
 mod catalog;
 mod changes;
@@ -9,8 +8,6 @@ mod check;
 mod clean;
 mod core;
 mod error;
-mod extent;
-mod extent_map;
 mod format;
 mod inode;
 mod lookaside;
@@ -18,27 +15,27 @@ mod namespace;
 mod open_file;
 mod reader;
 mod resize;
+mod space;
 mod superblock;
-mod system_zone;
 mod tasks;
 mod volume;
 mod volume_map;
 mod xattr;
 
 pub use crate::core::events::{ErrorEvent, Errors, Subject};
-pub use allocator::{
-    Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
-};
 pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
-pub use extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
-pub use extent_map::{ExtentMap, Found, Iter};
 pub use format::{FormatOptions, VolumeOptions};
 pub use inode::{FileKind, Inode, InodeNumber, Time};
 pub use namespace::credentials::{AccessTime, Credentials};
 pub use namespace::directory::{DirectoryEntry, LONGEST_NAME, Rename};
 pub use namespace::path::Follow;
+pub use space::allocator::{
+    Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
+};
+pub use space::extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State};
+pub use space::extent_map::{ExtentMap, Found, Iter};
 pub use tasks::AsyncVolume;
 pub use volume::{OpenOptions, Statistics, Volume};
 pub use xattr::SetXattr;

@@ -15,10 +15,10 @@ use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
 use crate::changes::Changes;
 use crate::core::group_commit::CommitNumber;
-use crate::extent::{Extent, ExtentRecord, State};
-use crate::extent_map::{ExtentMap, Found};
 use crate::inode::{Inode, InodeNumber, Time};
 use crate::lookaside::Lookaside;
+use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::space::extent_map::{ExtentMap, Found};
 
 /// What readers see of a file: replaced, never changed, but that it becomes longer within its written blocks.
 pub(crate) struct Snapshot {

@@ -13,11 +13,11 @@ use uringfs_reactor::ForkMark;
 
 use crate::blocks::BLOCK;
 use crate::core::retry::Who;
-use crate::extent::State;
-use crate::extent_map::Found;
 use crate::namespace::credentials::AccessTime;
 use crate::namespace::operations::take_rights;
 use crate::open_file::{OpenFile, Written};
+use crate::space::extent::State;
+use crate::space::extent_map::Found;
 use crate::volume::Volume;
 
 /// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.

@@ -6,16 +6,16 @@ use std::ops::Range;
 use super::findings::{delete, put};
 use super::records::{All, InOrder, extent_of};
 use super::{About, CheckStep, Leaked, Round};
-use crate::allocator::{
-    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
-};
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
 use crate::core::state::{region_record, summary_of};
 use crate::error::{Error, ErrorKind};
-use crate::extent::Extent;
 use crate::inode::{FileKind, Inode};
-use crate::system_zone::SystemZone;
+use crate::space::allocator::{
+    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
+};
+use crate::space::extent::Extent;
+use crate::space::system_zone::SystemZone;
 
 /// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.
 const MAX_SUSPECTS: usize = 1000;

@@ -6,7 +6,7 @@ use super::{About, CheckStep, Round};
 use crate::blocks::BLOCK;
 use crate::catalog::Table;
 use crate::error::Error;
-use crate::extent::{Extent, State};
+use crate::space::extent::{Extent, State};
 
 /// Blocks read at once: 1 MiB.
 const PIECE: u64 = 256;

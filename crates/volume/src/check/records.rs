@@ -6,9 +6,9 @@ use super::{About, CheckStep, Round};
 use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
 use crate::core::state::NEXT_INODE;
 use crate::error::{Error, ErrorKind};
-use crate::extent::{Extent, ExtentRecord};
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::{check_name, entry_of};
+use crate::space::extent::{Extent, ExtentRecord};
 
 /// All records of a table in order, a few at a time in memory.
 pub(super) struct All<'c> {

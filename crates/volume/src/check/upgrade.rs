@@ -17,15 +17,15 @@ use super::{
     Bounds, CheckOptions, CheckStep, Leaked, Progress, check_locked, lock_to_write, open,
     open_to_write, refuse_to_write,
 };
-use crate::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
 use crate::core::state::{BLOCKS, region_record};
 use crate::error::{Error, ErrorKind};
-use crate::extent::{Extent, ExtentRecord, State};
 use crate::format::known_blocks;
+use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
+use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::space::system_zone::SystemZone;
 use crate::superblock::{Found, Superblock};
-use crate::system_zone::SystemZone;
 use crate::volume::Volume;
 
 impl Volume {

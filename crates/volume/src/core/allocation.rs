@@ -8,15 +8,15 @@ use uringfs_device::Device;
 use uringfs_file::{Generation, Piece, Prepared, Promise, Reservation};
 use uringfs_reactor::quiescence;
 
-use crate::allocator::Want;
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
 use crate::core::events::DEVICE_FULL;
 use crate::core::state::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
-use crate::extent::{Extent, State};
 use crate::namespace::transaction::{Answers, Stop};
 use crate::open_file::OpenFile;
+use crate::space::allocator::Want;
+use crate::space::extent::{Extent, State};
 use crate::volume::Volume;
 
 impl Shared {

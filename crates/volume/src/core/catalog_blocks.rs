@@ -1,12 +1,12 @@
 //! Blocks for the catalog, taken from what is free before they are needed: a change is accepted only when
 //! the blocks that committing it takes are there, in runs that the catalog can have.
 
-use crate::allocator::{REGION_BLOCKS, Want};
 use crate::blocks::Run;
 use crate::catalog::{Reserve, Size};
 use crate::core::state::{MOST_WAITING, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Answers, Stop};
+use crate::space::allocator::{REGION_BLOCKS, Want};
 use crate::superblock::MAX_CATALOG_RUNS;
 
 /// Blocks in a row that the catalog gets at the least, while there are so many: its runs are few.

@@ -11,7 +11,6 @@ use uringfs_cache::Cache;
 use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
-use crate::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
 use crate::blocks::{Blocks, Run};
 use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size, Table};
 use crate::changes::Pending;
@@ -21,14 +20,15 @@ use crate::core::events::{Flaws, Publisher};
 use crate::core::group_commit::{Board, CommitNumber};
 use crate::core::retry::Who;
 use crate::error::Error;
-use crate::extent::{Extent, ExtentRecord, InvalidExtent};
-use crate::extent_map::ExtentMap;
 use crate::inode::{FileKind, InodeNumber};
 use crate::namespace::transaction::{Answers, Effects, Orphan, Records, Stop};
 use crate::open_file::OpenFile;
 use crate::reader::Reader;
+use crate::space::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
+use crate::space::extent::{Extent, ExtentRecord, InvalidExtent};
+use crate::space::extent_map::ExtentMap;
+use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
-use crate::system_zone::SystemZone;
 
 /// Records that may wait for a commit before one is asked for.
 pub(crate) const MANY_WAITING: u64 = 1 << 16;

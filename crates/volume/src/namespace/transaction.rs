@@ -8,12 +8,12 @@ use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 
-use crate::allocator::InvalidRegion;
 use crate::catalog::{Key, Record, Table};
 use crate::changes::{Changes, Known, Pending, Watch};
 use crate::error::Error;
 use crate::inode::{Inode, InodeNumber};
 use crate::open_file::{Newer, OpenFile};
+use crate::space::allocator::InvalidRegion;
 
 /// Records that are asked of the catalog at once.
 pub(crate) const BATCH: usize = 1024;

@@ -6,7 +6,7 @@ use crate::blocks::Run;
 use crate::core::state::NEXT_INODE;
 use crate::error::Error;
 use crate::namespace::directory::{DirectoryEntry, Rename};
-use crate::system_zone::SystemZone;
+use crate::space::system_zone::SystemZone;
 
 impl Patient {
     /// Gives a file of one extent, `/d/five`, an extent behind it.

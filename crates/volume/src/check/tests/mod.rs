@@ -16,16 +16,16 @@ use uringfs_reactor::{Reactor, ReactorOptions};
 use super::*;
 use crate::blocks::BLOCK;
 use crate::catalog::{Key, Table};
-use crate::extent::{Extent, ExtentRecord, State};
 use crate::format::FormatOptions;
 use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::name_record;
 use crate::namespace::path::Follow;
+use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::volume::OpenOptions;
 
 const SIZE: u64 = 64 << 20;
 /// Small enough that a handful of inodes, and each region, is a window of its own.
-const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::allocator::REGION_BLOCKS };
+const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::space::allocator::REGION_BLOCKS };
 
 const CHECK: CheckOptions = CheckOptions { repair: false, deep: false, accept_unreadable: false };
 const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false, accept_unreadable: false };

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::chunk::{Chunk, Item};
-use crate::extent::Extent;
+use crate::space::extent::Extent;
 
 #[derive(Clone)]
 pub(super) struct Tree {
@@ -191,7 +191,7 @@ fn settle(children: &mut Vec<Child>, index: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extent::State;
+    use crate::space::extent::State;
     use std::collections::HashSet;
 
     /// Where each node of a tree lies in memory.

@@ -14,7 +14,7 @@ mod tree;
 use std::fmt;
 use std::ops::Range;
 
-use crate::extent::{Extent, InvalidExtent, State};
+use crate::space::extent::{Extent, InvalidExtent, State};
 use tree::Tree;
 
 /// Which extents a file has: in order, none over another, none that goes on where another ends.
