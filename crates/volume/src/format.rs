@@ -14,7 +14,6 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
 };
-use crate::changes::{Changes, Pending};
 use crate::core::catalog_blocks::Ordered;
 use crate::core::device_lock::{Lock, Others};
 use crate::core::events::{Flaws, Publisher};
@@ -23,9 +22,10 @@ use crate::core::state::{
     BLOCKS, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, region_record, summary_of,
 };
 use crate::error::{Error, ErrorKind};
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::transaction::Orphan;
-use crate::reader::Reader;
+use crate::records::catalog_thread::Reader;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::overlay::{Changes, Pending};
 use crate::space::allocator::{Allocator, RegionSummary, length_of};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};

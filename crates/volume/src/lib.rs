@@ -3,17 +3,14 @@
 
 mod blocks;
 mod catalog;
-mod changes;
 mod check;
-mod clean;
 mod core;
 mod error;
 mod format;
-mod inode;
 mod lookaside;
 mod namespace;
 mod open_file;
-mod reader;
+mod records;
 mod resize;
 mod space;
 mod superblock;
@@ -27,10 +24,10 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
 pub use format::{FormatOptions, VolumeOptions};
-pub use inode::{FileKind, Inode, InodeNumber, Time};
 pub use namespace::credentials::{AccessTime, Credentials};
 pub use namespace::directory::{DirectoryEntry, LONGEST_NAME, Rename};
 pub use namespace::path::Follow;
+pub use records::inode::{FileKind, Inode, InodeNumber, Time};
 pub use space::allocator::{
     Allocator, ChangedRegion, InvalidRegion, REGION_BLOCKS, RegionSummary, Space, Want,
 };

@@ -13,10 +13,10 @@ use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
-use crate::changes::Changes;
 use crate::core::group_commit::CommitNumber;
-use crate::inode::{Inode, InodeNumber, Time};
 use crate::lookaside::Lookaside;
+use crate::records::inode::{Inode, InodeNumber, Time};
+use crate::records::overlay::Changes;
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::space::extent_map::{ExtentMap, Found};
 
@@ -571,7 +571,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::FileKind;
+    use crate::records::inode::FileKind;
 
     const BLOCKS: u64 = 64;
 

@@ -4,10 +4,10 @@ use uringfs_file::File;
 
 use crate::core::retry::Who;
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::operations;
 use crate::namespace::path::Follow;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::volume::{OpenOptions, Volume};
 use crate::xattr::{self, SetXattr};
 

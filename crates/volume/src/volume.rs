@@ -18,7 +18,6 @@ use crate::core::group_commit::{CommitNumber, Committer};
 use crate::core::retry::{Who, now};
 use crate::core::state::{MANY_WAITING, Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::credentials::{AccessTime, Credentials};
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::operations::{
@@ -28,6 +27,7 @@ use crate::namespace::operations::{
 use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::{OpenFile, Written};
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::superblock::SLOTS;
 use crate::tasks::AsyncVolume;
 use crate::volume_map::VolumeMap;

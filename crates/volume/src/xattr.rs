@@ -5,11 +5,11 @@ use rustix::io::Errno;
 use crate::catalog::{Key, Table};
 use crate::core::retry::{Who, now};
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::namespace::acl::{ACCESS_LIST, DEFAULT_LIST};
 use crate::namespace::directory::shown;
 use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Records, Stop};
+use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::volume::Volume;
 
 /// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).

@@ -10,7 +10,7 @@ use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
 use crate::core::state::{region_record, summary_of};
 use crate::error::{Error, ErrorKind};
-use crate::inode::{FileKind, Inode};
+use crate::records::inode::{FileKind, Inode};
 use crate::space::allocator::{
     ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
 };

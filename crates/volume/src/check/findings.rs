@@ -7,7 +7,7 @@ use super::CheckReport;
 use super::paths::{Parents, Paths};
 use crate::catalog::{Batch, Catalog, Key, Table};
 use crate::error::Error;
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 
 /// Findings that are listed, at most.
 const MAX_LISTED: usize = 10_000;

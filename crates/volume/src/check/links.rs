@@ -9,8 +9,8 @@ use crate::blocks::BLOCK;
 use crate::catalog::{Key, Table};
 use crate::core::state::NEXT_INODE;
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::{entry_of, name_record};
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Where files go whose names are lost, in the root.

@@ -36,7 +36,7 @@ use crate::core::device_lock::{Lock, Others};
 use crate::core::state::{BLOCKS, SUPERBLOCK};
 use crate::error::{Error, ErrorKind};
 use crate::format::{known_blocks, older_version, recorded_blocks};
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 use crate::superblock::{Found, Superblock, place_of};
 use crate::volume::Volume;
 pub use findings::Finding;

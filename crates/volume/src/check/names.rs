@@ -8,8 +8,8 @@ use super::records::{All, Name, inode_of, name_of, number_of};
 use super::{About, CheckStep, Round};
 use crate::catalog::{Key, Table};
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::name_record;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Names of directories in the wrong places that one round looks at.

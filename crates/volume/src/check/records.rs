@@ -6,8 +6,8 @@ use super::{About, CheckStep, Round};
 use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
 use crate::core::state::NEXT_INODE;
 use crate::error::{Error, ErrorKind};
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::{check_name, entry_of};
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord};
 
 /// All records of a table in order, a few at a time in memory.

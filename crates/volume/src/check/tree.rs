@@ -9,7 +9,7 @@ use super::records::{All, InOrder, name_of, number_of};
 use super::{About, Round};
 use crate::catalog::{Key, Table};
 use crate::error::Error;
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 
 impl Round<'_> {
     /// Finds directories that lie in themselves. One whose parent is not there has been found before.

@@ -7,7 +7,6 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::Run;
 use crate::catalog::{Key, Reserve, Table};
-use crate::changes::Changes;
 use crate::core::catalog_blocks::Order;
 use crate::core::group_commit::{Board, Failed};
 use crate::core::retry::{Who, now};
@@ -16,9 +15,10 @@ use crate::core::state::{
     region_record,
 };
 use crate::error::{Error, ErrorKind};
-use crate::inode::{Inode, InodeNumber};
 use crate::namespace::transaction::{Answers, Orphan, Stop};
 use crate::open_file::OpenFile;
+use crate::records::inode::{Inode, InodeNumber};
+use crate::records::overlay::Changes;
 
 /// Of what has lost its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

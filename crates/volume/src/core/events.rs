@@ -13,7 +13,7 @@ use uringfs_device::{Device, Failure, Listener, Op};
 
 use crate::blocks::BLOCK;
 use crate::core::state::Shared;
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 

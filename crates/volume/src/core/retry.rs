@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use uringfs_file::Commit;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
-use crate::changes::{Changes, Watch};
 use crate::core::state::{Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
-use crate::inode::InodeNumber;
 use crate::namespace::transaction::{Answered, Answers, BATCH, Stop, Wanted};
+use crate::records::inode::InodeNumber;
+use crate::records::overlay::{Changes, Watch};
 
 /// Commits that an operation waits for at the most, so that it has an answer though others go on.
 const MOST_COMMITS: u32 = 3;

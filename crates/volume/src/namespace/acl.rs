@@ -7,9 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::catalog::Key;
 use crate::error::Error;
-use crate::inode::InodeNumber;
 use crate::namespace::directory::shown;
 use crate::namespace::transaction::{Records, Stop};
+use crate::records::inode::InodeNumber;
 
 /// The list of who may do what to a file.
 pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";

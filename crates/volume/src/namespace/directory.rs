@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};
-use crate::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 use crate::namespace::transaction::{Orphan, Records, Stop};
+use crate::records::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 
 /// Bytes of the longest name.
 pub const LONGEST_NAME: usize = 255;
@@ -447,9 +447,9 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::changes::{Changes, Pending};
     use crate::error::ErrorKind;
     use crate::namespace::transaction::Answers;
+    use crate::records::overlay::{Changes, Pending};
 
     #[test]
     fn directories_that_lie_in_each_other_are_damage_and_not_a_walk_without_end() {

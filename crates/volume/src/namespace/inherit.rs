@@ -3,9 +3,9 @@
 
 use crate::catalog::Key;
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::acl::{ACCESS_LIST, AccessList, DEFAULT_LIST};
 use crate::namespace::transaction::{Records, Stop};
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 /// What is made in the directory gets its group; of a file, that it runs as its group.
 pub(crate) const SET_GROUP: u16 = 0o2000;

@@ -3,13 +3,13 @@
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::namespace::credentials::Credentials;
 use crate::namespace::directory::{DirectoryEntry, Rename, shown};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::path::{Follow, Parent};
 use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::OpenFile;
+use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::volume::OpenOptions;
 
 type Outcome<T> = Result<T, Stop>;

@@ -4,9 +4,9 @@
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::inode::{FileKind, InodeNumber};
 use crate::namespace::directory::shown;
 use crate::namespace::transaction::{Records, Stop};
+use crate::records::inode::{FileKind, InodeNumber};
 
 /// Symbolic links that one path may lead through, as Linux.
 const MOST_LINKS: u32 = 40;

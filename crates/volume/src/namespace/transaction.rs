@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Record, Table};
-use crate::changes::{Changes, Known, Pending, Watch};
 use crate::error::Error;
-use crate::inode::{Inode, InodeNumber};
 use crate::open_file::{Newer, OpenFile};
+use crate::records::inode::{Inode, InodeNumber};
+use crate::records::overlay::{Changes, Known, Pending, Watch};
 use crate::space::allocator::InvalidRegion;
 
 /// Records that are asked of the catalog at once.

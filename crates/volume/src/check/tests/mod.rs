@@ -17,9 +17,9 @@ use super::*;
 use crate::blocks::BLOCK;
 use crate::catalog::{Key, Table};
 use crate::format::FormatOptions;
-use crate::inode::{FileKind, Inode, InodeNumber};
 use crate::namespace::directory::name_record;
 use crate::namespace::path::Follow;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::volume::OpenOptions;
 

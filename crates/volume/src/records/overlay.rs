@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
-use crate::clean::Clean;
+use crate::records::record_cache::Clean;
 
 /// A record's new value, or none where it is to go.
 type Value = Option<Box<[u8]>>;
