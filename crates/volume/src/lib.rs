@@ -7,7 +7,6 @@ mod check;
 mod core;
 mod error;
 mod format;
-mod lookaside;
 mod namespace;
 mod open_file;
 mod records;

@@ -26,7 +26,7 @@ use crate::namespace::operations::{
 };
 use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Records, Stop};
-use crate::open_file::{OpenFile, Written};
+use crate::open_file::open_file::{OpenFile, Written};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::superblock::SLOTS;
 use crate::tasks::AsyncVolume;

@@ -15,7 +15,7 @@ use crate::blocks::BLOCK;
 use crate::core::retry::Who;
 use crate::namespace::credentials::AccessTime;
 use crate::namespace::operations::take_rights;
-use crate::open_file::{OpenFile, Written};
+use crate::open_file::open_file::{OpenFile, Written};
 use crate::space::extent::State;
 use crate::space::extent_map::Found;
 use crate::volume::Volume;

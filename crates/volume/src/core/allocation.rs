@@ -14,7 +14,7 @@ use crate::core::events::DEVICE_FULL;
 use crate::core::state::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Answers, Stop};
-use crate::open_file::OpenFile;
+use crate::open_file::open_file::OpenFile;
 use crate::space::allocator::Want;
 use crate::space::extent::{Extent, State};
 use crate::volume::Volume;

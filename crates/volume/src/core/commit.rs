@@ -16,7 +16,7 @@ use crate::core::state::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Answers, Orphan, Stop};
-use crate::open_file::OpenFile;
+use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::Changes;
 
@@ -364,7 +364,7 @@ mod tests {
     use crate::format::FormatOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::BATCH;
-    use crate::open_file::Written;
+    use crate::open_file::open_file::Written;
     use crate::volume::{OpenOptions, Volume};
 
     #[test]

@@ -20,7 +20,7 @@ use crate::core::group_commit::{Board, CommitNumber};
 use crate::core::retry::Who;
 use crate::error::Error;
 use crate::namespace::transaction::{Answers, Effects, Orphan, Records, Stop};
-use crate::open_file::OpenFile;
+use crate::open_file::open_file::OpenFile;
 use crate::records::catalog_thread::Reader;
 use crate::records::inode::{FileKind, InodeNumber};
 use crate::records::overlay::Pending;

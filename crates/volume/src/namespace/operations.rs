@@ -8,7 +8,7 @@ use crate::namespace::directory::{DirectoryEntry, Rename, shown};
 use crate::namespace::inherit::SET_GROUP;
 use crate::namespace::path::{Follow, Parent};
 use crate::namespace::transaction::{Records, Stop};
-use crate::open_file::OpenFile;
+use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::volume::OpenOptions;
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::catalog::{Key, Record, Table};
 use crate::error::Error;
-use crate::open_file::{Newer, OpenFile};
+use crate::open_file::open_file::{Newer, OpenFile};
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{Changes, Known, Pending, Watch};
 use crate::space::allocator::InvalidRegion;

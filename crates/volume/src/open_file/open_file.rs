@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
 use crate::core::group_commit::CommitNumber;
-use crate::lookaside::Lookaside;
+use crate::open_file::extent_cache::Lookaside;
 use crate::records::inode::{Inode, InodeNumber, Time};
 use crate::records::overlay::Changes;
 use crate::space::extent::{Extent, ExtentRecord, State};
