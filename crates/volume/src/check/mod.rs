@@ -35,10 +35,10 @@ use crate::catalog::{
 use crate::core::device_lock::{Lock, Others};
 use crate::core::state::{BLOCKS, SUPERBLOCK};
 use crate::error::{Error, ErrorKind};
-use crate::format::{known_blocks, older_version, recorded_blocks};
 use crate::records::inode::InodeNumber;
 use crate::superblock::{Found, Superblock, place_of};
-use crate::volume::Volume;
+use crate::volume::format::{known_blocks, older_version, recorded_blocks};
+use crate::volume::volume::Volume;
 pub use findings::Finding;
 use findings::{About, Findings};
 use records::All;

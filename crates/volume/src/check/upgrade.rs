@@ -21,12 +21,12 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
 use crate::core::state::{BLOCKS, region_record};
 use crate::error::{Error, ErrorKind};
-use crate::format::known_blocks;
 use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::{Found, Superblock};
-use crate::volume::Volume;
+use crate::volume::format::known_blocks;
+use crate::volume::volume::Volume;
 
 impl Volume {
     /// Makes a volume of an older version one of this version; older code does not open it any more. Answers

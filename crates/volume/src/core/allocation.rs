@@ -17,7 +17,7 @@ use crate::namespace::transaction::{Answers, Stop};
 use crate::open_file::open_file::OpenFile;
 use crate::space::allocator::Want;
 use crate::space::extent::{Extent, State};
-use crate::volume::Volume;
+use crate::volume::volume::Volume;
 
 impl Shared {
     /// Has every block of a range lie somewhere, or says what to wait for; unless the file has been emptied since
@@ -450,8 +450,8 @@ mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
-    use crate::format::FormatOptions;
-    use crate::volume::OpenOptions;
+    use crate::volume::format::FormatOptions;
+    use crate::volume::volume::OpenOptions;
 
     #[test]
     fn whoever_waits_for_blocks_takes_none_for_a_file_that_was_emptied_meanwhile() {

@@ -361,11 +361,11 @@ mod tests {
     use super::*;
     use crate::blocks::BLOCK;
     use crate::check::CheckOptions;
-    use crate::format::FormatOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::BATCH;
     use crate::open_file::open_file::Written;
-    use crate::volume::{OpenOptions, Volume};
+    use crate::volume::format::FormatOptions;
+    use crate::volume::volume::{OpenOptions, Volume};
 
     #[test]
     fn a_file_that_was_abandoned_gives_its_blocks_back_though_somebody_still_holds_it() {

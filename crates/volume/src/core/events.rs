@@ -15,7 +15,7 @@ use crate::blocks::BLOCK;
 use crate::core::state::Shared;
 use crate::records::inode::InodeNumber;
 use crate::superblock::Superblock;
-use crate::volume::Volume;
+use crate::volume::volume::Volume;
 
 /// Failures that one listener is kept; then the oldest go.
 const MOST_KEPT: usize = 1024;

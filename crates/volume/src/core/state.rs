@@ -296,8 +296,8 @@ mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
-    use crate::format::FormatOptions;
-    use crate::volume::{OpenOptions, Volume};
+    use crate::volume::format::FormatOptions;
+    use crate::volume::volume::{OpenOptions, Volume};
 
     #[test]
     fn files_that_were_closed_are_forgotten() {

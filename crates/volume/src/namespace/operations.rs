@@ -10,7 +10,7 @@ use crate::namespace::path::{Follow, Parent};
 use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::volume::OpenOptions;
+use crate::volume::volume::OpenOptions;
 
 type Outcome<T> = Result<T, Stop>;
 

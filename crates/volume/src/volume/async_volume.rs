@@ -8,8 +8,8 @@ use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::operations;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
-use crate::volume::{OpenOptions, Volume};
-use crate::xattr::{self, SetXattr};
+use crate::volume::volume::{OpenOptions, Volume};
+use crate::volume::xattr::{self, SetXattr};
 
 /// A [`Volume`] whose calls are awaited, on a reactor or any other executor. Where a name is not in
 /// memory the device is read by a thread of the volume, and what waits for a commit does not hold up

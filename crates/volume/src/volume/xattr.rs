@@ -10,7 +10,7 @@ use crate::namespace::directory::shown;
 use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Records, Stop};
 use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::volume::Volume;
+use crate::volume::volume::Volume;
 
 /// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).
 const LONGEST_NAME: usize = 255;

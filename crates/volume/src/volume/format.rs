@@ -29,7 +29,7 @@ use crate::records::overlay::{Changes, Pending};
 use crate::space::allocator::{Allocator, RegionSummary, length_of};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
-use crate::volume::{Threads, Volume};
+use crate::volume::volume::{Threads, Volume};
 
 /// How a volume is made.
 #[derive(Clone, Debug, Default)]

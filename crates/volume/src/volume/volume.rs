@@ -29,8 +29,8 @@ use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::open_file::{OpenFile, Written};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::superblock::SLOTS;
-use crate::tasks::AsyncVolume;
-use crate::volume_map::VolumeMap;
+use crate::volume::async_volume::AsyncVolume;
+use crate::volume::file_map::VolumeMap;
 
 /// A device, or an ordinary file, that holds files under names. Clones are the same volume; it can
 /// be used from any thread.

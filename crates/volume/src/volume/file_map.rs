@@ -18,7 +18,7 @@ use crate::namespace::operations::take_rights;
 use crate::open_file::open_file::{OpenFile, Written};
 use crate::space::extent::State;
 use crate::space::extent_map::Found;
-use crate::volume::Volume;
+use crate::volume::volume::Volume;
 
 /// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
 const MOST_LOST: usize = 4096;

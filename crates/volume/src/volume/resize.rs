@@ -7,7 +7,7 @@ use crate::catalog::Access;
 use crate::core::retry::{Who, now};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::MAX_BLOCKS;
-use crate::volume::Volume;
+use crate::volume::volume::Volume;
 
 impl Volume {
     /// Makes the volume larger, so many bytes in all, while files are read and written. Durable when it
