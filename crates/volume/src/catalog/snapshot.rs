@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use redb::{ReadOnlyTable, ReadTransaction, TableError, TransactionError};
 
 use super::record::Table;
-use super::trouble::Trouble;
+use super::redb_error::Trouble;
 
 type Records = ReadOnlyTable<&'static [u8], &'static [u8]>;
 

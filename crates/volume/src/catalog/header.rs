@@ -7,8 +7,12 @@ use crc_fast::{CrcAlgorithm, checksum};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::backend::{FLAGS, RECOVERY_REQUIRED};
 use crate::error::{Error, ErrorKind};
+
+/// Where redb's header has its flags, and the one that is set while somebody writes, and stays so after a
+/// power cut. The commit that the header names is whole all the same, since commits are of two phases.
+pub(super) const FLAGS: usize = 9;
+pub(super) const RECOVERY_REQUIRED: u8 = 2;
 
 /// Bytes of page 0 that can be written; the others read as zeros.
 const ROOM: usize = 448;

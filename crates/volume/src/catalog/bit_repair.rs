@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use super::store::{UNWRITTEN, entry_of};
+use super::checksum::{UNWRITTEN, entry_of};
 
 /// CRC32C's polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -26,8 +26,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::batch::Batch;
+use super::page_budget::Size;
 use super::record::Table;
-use super::room::Size;
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::Error;
 

@@ -5,11 +5,9 @@ use std::ops::Add;
 
 use redb::{Database, TableDefinition, WriteTransaction};
 
-use super::batch::Reserve;
-use super::grown;
-use super::rows::GROUP;
+use super::page_layout::GROUP;
+use super::redb_error::Trouble;
 use super::store::Store;
-use super::trouble::Trouble;
 use crate::blocks::BLOCK;
 
 /// Pages that committing a small batch takes at most, besides the map of free pages.
@@ -34,6 +32,16 @@ const EXTENT: u64 = 16 + 24;
 pub(crate) const EXTENTS_A_STEP: u64 = 4;
 /// Steps for which a promise keeps room: pages that one commit frees are free when the next has ended.
 const STEPS_KEPT: u64 = 3;
+
+/// What a batch leaves free when the catalog's blocks run out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reserve {
+    /// Enough for batches that free something.
+    #[default]
+    Keep,
+    /// What a commit itself needs: this batch frees something.
+    Use,
+}
 
 /// How much is to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,6 +166,13 @@ pub(super) fn leaves_room(
     }
     let needed = size.pages_of_commit(reserve);
     Ok(free_pages(transaction, store, needed)? == needed)
+}
+
+/// The bytes that redb would make of a storage of `length` bytes that is full: twice as many, above
+/// 4 GiB two of its regions more.
+pub(super) fn grown(length: u64) -> u64 {
+    const REGION: u64 = 4 << 30;
+    if length < REGION { 2 * length } else { length + 2 * REGION }
 }
 
 const FILLER: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("filler");
