@@ -19,6 +19,7 @@ pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
 pub use namespace::credentials::{AccessTime, Credentials};
 pub use namespace::directory::{DirectoryEntry, LONGEST_NAME, Rename};
+pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileKind, Inode, InodeNumber, Time};
 pub use space::allocator::{
@@ -28,5 +29,5 @@ pub use space::extent::{Extent, ExtentRecord, FILE_BLOCKS, InvalidExtent, State}
 pub use space::extent_map::{ExtentMap, Found, Iter};
 pub use volume::async_volume::AsyncVolume;
 pub use volume::format::{FormatOptions, VolumeOptions};
-pub use volume::volume::{OpenOptions, Statistics, Volume};
+pub use volume::volume::{Statistics, Volume};
 pub use volume::xattr::SetXattr;

@@ -10,14 +10,12 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Access, EXTENTS_A_STEP, Reserve, Size};
-use crate::core::events::DEVICE_FULL;
 use crate::core::state::{MANY_WAITING, Shared, VolumeState, region_of};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Answers, Stop};
 use crate::open_file::open_file::OpenFile;
 use crate::space::allocator::Want;
 use crate::space::extent::{Extent, State};
-use crate::volume::volume::Volume;
 
 impl Shared {
     /// Has every block of a range lie somewhere, or says what to wait for; unless the file has been emptied since
@@ -407,7 +405,7 @@ impl VolumeState {
     }
 
     /// Blocks that are free when what is in flight has ended.
-    fn retired_blocks(&self) -> u64 {
+    pub(crate) fn retired_blocks(&self) -> u64 {
         self.retired.iter().flat_map(|(_, runs)| runs).map(|run| run.length).sum()
     }
 
@@ -420,38 +418,14 @@ impl VolumeState {
     }
 }
 
-impl Volume {
-    /// Why a write found no room: how much is free but for what waits, and who holds it; or that it is the
-    /// device which has none.
-    pub fn shortage(&self) -> Error {
-        if self.is_device_full() {
-            return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
-        }
-        let state = self.shared.state.lock();
-        let (retired, pending) = (state.retired_blocks(), state.pending_blocks());
-        let mut text = String::from("the volume is full; remove something");
-        if pending > retired {
-            text +=
-                &format!("; {} bytes more come free with a commit", (pending - retired) * BLOCK);
-        }
-        if let Some((epoch, _)) = state.retired.last() {
-            let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
-            text += &format!(
-                "; {} bytes more when {holders} has ended what is in flight",
-                retired * BLOCK
-            );
-        }
-        Error::new(ErrorKind::NoSpace, text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
+    use crate::namespace::open_options::OpenOptions;
     use crate::volume::format::FormatOptions;
-    use crate::volume::volume::OpenOptions;
+    use crate::volume::volume::Volume;
 
     #[test]
     fn whoever_waits_for_blocks_takes_none_for_a_file_that_was_emptied_meanwhile() {

@@ -7,9 +7,9 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::Run;
 use crate::catalog::{Key, Reserve, Table};
-use crate::core::catalog_blocks::Order;
+use crate::core::blocking::{Who, now};
+use crate::core::catalog_order::Order;
 use crate::core::group_commit::{Board, Failed};
-use crate::core::retry::{Who, now};
 use crate::core::state::{
     BLOCKS, MANY_WAITING, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, extent_of, region_of,
     region_record,
@@ -361,11 +361,12 @@ mod tests {
     use super::*;
     use crate::blocks::BLOCK;
     use crate::check::CheckOptions;
+    use crate::namespace::open_options::OpenOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::BATCH;
     use crate::open_file::open_file::Written;
     use crate::volume::format::FormatOptions;
-    use crate::volume::volume::{OpenOptions, Volume};
+    use crate::volume::volume::Volume;
 
     #[test]
     fn a_file_that_was_abandoned_gives_its_blocks_back_though_somebody_still_holds_it() {

@@ -11,11 +11,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_device::{Device, Failure, Listener, Op};
 
-use crate::blocks::BLOCK;
-use crate::core::state::Shared;
 use crate::records::inode::InodeNumber;
-use crate::superblock::Superblock;
-use crate::volume::volume::Volume;
 
 /// Failures that one listener is kept; then the oldest go.
 const MOST_KEPT: usize = 1024;
@@ -113,9 +109,15 @@ impl ErrorEvent {
     }
 }
 
+/// A volume that knows what lies in its blocks.
+pub(crate) trait BlockOwners: Send + Sync {
+    /// The owner of an address of the device. Looks at every file that is open.
+    fn owner_of(&self, address: u64) -> Subject;
+}
+
 /// The failures of a volume since this was asked for: see [`Volume::errors`](crate::Volume::errors).
 pub struct Errors {
-    volume: Weak<Shared>,
+    volume: Weak<dyn BlockOwners>,
     queue: Arc<Queue>,
 }
 
@@ -172,14 +174,14 @@ impl Errors {
     }
 }
 
-fn resolved(raw: Raw, volume: Option<&Shared>) -> ErrorEvent {
+fn resolved(raw: Raw, volume: Option<&dyn BlockOwners>) -> ErrorEvent {
     match raw {
         Raw::Damage(line) => ErrorEvent::Damage(line),
         Raw::Lost(errno) => ErrorEvent::Lost(errno),
         Raw::Request(Failure { op, address, length, errno }) => {
             let of = match op {
                 Op::Flush => Subject::Device,
-                _ => volume.map_or(Subject::Unknown, |volume| volume.subject_at(address)),
+                _ => volume.map_or(Subject::Unknown, |volume| volume.owner_of(address)),
             };
             ErrorEvent::Request { of, op, address, length, errno }
         }
@@ -249,12 +251,20 @@ impl Publisher {
         }
     }
 
-    pub(crate) fn listen(&self, volume: &Arc<Shared>) -> Errors {
+    pub(crate) fn listen(&self, volume: Weak<dyn BlockOwners>) -> Errors {
         let queue = Arc::<Queue>::default();
         let mut queues = self.queues.lock();
         queues.retain(|queue| queue.strong_count() > 0);
         queues.push(Arc::downgrade(&queue));
-        Errors { volume: Arc::downgrade(volume), queue }
+        Errors { volume, queue }
+    }
+}
+
+impl Publisher {
+    /// The last failures, since the volume was opened.
+    pub(crate) fn recent(&self, volume: &dyn BlockOwners) -> Vec<ErrorEvent> {
+        let recent = self.recent.lock().clone();
+        recent.into_iter().map(|raw| resolved(raw, Some(volume))).collect()
     }
 }
 
@@ -283,49 +293,5 @@ impl Flaws {
 
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
-    }
-}
-
-impl Volume {
-    /// Whether the device had no room lately.
-    pub(crate) fn is_device_full(&self) -> bool {
-        self.recent_errors().iter().any(ErrorEvent::is_device_full)
-    }
-}
-
-impl Shared {
-    /// The last failures, since it was opened.
-    pub(crate) fn recent_errors(&self) -> Vec<ErrorEvent> {
-        let recent = self.publisher.recent.lock().clone();
-        recent.into_iter().map(|raw| resolved(raw, Some(self))).collect()
-    }
-
-    /// What lies at an address of the device. Looks at every file that is open.
-    fn subject_at(&self, address: u64) -> Subject {
-        let block = address / BLOCK;
-        let open = {
-            let state = self.state.lock();
-            let superblock @ Superblock { catalog, log, .. } = &state.superblock;
-            if catalog.iter().chain([log]).any(|run| (run.start..run.end()).contains(&block)) {
-                return Subject::Catalog;
-            }
-            if superblock.takes().any(|run| (run.start..run.end()).contains(&block)) {
-                return Subject::Superblock;
-            }
-            let open = state.open.iter();
-            open.filter_map(|(number, file)| Some((*number, file.upgrade()?))).collect::<Vec<_>>()
-        };
-        for (inode, file) in open {
-            let snapshot = file.snapshot();
-            let found = snapshot
-                .extents
-                .iter()
-                .find(|extent| (extent.start..extent.start + extent.length).contains(&block));
-            if let Some(extent) = found {
-                let offset = (extent.offset + (block - extent.start)) * BLOCK + address % BLOCK;
-                return Subject::File { inode, offset };
-            }
-        }
-        Subject::Unknown
     }
 }

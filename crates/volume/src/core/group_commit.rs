@@ -12,9 +12,7 @@ use uringfs_reactor::ForkMark;
 
 use crate::core::sync::{Condvar, Mutex};
 use crate::error::Error;
-
-/// Numbers commits, from 1.
-pub(crate) type CommitNumber = u64;
+use crate::records::overlay::CommitNumber;
 
 /// Where those who wait and the thread that commits meet.
 #[derive(Default)]

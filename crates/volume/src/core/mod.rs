@@ -3,8 +3,12 @@
 
 /// Blocks for files: reserved, allocated, swapped, freed.
 pub(crate) mod allocation;
-/// Blocks that the catalog is to have, allocated before it needs them.
+/// How a caller waits: a thread in place, a task with its waker.
+pub(crate) mod blocking;
+/// Blocks on their way to the catalog.
 pub(crate) mod catalog_blocks;
+/// What the next commits take of the catalog, and the blocks that are ordered for it.
+pub(crate) mod catalog_order;
 /// A commit: what it takes from the state, and how that reaches the catalog.
 pub(crate) mod commit;
 /// The lock that keeps other processes off the device.
@@ -13,6 +17,8 @@ pub(crate) mod device_lock;
 pub(crate) mod events;
 /// One commit for all that wait: who leads it, who waits.
 pub(crate) mod group_commit;
+/// A file is opened, with its map.
+mod load;
 /// An operation is tried under the lock; a miss is read from the catalog first, then it is tried again.
 pub(crate) mod retry;
 /// The state itself, and the lock around it.

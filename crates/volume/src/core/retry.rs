@@ -5,32 +5,21 @@
 //! catalog is asked by the thread of [`Reader`].
 
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use rustix::io::Errno;
 use uringfs_file::Commit;
 
 use crate::catalog::{MAX_RECORDS, Record, Table};
-use crate::core::state::{Shared, VolumeState};
+use crate::core::blocking::Who;
+use crate::core::state::{MANY_WAITING, Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Answered, Answers, BATCH, Stop, Wanted};
+use crate::namespace::transaction::{Answered, Answers, BATCH, Records, Stop, Wanted};
 use crate::records::inode::InodeNumber;
 use crate::records::overlay::{Changes, Watch};
 
 /// Commits that an operation waits for at the most, so that it has an answer though others go on.
 const MOST_COMMITS: u32 = 3;
-
-/// Who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// A thread that may.
-    Thread,
-    /// A task of a thread that has others.
-    Task,
-}
 
 /// What the catalog says.
 enum Answer {
@@ -39,38 +28,34 @@ enum Answer {
     Batch(Vec<Record>, Option<Vec<u8>>),
 }
 
-impl Who {
-    /// Waits for something that others bring to its end.
-    pub(crate) async fn wait<T>(self, future: impl Future<Output = T>) -> T {
-        match self {
-            Who::Task => future.await,
-            Who::Thread => {
-                let parked = Arc::new(Parked(thread::current()));
-                let waker = Waker::from(parked);
-                let mut future = pin!(future);
-                loop {
-                    if let Poll::Ready(ended) =
-                        future.as_mut().poll(&mut Context::from_waker(&waker))
-                    {
-                        return ended;
-                    }
-                    thread::park();
-                }
-            }
-        }
-    }
-}
-
-/// A thread that sleeps until it is woken.
-struct Parked(Thread);
-
-impl Wake for Parked {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 impl Shared {
+    /// An operation on records, done as a whole or not at all.
+    pub(crate) async fn operate<T>(
+        self: &Arc<Self>,
+        who: Who,
+        mut how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
+    ) -> Result<T, Error> {
+        self.attempt(who, |state, answers| self.try_once(state, answers, &mut how)).await
+    }
+
+    pub(super) fn try_once<T>(
+        &self,
+        state: &mut VolumeState,
+        answers: &Answers,
+        how: impl FnOnce(&mut Records<'_>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let mut records = state.records(answers);
+        let done = how(&mut records)?;
+        let effects = records.effects;
+        let (more, reserve) = (effects.changes.size(), effects.changes.reserve());
+        state.make_room_for(more, state.to_redeem(), reserve, answers)?;
+        state.apply(effects);
+        if state.pending.waiting().changes > MANY_WAITING {
+            self.board.ask(self.board.next());
+        }
+        Ok(done)
+    }
+
     /// Tries until it is done or refused.
     pub(crate) async fn attempt<T>(
         self: &Arc<Self>,
@@ -231,13 +216,5 @@ impl Shared {
             Who::Thread => self.board.wait(number),
             Who::Task => self.board.clone().wait_in_task(number).await,
         }
-    }
-}
-
-/// The outcome of something that waits in place.
-pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => outcome,
-        Poll::Pending => unreachable!("a thread waits in place"),
     }
 }

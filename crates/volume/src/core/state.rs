@@ -6,27 +6,24 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use uringfs_cache::Cache;
 use uringfs_device::Device;
 use uringfs_reactor::Epoch;
 
-use crate::blocks::{Blocks, Run};
-use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size, Table};
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size};
 use crate::core::catalog_blocks::Ordered;
 use crate::core::device_lock::Lock;
-use crate::core::events::{Flaws, Publisher};
-use crate::core::group_commit::{Board, CommitNumber};
-use crate::core::retry::Who;
+use crate::core::events::{BlockOwners, Flaws, Publisher, Subject};
+use crate::core::group_commit::Board;
 use crate::error::Error;
 use crate::namespace::transaction::{Answers, Effects, Orphan, Records, Stop};
 use crate::open_file::open_file::OpenFile;
 use crate::records::catalog_thread::Reader;
-use crate::records::inode::{FileKind, InodeNumber};
+use crate::records::inode::InodeNumber;
 use crate::records::overlay::Pending;
 use crate::space::allocator::{Allocator, ChangedRegion, InvalidRegion, RegionSummary};
 use crate::space::extent::{Extent, ExtentRecord, InvalidExtent};
-use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
@@ -108,53 +105,6 @@ pub(crate) struct VolumeState {
 }
 
 impl Shared {
-    /// An operation on records, done as a whole or not at all.
-    pub(crate) async fn operate<T>(
-        self: &Arc<Self>,
-        who: Who,
-        mut how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
-    ) -> Result<T, Error> {
-        self.attempt(who, |state, answers| self.try_once(state, answers, &mut how)).await
-    }
-
-    /// Opens the file that an operation on records finds or makes, in the same step: a file that is found by its
-    /// name has it when it is opened.
-    pub(crate) async fn open(
-        self: &Arc<Self>,
-        who: Who,
-        mut find: impl FnMut(&mut Records<'_>) -> Result<InodeNumber, Stop>,
-    ) -> Result<Arc<OpenFile>, Error> {
-        self.attempt(who, |state, answers| {
-            let (total_blocks, taken_by) = (state.superblock.total_blocks, self.board.next() - 1);
-            let zone = state.system_zone.clone();
-            let open = self.try_once(state, answers, |records| {
-                let number = find(records)?;
-                records.open_file(number, total_blocks, &zone, taken_by)
-            })?;
-            state.note_open(&open);
-            Ok(open)
-        })
-        .await
-    }
-
-    fn try_once<T>(
-        &self,
-        state: &mut VolumeState,
-        answers: &Answers,
-        how: impl FnOnce(&mut Records<'_>) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let mut records = state.records(answers);
-        let done = how(&mut records)?;
-        let effects = records.effects;
-        let (more, reserve) = (effects.changes.size(), effects.changes.reserve());
-        state.make_room_for(more, state.to_redeem(), reserve, answers)?;
-        state.apply(effects);
-        if state.pending.waiting().changes > MANY_WAITING {
-            self.board.ask(self.board.next());
-        }
-        Ok(done)
-    }
-
     /// Whether an open file has neither a name nor another opening: nobody finds it any more then.
     pub(crate) fn abandon(&self, file: &Arc<OpenFile>) -> bool {
         let state = &mut *self.state.lock();
@@ -168,19 +118,39 @@ impl Shared {
     }
 }
 
+impl BlockOwners for Shared {
+    fn owner_of(&self, address: u64) -> Subject {
+        let block = address / BLOCK;
+        let open = {
+            let state = self.state.lock();
+            let superblock @ Superblock { catalog, log, .. } = &state.superblock;
+            if catalog.iter().chain([log]).any(|run| (run.start..run.end()).contains(&block)) {
+                return Subject::Catalog;
+            }
+            if superblock.takes().any(|run| (run.start..run.end()).contains(&block)) {
+                return Subject::Superblock;
+            }
+            let open = state.open.iter();
+            open.filter_map(|(number, file)| Some((*number, file.upgrade()?))).collect::<Vec<_>>()
+        };
+        for (inode, file) in open {
+            let snapshot = file.snapshot();
+            let found = snapshot
+                .extents
+                .iter()
+                .find(|extent| (extent.start..extent.start + extent.length).contains(&block));
+            if let Some(extent) = found {
+                let offset = (extent.offset + (block - extent.start)) * BLOCK + address % BLOCK;
+                return Subject::File { inode, offset };
+            }
+        }
+        Subject::Unknown
+    }
+}
+
 impl VolumeState {
     pub(crate) fn records<'v>(&'v self, answers: &'v Answers) -> Records<'v> {
         Records::new(&self.pending, &self.open, answers, self.first_new, self.next_inode)
-    }
-
-    /// Notes that a file is open. Those that nobody has open any more are forgotten when this would
-    /// need more memory: so it has at most twice what is open.
-    fn note_open(&mut self, file: &Arc<OpenFile>) {
-        if self.open.len() == self.open.capacity() {
-            self.open.retain(|_, file| file.strong_count() > 0);
-            self.open.reserve(self.open.len());
-        }
-        self.open.insert(file.number, Arc::downgrade(file));
     }
 
     /// Does what an operation has decided.
@@ -202,44 +172,6 @@ impl VolumeState {
     /// What is going to be collected of open files, about.
     pub(crate) fn to_collect(&self) -> Size {
         Size::of_files(self.dirty.len() as u64, self.allocated as u64)
-    }
-}
-
-impl Records<'_> {
-    /// A file that holds bytes, with its map. `taken_by` is the last commit that can have taken changes of it.
-    ///
-    /// # Errors
-    /// EISDIR, ENXIO; what the catalog says.
-    fn open_file(
-        &self,
-        number: InodeNumber,
-        total_blocks: u64,
-        zone: &SystemZone,
-        taken_by: CommitNumber,
-    ) -> Result<Arc<OpenFile>, Stop> {
-        let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
-        let inode = self.inode(number)?;
-        match inode.kind {
-            FileKind::File => {}
-            FileKind::Directory => {
-                return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
-            }
-            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes").into()),
-        }
-        if let Some(open) = self.opened(number) {
-            return Ok(open);
-        }
-        if inode.links == 0 {
-            // Its blocks may be free by now.
-            return Err(of_file(Error::damaged("it has a name, and counts none")));
-        }
-        let mut map = ExtentMap::new();
-        for record in self.all(Table::Extents, number)? {
-            let extent = extent_of(&record, total_blocks, zone).map_err(of_file)?;
-            map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
-        }
-        let has_capability = self.has_capability(number)?;
-        Ok(Arc::new(OpenFile::new(number, map, &inode, has_capability, taken_by)))
     }
 }
 
@@ -296,8 +228,9 @@ mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
+    use crate::namespace::open_options::OpenOptions;
     use crate::volume::format::FormatOptions;
-    use crate::volume::volume::{OpenOptions, Volume};
+    use crate::volume::volume::Volume;
 
     #[test]
     fn files_that_were_closed_are_forgotten() {

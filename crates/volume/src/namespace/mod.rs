@@ -8,6 +8,8 @@ pub(crate) mod credentials;
 pub(crate) mod directory;
 /// What a new file inherits from its directory.
 pub(crate) mod inherit;
+/// How a file is opened.
+pub(crate) mod open_options;
 /// The operations of a volume, as closures over a transaction.
 pub(crate) mod operations;
 /// Paths, and the symbolic links in them.

@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::namespace::credentials::Credentials;
 use crate::namespace::directory::{DirectoryEntry, Rename, shown};
 use crate::namespace::inherit::SET_GROUP;
+use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::{Follow, Parent};
 use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
-use crate::volume::volume::OpenOptions;
 
 type Outcome<T> = Result<T, Stop>;
 

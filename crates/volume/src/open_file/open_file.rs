@@ -13,10 +13,9 @@ use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
-use crate::core::group_commit::CommitNumber;
 use crate::open_file::extent_cache::Lookaside;
 use crate::records::inode::{Inode, InodeNumber, Time};
-use crate::records::overlay::Changes;
+use crate::records::overlay::{Changes, CommitNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::space::extent_map::{ExtentMap, Found};
 
@@ -275,7 +274,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether a writer takes rights away: see [`crate::namespace::operations::take_rights`].
+    /// Whether a writer takes rights away: see `take_rights`.
     #[inline]
     pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
         let notes = &self.notes;

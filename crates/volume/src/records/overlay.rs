@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 use crate::catalog::{Batch, Key, Record, Reserve, Size, Table};
 use crate::records::record_cache::Clean;
 
+/// Numbers commits, from 1.
+pub(crate) type CommitNumber = u64;
+
 /// A record's new value, or none where it is to go.
 type Value = Option<Box<[u8]>>;
 

@@ -2,13 +2,14 @@
 
 use uringfs_file::File;
 
-use crate::core::retry::Who;
+use crate::core::blocking::Who;
 use crate::error::Error;
 use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
-use crate::volume::volume::{OpenOptions, Volume};
+use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
 
 /// A [`Volume`] whose calls are awaited, on a reactor or any other executor. Where a name is not in
@@ -22,6 +23,13 @@ pub struct AsyncVolume {
 }
 
 #[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
+impl Volume {
+    /// The same volume for tasks: its calls do not hold up their thread.
+    pub fn in_tasks(&self) -> AsyncVolume {
+        AsyncVolume { volume: self.clone() }
+    }
+}
+
 impl AsyncVolume {
     /// The same volume: for what does not wait, and for threads that may.
     pub fn volume(&self) -> &Volume {

@@ -12,7 +12,7 @@ use uringfs_file::{
 use uringfs_reactor::ForkMark;
 
 use crate::blocks::BLOCK;
-use crate::core::retry::Who;
+use crate::core::blocking::Who;
 use crate::namespace::credentials::AccessTime;
 use crate::namespace::operations::take_rights;
 use crate::open_file::open_file::{OpenFile, Written};

@@ -6,6 +6,8 @@ pub(crate) mod async_volume;
 pub(crate) mod file_map;
 /// A new volume on a device, and one opened.
 pub(crate) mod format;
+/// A file is opened by its path.
+mod open;
 /// A volume becomes larger.
 pub(crate) mod resize;
 /// The volume.

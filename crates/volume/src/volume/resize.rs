@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
-use crate::core::retry::{Who, now};
+use crate::core::blocking::{Who, now};
 use crate::error::{Error, ErrorKind};
 use crate::superblock::MAX_BLOCKS;
 use crate::volume::volume::Volume;

@@ -6,31 +6,28 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
-use uringfs_cache::Cache;
 use uringfs_device::Device;
-use uringfs_file::{Commit, Durable, File, FileOptions, Generation};
-use uringfs_reactor::ForkMark;
+use uringfs_file::{Commit, Durable, File, Generation};
+use uringfs_reactor::quiescence;
 
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
+use crate::core::blocking::{Who, now};
 use crate::core::events::{DEVICE_FULL, ErrorEvent, Errors};
-use crate::core::group_commit::{CommitNumber, Committer};
-use crate::core::retry::{Who, now};
+use crate::core::group_commit::Committer;
 use crate::core::state::{MANY_WAITING, Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::credentials::{AccessTime, Credentials};
 use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::namespace::open_options::OpenOptions;
 use crate::namespace::operations::{
-    entries, find, find_or_make, inode, link, make, remove, remove_directory, rename,
-    set_attributes, take_rights,
+    entries, inode, link, make, remove, remove_directory, rename, set_attributes,
 };
 use crate::namespace::path::Follow;
 use crate::namespace::transaction::{Records, Stop};
 use crate::open_file::open_file::{OpenFile, Written};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::overlay::CommitNumber;
 use crate::superblock::SLOTS;
-use crate::volume::async_volume::AsyncVolume;
-use crate::volume::file_map::VolumeMap;
 
 /// A device, or an ordinary file, that holds files under names. Clones are the same volume; it can
 /// be used from any thread.
@@ -68,32 +65,6 @@ impl Drop for Threads {
         }
         drop(self.committer.take());
         self.shared.reader.stop();
-    }
-}
-
-/// How a file is opened.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OpenOptions {
-    /// Made when it is not there, with these permissions.
-    pub create: Option<u16>,
-    /// EEXIST when it is there.
-    pub exclusive: bool,
-    /// Emptied.
-    pub truncate: bool,
-    /// Asked past the page cache (`O_DIRECT`, of any offsets and lengths), as [`File::direct`]; else through it.
-    pub direct: bool,
-    /// In whose name.
-    pub credentials: Credentials,
-    /// When the time of access moves.
-    pub access_time: AccessTime,
-    /// Switches of the file.
-    pub file: FileOptions,
-}
-
-impl OpenOptions {
-    /// Those of a file that is there and is asked past the page cache.
-    pub fn direct() -> OpenOptions {
-        OpenOptions { direct: true, ..OpenOptions::default() }
     }
 }
 
@@ -138,12 +109,36 @@ impl Volume {
     /// Every I/O error from now on, everything of the metadata that is found damaged, and in the end that what was
     /// changed last is lost, if so: each once, of inline and deferred completions alike. Who listens is kept the last thousand or so.
     pub fn errors(&self) -> Errors {
-        self.shared.publisher.listen(&self.shared)
+        let volume: Weak<Shared> = Arc::downgrade(&self.shared);
+        self.shared.publisher.listen(volume)
     }
 
     /// The last of them since it was opened, opening itself included: 64 at the most.
     pub fn recent_errors(&self) -> Vec<ErrorEvent> {
-        self.shared.recent_errors()
+        self.shared.publisher.recent(&*self.shared)
+    }
+
+    /// Why a write found no room: how much is free but for what waits, and who holds it; or that it is the
+    /// device which has none.
+    pub fn shortage(&self) -> Error {
+        if self.is_device_full() {
+            return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
+        }
+        let state = self.shared.state.lock();
+        let (retired, pending) = (state.retired_blocks(), state.pending_blocks());
+        let mut text = String::from("the volume is full; remove something");
+        if pending > retired {
+            text +=
+                &format!("; {} bytes more come free with a commit", (pending - retired) * BLOCK);
+        }
+        if let Some((epoch, _)) = state.retired.last() {
+            let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
+            text += &format!(
+                "; {} bytes more when {holders} has ended what is in flight",
+                retired * BLOCK
+            );
+        }
+        Error::new(ErrorKind::NoSpace, text)
     }
 
     /// The addresses of its superblocks on the device, in bytes, the lowest first: each has a block of 4096.
@@ -294,11 +289,6 @@ impl Volume {
         now(self.shared.operate(Who::Thread, entries(path.as_ref(), after)))
     }
 
-    /// The same volume for tasks: its calls do not hold up their thread.
-    pub fn in_tasks(&self) -> AsyncVolume {
-        AsyncVolume { volume: self.clone() }
-    }
-
     /// Makes everything that was changed and written durable, through page caches, too. What a reactor of the calling
     /// thread is writing back of a file just now has to end without it: then sync the file, or [`Self::in_tasks`].
     ///
@@ -322,7 +312,7 @@ impl Volume {
         self.shared.operate(who, how).await
     }
 
-    fn check_changeable(&self) -> Result<(), Error> {
+    pub(super) fn check_changeable(&self) -> Result<(), Error> {
         if self.is_read_only() {
             return Err(read_only());
         }
@@ -332,52 +322,6 @@ impl Volume {
             return Err(Error::new(ErrorKind::Io(Errno::IO), what));
         }
         Ok(())
-    }
-
-    pub(crate) async fn open_by(
-        &self,
-        who: Who,
-        path: &[u8],
-        options: OpenOptions,
-    ) -> Result<File, Error> {
-        let open = match options.create {
-            Some(permissions) => {
-                self.check_changeable()?;
-                let mut new = Inode::new(FileKind::File, permissions);
-                if let Credentials::Of { user, group } = options.credentials {
-                    (new.user, new.group) = (user, group);
-                }
-                self.shared.open(who, find_or_make(path, &new, options)).await?
-            }
-            None => self.shared.open(who, find(path)).await?,
-        };
-        let (device, lock) = (self.shared.device.clone(), open.lock.clone());
-        let map = VolumeMap {
-            file: open,
-            volume: self.clone(),
-            is_trusted: options.credentials == Credentials::Trusted,
-            access_time: options.access_time,
-            fork: ForkMark::default(),
-        };
-        if options.truncate {
-            if self.is_read_only() {
-                return Err(read_only());
-            }
-            if map.takes_rights() {
-                self.change(who, take_rights(&map.file, map.is_trusted)).await?;
-            }
-            // In this order: what is saved meanwhile is in the map by then.
-            if lock.has_unsaved() || !map.file.is_empty() {
-                self.shared.empty(&map.file);
-            }
-            map.note_change();
-        }
-        let file = File::with_map(device, map, lock, options.file);
-        if options.direct {
-            return Ok(file);
-        }
-        let cache = self.shared.page_cache.clone().unwrap_or_else(Cache::of_process);
-        Ok(file.buffered(&cache))
     }
 
     pub(crate) async fn sync_by(&self, who: Who) -> Result<(), Error> {
@@ -409,6 +353,11 @@ impl Volume {
             }
         }
         saved
+    }
+
+    /// Whether the device had no room lately.
+    pub(crate) fn is_device_full(&self) -> bool {
+        self.recent_errors().iter().any(ErrorEvent::is_device_full)
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -469,6 +418,6 @@ impl Volume {
     }
 }
 
-fn read_only() -> Error {
+pub(super) fn read_only() -> Error {
     Error::refused(Errno::ROFS, "the volume is open for reading only")
 }

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
-use crate::core::retry::{Who, now};
+use crate::core::blocking::{Who, now};
 use crate::error::Error;
 use crate::namespace::acl::{ACCESS_LIST, DEFAULT_LIST};
 use crate::namespace::directory::shown;

@@ -17,11 +17,11 @@ use super::*;
 use crate::blocks::BLOCK;
 use crate::catalog::{Key, Table};
 use crate::namespace::directory::name_record;
+use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::volume::format::FormatOptions;
-use crate::volume::volume::OpenOptions;
 
 const SIZE: u64 = 64 << 20;
 /// Small enough that a handful of inodes, and each region, is a window of its own.
