@@ -3,9 +3,11 @@
 
 use std::ops::Range;
 
-use super::findings::{delete, put};
-use super::records::{All, InOrder, extent_of};
-use super::{About, CheckStep, Leaked, Round};
+use super::findings::About;
+use super::fixes::{delete, put};
+use super::reader::{All, InOrder, extent_of};
+use super::report::CheckStep;
+use super::round::{Leaked, Round};
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
 use crate::core::state::{region_record, summary_of};

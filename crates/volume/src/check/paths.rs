@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::records::{All, name_of};
+use super::reader::{All, name_of};
 use crate::catalog::{Catalog, Table};
 use crate::error::Error;
 use crate::records::inode::InodeNumber;

@@ -7,9 +7,11 @@ use std::collections::BinaryHeap;
 use uringfs_buffer::Buffer;
 
 use super::blocks::{Used, mark_counted, mark_files, windows};
-use super::findings::{BATCH, Findings};
-use super::records::{All, tell_unreadable};
-use super::{Bounds, Leaked};
+use super::findings::Findings;
+use super::fixes::BATCH;
+use super::reader::All;
+use super::records::tell_unreadable;
+use super::round::{Bounds, Leaked};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
 use crate::core::state::{BLOCKS, SUPERBLOCK, region_record};

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use uringfs_device::Device;
 
 use super::blocks::{Used, mark_files, windows};
+use super::check::check_locked;
 use super::findings::Findings;
+use super::opening::{lock_to_write, open, open_to_write, refuse_to_write};
+use super::reader::{All, extent_of};
 use super::rebuild::{free_runs, rebuild};
-use super::records::{All, extent_of};
-use super::{
-    Bounds, CheckOptions, CheckStep, Leaked, Progress, check_locked, lock_to_write, open,
-    open_to_write, refuse_to_write,
-};
+use super::report::{CheckOptions, CheckStep};
+use super::round::{Bounds, Leaked, Progress};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
 use crate::core::state::{BLOCKS, region_record};

@@ -13,15 +13,22 @@ use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
+use super::check::*;
+use super::findings::*;
+use super::opening::*;
+use super::round::*;
 use super::*;
-use crate::blocks::BLOCK;
-use crate::catalog::{Key, Table};
+use crate::blocks::{BLOCK, Blocks};
+use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
+use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::name_record;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::superblock::Superblock;
 use crate::volume::format::FormatOptions;
+use crate::volume::volume::Volume;
 
 const SIZE: u64 = 64 << 20;
 /// Small enough that a handful of inodes, and each region, is a window of its own.
