@@ -1,17 +1,40 @@
 //! What a file is on the uringfs format: names, inodes, extents, allocation, and the catalog that
 //! holds them. A volume lies on a device or in one ordinary file.
 
-mod blocks;
-mod catalog;
+// The rooms of the crate, top down: each imports only from those below it.
+
+// Whether everything a volume says of itself agrees, and its repair.
 mod check;
-mod core;
-mod error;
-mod namespace;
-mod open_file;
-mod records;
-mod space;
-mod superblock;
+
+// A volume as its users see it.
 mod volume;
+
+// The state that clones share, operations on it, and commits.
+mod core;
+
+// Names: directories, paths, permissions, and the operations on them.
+mod namespace;
+
+// A file that is open: its extents, and its changes until a commit takes them.
+mod open_file;
+
+// Records in memory, over the catalog.
+mod records;
+
+// The records of a volume on the device, changed by whole batches.
+mod catalog;
+
+// Free blocks, and the extents of files.
+mod space;
+
+// The superblock: where a volume begins.
+mod superblock;
+
+// The blocks of a device.
+mod blocks;
+
+// What every call of this crate may fail with.
+mod error;
 
 pub use crate::core::events::{ErrorEvent, Errors, Subject};
 pub use blocks::{BLOCK, Run};

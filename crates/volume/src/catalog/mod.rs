@@ -18,23 +18,55 @@
 //! answers nothing more after an error, it is opened anew, from the same state. After a write or
 //! flush that failed, or a panic, the catalog stops: each call says why.
 
-mod backend;
-mod batch;
-mod bit_repair;
+// What a check asks: whether every page is as it was written.
+mod inspect;
+
+// Records in order.
+mod scan;
+
+// The catalog: opened, read, committed to.
 #[allow(clippy::module_inception, reason = "the room is named after its main type")]
 mod catalog;
-mod checksum;
-mod fence;
-mod header;
-mod inspect;
-mod page_budget;
-mod page_layout;
-mod record;
-mod redb_error;
+
+// Batches that are durable in the log, and not in pages yet.
 mod redo_log;
-mod scan;
+
+// Changes that happen together.
+mod batch;
+
+// Pages that a commit takes, and whether they are there.
+mod page_budget;
+
+// redb, and the newest snapshot of it.
+mod fence;
+
+// The state that the last commit left.
 mod snapshot;
+
+// What may go wrong inside redb.
+mod redb_error;
+
+// The store as redb calls it.
+mod backend;
+
+// Pages under checksums.
 mod store;
+
+// Page 0, kept twice in one sector.
+mod header;
+
+// One flipped bit of a page is put right.
+mod bit_repair;
+
+// Checksums of pages.
+mod checksum;
+
+// Where pages and their checksums lie.
+mod page_layout;
+
+// Tables, keys, and the checksum of a value.
+mod record;
+
 #[cfg(test)]
 mod tests;
 

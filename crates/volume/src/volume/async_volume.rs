@@ -22,7 +22,6 @@ pub struct AsyncVolume {
     pub(crate) volume: Volume,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
 impl Volume {
     /// The same volume for tasks: its calls do not hold up their thread.
     pub fn in_tasks(&self) -> AsyncVolume {
@@ -30,6 +29,7 @@ impl Volume {
     }
 }
 
+#[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
 impl AsyncVolume {
     /// The same volume: for what does not wait, and for threads that may.
     pub fn volume(&self) -> &Volume {
