@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use redb::{BackendError, StorageBackend};
 
+use super::header::{FLAGS, RECOVERY_REQUIRED};
 use super::store::Store;
 
 /// A store that redb writes.
@@ -39,11 +40,6 @@ impl StorageBackend for Backend {
 /// the volume's lock sees to that, so that every lock here is free.
 #[derive(Debug)]
 pub(super) struct Reader(pub(super) Arc<Store>);
-
-/// Where redb's header has its flags, and the one that is set while somebody writes, and stays so after a
-/// power cut. The commit that the header names is whole all the same, since commits are of two phases.
-pub(super) const FLAGS: usize = 9;
-pub(super) const RECOVERY_REQUIRED: u8 = 2;
 
 impl StorageBackend for Reader {
     fn len(&self) -> io::Result<u64> {

@@ -2,10 +2,10 @@
 
 use redb::{Database, WriteTransaction};
 
+use super::page_budget::{Reserve, Size, leaves_room};
 use super::record::{Key, Table, seal};
-use super::room::{Size, leaves_room};
+use super::redb_error::Trouble;
 use super::store::Store;
-use super::trouble::Trouble;
 use crate::error::{Error, ErrorKind};
 
 /// Puts and deletes, in their order. Plain data.
@@ -15,16 +15,6 @@ pub(crate) struct Batch {
     reserve: Reserve,
     /// All tables are made, so that readers find them.
     of_new_catalog: bool,
-}
-
-/// What a batch leaves free when the catalog's blocks run out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reserve {
-    /// Enough for batches that free something.
-    #[default]
-    Keep,
-    /// What a commit itself needs: this batch frees something.
-    Use,
 }
 
 #[derive(Clone, Debug)]

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use super::backend::Backend;
-use super::damage::BadPage;
+use super::bit_repair::BadPage;
+use super::catalog::{Catalog, State};
+use super::fence::{Fenced, Opened};
+use super::redb_error::{Trouble, contained};
 use super::store::{Access, LostPages, Store};
-use super::trouble::{Fenced, Opened, Trouble, contained};
-use super::{Catalog, State};
+
 use crate::blocks::{Blocks, Run};
 use crate::error::{Error, ErrorKind};
 

@@ -2,7 +2,7 @@
 
 use redb::ReadableTable;
 
-use super::Catalog;
+use super::catalog::Catalog;
 use super::record::{self, Table};
 use crate::error::Error;
 

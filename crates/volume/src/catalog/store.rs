@@ -27,7 +27,7 @@
 //!   everything, fall back) would meet our errors. So commits here are of two phases, always.
 //! - page 0 has no entry. Of it redb uses 320 bytes; they lie in one sector, the head, together
 //!   with their checksum and the storage's length. A sector is written whole or not at all, so the
-//!   head is the old one or the new one (head.rs keeps it twice). redb sums its two commit slots, but not the bits that
+//!   head is the old one or the new one (header.rs keeps it twice). redb sums its two commit slots, but not the bits that
 //!   choose between them: one flipped bit there would quietly bring back an older state.
 //!
 //! The length lies in the head because redb's layout does: they change together, so after a crash
@@ -36,14 +36,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crc_fast::{CrcAlgorithm, checksum};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use super::damage::{BadPage, Flipped, PageFlaw, mend};
-use super::head::{self, Head};
-use super::rows::{GROUP, Rows};
+use super::bit_repair::{BadPage, Flipped, PageFlaw, mend};
+use super::checksum::{UNWRITTEN, entry_of};
+use super::header::{self, Head};
+use super::page_layout::{GROUP, Rows};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::error::{Error, ErrorKind};
 
@@ -110,15 +110,6 @@ struct Sums {
     queued: bool,
 }
 
-/// An entry of a page never written.
-pub(super) const UNWRITTEN: u32 = 0;
-
-/// A page's entry: its CRC32C, inverted if one flipped bit could turn that into [`UNWRITTEN`].
-pub(super) fn entry_of(page: &[u8]) -> u32 {
-    let sum = checksum(CrcAlgorithm::Crc32Iscsi, page) as u32;
-    if sum.count_ones() < 2 { !sum } else { sum }
-}
-
 impl Store {
     /// An empty storage over `runs`.
     ///
@@ -149,7 +140,7 @@ impl Store {
         let bytes = blocks.read(block, PAGE).map_err(|errno| {
             Error::io(format!("reading the catalog's head, block {block}"), errno)
         })?;
-        let Some((head, length)) = head::parse(&bytes) else {
+        let Some((head, length)) = header::parse(&bytes) else {
             return Err(damaged(&format!("its head, block {block}, has a wrong checksum")));
         };
         if length == 0 || !length.is_multiple_of(BLOCK) || length > rows.pages() * BLOCK {

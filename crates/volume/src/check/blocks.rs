@@ -3,19 +3,21 @@
 
 use std::ops::Range;
 
-use super::findings::{delete, put};
-use super::records::{All, InOrder, extent_of};
-use super::{About, CheckStep, Leaked, Round};
-use crate::allocator::{
-    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
-};
+use super::findings::About;
+use super::fixes::{delete, put};
+use super::reader::{All, InOrder, extent_of};
+use super::report::CheckStep;
+use super::round::{Leaked, Round};
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
+use crate::core::state::{region_record, summary_of};
 use crate::error::{Error, ErrorKind};
-use crate::extent::Extent;
-use crate::inode::{FileKind, Inode};
-use crate::shared::{region_record, summary_of};
-use crate::system_zone::SystemZone;
+use crate::records::inode::{FileKind, Inode};
+use crate::space::allocator::{
+    ChangedRegion, FreeBits, InvalidRegion, REGION_BLOCKS, free_bits, length_of, record_of,
+};
+use crate::space::extent::Extent;
+use crate::space::system_zone::SystemZone;
 
 /// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.
 const MAX_SUSPECTS: usize = 1000;

@@ -1,12 +1,14 @@
 //! The bytes of files: whether the device gives them. Whether they are the ones that were written only
 //! the files' owners know.
 
-use super::records::{All, extent_of};
-use super::{About, CheckStep, Round};
+use super::findings::About;
+use super::reader::{All, extent_of};
+use super::report::CheckStep;
+use super::round::Round;
 use crate::blocks::BLOCK;
 use crate::catalog::Table;
 use crate::error::Error;
-use crate::extent::{Extent, State};
+use crate::space::extent::{Extent, State};
 
 /// Blocks read at once: 1 MiB.
 const PIECE: u64 = 256;

@@ -1,58 +1,18 @@
 //! What a check found, and the records that would be right instead.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeSet;
 
-use super::CheckReport;
+use super::fixes::{Change, Fixes};
 use super::paths::{Parents, Paths};
-use crate::catalog::{Batch, Catalog, Key, Table};
+use super::report::{CheckReport, Finding};
+use crate::catalog::{Catalog, Key, Table};
 use crate::error::Error;
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 
 /// Findings that are listed, at most.
 const MAX_LISTED: usize = 10_000;
 /// Bytes of keys and values that one round of repairs changes, about at most.
 const MAX_FIXES: usize = 16 << 20;
-/// Bytes of keys and values that are committed at once, about.
-pub(super) const BATCH: usize = 256 << 10;
-
-/// Something that is wrong, or was. `Display` is one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The file it is about, from the root on, where that is known. Any bytes but 0.
-    pub path: Option<Vec<u8>>,
-    /// The inode it is about, if it is about one.
-    pub inode: Option<InodeNumber>,
-    /// What is wrong, and where it was repaired, what was done.
-    pub what: String,
-    /// It is right now.
-    pub is_repaired: bool,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.path, self.inode) {
-            (Some(path), Some(inode)) => write!(out, "{} (inode {}): ", line(path), inode.0)?,
-            (Some(path), None) => write!(out, "{}: ", line(path))?,
-            (None, Some(inode)) => write!(out, "inode {}: ", inode.0)?,
-            (None, None) => {}
-        }
-        out.write_str(&self.what)
-    }
-}
-
-/// A path as text without control characters.
-fn line(path: &[u8]) -> String {
-    let mut text = String::new();
-    for character in String::from_utf8_lossy(path).chars() {
-        match character.is_control() {
-            true => text.extend(character.escape_default()),
-            false => text.push(character),
-        }
-    }
-    text
-}
-
 /// What a finding is about.
 #[derive(Clone, Debug)]
 pub(super) enum About {
@@ -61,22 +21,6 @@ pub(super) enum About {
     /// In this directory, this name.
     Name(u64, Vec<u8>),
 }
-
-/// A record, and its value; none where it is to go.
-pub(super) type Change = ((Table, Vec<u8>), Option<Vec<u8>>);
-
-/// A record that is to be so.
-pub(super) fn put(key: Key<'_>, value: Vec<u8>) -> Change {
-    ((key.table(), key.bytes()), Some(value))
-}
-
-/// A record that is to go.
-pub(super) fn delete(key: Key<'_>) -> Change {
-    ((key.table(), key.bytes()), None)
-}
-
-/// Records that are to be others, or to go.
-pub(super) type Fixes = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
 
 /// All findings so far.
 pub(super) struct Findings {
@@ -212,20 +156,4 @@ impl Findings {
             ..report
         }
     }
-}
-
-/// Repairs in parts that the catalog takes well.
-pub(super) fn batches(fixes: Fixes) -> impl Iterator<Item = Batch> {
-    let mut fixes = fixes.into_iter().peekable();
-    std::iter::from_fn(move || {
-        fixes.peek()?;
-        let (mut batch, mut bytes) = (Batch::default(), 0);
-        while bytes < BATCH
-            && let Some(((table, key), value)) = fixes.next()
-        {
-            bytes += key.len() + value.as_ref().map_or(0, Vec::len);
-            batch.change(table, &key, value.as_deref());
-        }
-        Some(batch)
-    })
 }

@@ -1,16 +1,17 @@
 //! What counting names says of an inode: how many links it should have, and whether it is lost. What is
 //! lost gets a name in `/lost+found`.
 
-use super::findings::{Change, delete, put};
+use super::findings::About;
+use super::fixes::{Change, delete, put};
 use super::names::Counted;
-use super::records::{All, extent_of};
-use super::{About, Round};
+use super::reader::{All, extent_of};
+use super::round::Round;
 use crate::blocks::BLOCK;
 use crate::catalog::{Key, Table};
+use crate::core::state::NEXT_INODE;
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::{entry_of, name_record};
-use crate::shared::NEXT_INODE;
+use crate::namespace::directory::{entry_of, name_record};
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Where files go whose names are lost, in the root.

@@ -2,14 +2,16 @@
 //! says, or is noted as one without. Inodes are counted a window at a time, with one pass over the
 //! names for each window.
 
-use super::findings::{delete, put};
+use super::findings::About;
+use super::fixes::{delete, put};
 use super::paths::Parents;
-use super::records::{All, Name, inode_of, name_of, number_of};
-use super::{About, CheckStep, Round};
+use super::reader::{All, Name, inode_of, name_of, number_of};
+use super::report::CheckStep;
+use super::round::Round;
 use crate::catalog::{Key, Table};
 use crate::error::Error;
-use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::name_record;
+use crate::namespace::directory::name_record;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
 /// Names of directories in the wrong places that one round looks at.

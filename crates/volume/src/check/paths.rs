@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::records::{All, name_of};
+use super::reader::{All, name_of};
 use crate::catalog::{Catalog, Table};
 use crate::error::Error;
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 
 /// The directory that each directory says it is in.
 pub(super) type Parents = BTreeMap<u64, u64>;

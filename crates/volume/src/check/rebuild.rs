@@ -7,16 +7,18 @@ use std::collections::BinaryHeap;
 use uringfs_buffer::Buffer;
 
 use super::blocks::{Used, mark_counted, mark_files, windows};
-use super::findings::{BATCH, Findings};
-use super::records::{All, tell_unreadable};
-use super::{Bounds, Leaked};
-use crate::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
+use super::findings::Findings;
+use super::fixes::BATCH;
+use super::reader::All;
+use super::records::tell_unreadable;
+use super::round::{Bounds, Leaked};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
+use crate::core::state::{BLOCKS, SUPERBLOCK, region_record};
 use crate::error::{Error, ErrorKind};
-use crate::shared::{BLOCKS, SUPERBLOCK, region_record};
+use crate::space::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
+use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
-use crate::system_zone::SystemZone;
 
 /// Runs shorter than this are left to files.
 const SHORTEST: u64 = 64;

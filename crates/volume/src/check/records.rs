@@ -1,144 +1,16 @@
 //! Every record by itself: its checksum, its key, and whether it says something. What is damaged is
 //! named by the file it belongs to.
 
-use super::findings::{Change, Findings, put};
-use super::{About, CheckStep, Round};
-use crate::catalog::{Catalog, Found, Key, MAX_RECORDS, Table};
+use super::findings::{About, Findings};
+use super::fixes::{Change, put};
+use super::reader::{All, number_of, parse_extent};
+use super::report::CheckStep;
+use super::round::Round;
+use crate::catalog::{Found, Key, Table};
+use crate::core::state::NEXT_INODE;
 use crate::error::{Error, ErrorKind};
-use crate::extent::{Extent, ExtentRecord};
-use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::{check_name, entry_of};
-use crate::shared::NEXT_INODE;
-
-/// All records of a table in order, a few at a time in memory.
-pub(super) struct All<'c> {
-    catalog: &'c Catalog,
-    table: Table,
-    /// Where the next begins, unless all have been read.
-    from: Option<Vec<u8>>,
-    inode: Option<u64>,
-    batch: std::vec::IntoIter<Found>,
-}
-
-impl<'c> All<'c> {
-    pub(super) fn of(catalog: &'c Catalog, table: Table) -> All<'c> {
-        All { catalog, table, from: Some(Vec::new()), inode: None, batch: Vec::new().into_iter() }
-    }
-
-    /// Those of one inode.
-    pub(super) fn of_inode(catalog: &'c Catalog, table: Table, inode: u64) -> All<'c> {
-        let from = Some(inode.to_be_bytes().to_vec());
-        All { from, inode: Some(inode), ..All::of(catalog, table) }
-    }
-}
-
-impl Iterator for All<'_> {
-    type Item = Result<Found, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.batch.len() == 0 {
-            let from = self.from.take()?;
-            match self.catalog.scan_each(self.table, from, self.inode, MAX_RECORDS) {
-                Ok(batch) => {
-                    if batch.len() == MAX_RECORDS {
-                        self.from = batch.last().map(|last| [&last.key[..], &[0]].concat());
-                    }
-                    self.batch = batch.into_iter();
-                }
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        self.batch.next().map(Ok)
-    }
-}
-
-/// Inodes in order.
-pub(super) struct InOrder<'c> {
-    inodes: std::iter::Peekable<All<'c>>,
-}
-
-impl<'c> InOrder<'c> {
-    pub(super) fn of(catalog: &'c Catalog) -> InOrder<'c> {
-        InOrder { inodes: All::of(catalog, Table::Inodes).peekable() }
-    }
-
-    /// The inode of a number that is not below the last one asked for.
-    pub(super) fn inode(&mut self, number: u64) -> Result<Option<Inode>, Error> {
-        loop {
-            match self.front()? {
-                Some((other, _)) if other < number => drop(self.inodes.next()),
-                found => return Ok(found.filter(|(other, _)| *other == number).map(|(_, it)| it)),
-            }
-        }
-    }
-
-    /// Takes the next one, if its number is not above this.
-    pub(super) fn next_up_to(&mut self, number: u64) -> Result<Option<(u64, Inode)>, Error> {
-        let found = self.front()?.filter(|(other, _)| *other <= number);
-        if found.is_some() {
-            self.inodes.next();
-        }
-        Ok(found)
-    }
-
-    /// The next one, which stays.
-    fn front(&mut self) -> Result<Option<(u64, Inode)>, Error> {
-        loop {
-            match self.inodes.peek() {
-                Some(Ok(found)) => {
-                    if let Some(found) = inode_of(found) {
-                        return Ok(Some(found));
-                    }
-                }
-                Some(Err(_)) => {}
-                None => return Ok(None),
-            }
-            self.inodes.next().transpose()?;
-        }
-    }
-}
-
-/// The inode's number that a key begins with, if it is one that an inode can have.
-pub(super) fn number_of(key: &[u8]) -> Option<u64> {
-    let number = u64::from_be_bytes(*key.first_chunk()?);
-    InodeNumber::of(number).map(|InodeNumber(number)| number)
-}
-
-/// A record of an inode, if it is one.
-pub(super) fn inode_of(found: &Found) -> Option<(u64, Inode)> {
-    let value = found.value.as_ref().ok()?;
-    let inode = Inode::of_record(value).ok()?;
-    (found.key.len() == 8).then_some((number_of(&found.key)?, inode))
-}
-
-/// A name, if it is one.
-pub(super) struct Name {
-    pub(super) directory: u64,
-    pub(super) name: Vec<u8>,
-    pub(super) inode: u64,
-    pub(super) kind: FileKind,
-}
-
-pub(super) fn name_of(found: Found) -> Option<Name> {
-    let (InodeNumber(inode), kind) = entry_of(&found.value.ok()?).ok()?;
-    let directory = number_of(&found.key)?;
-    let name = found.key[8..].to_vec();
-    check_name(&name).ok()?;
-    Some(Name { directory, name, inode, kind })
-}
-
-/// An extent of an inode, if it is one.
-pub(super) fn extent_of(found: &Found, total_blocks: u64) -> Option<(u64, Extent)> {
-    parse_extent(&found.key, found.value.as_ref().ok()?, total_blocks).ok()
-}
-
-fn parse_extent(key: &[u8], value: &[u8], total_blocks: u64) -> Result<(u64, Extent), String> {
-    let extent = ExtentRecord::parse(value, total_blocks).map_err(|flaw| flaw.to_string())?;
-    match (number_of(key), key.get(8..)) {
-        (Some(inode), Some(offset)) if offset == extent.offset.to_be_bytes() => Ok((inode, extent)),
-        _ => Err("an extent is not where its key says".into()),
-    }
-}
+use crate::namespace::directory::{check_name, entry_of};
+use crate::records::inode::{Inode, InodeNumber};
 
 impl Round<'_> {
     /// Reads every record but those of free space, whose pass does that.

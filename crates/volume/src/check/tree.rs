@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 
-use super::findings::delete;
+use super::findings::About;
+use super::fixes::delete;
 use super::paths::Parents;
-use super::records::{All, InOrder, name_of, number_of};
-use super::{About, Round};
+use super::reader::{All, InOrder, name_of, number_of};
+use super::round::Round;
 use crate::catalog::{Key, Table};
 use crate::error::Error;
-use crate::inode::InodeNumber;
+use crate::records::inode::InodeNumber;
 
 impl Round<'_> {
     /// Finds directories that lie in themselves. One whose parent is not there has been found before.

@@ -10,23 +10,23 @@ use std::collections::BTreeSet;
 use uringfs_device::Device;
 
 use super::blocks::{Used, mark_files, windows};
+use super::check::check_locked;
 use super::findings::Findings;
+use super::opening::{lock_to_write, open, open_to_write, refuse_to_write};
+use super::reader::{All, extent_of};
 use super::rebuild::{free_runs, rebuild};
-use super::records::{All, extent_of};
-use super::{
-    Bounds, CheckOptions, CheckStep, Leaked, Progress, check_locked, lock_to_write, open,
-    open_to_write, refuse_to_write,
-};
-use crate::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
+use super::report::{CheckOptions, CheckStep};
+use super::round::{Bounds, Leaked, Progress};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
+use crate::core::state::{BLOCKS, region_record};
 use crate::error::{Error, ErrorKind};
-use crate::extent::{Extent, ExtentRecord, State};
-use crate::format::known_blocks;
-use crate::shared::{BLOCKS, region_record};
+use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
+use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::space::system_zone::SystemZone;
 use crate::superblock::{Found, Superblock};
-use crate::system_zone::SystemZone;
-use crate::volume::Volume;
+use crate::volume::format::known_blocks;
+use crate::volume::volume::Volume;
 
 impl Volume {
     /// Makes a volume of an older version one of this version; older code does not open it any more. Answers

@@ -1,11 +1,15 @@
 //! Bytes that changed, devices that fail.
 
+use std::sync::Arc;
+
 use redb::StorageBackend;
 use rustix::io::Errno;
 use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 
 use super::*;
+use crate::catalog::backend::Backend;
+use crate::catalog::store::Store;
 
 /// A catalog on a device, closed.
 fn filled(seed: u64) -> (Sim, Records) {

@@ -1,5 +1,7 @@
 //! The log: what is in it is there after opening anew, whatever became of one of its copies.
 
+use std::sync::atomic::Ordering;
+
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_device::Op;

@@ -15,6 +15,9 @@ use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 
 use super::*;
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::error::{Error, ErrorKind};
+use crate::superblock::Superblock;
 
 /// Blocks of the devices here, and the catalog in them: in two runs, the later part first.
 const DEVICE_BLOCKS: u64 = 8192;

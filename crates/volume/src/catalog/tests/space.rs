@@ -3,7 +3,6 @@
 use uringfs_device::backend::sim::CrashPlan;
 
 use super::*;
-use crate::catalog::batch::Reserve;
 
 fn put(inode: u64, bytes: usize) -> Batch {
     let mut batch = Batch::default();

@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::blocks::Run;
+use crate::core::state::NEXT_INODE;
 use crate::error::Error;
-use crate::names::{DirectoryEntry, Rename};
-use crate::shared::NEXT_INODE;
-use crate::system_zone::SystemZone;
+use crate::namespace::directory::{DirectoryEntry, Rename};
+use crate::space::system_zone::SystemZone;
 
 impl Patient {
     /// Gives a file of one extent, `/d/five`, an extent behind it.

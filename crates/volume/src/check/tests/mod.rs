@@ -13,19 +13,26 @@ use uringfs_device::Device;
 use uringfs_device::backend::sim::{Sim, SimOptions};
 use uringfs_reactor::{Reactor, ReactorOptions};
 
+use super::check::*;
+use super::findings::*;
+use super::opening::*;
+use super::round::*;
 use super::*;
-use crate::blocks::BLOCK;
-use crate::catalog::{Key, Table};
-use crate::extent::{Extent, ExtentRecord, State};
-use crate::format::FormatOptions;
-use crate::inode::{FileKind, Inode, InodeNumber};
-use crate::names::name_record;
-use crate::path::Follow;
-use crate::volume::OpenOptions;
+use crate::blocks::{BLOCK, Blocks};
+use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
+use crate::error::{Error, ErrorKind};
+use crate::namespace::directory::name_record;
+use crate::namespace::open_options::OpenOptions;
+use crate::namespace::path::Follow;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::space::extent::{Extent, ExtentRecord, State};
+use crate::superblock::Superblock;
+use crate::volume::format::FormatOptions;
+use crate::volume::volume::Volume;
 
 const SIZE: u64 = 64 << 20;
 /// Small enough that a handful of inodes, and each region, is a window of its own.
-const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::allocator::REGION_BLOCKS };
+const SMALL: Bounds = Bounds { inodes: 3, blocks: crate::space::allocator::REGION_BLOCKS };
 
 const CHECK: CheckOptions = CheckOptions { repair: false, deep: false, accept_unreadable: false };
 const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false, accept_unreadable: false };

@@ -27,7 +27,7 @@ fn a_name_that_names_nothing_is_removed() {
     patient.plant(|_, batch| {
         let record = name_record(InodeNumber(999), FileKind::File);
         batch.put(Key::Name(number, b"ghost"), &record);
-        batch.put(Key::State(crate::shared::NEXT_INODE), &2000u64.to_be_bytes());
+        batch.put(Key::State(crate::core::state::NEXT_INODE), &2000u64.to_be_bytes());
     });
     patient.is_cured_of("/a/ghost: it names nothing");
     assert!(patient.open().inode("/a/ghost", Follow::No).is_err());
@@ -189,7 +189,7 @@ fn the_next_inode_is_behind_the_last() {
     let patient = Patient::new();
     for planted in [Some(3u64.to_be_bytes().to_vec()), Some(vec![1]), None] {
         patient.plant(|_, batch| {
-            let key = Key::State(crate::shared::NEXT_INODE);
+            let key = Key::State(crate::core::state::NEXT_INODE);
             match planted {
                 Some(value) => batch.put(key, &value),
                 None => batch.delete(key),
@@ -299,13 +299,13 @@ fn what_is_lost_is_found_again_where_lost_and_found_needs_repair_too() {
     patient.is_cured_of("(inode 1): its inode cannot be read");
     patient.plant(|catalog, batch| {
         let found = catalog.get(Key::Name(root, b"lost+found")).unwrap().unwrap();
-        let (number, _) = crate::names::entry_of(&found).unwrap();
+        let (number, _) = crate::namespace::directory::entry_of(&found).unwrap();
         batch.delete(Key::Name(root, b"lost+found"));
         batch.delete(Key::Inode(number.0));
     });
     patient.check(REPAIR);
     lose_name(a, b"two");
-    spoil(&patient, Key::State(crate::shared::NEXT_INODE));
+    spoil(&patient, Key::State(crate::core::state::NEXT_INODE));
     patient.is_cured_of("the number of the next inode is not above");
     // Its own name.
     lose_name(b, b"three");
@@ -315,12 +315,12 @@ fn what_is_lost_is_found_again_where_lost_and_found_needs_repair_too() {
     // No number is left for it.
     patient.plant(|catalog, batch| {
         let found = catalog.get(Key::Name(root, b"lost+found")).unwrap().unwrap();
-        let (number, _) = crate::names::entry_of(&found).unwrap();
+        let (number, _) = crate::namespace::directory::entry_of(&found).unwrap();
         batch.delete(Key::Name(root, b"lost+found"));
         batch.delete(Key::Inode(number.0));
         let last = Inode::new(FileKind::File, 0o600);
         batch.put(Key::Inode(u64::MAX - 1), &last.to_record());
-        batch.put(Key::State(crate::shared::NEXT_INODE), &u64::MAX.to_be_bytes());
+        batch.put(Key::State(crate::core::state::NEXT_INODE), &u64::MAX.to_be_bytes());
     });
     assert!(!patient.check(REPAIR).is_repaired());
 }

@@ -50,12 +50,12 @@ fn blocks_in_use_that_count_as_free_are_taken() {
     patient.plant(|catalog, batch| {
         let extent = first_extent(catalog, five);
         let record = catalog.get(Key::Region(0)).unwrap().unwrap();
-        let (_, rest) = crate::shared::summary_of(&record).unwrap();
-        let mut bits = crate::allocator::free_bits(rest, SIZE / BLOCK).unwrap();
+        let (_, rest) = crate::core::state::summary_of(&record).unwrap();
+        let mut bits = crate::space::allocator::free_bits(rest, SIZE / BLOCK).unwrap();
         bits[extent.start as usize / 64] |= 1 << (extent.start % 64);
-        let (summary, record) = crate::allocator::record_of(&bits);
-        let changed = crate::allocator::ChangedRegion { index: 0, summary, record };
-        batch.put(Key::Region(0), &crate::shared::region_record(&changed));
+        let (summary, record) = crate::space::allocator::record_of(&bits);
+        let changed = crate::space::allocator::ChangedRegion { index: 0, summary, record };
+        batch.put(Key::Region(0), &crate::core::state::region_record(&changed));
     });
     patient.is_cured_of(&format!("/d/five (inode {five}): 1 blocks in use"));
 }

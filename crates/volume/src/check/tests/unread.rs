@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustix::io::Errno;
 use uringfs_device::Op;
 use uringfs_device::backend::sim::{Crash, Event, Fault, Rule, When};
 

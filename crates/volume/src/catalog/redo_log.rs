@@ -1,0 +1,474 @@
+//! The redo log: what was committed and has not gone into redb yet. A commit there is one record, which
+//! costs one flush and no page; redb takes all of them together, at a checkpoint.
+//!
+//! The log lies twice, in the halves of its run. Records stand one behind the other from a half's beginning
+//! on, each in whole blocks, at the same place in both. They are numbered. The head that makes a checkpoint hold
+//! says up to which number that has them: from then on they are old, and the next record stands at the
+//! beginning again.
+//!
+//! # After a crash
+//! A record is there if one of its copies is: both are durable before anybody hears of it. So one flipped
+//! bit, one torn or lost sector, never costs a record. The first number that no copy has ends the log. It
+//! was never acknowledged, unless a later one is there: then it is damage, and not taken for the end.
+//!
+//! The last record that is found may be in the device's cache only: its writer was killed before the flush, or
+//! the flush failed. Nobody may build upon it before it is written again ([`Tail::write_again`]) and flushed; a
+//! flush alone does not do, since Linux takes pages for clean whose write-back has failed. And one behind it, of
+//! which nothing is found since writing it failed, must not come to light later.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crc_fast::{CrcAlgorithm, checksum};
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::batch::Batch;
+use super::page_budget::Size;
+use super::record::Table;
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::error::Error;
+
+/// What a record's first block begins with, and each other one. So what users wrote, which may look like a
+/// record, never lies where a record could begin.
+const BEGINS: [u8; MARK] = *b"urlogrec";
+const GOES_ON: [u8; MARK] = *b"urlogmor";
+const MARK: usize = 8;
+/// Bytes of a record that a block holds behind its mark.
+const PART: usize = BLOCK as usize - MARK;
+
+/// What a record's bytes begin with; its changes follow.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    /// CRC32C of the rest of the header and the changes.
+    sum: U32,
+    /// Bytes of the changes.
+    length: U32,
+    number: U64,
+}
+
+const HEADER: usize = size_of::<Header>();
+/// Where the sum's cover begins.
+const COVERED: usize = 4;
+
+/// What a change begins with; key and value follow it.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Change {
+    table: u8,
+    /// 1 where the record gets a value, 0 where it goes.
+    is_put: u8,
+    /// Bytes of the key, then of the value.
+    key: U16,
+    value: U32,
+}
+
+/// Where records are written.
+#[derive(Debug)]
+pub(super) struct Log {
+    run: Run,
+    /// Where in a half the next record goes, in blocks.
+    next: u64,
+    /// The last record's number.
+    number: u64,
+}
+
+/// What a log held.
+pub(super) struct Replayed {
+    pub(super) log: Log,
+    pub(super) changes: Logged,
+    pub(super) tail: Tail,
+    /// What was damaged though nothing is lost, a line each.
+    pub(super) flaws: Vec<String>,
+    /// What is lost, if something is.
+    pub(super) loss: Option<Loss>,
+}
+
+/// A record that is not there, though a later one is.
+pub(super) struct Loss {
+    what: String,
+    /// The block that the device does not give, and may hold a copy of it: then it may be there another time.
+    unread: Option<(u64, Errno)>,
+}
+
+impl Loss {
+    /// Whether it may be there another time: no repair goes on without it.
+    pub(super) fn may_come_back(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        match self.unread {
+            Some((block, errno)) => {
+                Error::io(format!("{}, and block {block} cannot be read", self.what), errno)
+            }
+            None => {
+                let what = self.what;
+                Error::damaged(format!(
+                    "{what}; uringfs check --repair goes on with what is before it"
+                ))
+            }
+        }
+    }
+}
+
+impl Log {
+    /// Of a catalog that has everything up to a number.
+    pub(super) fn after(run: Run, number: u64) -> Log {
+        Log { run, next: 0, number }
+    }
+
+    /// Makes blocks hold no record.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn clear(blocks: &Blocks, run: Run) -> Result<(), Error> {
+        let zeros = Buffer::zeroed((run.length * BLOCK) as usize);
+        let cleared = blocks.write(run.start, zeros).and_then(|()| blocks.flush());
+        cleared.map_err(|errno| Error::io("clearing the catalog's log", errno))
+    }
+
+    /// Where it lies.
+    pub(super) fn run(&self) -> Run {
+        self.run
+    }
+
+    /// The last record's number.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where in a half the next record goes.
+    #[cfg(test)]
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn half(&self) -> u64 {
+        self.run.length / 2
+    }
+
+    /// Where the halves begin.
+    fn halves(&self) -> [u64; 2] {
+        [self.run.start, self.run.start + self.half()]
+    }
+
+    /// Writes a batch as the next record, durable when it returns; or answers false where it has no room.
+    ///
+    /// # Errors
+    /// The device's: the record may be there or not.
+    pub(super) fn append(&mut self, blocks: &Blocks, batch: &Batch) -> Result<bool, Error> {
+        let room = (self.half() - self.next) * BLOCK;
+        let Some(number) = self.number.checked_add(1) else { return Ok(false) };
+        let Some(record) = to_record(batch, number, room as usize) else { return Ok(false) };
+        let length = record.len() as u64 / BLOCK;
+        for half in self.halves() {
+            let block = half + self.next;
+            blocks.write(block, Buffer::copy_of(&record)).map_err(|errno| {
+                Error::io(format!("writing the catalog's log, block {block}"), errno)
+            })?;
+        }
+        blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))?;
+        self.next += length;
+        self.number = number;
+        Ok(true)
+    }
+
+    /// redb has all of it.
+    pub(super) fn restart(&mut self) {
+        self.next = 0;
+    }
+
+    /// What a log holds behind the number up to which redb has it.
+    ///
+    /// # Errors
+    /// The device's, where neither half has all that may follow the last record found.
+    pub(super) fn replay(blocks: &Blocks, run: Run, number: u64) -> Result<Replayed, Error> {
+        let mut log = Log::after(run, number);
+        let mut replayed = Replayed {
+            log: Log::after(run, number),
+            changes: Logged::default(),
+            tail: Tail::default(),
+            flaws: Vec::new(),
+            loss: None,
+        };
+        if run.length == 0 {
+            return Ok(replayed);
+        }
+        let halves = log.halves().map(|start| Half::read(blocks, start, log.half()));
+        let mut last_lacks = None;
+        while log.next < log.half() {
+            let number = log.number.checked_add(1);
+            let copies = halves.each_ref().map(|half| parse(half.from(log.next)));
+            let copies = copies.map(|copy| copy.filter(|record| Some(record.number) == number));
+            let lacks = copies.iter().position(Option::is_none);
+            let good = copies.iter().position(Option::is_some);
+            let Some((good, record)) = good.zip(copies.into_iter().flatten().next()) else { break };
+            // The last may have been torn: that is told of those before it only.
+            replayed.flaws.extend(last_lacks.take());
+            last_lacks = lacks.map(|half| {
+                let block = halves[half].start + log.next;
+                format!("catalog log, block {block}: record {} has a wrong checksum", record.number)
+            });
+            let bytes = &halves[good].from(log.next)[..(record.blocks * BLOCK) as usize];
+            replayed.tail.last = Some((log.next, Buffer::copy_of(bytes)));
+            record.changes.into_iter().for_each(|change| replayed.changes.set(change));
+            log.next += record.blocks;
+            log.number = record.number;
+        }
+        (replayed.tail.halves, replayed.tail.end) = (log.halves(), log.next);
+        let unread =
+            halves.each_ref().map(|half| half.unread.iter().rfind(|it| it.0 >= log.next).copied());
+        if let [Some((block, errno)), Some(_)] = unread {
+            let block = halves[0].start + block;
+            return Err(Error::io(format!("reading the catalog's log, block {block}"), errno));
+        }
+        let blocks = halves.iter().flat_map(|half| (0..log.half()).map(move |block| (half, block)));
+        let later =
+            blocks.filter_map(|(half, block)| Some((block, parse(half.from(block))?.number)));
+        let later: Vec<(u64, u64)> = later.filter(|(_, number)| *number > log.number).collect();
+        if let Some((first, last)) =
+            later.iter().map(|it| it.0).min().zip(later.iter().map(|it| it.1).max())
+        {
+            let block = log.run.start + log.next;
+            let what = format!(
+                "catalog log, block {block}: record {} is damaged, and {last} was written after it",
+                log.number + 1
+            );
+            let is_before = |block: u64| (log.next..first).contains(&block);
+            let unread = halves.iter().find_map(|half| {
+                let (block, errno) = half.unread.iter().find(|it| is_before(it.0))?;
+                Some((half.start + block, *errno))
+            });
+            replayed.flaws.push(what.clone());
+            replayed.loss = Some(Loss { what, unread });
+            // None of them comes back.
+            log.number = last;
+        }
+        if log.next > 0 || replayed.loss.is_some() {
+            // Of the last one maybe one copy is there: it is not built upon.
+            log.next = log.half();
+        }
+        replayed.log = log;
+        Ok(replayed)
+    }
+}
+
+/// Where the records that were found end.
+#[derive(Default)]
+pub(super) struct Tail {
+    halves: [u64; 2],
+    /// The last one, and where in a half it lies.
+    last: Option<(u64, Buffer)>,
+    /// Where in a half the next one would begin.
+    end: u64,
+}
+
+impl Tail {
+    /// Whether there is a record.
+    pub(super) fn has_record(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Writes both copies of the last record as they are, or should be; durable after the next flush. A power cut
+    /// meanwhile leaves one as it was.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn write_again(&self, blocks: &Blocks) -> Result<(), Error> {
+        self.last.as_ref().map_or(Ok(()), |(at, bytes)| self.write(blocks, *at, bytes))
+    }
+
+    /// Has no record begin behind the last one; durable when it returns. The head is durable before, since what it has
+    /// may lie here.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn cut(&self, blocks: &Blocks) -> Result<(), Error> {
+        if self.end < self.halves[1] - self.halves[0] {
+            self.write(blocks, self.end, &Buffer::zeroed(BLOCK as usize))?;
+        }
+        blocks.flush().map_err(|errno| Error::io("flushing the catalog's log", errno))
+    }
+
+    fn write(&self, blocks: &Blocks, at: u64, bytes: &Buffer) -> Result<(), Error> {
+        self.halves.iter().try_for_each(|start| {
+            let block = start + at;
+            blocks.write(block, Buffer::copy_of(bytes)).map_err(|errno| {
+                Error::io(format!("writing the catalog's log again, block {block}"), errno)
+            })
+        })
+    }
+}
+
+/// What can be read of a half.
+struct Half {
+    start: u64,
+    /// Zeros where nothing can be read.
+    bytes: Buffer,
+    /// Blocks that cannot be, counted from the beginning.
+    unread: Vec<(u64, Errno)>,
+}
+
+impl Half {
+    /// Reads all of it; block by block where that fails, since one sector is no reason to lose the others.
+    fn read(blocks: &Blocks, start: u64, length: u64) -> Half {
+        if let Ok(bytes) = blocks.read(start, (length * BLOCK) as usize) {
+            return Half { start, bytes, unread: Vec::new() };
+        }
+        let bytes = Buffer::zeroed((length * BLOCK) as usize);
+        let mut half = Half { start, bytes, unread: Vec::new() };
+        for (block, bytes) in (0..length).zip(half.bytes.chunks_exact_mut(BLOCK as usize)) {
+            match blocks.read(start + block, BLOCK as usize) {
+                Ok(found) => bytes.copy_from_slice(&found),
+                Err(errno) => half.unread.push((block, errno)),
+            }
+        }
+        half
+    }
+
+    fn from(&self, block: u64) -> &[u8] {
+        &self.bytes[(block * BLOCK) as usize..]
+    }
+}
+
+/// A batch as it is written, in whole blocks; none where it does not fit into `room` bytes.
+fn to_record(batch: &Batch, number: u64, room: usize) -> Option<Vec<u8>> {
+    let size = batch.size();
+    let length = size.bytes as usize + size.changes as usize * size_of::<Change>();
+    let bytes = (HEADER + length).div_ceil(PART) * BLOCK as usize;
+    if bytes > room {
+        return None;
+    }
+    let mut content = Vec::with_capacity(HEADER + length);
+    let header =
+        Header { sum: 0.into(), length: u32::try_from(length).ok()?.into(), number: number.into() };
+    content.extend_from_slice(header.as_bytes());
+    for (table, key, stored) in batch.iter() {
+        let change = Change {
+            table: table as u8,
+            is_put: stored.is_some().into(),
+            key: u16::try_from(key.len()).ok()?.into(),
+            value: u32::try_from(stored.map_or(0, <[u8]>::len)).ok()?.into(),
+        };
+        content.extend_from_slice(change.as_bytes());
+        content.extend_from_slice(key);
+        content.extend_from_slice(stored.unwrap_or_default());
+    }
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &content[COVERED..]) as u32;
+    content[..COVERED].copy_from_slice(&sum.to_le_bytes());
+    let mut record = Vec::with_capacity(bytes);
+    for (index, part) in content.chunks(PART).enumerate() {
+        record.extend_from_slice(&mark_of(index));
+        record.extend_from_slice(part);
+    }
+    record.resize(bytes, 0);
+    Some(record)
+}
+
+/// What a block of a record begins with.
+fn mark_of(index: usize) -> [u8; MARK] {
+    if index == 0 { BEGINS } else { GOES_ON }
+}
+
+/// A record as it was read.
+struct Parsed {
+    number: u64,
+    blocks: u64,
+    changes: Vec<(Table, Vec<u8>, Stored)>,
+}
+
+/// The record that bytes begin with, if one does.
+fn parse(bytes: &[u8]) -> Option<Parsed> {
+    let (header, _) = Header::ref_from_prefix(bytes.strip_prefix(&BEGINS)?).ok()?;
+    let length = HEADER + header.length.get() as usize;
+    let count = length.div_ceil(PART);
+    let mut content = Vec::new();
+    for (index, block) in bytes.get(..count * BLOCK as usize)?.chunks(BLOCK as usize).enumerate() {
+        content.extend_from_slice(block.strip_prefix(&mark_of(index))?);
+    }
+    content.truncate(length);
+    if header.sum.get() != checksum(CrcAlgorithm::Crc32Iscsi, &content[COVERED..]) as u32 {
+        return None;
+    }
+    let mut left = &content[HEADER..];
+    let mut changes = Vec::new();
+    while !left.is_empty() {
+        let (change, rest) = Change::ref_from_prefix(left).ok()?;
+        let table = Table::ALL.into_iter().find(|table| *table as u8 == change.table)?;
+        let (key, rest) = rest.split_at_checked(usize::from(change.key.get()))?;
+        let (value, rest) = rest.split_at_checked(change.value.get() as usize)?;
+        let stored = (change.is_put == 1).then(|| value.to_vec());
+        changes.push((table, key.to_vec(), stored));
+        left = rest;
+    }
+    Some(Parsed { number: header.number.get(), blocks: count as u64, changes })
+}
+
+/// A record's value with its sum, as redb is going to store it; none where the record goes.
+pub(super) type Stored = Option<Vec<u8>>;
+
+/// What the log says of records, the last of each: it lies over what redb has.
+#[derive(Debug, Default)]
+pub(super) struct Logged {
+    tables: [BTreeMap<Vec<u8>, Stored>; Table::ALL.len()],
+    size: Size,
+}
+
+impl Logged {
+    fn set(&mut self, (table, key, stored): (Table, Vec<u8>, Stored)) {
+        let bytes = |stored: &Stored| stored.as_ref().map_or(0, |stored| stored.len() as u64);
+        let key_bytes = key.len() as u64;
+        self.size.bytes += bytes(&stored);
+        match self.tables[table.index()].insert(key, stored) {
+            Some(old) => self.size.bytes -= bytes(&old),
+            None => {
+                self.size.changes += 1;
+                self.size.bytes += key_bytes;
+            }
+        }
+    }
+
+    /// Takes what has been written.
+    pub(super) fn extend(&mut self, batch: &Batch) {
+        for (table, key, stored) in batch.iter() {
+            self.set((table, key.to_vec(), stored.map(<[u8]>::to_vec)));
+        }
+    }
+
+    /// How much it is.
+    pub(super) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// What it says of a record, if anything.
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Option<Stored> {
+        self.tables[table.index()].get(key).cloned()
+    }
+
+    /// All that it says of keys from one on that begin with `prefix`, in their order.
+    pub(super) fn from(&self, table: Table, from: &[u8], prefix: &[u8]) -> Vec<(Vec<u8>, Stored)> {
+        let records = self.tables[table.index()]
+            .range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix));
+        records.map(|(key, stored)| (key.clone(), stored.clone())).collect()
+    }
+
+    /// A key behind which it has none of a table.
+    pub(super) fn last_key(&self, table: Table) -> Option<Vec<u8>> {
+        self.tables[table.index()].last_key_value().map(|(key, _)| key.clone())
+    }
+
+    /// All of it, for redb; then `batch`.
+    pub(super) fn before(&self, batch: &Batch) -> Batch {
+        let mut all = Batch::default();
+        for (table, records) in Table::ALL.iter().zip(&self.tables) {
+            records.iter().for_each(|(key, stored)| all.store(*table, key, stored.clone()));
+        }
+        all.follow(batch);
+        all
+    }
+}

@@ -1,0 +1,283 @@
+//! The passes of a check in their order, round after round until nothing is left to repair.
+
+use rustix::io::Errno;
+use uringfs_device::Device;
+
+use super::findings::Findings;
+use super::fixes::{Fixes, batches, put};
+use super::opening::{find_superblock, lock_to_write, open, open_to_write, refuse_to_write};
+use super::paths::Parents;
+use super::reader::All;
+use super::rebuild::rebuild;
+use super::report::{CheckOptions, CheckReport, CheckStep};
+use super::round::{Bounds, Leaked, Progress, Round};
+use crate::blocks::Blocks;
+use crate::catalog::{BadPage, Batch, Catalog, Key, LostPages, PageFlaw, Reserve, Table, Verified};
+use crate::core::device_lock::{Lock, Others};
+use crate::core::state::BLOCKS;
+use crate::error::{Error, ErrorKind};
+use crate::superblock::{Found, Superblock};
+use crate::volume::format::{known_blocks, older_version, recorded_blocks};
+use crate::volume::volume::Volume;
+
+/// Rounds of repairs, at most: each mends 16 MiB of records.
+const MAX_ROUNDS: usize = 100;
+
+impl Volume {
+    /// Checks the volume of a device, and repairs it if told to, which nobody else may have open then.
+    /// Findings are lines; see [`CheckReport`]. `progress` hears what is gone through, and how many
+    /// pages, records, names, extents or blocks.
+    ///
+    /// # Errors
+    /// `NotAVolume`, `Unsupported`; EBUSY when another program has it open for writing, or at all if
+    /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read (a repair
+    /// takes the superblock's copy, if that is not older than the catalog);
+    /// `NoSpace` when a repair finds no room; the device's: also for a block of the catalog that it does not
+    /// give, if it is to be repaired and [`CheckOptions::accept_unreadable`] is not set.
+    pub fn check(
+        device: &Device,
+        options: CheckOptions,
+        progress: &mut dyn FnMut(CheckStep, u64),
+    ) -> Result<CheckReport, Error> {
+        check_within(device, options, Bounds::default(), progress)
+    }
+}
+
+pub(crate) fn check_within(
+    device: &Device,
+    options: CheckOptions,
+    bounds: Bounds,
+    progress: Progress<'_>,
+) -> Result<CheckReport, Error> {
+    let blocks = Blocks::of(device);
+    let _lock = match options.repair {
+        true => lock_to_write(device)?,
+        false => Lock::take(device, Others::MayRead)?,
+    };
+    check_locked(&blocks, options, bounds, progress)
+}
+
+pub(super) fn check_locked(
+    blocks: &Blocks,
+    options: CheckOptions,
+    bounds: Bounds,
+    progress: Progress<'_>,
+) -> Result<CheckReport, Error> {
+    let mut found = find_superblock(blocks, options)?;
+    if options.repair {
+        refuse_to_write(&found.superblock)?;
+        if found.superblock.is_of_older_version() {
+            return Err(older_version());
+        }
+    }
+    progress(CheckStep::Pages, 0);
+    // A superblock is trusted with both slots only once the catalog was found where it says.
+    let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
+    if let Some(known) = recorded_blocks(&catalog)? {
+        found.settle(known);
+    }
+    let Found { mut superblock, bad_slots } = found;
+    let mut findings = Findings::new(options.repair);
+    for slot in &bad_slots {
+        findings.mended(slot.to_string());
+    }
+    if options.repair && !bad_slots.is_empty() {
+        superblock.write_again(blocks)?;
+    }
+    let is_small = check_size(blocks, &catalog, &mut superblock, &mut findings)?;
+    drop(catalog);
+    if options.repair && (is_small || !bad_slots.is_empty()) {
+        superblock.write(blocks)?;
+    }
+    let Pages { lost, leaked } =
+        check_pages(blocks, &mut superblock, options, bounds, &mut findings)?;
+    for _ in 0..MAX_ROUNDS {
+        let catalog = open(blocks, &superblock, lost)?;
+        let total = superblock.total_blocks;
+        let known = known_blocks(&catalog, total)?;
+        let mut round = Round {
+            catalog: &catalog,
+            superblock: &superblock,
+            blocks,
+            total,
+            known,
+            bounds,
+            leaked,
+            findings,
+            report: CheckReport::default(),
+            lost_and_found: None,
+            progress,
+        };
+        let parents = round.go(options)?;
+        let Round { findings: found, report, .. } = round;
+        findings = found;
+        let mut fixes = findings.take_fixes();
+        findings.name(&catalog, &parents)?;
+        if fixes.is_empty() {
+            return Ok(findings.into_report(report));
+        }
+        if known < total {
+            // Regions are repaired as those of the volume as it is now.
+            fixes.extend([put(Key::State(BLOCKS), total.to_be_bytes().to_vec())]);
+        }
+        drop(catalog);
+        commit(blocks, &superblock, fixes)?;
+    }
+    Err(endless())
+}
+
+/// Whether the superblock says fewer blocks than the catalog: then it is of before the volume grew. It is
+/// to be written again so.
+fn check_size(
+    blocks: &Blocks,
+    catalog: &Catalog,
+    superblock: &mut Superblock,
+    findings: &mut Findings,
+) -> Result<bool, Error> {
+    let total = superblock.total_blocks;
+    let Some(known) = recorded_blocks(catalog)?.filter(|known| *known > total) else {
+        return Ok(false);
+    };
+    if known > blocks.count() {
+        let there = blocks.count();
+        let what = format!("the volume has {known} blocks, the device {there}: it was cut short");
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    findings.mended(format!("superblock: it says {total} blocks, the volume has {known}"));
+    superblock.total_blocks = known;
+    Ok(true)
+}
+
+/// What verifying the catalog's pages leads to.
+struct Pages {
+    /// What is to become of pages that cannot be read from now on: where none is lost, one that fails to be
+    /// read must not look as if it were.
+    lost: LostPages,
+    leaked: Leaked,
+}
+
+/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
+///
+/// # Errors
+/// `Io` where the device did not give one, if that is to be repaired and not accepted.
+fn check_pages(
+    blocks: &Blocks,
+    superblock: &mut Superblock,
+    options: CheckOptions,
+    bounds: Bounds,
+    findings: &mut Findings,
+) -> Result<Pages, Error> {
+    let pages = |lost| Ok(Pages { lost, leaked: Leaked::Free });
+    for _ in 0..MAX_ROUNDS {
+        let catalog = open(blocks, superblock, LostPages::Empty)?;
+        let verified = catalog.verify();
+        let found = match verified {
+            Verified::Damaged(_) | Verified::Unread(_) => read_everything(&catalog),
+            _ => Ok(()),
+        };
+        let (damaged, lines) = (catalog.damaged_pages(), catalog.flaws());
+        let unread = unread(&verified, &damaged);
+        if options.repair
+            && !options.accept_unreadable
+            && let Some(unread) = &unread
+        {
+            return Err(not_repaired(unread));
+        }
+        found.map_err(|error| match &unread {
+            Some(unread) => {
+                let what = format!("{unread}: it leads to the catalog's records");
+                Error::new(ErrorKind::Io(Errno::IO), what)
+            }
+            None => error.because(lines.join("; ")),
+        })?;
+        let is_sound = lines.is_empty();
+        lines.into_iter().for_each(|line| findings.mended(line));
+        let repairs = findings.repairs();
+        match verified {
+            Verified::Good if is_sound || !repairs => return pages(LostPages::Refuse),
+            Verified::WithoutSums { .. } if !repairs => return pages(LostPages::AsTheyAre),
+            Verified::Good | Verified::WithoutSums { .. } => {
+                drop(catalog);
+                let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
+                // What was too much to be remembered is found in the next round.
+                Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
+                // What can be read of the log goes into them.
+                let catalog = open_to_write(blocks, superblock)?;
+                catalog.commit(&Batch::default())?;
+                catalog.close()?;
+            }
+            Verified::Damaged(what) | Verified::Unread(what) => {
+                let is_named =
+                    |page: &BadPage| matches!(page.flaw, PageFlaw::Lost(_) | PageFlaw::Unread(_));
+                if !damaged.iter().any(is_named) {
+                    findings.mended(format!("the catalog: {what}"));
+                }
+                if !repairs {
+                    return pages(LostPages::Empty);
+                }
+                let leaked = if unread.is_some() { Leaked::Keep } else { Leaked::Free };
+                rebuild(blocks, superblock, &catalog, bounds, leaked, findings)?;
+                return Ok(Pages { lost: LostPages::Refuse, leaked });
+            }
+        }
+    }
+    Err(endless())
+}
+
+/// What the device did not give of the catalog, if something.
+fn unread(verified: &Verified, damaged: &[BadPage]) -> Option<String> {
+    let pages: Vec<&BadPage> =
+        damaged.iter().filter(|page| matches!(page.flaw, PageFlaw::Unread(_))).collect();
+    match (&pages[..], verified) {
+        ([], Verified::Unread(what)) => Some(what.clone()),
+        ([], Verified::WithoutSums { unread }) => unread.clone(),
+        ([], _) => None,
+        ([page], _) => Some(page.to_string()),
+        ([page, others @ ..], _) => Some(format!("{page}; and {} more", others.len())),
+    }
+}
+
+fn not_repaired(unread: &str) -> Error {
+    let what = format!(
+        "{unread}: not repaired, since what cannot be read is not lost yet; copy the device to a good one and \
+         repair that, or give --accept-unreadable to go on without"
+    );
+    Error::new(ErrorKind::Io(Errno::IO), what)
+}
+
+/// Goes through all records, so that all pages are known that are lost.
+fn read_everything(catalog: &Catalog) -> Result<(), Error> {
+    Table::ALL.into_iter().flat_map(|table| All::of(catalog, table)).try_for_each(|found| {
+        found?;
+        Ok(())
+    })
+}
+
+fn endless() -> Error {
+    Error::damaged("there is no end of what is to be repaired; this is an error of uringfs")
+}
+
+/// Makes repairs durable.
+fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
+    let catalog = open_to_write(blocks, superblock)?;
+    for mut batch in batches(fixes) {
+        batch.reserve(Reserve::Use);
+        catalog.commit(&batch)?;
+    }
+    catalog.close()
+}
+
+impl Round<'_> {
+    /// Checks everything; answers each directory's parent.
+    fn go(&mut self, options: CheckOptions) -> Result<Parents, Error> {
+        self.check_records()?;
+        let parents = self.check_names()?;
+        self.check_tree(&parents)?;
+        self.check_blocks()?;
+        self.check_xattrs()?;
+        if options.deep && self.findings.is_last_round() {
+            self.read_data()?;
+        }
+        Ok(parents)
+    }
+}

@@ -1,0 +1,84 @@
+//! Opening for a check: the lock, the superblock, the catalog.
+
+use uringfs_device::Device;
+
+use super::report::CheckOptions;
+use crate::blocks::Blocks;
+use crate::catalog::{Access, Catalog, CatalogOptions, Key, LostPages};
+use crate::core::device_lock::{Lock, Others};
+use crate::core::state::SUPERBLOCK;
+use crate::error::{Error, ErrorKind};
+use crate::superblock::{Found, Superblock, place_of};
+use crate::volume::format::known_blocks;
+
+/// Keeps out others from what is about to be written.
+pub(super) fn lock_to_write(device: &Device) -> Result<Lock, Error> {
+    if device.geometry().read_only {
+        return Err(Error::new(ErrorKind::Input, "the target is open for reading only"));
+    }
+    Lock::take(device, Others::KeepOut)
+}
+
+/// What is written has to be of the version that this code writes.
+pub(super) fn refuse_to_write(superblock: &Superblock) -> Result<(), Error> {
+    if superblock.is_read_only() {
+        let what = "the volume uses features that this uringfs may not write; use a newer one";
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    Ok(())
+}
+
+/// The superblock. To repair also from a copy, where no slot can be used or both are older: one that what it
+/// names bears out.
+pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<Found, Error> {
+    let error = match Superblock::read(blocks) {
+        Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
+        found => return found,
+    };
+    let mut refused = Vec::new();
+    for (block, copy) in Superblock::copies(blocks) {
+        match bear_out(blocks, &copy) {
+            Ok(()) => return Ok(copy.instead_of_slots(blocks)),
+            Err(error) => refused.push(format!("the copy {}: {error}", place_of(block))),
+        }
+    }
+    Err(if refused.is_empty() { error } else { Error::damaged(refused.join("; ")) })
+}
+
+/// Compares a copy of the superblock with the catalog that it names.
+///
+/// # Errors
+/// `Damaged` when it is older than that, or another volume's; as [`Catalog::open`].
+fn bear_out(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
+    copy.check_device(blocks)?;
+    let catalog = open(blocks, copy, LostPages::Refuse)?;
+    let Some(noted) = catalog.get(Key::State(SUPERBLOCK))? else { return Ok(()) };
+    let (generation, uuid) = noted
+        .split_first_chunk()
+        .ok_or_else(|| Error::damaged("the catalog's note of its superblock is too short"))?;
+    let generation = u64::from_be_bytes(*generation);
+    if uuid != copy.uuid {
+        return Err(Error::damaged("it is of another volume than the catalog that it names"));
+    }
+    if generation > copy.generation {
+        let its = copy.generation;
+        let what = format!("it is older ({its}) than the catalog that it names ({generation})");
+        return Err(Error::damaged(what));
+    }
+    known_blocks(&catalog, copy.total_blocks).map(drop)
+}
+
+pub(super) fn open(
+    blocks: &Blocks,
+    superblock: &Superblock,
+    lost: LostPages,
+) -> Result<Catalog, Error> {
+    let access = Access::ReadOnly;
+    let options = CatalogOptions { access, lost, cuts_log: true, ..CatalogOptions::default() };
+    Catalog::open(blocks, &superblock.catalog, superblock.log, options)
+}
+
+pub(super) fn open_to_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
+    let options = CatalogOptions { cuts_log: true, ..CatalogOptions::default() };
+    Catalog::open(blocks, &superblock.catalog, superblock.log, options)
+}

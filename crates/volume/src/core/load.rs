@@ -1,0 +1,88 @@
+//! A file is opened: its map is read from the records, in the step that finds its name.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::catalog::Table;
+use crate::core::blocking::Who;
+use crate::core::state::{Shared, VolumeState, extent_of};
+use crate::error::Error;
+use crate::namespace::transaction::{Records, Stop};
+use crate::open_file::open_file::OpenFile;
+use crate::records::inode::{FileKind, InodeNumber};
+use crate::records::overlay::CommitNumber;
+use crate::space::extent_map::ExtentMap;
+use crate::space::system_zone::SystemZone;
+
+impl Shared {
+    /// Opens the file that an operation on records finds or makes, in the same step: a file that is found by its
+    /// name has it when it is opened.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        who: Who,
+        mut find: impl FnMut(&mut Records<'_>) -> Result<InodeNumber, Stop>,
+    ) -> Result<Arc<OpenFile>, Error> {
+        self.attempt(who, |state, answers| {
+            let (total_blocks, taken_by) = (state.superblock.total_blocks, self.board.next() - 1);
+            let zone = state.system_zone.clone();
+            let open = self.try_once(state, answers, |records| {
+                let number = find(records)?;
+                records.open_file(number, total_blocks, &zone, taken_by)
+            })?;
+            state.note_open(&open);
+            Ok(open)
+        })
+        .await
+    }
+}
+
+impl VolumeState {
+    /// Notes that a file is open. Those that nobody has open any more are forgotten when this would
+    /// need more memory: so it has at most twice what is open.
+    fn note_open(&mut self, file: &Arc<OpenFile>) {
+        if self.open.len() == self.open.capacity() {
+            self.open.retain(|_, file| file.strong_count() > 0);
+            self.open.reserve(self.open.len());
+        }
+        self.open.insert(file.number, Arc::downgrade(file));
+    }
+}
+
+impl Records<'_> {
+    /// A file that holds bytes, with its map. `taken_by` is the last commit that can have taken changes of it.
+    ///
+    /// # Errors
+    /// EISDIR, ENXIO; what the catalog says.
+    fn open_file(
+        &self,
+        number: InodeNumber,
+        total_blocks: u64,
+        zone: &SystemZone,
+        taken_by: CommitNumber,
+    ) -> Result<Arc<OpenFile>, Stop> {
+        let of_file = |error: Error| Stop::from(error.of(format!("inode {}", number.0)));
+        let inode = self.inode(number)?;
+        match inode.kind {
+            FileKind::File => {}
+            FileKind::Directory => {
+                return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
+            }
+            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes").into()),
+        }
+        if let Some(open) = self.opened(number) {
+            return Ok(open);
+        }
+        if inode.links == 0 {
+            // Its blocks may be free by now.
+            return Err(of_file(Error::damaged("it has a name, and counts none")));
+        }
+        let mut map = ExtentMap::new();
+        for record in self.all(Table::Extents, number)? {
+            let extent = extent_of(&record, total_blocks, zone).map_err(of_file)?;
+            map.push(extent).map_err(|flaw| of_file(Error::damaged(flaw.to_string())))?;
+        }
+        let has_capability = self.has_capability(number)?;
+        Ok(Arc::new(OpenFile::new(number, map, &inode, has_capability, taken_by)))
+    }
+}

@@ -1,0 +1,25 @@
+//! Names: directories, paths, permissions, and the operations on them.
+
+// The operations of a volume, as closures over a transaction.
+pub(crate) mod operations;
+
+// How a file is opened.
+pub(crate) mod open_options;
+
+// What a new file inherits from its directory.
+pub(crate) mod inherit;
+
+// POSIX access control lists.
+pub(crate) mod acl;
+
+// Paths, and the symbolic links in them.
+pub(crate) mod path;
+
+// Names in directories.
+pub(crate) mod directory;
+
+// The records that one operation reads and changes.
+pub(crate) mod transaction;
+
+// The user of a handle, and its policy of access times.
+pub(crate) mod credentials;

@@ -1,0 +1,494 @@
+//! What is known of a file besides its bytes and its names, and its record in the catalog.
+
+use std::time::{Duration, SystemTime};
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::blocks::BLOCK;
+use crate::error::Error;
+use crate::space::extent::FILE_BLOCKS;
+
+/// A file's number in its volume, never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InodeNumber(pub u64);
+
+impl InodeNumber {
+    /// The directory at the top.
+    pub const ROOT: InodeNumber = InodeNumber(1);
+
+    /// A number as it was read. None for those that nothing has: 0, and the largest, behind whose
+    /// records there would be no key.
+    pub(crate) fn of(number: u64) -> Option<InodeNumber> {
+        (1..u64::MAX).contains(&number).then_some(InodeNumber(number))
+    }
+}
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Bytes.
+    File,
+    /// Names of others.
+    Directory,
+    /// A path to look at instead.
+    Symlink,
+    /// A block device of this number.
+    BlockDevice(u64),
+    /// A character device of this number.
+    CharacterDevice(u64),
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+}
+
+impl FileKind {
+    /// The bits of `st_mode` that say so (`S_IFMT`), and the device's number.
+    pub fn mode_bits(self) -> (u16, u64) {
+        match self {
+            FileKind::Fifo => (0o010_000, 0),
+            FileKind::CharacterDevice(number) => (0o020_000, number),
+            FileKind::Directory => (0o040_000, 0),
+            FileKind::BlockDevice(number) => (0o060_000, number),
+            FileKind::File => (0o100_000, 0),
+            FileKind::Symlink => (0o120_000, 0),
+            FileKind::Socket => (0o140_000, 0),
+        }
+    }
+
+    /// The kind that bits of `st_mode` say, if they say one.
+    pub fn of_mode(mode: u16, device: u64) -> Option<FileKind> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => FileKind::Fifo,
+            0o020_000 => FileKind::CharacterDevice(device),
+            0o040_000 => FileKind::Directory,
+            0o060_000 => FileKind::BlockDevice(device),
+            0o100_000 => FileKind::File,
+            0o120_000 => FileKind::Symlink,
+            0o140_000 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// A moment in UTC as `statx` has it: seconds since 1970, before it negative, and the nanoseconds behind them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    seconds: i64,
+    nanoseconds: u32,
+}
+
+const SECOND_NS: u32 = 1_000_000_000;
+
+impl Time {
+    /// None for a billion nanoseconds and more.
+    pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Time> {
+        match nanoseconds < SECOND_NS {
+            true => Some(Time { seconds, nanoseconds }),
+            false => None,
+        }
+    }
+
+    /// So many nanoseconds after 1970 began: from 1677 to 2262.
+    pub const fn of_nanoseconds(nanoseconds: i64) -> Time {
+        Time {
+            seconds: nanoseconds.div_euclid(SECOND_NS as i64),
+            nanoseconds: nanoseconds.rem_euclid(SECOND_NS as i64) as u32,
+        }
+    }
+
+    /// The coarse clock's: it moves a few hundred times a second, and asking it is no system call.
+    #[inline]
+    pub fn now() -> Time {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+    }
+
+    /// Whole seconds since 1970; of -0.1 s, -1.
+    pub fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// What follows them, below a billion.
+    pub fn nanoseconds(self) -> u32 {
+        self.nanoseconds
+    }
+
+    /// A word that is another for each of the moments of some centuries.
+    #[inline]
+    pub(crate) fn word(self) -> i64 {
+        self.seconds.wrapping_mul(SECOND_NS.into()).wrapping_add(self.nanoseconds.into())
+    }
+}
+
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Time {
+        // The kernel's, so that the seconds fit.
+        let whole = |time: Duration| (time.as_secs() as i64, time.subsec_nanos());
+        match time.duration_since(SystemTime::UNIX_EPOCH).map_err(|before| before.duration()) {
+            Ok(after) => {
+                let (seconds, nanoseconds) = whole(after);
+                Time { seconds, nanoseconds }
+            }
+            Err(before) => match whole(before) {
+                (seconds, 0) => Time { seconds: -seconds, nanoseconds: 0 },
+                (seconds, part) => Time { seconds: -seconds - 1, nanoseconds: SECOND_NS - part },
+            },
+        }
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// What kind it is.
+    pub kind: FileKind,
+    /// Permissions, with set-ID and sticky bits: the lower twelve bits of `st_mode`.
+    pub permissions: u16,
+    /// Who owns it.
+    pub user: u32,
+    /// And which group.
+    pub group: u32,
+    /// Names it has; of a directory two and one for each directory in it.
+    pub links: u32,
+    /// Bytes; of a symlink those of its target, of a directory 0.
+    pub size: u64,
+    /// Blocks of 4096 bytes that a file has on the device.
+    pub blocks: u64,
+    /// Last read, where relatime says so.
+    pub accessed: Time,
+    /// Bytes last changed.
+    pub modified: Time,
+    /// Anything last changed.
+    pub changed: Time,
+    /// Made.
+    pub created: Time,
+    /// The directory it is in, of a directory; itself, of the root; 0, of all others.
+    pub parent: InodeNumber,
+    /// A directory of what is half-written, such as the program's `put` makes: it is nobody's, and whoever finds it
+    /// removes it.
+    pub is_staging: bool,
+    /// Where a symlink leads.
+    pub target: Box<[u8]>,
+}
+
+/// Format of the record, as it is written.
+const VERSION: u8 = 3;
+/// The one before, which is only read: volumes of older versions have it.
+const OLD_VERSION: u8 = 2;
+/// The flag of [`Inode::is_staging`].
+const STAGING: u8 = 1;
+/// The bits of a mode that say no kind.
+const PERMISSIONS: u16 = 0o7777;
+/// What relatime lets a time of access be old, in seconds.
+const DAY: i64 = 24 * 3600;
+/// The longest target of a symlink, as the kernel's PATH_MAX.
+pub(crate) const LONGEST_TARGET: usize = 4095;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Record {
+    version: u8,
+    /// [`STAGING`], or none.
+    flags: u8,
+    mode: U16,
+    links: U32,
+    user: U32,
+    group: U32,
+    size: U64,
+    device: U64,
+    accessed: I64,
+    modified: I64,
+    changed: I64,
+    created: I64,
+    parent: U64,
+    blocks: U64,
+}
+
+/// What follows it, in the order of the times: nanoseconds behind their seconds. In [`OLD_VERSION`] nothing
+/// does, and the times are nanoseconds since 1970.
+type Parts = [U32; 4];
+
+impl Record {
+    fn times(&self) -> [i64; 4] {
+        [self.accessed, self.modified, self.changed, self.created].map(I64::get)
+    }
+}
+
+impl Inode {
+    /// A new one, of no size, made now.
+    pub fn new(kind: FileKind, permissions: u16) -> Inode {
+        let now = Time::now();
+        Inode {
+            kind,
+            permissions: permissions & PERMISSIONS,
+            user: 0,
+            group: 0,
+            links: if kind == FileKind::Directory { 2 } else { 1 },
+            size: 0,
+            blocks: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: now,
+            parent: InodeNumber(0),
+            is_staging: false,
+            target: Box::default(),
+        }
+    }
+
+    /// A new symbolic link.
+    ///
+    /// # Errors
+    /// EINVAL for a target that is empty or has a byte 0 in it.
+    pub fn symlink(target: &[u8]) -> Result<Inode, Error> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::refused(Errno::INVAL, "a symbolic link has to lead somewhere"));
+        }
+        let mut inode = Inode::new(FileKind::Symlink, 0o777);
+        (inode.size, inode.target) = (target.len() as u64, target.into());
+        Ok(inode)
+    }
+
+    /// Bytes that it has on the device.
+    pub fn allocated(&self) -> u64 {
+        self.blocks * BLOCK
+    }
+
+    /// Gives it to another user or group, where one is told. As on Linux a file does not run as its
+    /// owner or group any more then.
+    pub fn set_owner(&mut self, user: Option<u32>, group: Option<u32>) {
+        (self.user, self.group) = (user.unwrap_or(self.user), group.unwrap_or(self.group));
+        self.take_rights();
+    }
+
+    /// Takes away what [`Self::lent_rights`] answers.
+    pub(crate) fn take_rights(&mut self) {
+        self.permissions &= !self.lent_rights();
+    }
+
+    /// The permissions by which whoever runs it does so as its owner or group. Set-group-ID without
+    /// the group's right to run it means something else.
+    pub(crate) fn lent_rights(&self) -> u16 {
+        match self.kind {
+            FileKind::Directory => 0,
+            _ if self.permissions & 0o010 != 0 => self.permissions & 0o6000,
+            _ => self.permissions & 0o4000,
+        }
+    }
+
+    /// Whether a read moves its time of access, as relatime has it: once after each change, and once a
+    /// day.
+    pub(crate) fn is_access_due(&self, now: Time) -> bool {
+        let seconds = self.accessed.seconds.saturating_add(DAY);
+        let a_day_later = Time { seconds, ..self.accessed };
+        self.accessed <= self.modified.max(self.changed) || now >= a_day_later
+    }
+
+    /// As it stands in the catalog: 96 bytes, and a symlink's target.
+    pub(crate) fn to_record(&self) -> Vec<u8> {
+        let (bits, device) = self.kind.mode_bits();
+        let record = Record {
+            version: VERSION,
+            flags: if self.is_staging { STAGING } else { 0 },
+            // Other bits that a caller has set would make another kind.
+            mode: (bits | self.permissions & PERMISSIONS).into(),
+            links: self.links.into(),
+            user: self.user.into(),
+            group: self.group.into(),
+            size: self.size.into(),
+            device: device.into(),
+            accessed: self.accessed.seconds.into(),
+            modified: self.modified.seconds.into(),
+            changed: self.changed.seconds.into(),
+            created: self.created.seconds.into(),
+            parent: self.parent.0.into(),
+            blocks: self.blocks.into(),
+        };
+        let times = [self.accessed, self.modified, self.changed, self.created];
+        let parts: Parts = times.map(|time| time.nanoseconds.into());
+        [record.as_bytes(), parts.as_bytes(), &self.target].concat()
+    }
+
+    /// From the catalog.
+    ///
+    /// # Errors
+    /// What about the record cannot be.
+    pub(crate) fn of_record(bytes: &[u8]) -> Result<Inode, Error> {
+        let damaged = |what: &str| Error::damaged(format!("an inode's record {what}"));
+        let too_short = || damaged("is too short");
+        let (record, rest) = Record::ref_from_prefix(bytes).map_err(|_| too_short())?;
+        let (times, target) = match (record.version, record.flags) {
+            (VERSION, 0 | STAGING) => {
+                let (parts, target) = Parts::ref_from_prefix(rest).map_err(|_| too_short())?;
+                let seconds = record.times();
+                let time = |which: usize| {
+                    let time = Time::new(seconds[which], parts[which].get());
+                    time.ok_or_else(|| damaged("has a time that cannot be"))
+                };
+                let times = [time(0)?, time(1)?, time(2)?, time(3)?];
+                (times, target)
+            }
+            (OLD_VERSION, 0) => (record.times().map(Time::of_nanoseconds), rest),
+            _ => return Err(damaged("is of no known version")),
+        };
+        let [accessed, modified, changed, created] = times;
+        let kind = FileKind::of_mode(record.mode.get(), record.device.get())
+            .ok_or_else(|| damaged("is of no known kind"))?;
+        let is_symlink = kind == FileKind::Symlink;
+        if is_symlink == target.is_empty() || target.len() > LONGEST_TARGET {
+            return Err(damaged("has a target that cannot be"));
+        }
+        if is_symlink && record.size.get() != target.len() as u64 || record.size.get() >> 63 != 0 {
+            return Err(damaged("has a size that cannot be"));
+        }
+        if kind == FileKind::Directory && InodeNumber::of(record.parent.get()).is_none() {
+            return Err(damaged("has a parent that cannot be"));
+        }
+        let is_staging = record.flags & STAGING != 0;
+        if is_staging && kind != FileKind::Directory {
+            return Err(damaged("has a flag that cannot be"));
+        }
+        if record.blocks.get() > if kind == FileKind::File { FILE_BLOCKS } else { 0 } {
+            return Err(damaged("has blocks that cannot be"));
+        }
+        Ok(Inode {
+            kind,
+            permissions: record.mode.get() & PERMISSIONS,
+            user: record.user.get(),
+            group: record.group.get(),
+            links: record.links.get(),
+            size: record.size.get(),
+            blocks: record.blocks.get(),
+            accessed,
+            modified,
+            changed,
+            created,
+            parent: InodeNumber(record.parent.get()),
+            is_staging,
+            target: target.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [FileKind; 7] = [
+        FileKind::File,
+        FileKind::Directory,
+        FileKind::Symlink,
+        FileKind::BlockDevice(0x801),
+        FileKind::CharacterDevice(5),
+        FileKind::Fifo,
+        FileKind::Socket,
+    ];
+
+    fn of(kind: FileKind) -> Inode {
+        let mut inode = Inode::new(kind, 0o7644);
+        (inode.user, inode.group, inode.parent) = (1000, 100, InodeNumber(7));
+        inode.modified = Time::of_nanoseconds(-5);
+        inode.created = Time::new(i64::MIN, 999_999_999).unwrap();
+        inode.accessed = Time::new(i64::MAX, 7).unwrap();
+        match kind {
+            FileKind::Symlink => (inode.target, inode.size) = (b"../a".as_slice().into(), 4),
+            FileKind::File => (inode.size, inode.blocks) = (1 << 40, 7),
+            FileKind::Directory => inode.is_staging = true,
+            _ => inode.size = 1 << 40,
+        }
+        inode
+    }
+
+    #[test]
+    fn records_come_back_as_they_were() {
+        for kind in KINDS {
+            let inode = of(kind);
+            let record = inode.to_record();
+            assert_eq!(record.len(), 96 + inode.target.len());
+            assert_eq!(Inode::of_record(&record).unwrap(), inode);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_an_error() {
+        let spoilt = |at: usize, byte: u8| {
+            let mut record = of(FileKind::File).to_record();
+            record[at] = byte;
+            Inode::of_record(&record).unwrap_err().to_string()
+        };
+        assert!(spoilt(0, 4).contains("version"));
+        assert!(spoilt(1, 1).contains("flag"));
+        assert!(spoilt(1, 2).contains("version"));
+        assert!(spoilt(3, 0xf0).contains("kind"));
+        assert!(spoilt(23, 0x80).contains("size"));
+        assert!(spoilt(79, 0x80).contains("blocks"));
+        assert!(spoilt(83, 0x40).contains("time"));
+        let record = of(FileKind::Symlink).to_record();
+        for length in 0..record.len() {
+            assert!(Inode::of_record(&record[..length]).is_err(), "{length}");
+        }
+        assert!(Inode::of_record(&[&record[..], &[b'x'; 5000]].concat()).is_err());
+    }
+
+    #[test]
+    fn who_writes_or_gives_away_takes_the_rights_that_a_file_lends() {
+        let left = |kind, permissions| {
+            let mut inode = Inode::new(kind, permissions);
+            inode.set_owner(None, Some(7));
+            assert_eq!((inode.user, inode.group), (0, 7));
+            inode.permissions
+        };
+        assert_eq!(left(FileKind::File, 0o6755), 0o755);
+        assert_eq!(left(FileKind::File, 0o6745), 0o2745);
+        assert_eq!(left(FileKind::File, 0o1755), 0o1755);
+        assert_eq!(left(FileKind::Directory, 0o7777), 0o7777);
+    }
+
+    #[test]
+    fn times_of_access_move_after_a_change_and_once_a_day() {
+        let mut inode = Inode::new(FileKind::File, 0o644);
+        let now = inode.modified;
+        assert!(inode.is_access_due(now));
+        let later = |nanoseconds: i64| Time::of_nanoseconds(now.word() + nanoseconds);
+        inode.accessed = later(1);
+        assert!(!inode.is_access_due(later(DAY * 1_000_000_000)));
+        assert!(inode.is_access_due(later(DAY * 1_000_000_000 + 1)));
+        inode.changed = inode.accessed;
+        assert!(inode.is_access_due(now));
+    }
+
+    #[test]
+    fn a_record_of_the_version_before_is_read() {
+        let inode = of(FileKind::Symlink);
+        let record = inode.to_record();
+        let mut old = [&record[..80], &inode.target].concat();
+        old[0] = OLD_VERSION;
+        for (time, nanoseconds) in [(32, 7), (40, -5), (48, i64::MIN), (56, i64::MAX)] {
+            old[time..time + 8].copy_from_slice(&i64::to_le_bytes(nanoseconds));
+        }
+        let read = Inode::of_record(&old).unwrap();
+        assert_eq!(
+            (read.accessed, read.modified),
+            (Time { seconds: 0, nanoseconds: 7 }, inode.modified)
+        );
+        assert_eq!((read.changed.word(), read.created.word()), (i64::MIN, i64::MAX));
+        assert_eq!((read.target, read.parent), (inode.target, inode.parent));
+    }
+
+    #[test]
+    fn times_reach_as_far_as_those_of_the_kernel() {
+        let year = Duration::from_secs(365 * 24 * 3600);
+        let of = |time: SystemTime| (Time::from(time).seconds(), Time::from(time).nanoseconds());
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(of(epoch - Duration::from_nanos(5)), (-1, 999_999_995));
+        assert_eq!(of(epoch - year * 1000), (-1000 * 365 * 24 * 3600, 0));
+        assert_eq!(of(epoch + year * 1000), (1000 * 365 * 24 * 3600, 0));
+        assert_eq!(Time::new(0, 1_000_000_000), None);
+        assert!(Time::of_nanoseconds(-1) < Time::default());
+        assert!(Time::new(5, 1) < Time::new(5, 2));
+    }
+}

@@ -1,0 +1,251 @@
+//! Where the bytes of an open file lie, for those who move them.
+
+use std::future::ready;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use uringfs_file::{
+    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Reservation, View,
+};
+use uringfs_reactor::ForkMark;
+
+use crate::blocks::BLOCK;
+use crate::core::blocking::Who;
+use crate::namespace::credentials::AccessTime;
+use crate::namespace::operations::take_rights;
+use crate::open_file::open_file::{OpenFile, Written};
+use crate::space::extent::State;
+use crate::space::extent_map::Found;
+use crate::volume::volume::Volume;
+
+/// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
+const MOST_LOST: usize = 4096;
+
+/// One opening of a file.
+pub(crate) struct VolumeMap {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) volume: Volume,
+    /// Whether whoever opened it may do anything.
+    pub(crate) is_trusted: bool,
+    pub(crate) access_time: AccessTime,
+    /// In the child of a fork nothing is written: blocks may be other files' by then.
+    pub(crate) fork: ForkMark,
+}
+
+impl VolumeMap {
+    /// Whether reads of this opening move the time of access, when that is due.
+    fn reads(&self) -> Reads {
+        match self.access_time {
+            AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
+            AccessTime::Relative | AccessTime::Kept => Reads::TellNothing,
+        }
+    }
+
+    /// # Errors
+    /// ECHILD in the child of a fork.
+    fn check_process(&self) -> Result<(), Errno> {
+        if self.fork.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
+    }
+
+    fn is_access_due(&self) -> bool {
+        self.file.is_access_due() && self.reads() == Reads::Tell
+    }
+
+    /// Whether a write takes rights away: see [`crate::namespace::operations::take_rights`].
+    #[inline]
+    pub(crate) fn takes_rights(&self) -> bool {
+        self.file.lends_rights(self.is_trusted)
+    }
+
+    /// Moves the time of change, if the clock has moved since.
+    pub(crate) fn note_change(&self) {
+        if self.file.is_change_due() {
+            self.file.note_change();
+            self.volume.note_dirty(&self.file);
+        }
+    }
+}
+
+impl Map for VolumeMap {
+    fn map(&self, offset: u64) -> Mapping {
+        let snapshot = self.file.snapshot();
+        let (block, into) = (offset / BLOCK, offset % BLOCK);
+        match snapshot.extents.find(block) {
+            Found::Extent(extent) => {
+                let address = (extent.start + (block - extent.offset)) * BLOCK + into;
+                let length = (extent.end() - block) * BLOCK - into;
+                let place = match extent.state {
+                    State::Written => Place::Written(address),
+                    State::Unwritten => Place::Unwritten(address),
+                };
+                Mapping { length, place }
+            }
+            Found::Hole { end } => {
+                let length = (end - block).saturating_mul(BLOCK).saturating_sub(into);
+                Mapping { length, place: Place::Hole }
+            }
+        }
+    }
+
+    #[inline]
+    fn written(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?;
+        self.file.address(offset, end)
+    }
+
+    fn size(&self) -> u64 {
+        self.file.snapshot().size()
+    }
+
+    fn block_size(&self) -> u64 {
+        BLOCK
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.volume.is_read_only()
+    }
+
+    fn prepare(
+        &self,
+        range: Range<u64>,
+        promise: &mut Promise,
+        begun: Generation,
+    ) -> Result<Prepared, Errno> {
+        self.check_process()?;
+        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
+        if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
+            return Ok(Prepared::Ready(()));
+        }
+        self.volume.shared.allocate(&self.file, blocks, promise, begun)
+    }
+
+    fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
+        self.check_process()?;
+        self.volume.shared.promise(bytes)
+    }
+
+    fn abandon(&self) -> bool {
+        self.volume.shared.abandon(&self.file)
+    }
+
+    fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
+        self.check_process()?;
+        self.volume.shared.reserve(&self.file, range.start / BLOCK..range.end / BLOCK)
+    }
+
+    fn replace(
+        &self,
+        range: Range<u64>,
+        reserved: &mut Option<Reservation>,
+        begun: Generation,
+    ) -> Result<Prepared, Errno> {
+        self.volume.shared.replace(&self.file, range, reserved, begun)
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Errno> {
+        self.volume.shared.set_size(&self.file, size);
+        Ok(())
+    }
+
+    fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
+        let blocks = range.start / BLOCK..range.end / BLOCK;
+        self.volume.shared.remove(&self.file, blocks);
+        Ok(())
+    }
+
+    fn unwrite(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.file.unwrite(range.start / BLOCK..range.end / BLOCK);
+        self.volume.note_dirty(&self.file);
+        Ok(())
+    }
+
+    fn allocated(&self) -> u64 {
+        self.file.snapshot().extents.blocks() * BLOCK
+    }
+
+    fn generation(&self) -> Generation {
+        self.file.generation()
+    }
+
+    fn end(&self) -> (Generation, u64) {
+        self.file.end()
+    }
+
+    fn wrote(&self, range: Range<u64>, begun: Generation) {
+        self.volume.wrote(&self.file, range, begun, Written::Now);
+    }
+
+    fn wrote_back(&self, range: Range<u64>, begun: Generation) {
+        self.volume.wrote(&self.file, range, begun, Written::Before);
+    }
+
+    fn commit(&self, what: Durable) -> Option<Commit> {
+        self.volume.commit_of(&self.file, what)
+    }
+
+    fn flush_failed(&self) {
+        self.volume.shared.board.fail();
+    }
+
+    fn has_flush_failed(&self) -> bool {
+        self.volume.shared.board.has_failed()
+    }
+
+    fn lost_bytes(&self) {
+        let shared = &self.volume.shared;
+        shared.has_lost_bytes.store(true, Ordering::Release);
+        let lost = &mut *shared.lost_bytes.lock();
+        if lost.len() >= MOST_LOST {
+            lost.pop_first();
+        }
+        lost.insert(self.file.number);
+    }
+
+    fn take_lost_bytes(&self) -> bool {
+        self.volume.shared.lost_bytes.lock().remove(&self.file.number)
+    }
+
+    fn view(&self) -> View {
+        View::new(self.file.glance().clone(), self.reads())
+    }
+
+    #[inline]
+    fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
+        let end = offset.checked_add(length)?;
+        if self.is_access_due() { None } else { self.file.address_elsewhere(offset, end) }
+    }
+
+    #[inline]
+    fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
+        let has_to_tell = self.file.is_change_due() || self.takes_rights() || self.fork.is_forked();
+        if has_to_tell { None } else { self.written(offset, length) }
+    }
+
+    fn note_read(&self) {
+        if self.is_access_due() && !self.fork.is_forked() && self.file.note_access() {
+            self.volume.note_dirty(&self.file);
+        }
+    }
+
+    fn note_write(&self) -> Option<Commit> {
+        if let Err(refused) = self.check_process() {
+            return Some(Box::pin(ready(Err(refused))));
+        }
+        self.note_change();
+        self.takes_rights().then(|| {
+            let (volume, file) = (self.volume.clone(), self.file.clone());
+            let is_trusted = self.is_trusted;
+            let taken: Commit = Box::pin(async move {
+                let taken = volume.change(Who::Task, take_rights(&file, is_trusted)).await;
+                taken.map_err(|error| error.errno())
+            });
+            taken
+        })
+    }
+}

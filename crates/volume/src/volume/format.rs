@@ -1,0 +1,390 @@
+//! Making a volume, and opening it: what is read of the catalog before the first file is.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use uringfs_cache::Cache;
+use uringfs_device::Device;
+
+use crate::blocks::{BLOCK, Blocks, Run};
+use crate::catalog::{
+    Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
+};
+use crate::core::catalog_blocks::Ordered;
+use crate::core::device_lock::{Lock, Others};
+use crate::core::events::{Flaws, Publisher};
+use crate::core::group_commit::{Board, Committer};
+use crate::core::state::{
+    BLOCKS, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, region_record, summary_of,
+};
+use crate::error::{Error, ErrorKind};
+use crate::namespace::transaction::Orphan;
+use crate::records::catalog_thread::Reader;
+use crate::records::inode::{FileKind, Inode, InodeNumber};
+use crate::records::overlay::{Changes, Pending};
+use crate::space::allocator::{Allocator, RegionSummary, length_of};
+use crate::space::system_zone::SystemZone;
+use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
+use crate::volume::volume::{Threads, Volume};
+
+/// How a volume is made.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    /// A name for people, of 64 bytes at most.
+    pub label: String,
+    /// Blocks of 4096 bytes; all of the device, if none are given.
+    pub blocks: Option<u64>,
+}
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// Bytes of memory for what the device holds of names and inodes too: half of them for pages of the
+    /// catalog, half for single records. What is not there is read again.
+    pub catalog_cache_bytes: usize,
+    /// Where the bytes of files wait that are not opened [`direct`](crate::OpenOptions::direct): without one, in that
+    /// of the process ([`Cache::of_process`]).
+    pub page_cache: Option<Cache>,
+    /// Tells the device of blocks that have become free, as a file system mounted with `discard` does:
+    /// when that is committed and nobody reads them any more. Of a volume in a file the host's file
+    /// system takes them, and has to allocate them again for what comes next.
+    pub discard: bool,
+}
+
+impl Default for VolumeOptions {
+    /// 32 MiB for the catalog, the page cache of the process; nothing is discarded.
+    fn default() -> VolumeOptions {
+        VolumeOptions { catalog_cache_bytes: 32 << 20, page_cache: None, discard: false }
+    }
+}
+
+/// Blocks kept for the catalog and for files to be removed when everything else is full: one in so
+/// many, within bounds.
+const RESERVE_SHARE: u64 = 128;
+
+impl Volume {
+    /// Makes an empty volume of a device, and loses whatever it held.
+    ///
+    /// # Errors
+    /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY
+    /// when a volume on it is open, here or in another program; the device's.
+    pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
+        let blocks = Blocks::of(device);
+        let _lock = Lock::take(device, Others::KeepOut)?;
+        let total = options.blocks.unwrap_or(blocks.count());
+        if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
+            let (least, there) =
+                ((RESERVED_BLOCKS + 2 * MIN_BLOCKS) * BLOCK, blocks.count() * BLOCK);
+            let context = format!(
+                "a volume of {} bytes: at least {least}, and the device has {there}",
+                total.saturating_mul(BLOCK)
+            );
+            return Err(Error::new(ErrorKind::Input, context));
+        }
+        let (runs, log) = layout(total);
+        let mut superblock = Superblock::new(total, &options.label, runs.clone(), log)?;
+        superblock.erase(&blocks)?;
+        let catalog = Catalog::create(&blocks, &runs, log, CatalogOptions::default())?;
+        let mut root = Inode::new(FileKind::Directory, 0o755);
+        root.parent = InodeNumber::ROOT;
+        let mut batch = Batch::default();
+        batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
+        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+        batch.put(Key::State(SUPERBLOCK), &superblock.note(1));
+        let mut allocator = Allocator::open(total, reserve_of(total), [])?;
+        for taken in superblock.takes().chain(runs).chain([log]) {
+            allocator.claim::<Error>(taken, |_| Ok(None))?;
+        }
+        for changed in allocator.take_changed() {
+            batch.put(Key::Region(changed.index), &region_record(&changed));
+        }
+        catalog.commit(&batch)?;
+        catalog.close()?;
+        superblock.write(&blocks)
+    }
+
+    /// Refuses the path of a file or a device whose bytes belong to a volume that is open, here or in
+    /// another program, under this name or as a loop device over it or below it. Of what cannot be opened
+    /// nothing is known, and nothing refused.
+    ///
+    /// # Errors
+    /// EBUSY, with who has it open.
+    pub fn require_closed(path: &Path) -> Result<(), Error> {
+        crate::core::device_lock::require_closed(path)
+    }
+
+    /// Opens the volume of a device; for reading only where the device is.
+    ///
+    /// # Errors
+    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when it is open for writing, here or in another
+    /// program, or at all if it is to be written; the device's.
+    pub fn open_on(device: Device) -> Result<Volume, Error> {
+        Volume::open_with(device, &VolumeOptions::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// As [`Self::open_on`].
+    pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
+        let (blocks, publisher) = (Blocks::of(&device), Publisher::of(&device));
+        let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
+        let lock = Lock::take(&device, others)?;
+        let mut found = Superblock::read(&blocks)?;
+        let superblock = &found.superblock;
+        let access = match device.geometry().read_only || superblock.is_read_only() {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        if access == Access::ReadWrite && superblock.is_of_older_version() {
+            return Err(older_version());
+        }
+        let catalog_options = CatalogOptions {
+            access,
+            cache_bytes: options.catalog_cache_bytes / 2,
+            ..CatalogOptions::default()
+        };
+        let catalog = Catalog::open(&blocks, &superblock.catalog, superblock.log, catalog_options)?;
+        let total = superblock.total_blocks;
+        let known = known_blocks(&catalog, total)?;
+        found.settle(known);
+        let superblock::Found { mut superblock, bad_slots } = found;
+        // A power cut between two of them is no damage.
+        let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
+        let mut flaws: Vec<String> = damaged.map(ToString::to_string).collect();
+        if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
+            superblock.write_again(&blocks)?;
+            superblock.write(&blocks)?;
+        }
+        if catalog.was_repaired() {
+            flaws.push("the catalog had to be read as a whole".into());
+        }
+        let summaries = summaries(&catalog, known, &mut flaws)?;
+        let mut allocator = Allocator::open(known, reserve_of(total), summaries)?;
+        let load = |region| match catalog.get(Key::Region(region))? {
+            Some(record) => Ok(Some(summary_of(&record)?.1.to_vec())),
+            None => Ok(None),
+        };
+        if let Err(error) = allocator.grow::<Error>(total, load) {
+            flaws.push(error.to_string());
+        }
+        let system_zone = Arc::new(SystemZone::of(&superblock));
+        for run in system_zone.runs() {
+            // After a crash between the two the regions do not know yet what the catalog has. A region
+            // that cannot be read is not allocated from, either.
+            let taken = allocator.take_free(*run, load);
+            flaws.extend(taken.err().map(|error: Error| error.to_string()));
+        }
+        let left_by_copy = superblock.left_by_copy(known);
+        if let Some(run) = left_by_copy {
+            let taken = allocator.take_free(run, load);
+            let freed = taken.and_then(|()| allocator.free(run, load));
+            flaws.extend(freed.err().map(|error: Error| error.to_string()));
+        }
+        let next_inode = next_inode(&catalog, &mut flaws)?;
+        let orphans = orphans(&catalog, &mut flaws)?;
+        let mut pending = Pending::new(options.catalog_cache_bytes / 2);
+        if known < total {
+            let mut changes = Changes::default();
+            changes.put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
+            pending.apply(changes);
+        }
+        let state = VolumeState {
+            pending,
+            allocator,
+            room: catalog.room()?,
+            ordered: Ordered::default(),
+            next_inode,
+            first_new: next_inode,
+            open: HashMap::new(),
+            dirty: HashMap::new(),
+            orphans,
+            reserved: 0,
+            is_burying: false,
+            allocated: 0,
+            wants_checkpoint: false,
+            checkpoints: 0,
+            freed: left_by_copy.into_iter().collect(),
+            freeing: Vec::new(),
+            discards: options.discard && device.geometry().discard.is_some(),
+            flaws: Flaws::of_opening(flaws, publisher.clone()),
+            retired: Vec::new(),
+            system_zone,
+            superblock: superblock.clone(),
+            grows_to: None,
+        };
+        let shared = Arc::new(Shared {
+            blocks,
+            device,
+            catalog,
+            state: Mutex::new(state),
+            board: Arc::default(),
+            reader: Reader::default(),
+            publisher,
+            has_lost_bytes: AtomicBool::new(false),
+            lost_bytes: Mutex::default(),
+            label: superblock.label.clone(),
+            uuid: superblock.uuid,
+            access,
+            page_cache: options.page_cache.clone(),
+            _lock: lock,
+        });
+        let committer = match access {
+            Access::ReadOnly => None,
+            Access::ReadWrite => {
+                let its = shared.clone();
+                let commit = move |board: &Board| its.commit(board);
+                let told = shared.publisher.clone();
+                let lost = move |errno| told.tell_lost(errno);
+                let started = Committer::start(shared.board.clone(), commit, lost);
+                let started = started.map_err(|error| {
+                    Error::io("starting the thread that commits", Errno::AGAIN).because(error)
+                })?;
+                Some(started)
+            }
+        };
+        let threads = Arc::new(Threads::new(shared.clone(), committer));
+        Ok(Volume { shared, _threads: threads })
+    }
+}
+
+/// Where the catalog of a new volume of so many blocks lies, and its log: one behind the other, around the
+/// superblock's copy.
+fn layout(total: u64) -> (Vec<Run>, Run) {
+    let (start, copy) = (Superblock::reserved_in_new(total), Superblock::copy_in(total));
+    let length = (total / 256).clamp(MIN_BLOCKS, 16 * MIN_BLOCKS);
+    let run = Run { start, length };
+    let runs = match (run.start..run.end()).contains(&copy) {
+        true => {
+            let behind = Run { start: copy + 1, length: run.end() - copy };
+            vec![Run { length: copy - start, ..run }, behind]
+        }
+        false => vec![run],
+    };
+    let mut log = Run { start: runs[runs.len() - 1].end(), length: log_blocks(total) };
+    if (log.start..log.end()).contains(&copy) {
+        log.start = copy + 1;
+    }
+    (runs, log)
+}
+
+/// Why a volume that lacks features is not written.
+pub(crate) fn older_version() -> Error {
+    let what = "the volume is of an older version, which is only read: run uringfs check --upgrade";
+    Error::new(ErrorKind::Unsupported, what)
+}
+
+/// Blocks of the log of a volume of so many: large enough that redb seldom hears of a commit, small enough
+/// that opening reads it at once.
+fn log_blocks(total: u64) -> u64 {
+    (total / 1024).clamp(4, MAX_LOG_BLOCKS / 2) * 2
+}
+
+fn reserve_of(blocks: u64) -> u64 {
+    (blocks / RESERVE_SHARE).clamp(64, 65_536)
+}
+
+/// Blocks that the records of regions speak of: fewer than the volume has, when the power was cut while
+/// it grew.
+///
+/// # Errors
+/// `Damaged` when they are more: the superblock is one of before the volume grew.
+pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
+    match recorded_blocks(catalog)? {
+        Some(known) if known > total => Err(Error::damaged(format!(
+            "the superblock says {total} blocks, the catalog {known}: it is of before the volume grew; \
+             uringfs check --repair makes it right"
+        ))),
+        known => Ok(known.unwrap_or(total)),
+    }
+}
+
+/// What the catalog says of how many blocks there are, if that can be read.
+pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
+    let known = match catalog.get(Key::State(BLOCKS)) {
+        Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
+        Err(error) if error.kind() == ErrorKind::Damaged => None,
+        Err(error) => return Err(error),
+    };
+    Ok(known.filter(|known| *known > 0))
+}
+
+/// What is known of each region. Of one whose record is damaged no block is used.
+fn summaries(
+    catalog: &Catalog,
+    total: u64,
+    flaws: &mut Vec<String>,
+) -> Result<Vec<(u32, RegionSummary)>, Error> {
+    let mut summaries = Vec::new();
+    for found in all_of(catalog, Table::Regions)? {
+        let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
+        let Some(index) = index.ok().filter(|index| length_of(*index, total) > 0) else {
+            flaws.push("a record of free blocks that the volume does not have".into());
+            continue;
+        };
+        let summary = found.value.and_then(|record| Ok(summary_of(&record)?.0));
+        let possible = |summary: &RegionSummary| summary.is_possible(length_of(index, total));
+        let summary = summary.ok().filter(possible).unwrap_or_else(|| {
+            let what = "its record of free blocks is damaged, and none of them is used";
+            flaws.push(format!("region {index}: {what}"));
+            RegionSummary::default()
+        });
+        summaries.push((index, summary));
+    }
+    Ok(summaries)
+}
+
+/// The number of the next inode: behind the last one, where it is damaged or not behind that.
+fn next_inode(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<u64, Error> {
+    let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
+    let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
+    let behind = last.unwrap_or(InodeNumber::ROOT).0 + 1;
+    match catalog.get(Key::State(NEXT_INODE)).and_then(|value| value.map(number_of).transpose()) {
+        Ok(None) => Ok(behind),
+        Ok(Some(next)) if next >= behind => Ok(next),
+        Ok(Some(next)) => {
+            flaws.push(format!("the number of the next inode is {next}, not {behind} or above"));
+            Ok(behind)
+        }
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            flaws.push(format!("the number of the next inode: {error}"));
+            Ok(behind)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn number_of(value: Vec<u8>) -> Result<u64, Error> {
+    let bytes = value.try_into().map_err(|_| Error::damaged("it is not of its length"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// The inodes without a name. One whose record is damaged is left as it is.
+fn orphans(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
+    let mut orphans: Vec<Orphan> = Vec::new();
+    for found in all_of(catalog, Table::Orphans)? {
+        let key = <[u8; 8]>::try_from(found.key.as_slice()).map(u64::from_be_bytes);
+        match (key.ok().and_then(InodeNumber::of), found.value) {
+            (Some(number), Ok(_)) => orphans.push(Orphan(number)),
+            _ => flaws.push("a record of an unused inode is damaged".into()),
+        }
+    }
+    Ok(orphans)
+}
+
+fn all_of(catalog: &Catalog, table: Table) -> Result<Vec<Found>, Error> {
+    let mut all: Vec<Found> = Vec::new();
+    loop {
+        let from = all.last().map_or(Vec::new(), |last| [&last.key[..], &[0]].concat());
+        let batch = catalog.scan_each(table, from, None, MAX_RECORDS)?;
+        if batch.is_empty() {
+            return Ok(all);
+        }
+        all.extend(batch);
+    }
+}

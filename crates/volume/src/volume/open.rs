@@ -1,0 +1,62 @@
+//! A file is opened by its path.
+
+use uringfs_cache::Cache;
+use uringfs_file::File;
+use uringfs_reactor::ForkMark;
+
+use crate::core::blocking::Who;
+use crate::error::Error;
+use crate::namespace::credentials::Credentials;
+use crate::namespace::open_options::OpenOptions;
+use crate::namespace::operations::{find, find_or_make, take_rights};
+use crate::records::inode::{FileKind, Inode};
+use crate::volume::file_map::VolumeMap;
+use crate::volume::volume::{Volume, read_only};
+
+impl Volume {
+    pub(crate) async fn open_by(
+        &self,
+        who: Who,
+        path: &[u8],
+        options: OpenOptions,
+    ) -> Result<File, Error> {
+        let open = match options.create {
+            Some(permissions) => {
+                self.check_changeable()?;
+                let mut new = Inode::new(FileKind::File, permissions);
+                if let Credentials::Of { user, group } = options.credentials {
+                    (new.user, new.group) = (user, group);
+                }
+                self.shared.open(who, find_or_make(path, &new, options)).await?
+            }
+            None => self.shared.open(who, find(path)).await?,
+        };
+        let (device, lock) = (self.shared.device.clone(), open.lock.clone());
+        let map = VolumeMap {
+            file: open,
+            volume: self.clone(),
+            is_trusted: options.credentials == Credentials::Trusted,
+            access_time: options.access_time,
+            fork: ForkMark::default(),
+        };
+        if options.truncate {
+            if self.is_read_only() {
+                return Err(read_only());
+            }
+            if map.takes_rights() {
+                self.change(who, take_rights(&map.file, map.is_trusted)).await?;
+            }
+            // In this order: what is saved meanwhile is in the map by then.
+            if lock.has_unsaved() || !map.file.is_empty() {
+                self.shared.empty(&map.file);
+            }
+            map.note_change();
+        }
+        let file = File::with_map(device, map, lock, options.file);
+        if options.direct {
+            return Ok(file);
+        }
+        let cache = self.shared.page_cache.clone().unwrap_or_else(Cache::of_process);
+        Ok(file.buffered(&cache))
+    }
+}

@@ -1,0 +1,50 @@
+//! A volume that becomes larger while it is used.
+
+use rustix::io::Errno;
+
+use crate::blocks::BLOCK;
+use crate::catalog::Access;
+use crate::core::blocking::{Who, now};
+use crate::error::{Error, ErrorKind};
+use crate::superblock::MAX_BLOCKS;
+use crate::volume::volume::Volume;
+
+impl Volume {
+    /// Makes the volume larger, so many bytes in all, while files are read and written. Durable when it
+    /// returns; after a power cut before that, the volume has the one size or the other.
+    ///
+    /// # Errors
+    /// `Input` for less than it has, more than its device has or 64 TiB, and what is no multiple of
+    /// 4096; EROFS where it is only read; as [`Volume::sync`].
+    pub fn resize(&self, bytes: u64) -> Result<(), Error> {
+        now(self.resize_by(Who::Thread, bytes))
+    }
+
+    pub(crate) async fn resize_by(&self, who: Who, bytes: u64) -> Result<(), Error> {
+        let refused = |why: String| {
+            Err(Error::new(ErrorKind::Input, format!("a volume of {bytes} bytes: {why}")))
+        };
+        if self.shared.access == Access::ReadOnly {
+            return Err(Error::refused(Errno::ROFS, "the volume is open for reading only"));
+        }
+        if !bytes.is_multiple_of(BLOCK) || bytes / BLOCK > MAX_BLOCKS {
+            return refused("give a multiple of 4096, at most 64 TiB".into());
+        }
+        if bytes / BLOCK > self.shared.blocks.count() {
+            return refused(format!("the device has {}", self.device().geometry().size));
+        }
+        {
+            let mut state = self.shared.state.lock();
+            let has = state.grows_to.unwrap_or(state.superblock.total_blocks);
+            if bytes / BLOCK < has {
+                return refused(format!("it has {} and cannot shrink", has * BLOCK));
+            }
+            if bytes / BLOCK == state.superblock.total_blocks {
+                return Ok(());
+            }
+            // Maybe for another, too: it is durable for both when the commit has ended that makes it so.
+            state.grows_to = Some(bytes / BLOCK);
+        }
+        self.sync_by(who).await
+    }
+}

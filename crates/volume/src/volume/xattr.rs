@@ -1,0 +1,273 @@
+//! Extended attributes: values under names that begin with their namespace, as `xattr(7)` has them.
+
+use rustix::io::Errno;
+
+use crate::catalog::{Key, Table};
+use crate::core::blocking::{Who, now};
+use crate::error::Error;
+use crate::namespace::acl::{ACCESS_LIST, DEFAULT_LIST};
+use crate::namespace::directory::shown;
+use crate::namespace::path::Follow;
+use crate::namespace::transaction::{Records, Stop};
+use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
+use crate::volume::volume::Volume;
+
+/// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).
+const LONGEST_NAME: usize = 255;
+/// Bytes of the largest value (`XATTR_SIZE_MAX`).
+const LARGEST_VALUE: usize = 65_536;
+/// Bytes of all names of a file, each with the zero that system calls end it with (`XATTR_LIST_MAX`).
+const LONGEST_LIST: usize = 65_536;
+
+/// What a program may do more than whoever runs it (`capabilities(7)`).
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// What setting an attribute does to one that is there, or is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Sets it either way.
+    #[default]
+    Either,
+    /// EEXIST, if it is there (`XATTR_CREATE`).
+    Create,
+    /// ENODATA, if it is not (`XATTR_REPLACE`).
+    Replace,
+}
+
+impl Volume {
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA when the file has none of that name; EOPNOTSUPP for one outside of `user.`, `trusted.`,
+    /// `security.` and `system.posix_acl_*`; ERANGE for a name that is empty or of over 255 bytes; what
+    /// else paths meet.
+    pub fn xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+    ) -> Result<Vec<u8>, Error> {
+        now(self.shared.operate(Who::Thread, get(path.as_ref(), follow, name.as_ref())))
+    }
+
+    /// The names of a file's extended attributes, in order of their bytes.
+    ///
+    /// # Errors
+    /// What paths meet.
+    pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
+        now(self.shared.operate(Who::Thread, list(path.as_ref(), follow)))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// An access control list is treated as on Linux. `system.posix_acl_access` and the file's mode say the same: the
+    /// mode's permissions become the list's, and a list that says no more than they do is not kept. One without
+    /// entries is removed, and `how` says nothing about lists. Set-group-ID stays: whoever sets a list for somebody
+    /// who is not in the group takes it with [`Volume::set_attributes`].
+    ///
+    /// # Errors
+    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of over 65536 bytes;
+    /// ENOSPC when all names of the file would be longer than 65536 bytes; EINVAL for an access control
+    /// list that is none; EPERM for `user.` where the file is neither a file nor a directory, EACCES
+    /// for a default list where it is no directory, EOPNOTSUPP for lists of symbolic links.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<(), Error> {
+        now(self.change(Who::Thread, set(path.as_ref(), follow, name.as_ref(), value, how)))
+    }
+
+    /// Removes an extended attribute. The mode stays as it is; a list that is not there is removed already.
+    ///
+    /// # Errors
+    /// As [`Self::xattr`] and [`Self::set_xattr`].
+    pub fn remove_xattr(
+        &self,
+        path: impl AsRef<[u8]>,
+        follow: Follow,
+        name: impl AsRef<[u8]>,
+    ) -> Result<(), Error> {
+        now(self.change(Who::Thread, remove(path.as_ref(), follow, name.as_ref())))
+    }
+}
+
+pub(crate) fn get(
+    path: &[u8],
+    follow: Follow,
+    name: &[u8],
+) -> impl FnMut(&mut Records<'_>) -> Result<Vec<u8>, Stop> {
+    move |records| {
+        let number = records.resolve(path, follow)?;
+        let name = check_name(name)?;
+        let value = records.get(Key::Xattr(number.0, name))?;
+        value.ok_or_else(|| absent(name))
+    }
+}
+
+pub(crate) fn list(
+    path: &[u8],
+    follow: Follow,
+) -> impl FnMut(&mut Records<'_>) -> Result<Vec<Vec<u8>>, Stop> {
+    move |records| {
+        let number = records.resolve(path, follow)?;
+        records.xattr_names(number)
+    }
+}
+
+pub(crate) fn set(
+    path: &[u8],
+    follow: Follow,
+    name: &[u8],
+    value: &[u8],
+    how: SetXattr,
+) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
+    move |records| {
+        let number = records.change_xattr(path, follow, name)?;
+        if value.len() > LARGEST_VALUE {
+            let what = format!("a value of {} bytes: 65536 are the most", value.len());
+            return Err(Error::refused(Errno::TOOBIG, what).into());
+        }
+        let is_there = records.get(Key::Xattr(number.0, name))?.is_some();
+        let kept = match (is_there, how) {
+            _ if is_list(name) => records.take_list(number, name, value)?,
+            (true, SetXattr::Create) => {
+                let what = format!("the attribute {} is there already", shown(name));
+                return Err(Error::refused(Errno::EXIST, what).into());
+            }
+            (false, SetXattr::Replace) => return Err(absent(name)),
+            _ => Some(value.to_vec()),
+        };
+        match kept {
+            Some(value) => {
+                if !is_there {
+                    records.check_names_with(number, name)?;
+                }
+                records.put(Key::Xattr(number.0, name), value);
+            }
+            None if is_there => records.delete(Key::Xattr(number.0, name)),
+            None => {}
+        }
+        if name == CAPABILITY
+            && let Some(open) = records.opened(number)
+        {
+            open.note_capability(true);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn remove(
+    path: &[u8],
+    follow: Follow,
+    name: &[u8],
+) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
+    move |records| {
+        let number = records.change_xattr(path, follow, name)?;
+        match records.get(Key::Xattr(number.0, name))? {
+            Some(_) => records.delete(Key::Xattr(number.0, name)),
+            // It may be what the mode says.
+            None if is_list(name) => {}
+            None => return Err(absent(name)),
+        }
+        Ok(())
+    }
+}
+
+impl Records<'_> {
+    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Stop> {
+        let all = self.all(Table::Xattrs, number)?;
+        Ok(all.into_iter().map(|(key, _)| key[8..].to_vec()).collect())
+    }
+
+    /// Refuses one name more where all of them would be too long for a list.
+    fn check_names_with(&self, number: InodeNumber, name: &[u8]) -> Result<(), Stop> {
+        let names = self.xattr_names(number)?;
+        let listed: usize = names.iter().map(|name| name.len() + 1).sum();
+        if listed + name.len() + 1 > LONGEST_LIST {
+            let what = "the names of its attributes would be longer than 65536 bytes";
+            return Err(Error::refused(Errno::NOSPC, what).into());
+        }
+        Ok(())
+    }
+
+    /// What a path leads to, an attribute of which is about to be changed.
+    fn change_xattr(
+        &mut self,
+        path: &[u8],
+        follow: Follow,
+        name: &[u8],
+    ) -> Result<InodeNumber, Stop> {
+        let number = self.resolve(path, follow)?;
+        let mut inode = self.inode(number)?;
+        check_place(check_name(name)?, &inode)?;
+        inode.changed = Time::now();
+        self.put_inode(number, &inode);
+        Ok(number)
+    }
+
+    /// Takes away what a program may do more than whoever runs it. False when it is nothing.
+    pub(crate) fn take_capability(&mut self, number: InodeNumber) -> Result<bool, Stop> {
+        let is_there = self.has_capability(number)?;
+        if is_there {
+            self.delete(Key::Xattr(number.0, CAPABILITY));
+        }
+        Ok(is_there)
+    }
+
+    /// Whether a program may do more than whoever runs it.
+    pub(crate) fn has_capability(&self, number: InodeNumber) -> Result<bool, Stop> {
+        Ok(self.get(Key::Xattr(number.0, CAPABILITY))?.is_some())
+    }
+}
+
+/// Refuses what can be nobody's name.
+fn check_name(name: &[u8]) -> Result<&[u8], Error> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        let what = format!("an attribute's name of {} bytes: 1 to 255 can be", name.len());
+        return Err(Error::refused(Errno::RANGE, what));
+    }
+    const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let is_known = SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len());
+    match is_known && !name.contains(&0) || is_list(name) {
+        true => Ok(name),
+        false => {
+            let what = format!(
+                "the attribute {}: names begin with user., trusted. or security., or are \
+                 system.posix_acl_access or system.posix_acl_default",
+                shown(name)
+            );
+            Err(Error::refused(Errno::OPNOTSUPP, what))
+        }
+    }
+}
+
+fn is_list(name: &[u8]) -> bool {
+    name == ACCESS_LIST || name == DEFAULT_LIST
+}
+
+/// Refuses what a file of this kind has not, as Linux does.
+fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
+    let refuse = |errno, what: &str| Err(Error::refused(errno, what));
+    match inode.kind {
+        FileKind::File | FileKind::Directory if !is_list(name) => Ok(()),
+        FileKind::Symlink if is_list(name) => {
+            refuse(Errno::OPNOTSUPP, "a symbolic link has no access control list")
+        }
+        FileKind::Directory => Ok(()),
+        _ if name == DEFAULT_LIST => {
+            refuse(Errno::ACCESS, "only a directory has a default access control list")
+        }
+        _ if name.starts_with(b"user.") => {
+            refuse(Errno::PERM, "only files and directories have attributes of users")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn absent(name: &[u8]) -> Stop {
+    Error::refused(Errno::NODATA, format!("there is no attribute {}", shown(name))).into()
+}
