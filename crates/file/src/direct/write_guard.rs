@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::{LONGEST, around, merge_zeros};
-use crate::file::Shared;
-use crate::lock::{Exclusion, RangeGuard, Tail, Writer};
-use crate::map::{Generation, Place, Preparation, Prepared, Promise};
-use crate::write_back::lock_saved;
+use crate::direct::write::{LONGEST, around, merge_zeros};
+use crate::map::mapping::{Generation, Place, Preparation, Prepared, Promise};
+use crate::state::file::Shared;
+use crate::state::lock::{Exclusion, RangeGuard, Tail, Writer};
+use crate::writeback::runs::lock_saved;
 
 /// How long a write waits, in all, for others to end what they read of blocks that are to be free.
 const PATIENCE: Duration = Duration::from_secs(1);

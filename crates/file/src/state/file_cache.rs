@@ -13,9 +13,9 @@ use uringfs_cache::{Cache, FOLIO, Pages};
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::Operation;
 
-use crate::file::Shared;
-use crate::map::Generation;
-use crate::readahead::Readahead;
+use crate::map::mapping::Generation;
+use crate::state::file::Shared;
+use crate::state::readahead::Readahead;
 
 /// The cache counts by devices; for loom, which follows every count, by few of them.
 const _: () = assert!(cfg!(loom) || uringfs_device::MAX_DEVICES <= uringfs_cache::MAX_DEVICES);

@@ -16,12 +16,12 @@ use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
-use crate::append::Appends;
-use crate::ask::Ask;
-use crate::cached::Cached;
-use crate::map::Generation;
-use crate::unsaved::Unsaved;
-use crate::write_back::{bytes_of, folios_of};
+use crate::api::operation::Ask;
+use crate::direct::append::Appends;
+use crate::map::mapping::Generation;
+use crate::state::dirty::Unsaved;
+use crate::state::file_cache::Cached;
+use crate::writeback::runs::{bytes_of, folios_of};
 
 /// Overwriters in a row that take a range lock before they need none again.
 const OVERWRITERS: u32 = 8;

@@ -18,14 +18,16 @@ use uringfs_reactor::{
     Remote, Token, Unpushed, current, service,
 };
 
-use crate::cached::Advice;
-use crate::file::{File, Shared};
-use crate::lock::WriteLock;
-use crate::map::Durable;
-use crate::simple;
-use crate::space::{self, Change, Size};
-use crate::write_back::Watched;
-use crate::{append, atomic, buffered, buffered_write, direct, write_back};
+use crate::buffered::{read as buffered, write as buffered_write};
+use crate::direct::fallocate::{self as space, Change, Size};
+use crate::direct::fast_path as simple;
+use crate::direct::{append, atomic_write, write as direct};
+use crate::map::mapping::Durable;
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::Advice;
+use crate::state::lock::WriteLock;
+use crate::writeback::runs as write_back;
+use crate::writeback::runs::Watched;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -476,7 +478,7 @@ fn start_admitted(
             append::append(operation, file, payload, durability)
         }),
         What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
-            atomic::write(operation, file, payload, offset)
+            atomic_write::write(operation, file, payload, offset)
         }),
         What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
             direct::flush(operation, file, what, 0..u64::MAX)

@@ -9,11 +9,11 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::entry::{Entry, enter, note_write};
-use crate::file::{File, Shared};
-use crate::map::{Commit, Durable, Place, Preparation};
-use crate::transfer::transfer;
-use crate::write_back::save;
+use crate::direct::write_guard::{Entry, enter, note_write};
+use crate::io::transfer::transfer;
+use crate::map::mapping::{Commit, Durable, Place, Preparation};
+use crate::state::file::{File, Shared};
+use crate::writeback::runs::save;
 
 /// Where the longest file ends, as the kernel's `loff_t`.
 pub(crate) const LONGEST: u64 = i64::MAX as u64;

@@ -16,14 +16,14 @@ use uringfs_cache::{FOLIO, Look, Pages};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::cached::Cached;
-use crate::direct::{bounce, the_one};
-use crate::entry::{block_of, prepare_promised};
-use crate::file::{File, Shared};
-use crate::lock::{RangeGuard, WriteLock, Writer};
-use crate::map::Preparation;
-use crate::transfer::{Transfer, transfer};
-use crate::unsaved::{SaveEnd, Saving};
+use crate::direct::write::{bounce, the_one};
+use crate::direct::write_guard::{block_of, prepare_promised};
+use crate::io::transfer::{Transfer, transfer};
+use crate::map::mapping::Preparation;
+use crate::state::dirty::{SaveEnd, Saving};
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::Cached;
+use crate::state::lock::{RangeGuard, WriteLock, Writer};
 
 /// Folios that are saved together, at most.
 const LONGEST_RUN: u64 = 2048;

@@ -1,5 +1,5 @@
 //! A file: a device, a map that says where on it the bytes lie, and who may
-//! write when. What it can do stands in [`crate::ask`].
+//! write when. What it can do stands in [`crate::api::operation`].
 
 use std::fmt;
 use std::io;
@@ -13,12 +13,12 @@ use uringfs_cache::{Cache, FOLIO, NoPage, Page};
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
-use crate::ask::watch_over;
-use crate::buffered;
-use crate::cached::Caching;
-use crate::lock::WriteLock;
-use crate::map::{AnyMap, Flat, Map, Mapping, Place};
-use crate::options::{BufferedWait, FileOptions, WriteLocking};
+use crate::api::operation::watch_over;
+use crate::buffered::read as buffered;
+use crate::map::mapping::{AnyMap, Flat, Map, Mapping, Place};
+use crate::state::file_cache::Caching;
+use crate::state::lock::WriteLock;
+use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
 
 /// The longest simple transfer: a block of the file system's usual size, or the
 /// device's, if that is larger. In bytes.

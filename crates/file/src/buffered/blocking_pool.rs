@@ -12,8 +12,8 @@ use uringfs_device::Payload;
 use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
 
-use crate::ask::read_here;
-use crate::file::File;
+use crate::api::operation::read_here;
+use crate::state::file::File;
 
 /// Threads at most; reads beyond wait for one.
 const MOST: usize = 256;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_reactor::Epoch;
 
-use crate::glance::View;
+use crate::map::hot_extent::View;
 
 /// What lies behind a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use uringfs_cache::{FOLIO, Fill, Full, Look, Told, WRITER};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::cached::{Advice, Cached, Caching};
-use crate::direct::{around, copy_in, read_blocks, the_one};
-use crate::file::{File, Shared};
-use crate::readahead::Window;
-use crate::transfer::transfer;
-use crate::waiting_threads;
+use crate::buffered::blocking_pool as waiting_threads;
+use crate::direct::write::{around, copy_in, read_blocks, the_one};
+use crate::io::transfer::transfer;
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::{Advice, Cached, Caching};
+use crate::state::readahead::Window;
 
 /// Folios of a range that is going to be needed that one operation reads.
 const MOST_AHEAD: u64 = 256;

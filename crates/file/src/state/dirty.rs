@@ -10,9 +10,9 @@ use std::task::{Poll, Waker};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_cache::{FOLIO, Fill, Pages};
 
-use crate::file::{File, Shared};
-use crate::map::{Generation, Place};
-use crate::promised::Promised;
+use crate::map::mapping::{Generation, Place};
+use crate::state::delayed_allocation::Promised;
+use crate::state::file::{File, Shared};
 
 /// Of all openings of a file.
 #[derive(Debug, Default)]
@@ -398,8 +398,8 @@ mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
-    use crate::map::{Map, Mapping};
-    use crate::options::FileOptions;
+    use crate::map::mapping::{Map, Mapping};
+    use crate::state::options::FileOptions;
 
     fn one_file() -> File {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();

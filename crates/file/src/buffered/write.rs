@@ -10,24 +10,24 @@ use uringfs_cache::{FOLIO, Fewer, Fill, Full, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::ask::watch_over;
-use crate::buffered::begin_fill;
-use crate::cached::{Cached, Caching};
-use crate::direct::{admit, copy_out, write_admitted};
-use crate::entry::when_ready;
-use crate::file::{File, Shared};
-use crate::lock::{RangeGuard, Writer};
-use crate::map::{Generation, Place};
-use crate::promised::Promised;
-use crate::readahead::Window;
-use crate::write_back::{Watched, folios_of, watch};
+use crate::api::operation::watch_over;
+use crate::buffered::read::begin_fill;
+use crate::direct::write::{admit, copy_out, write_admitted};
+use crate::direct::write_guard::when_ready;
+use crate::map::mapping::{Generation, Place};
+use crate::state::delayed_allocation::Promised;
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::{Cached, Caching};
+use crate::state::lock::{RangeGuard, Writer};
+use crate::state::readahead::Window;
+use crate::writeback::runs::{Watched, folios_of, watch};
 
 /// How long a write waits for room in the cache before it goes to the device itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Folios that are taken into the cache at once.
 const MOST_AT_ONCE: u64 = 64;
 
-/// Writes `payload` from `offset` on, as [`crate::direct::write`].
+/// Writes `payload` from `offset` on, as [`crate::direct::write::write`].
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let shared = &*file.shared;
     let range = match admit(&mut operation, shared, &payload, offset).await {

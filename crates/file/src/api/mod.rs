@@ -1,0 +1,3 @@
+//! The operations of a file, awaited or started by token.
+
+pub(crate) mod operation;

@@ -1,0 +1,5 @@
+//! Reads and writes through the page cache.
+
+pub(crate) mod blocking_pool;
+pub(crate) mod read;
+pub(crate) mod write;

@@ -1,0 +1,8 @@
+//! Direct I/O.
+
+pub(crate) mod append;
+pub(crate) mod atomic_write;
+pub(crate) mod fallocate;
+pub(crate) mod fast_path;
+pub(crate) mod write;
+pub(crate) mod write_guard;

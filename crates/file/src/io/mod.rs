@@ -1,0 +1,3 @@
+//! The requests that move data.
+
+pub(crate) mod transfer;

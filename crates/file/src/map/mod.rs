@@ -1,0 +1,4 @@
+//! Where a file's bytes lie.
+
+pub(crate) mod hot_extent;
+pub(crate) mod mapping;

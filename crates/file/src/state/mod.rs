@@ -1,0 +1,9 @@
+//! What all users of a file share.
+
+pub(crate) mod delayed_allocation;
+pub(crate) mod dirty;
+pub(crate) mod file;
+pub(crate) mod file_cache;
+pub(crate) mod lock;
+pub(crate) mod options;
+pub(crate) mod readahead;

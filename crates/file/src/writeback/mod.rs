@@ -1,0 +1,3 @@
+//! Dirty folios on their way to the device.
+
+pub(crate) mod runs;
