@@ -21,13 +21,14 @@ use uringfs_reactor::{
 use crate::buffered::{read as buffered, write as buffered_write};
 use crate::direct::fallocate::{self as space, Change, Size};
 use crate::direct::fast_path as simple;
-use crate::direct::{append, atomic_write, write as direct};
+use crate::direct::{append, atomic_write, read as direct_read, write as direct};
 use crate::map::mapping::Durable;
 use crate::state::file::{File, Shared};
 use crate::state::file_cache::Advice;
 use crate::state::lock::WriteLock;
 use crate::writeback::runs as write_back;
 use crate::writeback::runs::Watched;
+use crate::writeback::sync;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -463,7 +464,7 @@ fn start_admitted(
         }
         What::Read | What::ReadHere => {
             inner.start_operation(admitted, asker, deadline, |operation| {
-                direct::read(operation, file, payload, offset)
+                direct_read::read(operation, file, payload, offset)
             })
         }
         What::Write(Durability::Volatile) if file.shared.cache.is_some() => {
@@ -481,11 +482,11 @@ fn start_admitted(
             atomic_write::write(operation, file, payload, offset)
         }),
         What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::flush(operation, file, what, 0..u64::MAX)
+            sync::flush(operation, file, what, 0..u64::MAX)
         }),
         What::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
             let range = offset..offset.saturating_add(length);
-            direct::flush(operation, file, Durable::Data, range)
+            sync::flush(operation, file, Durable::Data, range)
         }),
         What::Save => inner.start_operation(admitted, asker, deadline, |operation| {
             write_back::save_all(operation, file)

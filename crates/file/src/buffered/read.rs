@@ -11,7 +11,7 @@ use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::buffered::blocking_pool as waiting_threads;
-use crate::direct::write::{around, copy_in, read_blocks, the_one};
+use crate::io::bounce::{around, copy_in, read_blocks, the_one};
 use crate::io::transfer::transfer;
 use crate::state::file::{File, Shared};
 use crate::state::file_cache::{Advice, Cached, Caching};

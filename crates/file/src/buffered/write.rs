@@ -12,8 +12,9 @@ use uringfs_reactor::{Counter, Operation};
 
 use crate::api::operation::watch_over;
 use crate::buffered::read::begin_fill;
-use crate::direct::write::{admit, copy_out, write_admitted};
-use crate::direct::write_guard::when_ready;
+use crate::direct::write::{admit, write_admitted};
+use crate::io::bounce::copy_out;
+use crate::io::space_wait::when_ready;
 use crate::map::mapping::{Generation, Place};
 use crate::state::delayed_allocation::Promised;
 use crate::state::file::{File, Shared};

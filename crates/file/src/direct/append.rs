@@ -12,10 +12,12 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::Operation;
 
-use crate::direct::write::{made_durable, the_one, write_entered};
+use crate::direct::write::write_entered;
 use crate::direct::write_guard::{enter_at_end, note_write};
+use crate::io::bounce::the_one;
 use crate::map::mapping::Preparation;
 use crate::state::file::{File, Shared};
+use crate::writeback::sync::made_durable;
 
 /// The most bytes that are written for others at once.
 const MOST_TOGETHER: usize = 1 << 20;

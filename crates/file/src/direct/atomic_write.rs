@@ -8,8 +8,9 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::write::{LONGEST, bounce, is_aligned};
-use crate::direct::write_guard::{block_of, keep_range, note_write, when_ready};
+use crate::direct::write_guard::{keep_range, note_write};
+use crate::io::bounce::{LONGEST, block_of, bounce, is_aligned};
+use crate::io::space_wait::when_ready;
 use crate::io::transfer::transfer_buffer;
 use crate::map::mapping::{Durable, Map, Mapping, Place, Reservation};
 use crate::state::file::{File, Shared};

@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::direct::write::{LONGEST, merge_zeros};
-use crate::direct::write_guard::{block_of, enter, keep_out, note_write, prepare, zero_tail};
+use crate::direct::write_guard::{enter, keep_out, note_write, zero_tail};
+use crate::io::bounce::{LONGEST, block_of, merge_zeros};
+use crate::io::space_wait::prepare;
 use crate::map::mapping::{Map, Place};
 use crate::state::file::{File, Shared};
 

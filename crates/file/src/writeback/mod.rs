@@ -1,3 +1,4 @@
 //! Dirty folios on their way to the device.
 
 pub(crate) mod runs;
+pub(crate) mod sync;

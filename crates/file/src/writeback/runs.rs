@@ -16,8 +16,8 @@ use uringfs_cache::{FOLIO, Look, Pages};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::write::{bounce, the_one};
-use crate::direct::write_guard::{block_of, prepare_promised};
+use crate::io::bounce::{block_of, bounce, the_one};
+use crate::io::space_wait::prepare_promised;
 use crate::io::transfer::{Transfer, transfer};
 use crate::map::mapping::Preparation;
 use crate::state::dirty::{SaveEnd, Saving};
