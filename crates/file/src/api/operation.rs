@@ -6,13 +6,12 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Core, Durability, Op, Payload, Tag};
+use uringfs_device::{Durability, Op, Payload, Tag};
 use uringfs_reactor::{
     Admitted, Asker, Counter, Fate, Inner, Outcome, OutcomeCell, OutcomeSender, Reactor, Refused,
     Remote, Token, Unpushed, current, service,
@@ -27,7 +26,6 @@ use crate::state::file::{File, Shared};
 use crate::state::file_cache::Advice;
 use crate::state::lock::WriteLock;
 use crate::writeback::runs as write_back;
-use crate::writeback::runs::Watched;
 use crate::writeback::sync;
 
 /// What to do.
@@ -218,24 +216,18 @@ impl File {
     }
 }
 
+impl WriteLock {
+    /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
+    /// the process; none when there is nothing.
+    pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
+        self.unsaved().file().map(|file| file.save().on_service())
+    }
+}
+
 /// A read through the cache that waits in this thread's reactor.
 pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
     let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
     ask.outcome().await
-}
-
-/// Has a file watched on the reactor that serves the process.
-pub(crate) fn watch_over(lock: &Arc<WriteLock>, core: &Arc<Core>) {
-    let watched = Watched::new(lock);
-    if let Ok(remote) = service() {
-        let core = core.clone();
-        remote.run(move |inner| {
-            if let Ok(admitted) = inner.admit_unasked(&core) {
-                let watch = |operation| write_back::watch(operation, watched);
-                inner.start_operation(admitted, Asker::Nobody, None, watch);
-            }
-        });
-    }
 }
 
 /// Operations by token, on a reactor: what exports, benchmarks and foreign

@@ -10,7 +10,6 @@ use uringfs_cache::{FOLIO, Fewer, Fill, Full, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::api::operation::watch_over;
 use crate::buffered::read::begin_fill;
 use crate::direct::write::{admit, write_admitted};
 use crate::io::bounce::copy_out;
@@ -18,10 +17,10 @@ use crate::io::space_wait::when_ready;
 use crate::map::mapping::{Generation, Place};
 use crate::state::delayed_allocation::Promised;
 use crate::state::file::{File, Shared};
-use crate::state::file_cache::{Cached, Caching};
+use crate::state::file_cache::{Cached, Caching, folios_of};
 use crate::state::lock::{RangeGuard, Writer};
 use crate::state::readahead::Window;
-use crate::writeback::runs::{Watched, folios_of, watch};
+use crate::writeback::flusher::{Watched, watch, watch_over};
 
 /// How long a write waits for room in the cache before it goes to the device itself.
 const PATIENCE: Duration = Duration::from_secs(1);

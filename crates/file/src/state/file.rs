@@ -13,12 +13,12 @@ use uringfs_cache::{Cache, FOLIO, NoPage, Page};
 use uringfs_device::{Access, Core, Device, DeviceIndex, Geometry};
 use uringfs_reactor::SubmissionLock;
 
-use crate::api::operation::watch_over;
 use crate::buffered::read as buffered;
 use crate::map::mapping::{AnyMap, Flat, Map, Mapping, Place};
 use crate::state::file_cache::Caching;
 use crate::state::lock::WriteLock;
 use crate::state::options::{BufferedWait, FileOptions, WriteLocking};
+use crate::writeback::flusher::watch_over;
 
 /// The longest simple transfer: a block of the file system's usual size, or the
 /// device's, if that is larger. In bytes.

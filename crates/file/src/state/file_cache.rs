@@ -205,3 +205,13 @@ impl Cached {
         }
     }
 }
+
+/// The folios around a range of bytes.
+pub(crate) fn folios_of(range: &Range<u64>) -> Range<u64> {
+    range.start / FOLIO..range.end.div_ceil(FOLIO)
+}
+
+/// The bytes of a range of folios.
+pub(crate) fn bytes_of(folios: &Range<u64>) -> Range<u64> {
+    folios.start * FOLIO..folios.end.saturating_mul(FOLIO)
+}

@@ -1,5 +1,6 @@
 //! What all users of a file share.
 
+pub(crate) mod append_queue;
 pub(crate) mod delayed_allocation;
 pub(crate) mod dirty;
 pub(crate) mod file;
