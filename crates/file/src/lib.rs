@@ -22,11 +22,12 @@ mod writeback;
 pub use api::operation::{Answer, Ask, Tokens};
 pub use direct::atomic_write::LONGEST_ATOMIC;
 pub use direct::fallocate::Size;
+pub use map::file_map::Flat;
 pub use map::hot_extent::{Glance, Reads, View, Window};
 pub use map::mapping::{
-    Commit, Durable, Flat, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
+    Commit, Durable, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
 };
+pub use state::cache_handle::Advice;
 pub use state::file::File;
-pub use state::file_cache::Advice;
 pub use state::lock::WriteLock;
 pub use state::options::{BufferedWait, FileOptions, WriteLocking};

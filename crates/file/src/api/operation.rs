@@ -22,8 +22,8 @@ use crate::direct::fallocate::{self as space, Change, Size};
 use crate::direct::fast_path as simple;
 use crate::direct::{append, atomic_write, read as direct_read, write as direct};
 use crate::map::mapping::Durable;
+use crate::state::cache_handle::Advice;
 use crate::state::file::{File, Shared};
-use crate::state::file_cache::Advice;
 use crate::state::lock::WriteLock;
 use crate::writeback::runs as write_back;
 use crate::writeback::sync;
@@ -220,7 +220,7 @@ impl WriteLock {
     /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
     /// the process; none when there is nothing.
     pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
-        self.unsaved().file().map(|file| file.save().on_service())
+        self.unsaved().file().map(|file| File::kept(file).save().on_service())
     }
 }
 

@@ -11,10 +11,12 @@ use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
 use crate::buffered::blocking_pool as waiting_threads;
+use crate::buffered::coherence::enter;
 use crate::io::bounce::{around, copy_in, read_blocks, the_one};
 use crate::io::transfer::transfer;
+use crate::state::cache_handle::{Advice, Caching};
 use crate::state::file::{File, Shared};
-use crate::state::file_cache::{Advice, Cached, Caching};
+use crate::state::file_cache::Cached;
 use crate::state::readahead::Window;
 
 /// Folios of a range that is going to be needed that one operation reads.
@@ -25,7 +27,7 @@ const MOST_AHEAD: u64 = 256;
 #[inline]
 pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<usize> {
     let caching = shared.cache.as_ref()?;
-    let cached = caching.of(shared);
+    let cached = shared.cached_by(caching);
     if !cached.is_current(shared.map.generation()) {
         return None;
     }
@@ -77,7 +79,7 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
         let end = offset.saturating_add(done);
         caching.ended(end);
         if caching.is_passing() {
-            caching.of(&file.shared).passed(offset..end, file.shared.size());
+            file.shared.cached_by(caching).passed(offset..end, file.shared.size());
         }
     }
     // Bytes that were copied are bytes that were read.
@@ -108,11 +110,11 @@ async fn follow(
     // Of a file that is asked directly there is nothing to say.
     let Some(caching) = &shared.cache else { return Ok(()) };
     caching.advise(advice);
-    let cached = caching.of(shared);
+    let cached = shared.cached_by(caching);
     let end = offset.saturating_add(length);
     match advice {
         Advice::WillNeed => {
-            cached.enter(operation, shared).await?;
+            enter(cached, operation, shared).await?;
             let last = end.min(shared.size()).div_ceil(FOLIO);
             let mut index = offset / FOLIO;
             while index < last {
@@ -161,8 +163,8 @@ async fn read_all(
 ) -> Result<(), Errno> {
     let shared = &*file.shared;
     let caching = shared.cache.as_ref().expect("it is read through a cache");
-    let cached = caching.of(shared);
-    cached.enter(operation, shared).await?;
+    let cached = shared.cached_by(caching);
+    enter(cached, operation, shared).await?;
     shared.map.note_read();
     let length = payload.length();
     let mut is_alone = false;
@@ -348,7 +350,8 @@ fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     operation.start_beside(&file.shared.core.clone(), async move |operation| {
         let shared = &*file.shared;
         let caching = shared.cache.as_ref().expect("it is read through a cache");
-        let result = fill_from(&operation, shared, caching.of(shared), &mut fill, || {}).await;
+        let result =
+            fill_from(&operation, shared, shared.cached_by(caching), &mut fill, || {}).await;
         fill.end(result);
         operation.end(Payload::Length(0), Ok(0));
     });

@@ -1,6 +1,7 @@
 //! What all users of a file share.
 
 pub(crate) mod append_queue;
+pub(crate) mod cache_handle;
 pub(crate) mod delayed_allocation;
 pub(crate) mod dirty;
 pub(crate) mod file;

@@ -11,6 +11,7 @@ use uringfs_cache::Pages;
 use uringfs_device::{Core, Payload};
 use uringfs_reactor::{Asker, Operation, service};
 
+use crate::state::file::File;
 use crate::state::file_cache::Cached;
 use crate::state::lock::WriteLock;
 use crate::writeback::runs::save;
@@ -77,6 +78,7 @@ pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
         let (unsaved, pages) = (watched.lock.unsaved(), watched.pages());
         saved = match unsaved.file() {
             Some(file) if !unsaved.abandon(&file, pages) => {
+                let file = File::kept(file);
                 save(&mut operation, &file.shared, 0..u64::MAX).await
             }
             _ => Ok(()),
