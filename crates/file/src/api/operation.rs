@@ -225,7 +225,7 @@ impl WriteLock {
 }
 
 /// A read through the cache that waits in this thread's reactor.
-pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
+async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
     let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
     ask.outcome().await
 }
@@ -446,7 +446,9 @@ fn start_admitted(
     match what {
         What::Read if file.shared.waits_in_threads() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
-                buffered::read_in_thread(operation, file, payload, offset)
+                buffered::read_in_thread(operation, payload, move |reactor, payload| {
+                    reactor.block_on(read_here(file, payload, offset))
+                })
             });
         }
         What::Read | What::ReadHere if file.shared.cache.is_some() => {
@@ -659,7 +661,7 @@ impl<R> Ask<R> {
     }
 
     /// Starts it on the process's own reactor: whoever awaits it may hold up this thread's.
-    pub(crate) fn on_service(mut self) -> Ask<R> {
+    fn on_service(mut self) -> Ask<R> {
         self.start_on_service();
         self
     }

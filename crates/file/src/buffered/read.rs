@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_cache::{FOLIO, Fill, Full, Look, Told, WRITER};
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Counter, Operation};
+use uringfs_reactor::{Counter, Operation, Outcome, Reactor};
 
-use crate::buffered::blocking_pool as waiting_threads;
+use crate::buffered::blocking_pool;
 use crate::buffered::coherence::enter;
 use crate::io::bounce::{around, copy_in, read_blocks, the_one};
 use crate::io::transfer::transfer;
@@ -140,15 +140,14 @@ async fn follow(
 /// The same with `buffered.wait=thread`: what is not cached a thread waits for.
 pub(crate) async fn read_in_thread(
     operation: Operation,
-    file: File,
     payload: Payload,
-    offset: u64,
+    read: impl FnOnce(&Reactor, Payload) -> Outcome + Send + 'static,
 ) {
     operation.count(Counter::CacheThreads);
     let mut operation = operation;
     // Whoever gives up gets its memory back when the thread is done with it.
     let queue = operation.queue_kind();
-    let read = waiting_threads::read(file, payload, offset, queue);
+    let read = blocking_pool::read(payload, queue, read);
     let (payload, result) = operation.uncounted(read).await;
     let stopped = operation.check().map(|()| 0);
     operation.end(payload, stopped.and(result));
