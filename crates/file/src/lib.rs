@@ -2,38 +2,32 @@
 //!
 //! A [`File`] is a device and a [`Map`]. It is asked by awaiting
 //! ([`File::read`] and the rest), or by token on a reactor ([`Tokens`]).
-//! Small reads take the simple way; everything else is an operation.
+//! Small reads take the fast path; everything else is an operation.
 
-mod append;
-mod ask;
-mod atomic;
+/// The operations of a file, awaited or started by token.
+mod api;
+/// Reads and writes through the page cache.
 mod buffered;
-mod buffered_write;
-mod cached;
+/// Direct I/O: the fast path, reads, writes and their locks, appends, space.
 mod direct;
-mod entry;
-mod file;
-mod glance;
-mod lock;
+/// Data requests, bounce buffers, waits for free space.
+mod io;
+/// Where a file's bytes lie.
 mod map;
-mod options;
-mod promised;
-mod readahead;
-mod simple;
-mod space;
-mod transfer;
-mod unsaved;
-mod waiting_threads;
-mod write_back;
+/// What all users of a file share: locks, dirty folios, cache state, options.
+mod state;
+/// Dirty folios on their way to the device, and durability.
+mod writeback;
 
-pub use ask::{Answer, Ask, Tokens};
-pub use atomic::LONGEST_ATOMIC;
-pub use cached::Advice;
-pub use file::File;
-pub use glance::{Glance, Reads, View, Window};
-pub use lock::WriteLock;
-pub use map::{
-    Commit, Durable, Flat, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
+pub use api::operation::{Answer, Ask, Tokens};
+pub use direct::atomic_write::LONGEST_ATOMIC;
+pub use direct::fallocate::Size;
+pub use map::file_map::Flat;
+pub use map::hot_extent::{Glance, Reads, View, Window};
+pub use map::mapping::{
+    Commit, Durable, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
 };
-pub use options::{BufferedWait, FileOptions, WriteLocking};
-pub use space::Size;
+pub use state::cache_handle::Advice;
+pub use state::file::File;
+pub use state::lock::WriteLock;
+pub use state::options::{BufferedWait, FileOptions, WriteLocking};

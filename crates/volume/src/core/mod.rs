@@ -33,5 +33,3 @@ pub(crate) mod device_lock;
 
 // How a caller waits: a thread in place, a task with its waker.
 pub(crate) mod blocking;
-
-// Locks: those of `parking_lot`, or those that loom searches.

@@ -1,6 +1,8 @@
 //! What was written to a file through the page cache and its device does not have yet.
 
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +12,15 @@ use std::task::{Poll, Waker};
 use parking_lot::{Mutex, MutexGuard};
 use uringfs_cache::{FOLIO, Fill, Pages};
 
-use crate::file::{File, Shared};
-use crate::map::{Generation, Place};
-use crate::promised::Promised;
+use crate::map::file_map::AnyMap;
+use crate::map::mapping::{Generation, Place};
+use crate::state::delayed_allocation::Promised;
+
+/// An open file, as its dirty folios keep it.
+pub(crate) trait DirtyFile: Any + Debug + Send + Sync {
+    /// Where its bytes lie.
+    fn map(&self) -> &AnyMap;
+}
 
 /// Of all openings of a file.
 #[derive(Debug, Default)]
@@ -42,7 +50,7 @@ struct State {
     /// That of the file when they were written.
     generation: Generation,
     /// Keeps the file open as long as there are any.
-    file: Option<File>,
+    file: Option<Arc<dyn DirtyFile>>,
     watcher: Watcher,
 }
 
@@ -109,7 +117,7 @@ impl Unsaved {
     }
 
     /// The file, as long as there is something.
-    pub(crate) fn file(&self) -> Option<File> {
+    pub(crate) fn file(&self) -> Option<Arc<dyn DirtyFile>> {
         self.state.lock().file.clone()
     }
 
@@ -120,7 +128,7 @@ impl Unsaved {
 
     /// Of some folios of a file those that have no place on the device and no room there. The caller keeps other
     /// writers out.
-    pub(crate) fn without_room(&self, shared: &Shared, folios: Range<u64>) -> BTreeSet<u64> {
+    pub(crate) fn without_room(&self, map: &AnyMap, folios: Range<u64>) -> BTreeSet<u64> {
         let state = &*self.state.lock();
         let has_room = |index: u64| {
             // What is saved of a file that was emptied gives its room back.
@@ -131,7 +139,7 @@ impl Unsaved {
         };
         let (mut found, mut at) = (BTreeSet::new(), folios.start);
         while at < folios.end {
-            let mapping = shared.map.map(at * FOLIO);
+            let mapping = map.map(at * FOLIO);
             let end = (at + (mapping.length / FOLIO).max(1)).min(folios.end);
             if mapping.place == Place::Hole {
                 found.extend((at..end).filter(|index| !has_room(*index)));
@@ -155,10 +163,10 @@ impl Unsaved {
     }
 
     /// Folios were changed, up to `end`, while the file had been emptied as often as `begun` says: else that came
-    /// before. Takes their room of what was promised. Answers whether somebody is to watch it from now on.
+    /// before. Takes their room of what was promised, and a file from `keep` if none is kept open. Answers whether somebody is to watch it from now on.
     pub(crate) fn changed(
         &self,
-        file: &File,
+        keep: impl FnOnce() -> Arc<dyn DirtyFile>,
         fill: Fill,
         end: u64,
         begun: Generation,
@@ -174,7 +182,7 @@ impl Unsaved {
         }
         state.folios.extend(folios);
         state.promised.join(promised);
-        state.file.get_or_insert_with(|| file.direct());
+        state.file.get_or_insert_with(keep);
         self.end.fetch_max(end, Ordering::Release);
         self.is_any.store(true, Ordering::Release);
         fill.end_unsaved();
@@ -295,18 +303,18 @@ impl Unsaved {
         // First: whoever finds nothing unsaved then finds that some is lost.
         if let Some(file) = state.file.as_ref().filter(|_| !state.folios.is_empty()) {
             self.failures.fetch_add(1, Ordering::Release);
-            file.shared.map.lost_bytes();
+            file.map().lost_bytes();
         }
         state.folios.iter().for_each(|index| pages.invalidate(*index..*index + 1));
         self.drop_from(state, 0);
     }
 
     /// Forgets what was written to a file that nobody can read any more; answers whether it was one.
-    pub(crate) fn abandon(&self, file: &File, pages: &Pages) -> bool {
+    pub(crate) fn abandon(&self, file: &Arc<dyn DirtyFile>, pages: &Pages) -> bool {
         let state = self.state.lock();
         // The caller has one, and there is one here.
-        let is_ours = Arc::strong_count(&file.shared) == 2 && state.saving.is_empty();
-        if !is_ours || !file.shared.map.abandon() {
+        let is_ours = Arc::strong_count(file) == 2 && state.saving.is_empty();
+        if !is_ours || !file.map().abandon() {
             return false;
         }
         pages.invalidate(0..u64::MAX);
@@ -398,8 +406,9 @@ mod tests {
     use uringfs_device::backend::memory::Memory;
 
     use super::*;
-    use crate::map::{Map, Mapping};
-    use crate::options::FileOptions;
+    use crate::map::mapping::{Map, Mapping};
+    use crate::state::file::File;
+    use crate::state::options::FileOptions;
 
     fn one_file() -> File {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
@@ -413,7 +422,7 @@ mod tests {
         let fill = pages.fill(0..1, WRITER).unwrap().remove(0);
         unsaved.opened();
         assert!(
-            unsaved.changed(&one_file(), fill, 100, generation, &mut Promised::default()),
+            unsaved.changed(|| one_file().shared, fill, 100, generation, &mut Promised::default()),
             "nobody watches it yet"
         );
         pages
@@ -439,7 +448,7 @@ mod tests {
         let pages = one_unsaved(&unsaved, 2);
         unsaved.forget(&pages, 3);
         let (fill, file) = (pages.fill(0..1, WRITER).unwrap().remove(0), one_file());
-        assert!(!unsaved.changed(&file, fill, 100, 2, &mut Promised::default()));
+        assert!(!unsaved.changed(|| file.shared, fill, 100, 2, &mut Promised::default()));
         assert!(!unsaved.is_any() && matches!(pages.look(0), Look::Absent));
     }
 
@@ -462,7 +471,8 @@ mod tests {
         let pages = one_unsaved(&unsaved, 2);
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let file = File::with_map(device, Hole, Arc::default(), FileOptions::default());
-        let homeless = || unsaved.without_room(&file.shared, 0..2).into_iter().collect::<Vec<_>>();
+        let homeless =
+            || unsaved.without_room(&file.shared.map, 0..2).into_iter().collect::<Vec<_>>();
         let saving = unsaved.take(&pages, 0..1, 1).unwrap();
         assert_eq!(homeless(), [1]);
         unsaved.forget(&pages, 3);

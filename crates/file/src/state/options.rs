@@ -2,7 +2,7 @@
 
 use uringfs_reactor::on_off;
 
-use crate::readahead::LONGEST;
+use crate::state::readahead::LONGEST;
 
 /// Folios: 16 MiB.
 const MOST_READAHEAD: u32 = 4096;

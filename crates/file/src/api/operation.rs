@@ -6,26 +6,27 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Core, Durability, Op, Payload, Tag};
+use uringfs_device::{Durability, Op, Payload, Tag};
 use uringfs_reactor::{
     Admitted, Asker, Counter, Fate, Inner, Outcome, OutcomeCell, OutcomeSender, Reactor, Refused,
     Remote, Token, Unpushed, current, service,
 };
 
-use crate::cached::Advice;
-use crate::file::{File, Shared};
-use crate::lock::WriteLock;
-use crate::map::Durable;
-use crate::simple;
-use crate::space::{self, Change, Size};
-use crate::write_back::Watched;
-use crate::{append, atomic, buffered, buffered_write, direct, write_back};
+use crate::buffered::{read as buffered, write as buffered_write};
+use crate::direct::fallocate::{self as space, Change, Size};
+use crate::direct::fast_path as simple;
+use crate::direct::{append, atomic_write, read as direct_read, write as direct};
+use crate::map::mapping::Durable;
+use crate::state::cache_handle::Advice;
+use crate::state::file::{File, Shared};
+use crate::state::lock::WriteLock;
+use crate::writeback::runs as write_back;
+use crate::writeback::sync;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,24 +216,18 @@ impl File {
     }
 }
 
-/// A read through the cache that waits in this thread's reactor.
-pub(crate) async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
-    let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
-    ask.outcome().await
+impl WriteLock {
+    /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
+    /// the process; none when there is nothing.
+    pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
+        self.unsaved().file().map(|file| File::kept(file).save().on_service())
+    }
 }
 
-/// Has a file watched on the reactor that serves the process.
-pub(crate) fn watch_over(lock: &Arc<WriteLock>, core: &Arc<Core>) {
-    let watched = Watched::new(lock);
-    if let Ok(remote) = service() {
-        let core = core.clone();
-        remote.run(move |inner| {
-            if let Ok(admitted) = inner.admit_unasked(&core) {
-                let watch = |operation| write_back::watch(operation, watched);
-                inner.start_operation(admitted, Asker::Nobody, None, watch);
-            }
-        });
-    }
+/// A read through the cache that waits in this thread's reactor.
+async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
+    let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
+    ask.outcome().await
 }
 
 /// Operations by token, on a reactor: what exports, benchmarks and foreign
@@ -451,7 +446,9 @@ fn start_admitted(
     match what {
         What::Read if file.shared.waits_in_threads() => {
             inner.start_operation(admitted, asker, deadline, |operation| {
-                buffered::read_in_thread(operation, file, payload, offset)
+                buffered::read_in_thread(operation, payload, move |reactor, payload| {
+                    reactor.block_on(read_here(file, payload, offset))
+                })
             });
         }
         What::Read | What::ReadHere if file.shared.cache.is_some() => {
@@ -461,7 +458,7 @@ fn start_admitted(
         }
         What::Read | What::ReadHere => {
             inner.start_operation(admitted, asker, deadline, |operation| {
-                direct::read(operation, file, payload, offset)
+                direct_read::read(operation, file, payload, offset)
             })
         }
         What::Write(Durability::Volatile) if file.shared.cache.is_some() => {
@@ -476,14 +473,14 @@ fn start_admitted(
             append::append(operation, file, payload, durability)
         }),
         What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
-            atomic::write(operation, file, payload, offset)
+            atomic_write::write(operation, file, payload, offset)
         }),
         What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::flush(operation, file, what, 0..u64::MAX)
+            sync::flush(operation, file, what, 0..u64::MAX)
         }),
         What::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
             let range = offset..offset.saturating_add(length);
-            direct::flush(operation, file, Durable::Data, range)
+            sync::flush(operation, file, Durable::Data, range)
         }),
         What::Save => inner.start_operation(admitted, asker, deadline, |operation| {
             write_back::save_all(operation, file)
@@ -664,7 +661,7 @@ impl<R> Ask<R> {
     }
 
     /// Starts it on the process's own reactor: whoever awaits it may hold up this thread's.
-    pub(crate) fn on_service(mut self) -> Ask<R> {
+    fn on_service(mut self) -> Ask<R> {
         self.start_on_service();
         self
     }

@@ -8,11 +8,12 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::{LONGEST, bounce, is_aligned};
-use crate::entry::{block_of, keep_range, note_write, when_ready};
-use crate::file::{File, Shared};
-use crate::map::{Durable, Map, Mapping, Place, Reservation};
-use crate::transfer::transfer_buffer;
+use crate::direct::write_guard::{keep_range, note_write};
+use crate::io::bounce::{LONGEST, block_of, bounce, is_aligned};
+use crate::io::space_wait::when_ready;
+use crate::io::transfer::transfer_buffer;
+use crate::map::mapping::{Durable, Map, Mapping, Place, Reservation};
+use crate::state::file::{File, Shared};
 
 /// The most that is written so at once, in bytes.
 pub const LONGEST_ATOMIC: u64 = 1 << 20;

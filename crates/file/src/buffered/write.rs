@@ -3,6 +3,7 @@
 //! told of a write has it; where, is found when the bytes are saved.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -10,24 +11,27 @@ use uringfs_cache::{FOLIO, Fewer, Fill, Full, Taken, Told, WRITER};
 use uringfs_device::{Durability, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::ask::watch_over;
-use crate::buffered::begin_fill;
-use crate::cached::{Cached, Caching};
-use crate::direct::{admit, copy_out, write_admitted};
-use crate::entry::when_ready;
-use crate::file::{File, Shared};
-use crate::lock::{RangeGuard, Writer};
-use crate::map::{Generation, Place};
-use crate::promised::Promised;
-use crate::readahead::Window;
-use crate::write_back::{Watched, folios_of, watch};
+use crate::buffered::coherence::enter;
+use crate::buffered::read::begin_fill;
+use crate::direct::write::{admit, write_admitted};
+use crate::io::bounce::copy_out;
+use crate::io::space_wait::when_ready;
+use crate::map::mapping::{Generation, Place};
+use crate::state::cache_handle::Caching;
+use crate::state::delayed_allocation::Promised;
+use crate::state::dirty::DirtyFile;
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::{Cached, folios_of};
+use crate::state::lock::{RangeGuard, Writer};
+use crate::state::readahead::Window;
+use crate::writeback::flusher::{Watched, watch, watch_over};
 
 /// How long a write waits for room in the cache before it goes to the device itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Folios that are taken into the cache at once.
 const MOST_AT_ONCE: u64 = 64;
 
-/// Writes `payload` from `offset` on, as [`crate::direct::write`].
+/// Writes `payload` from `offset` on, as [`crate::direct::write::write`].
 pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload, offset: u64) {
     let shared = &*file.shared;
     let range = match admit(&mut operation, shared, &payload, offset).await {
@@ -36,7 +40,7 @@ pub(crate) async fn write(mut operation: Operation, file: File, payload: Payload
         Err(error) => return operation.end(payload, Err(error)),
     };
     let caching = shared.cache.as_ref().expect("it is written through a cache");
-    let cached = caching.of(shared);
+    let cached = shared.cached_by(caching);
     let mut writing = Writing {
         file: &file,
         caching,
@@ -89,10 +93,10 @@ struct Writing<'f> {
 impl Writing<'_> {
     async fn write(&mut self, operation: &mut Operation) -> Result<Way, Errno> {
         let shared = &*self.file.shared;
-        self.cached.enter(operation, shared).await?;
+        enter(self.cached, operation, shared).await?;
         let _guard = lock(operation, shared, &self.range).await?;
         // With the lock held: whoever has emptied the file meanwhile came before, and those who write it now wait.
-        self.cached.enter(operation, shared).await?;
+        enter(self.cached, operation, shared).await?;
         self.begun = self.cached.generation();
         if self.range.start > shared.size() && !self.zero_tail(operation).await? {
             return Ok(Way::Through);
@@ -250,7 +254,8 @@ impl Writing<'_> {
         let unsaved = self.file.shared.lock.unsaved();
         let range = fill.range();
         operation.count_many(Counter::CacheWritten, (range.end - range.start) / FOLIO);
-        if unsaved.changed(self.file, fill, end, self.begun, &mut self.promised) {
+        let keep = || -> Arc<dyn DirtyFile> { self.file.direct().shared };
+        if unsaved.changed(keep, fill, end, self.begun, &mut self.promised) {
             self.have_watched(operation);
         }
     }
@@ -289,7 +294,7 @@ async fn promise(
     shared: &Shared,
     folios: Range<u64>,
 ) -> Result<Promised, Errno> {
-    let homeless = shared.lock.unsaved().without_room(shared, folios);
+    let homeless = shared.lock.unsaved().without_room(&shared.map, folios);
     if homeless.is_empty() {
         return Ok(Promised::default());
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use uringfs_cache::FOLIO;
 
-use crate::map::Promise;
+use crate::map::mapping::Promise;
 
 /// Some of a file. Dropped, their room is given back.
 #[derive(Debug, Default)]

@@ -8,14 +8,16 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_cache::{FOLIO, Fill, Full, Look, Told, WRITER};
 use uringfs_device::{Durability, Op, Payload};
-use uringfs_reactor::{Counter, Operation};
+use uringfs_reactor::{Counter, Operation, Outcome, Reactor};
 
-use crate::cached::{Advice, Cached, Caching};
-use crate::direct::{around, copy_in, read_blocks, the_one};
-use crate::file::{File, Shared};
-use crate::readahead::Window;
-use crate::transfer::transfer;
-use crate::waiting_threads;
+use crate::buffered::blocking_pool;
+use crate::buffered::coherence::enter;
+use crate::io::bounce::{around, copy_in, read_blocks, the_one};
+use crate::io::transfer::transfer;
+use crate::state::cache_handle::{Advice, Caching};
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::Cached;
+use crate::state::readahead::Window;
 
 /// Folios of a range that is going to be needed that one operation reads.
 const MOST_AHEAD: u64 = 256;
@@ -25,7 +27,7 @@ const MOST_AHEAD: u64 = 256;
 #[inline]
 pub(crate) fn read_now(shared: &Shared, into: &mut [u8], offset: u64) -> Option<usize> {
     let caching = shared.cache.as_ref()?;
-    let cached = caching.of(shared);
+    let cached = shared.cached_by(caching);
     if !cached.is_current(shared.map.generation()) {
         return None;
     }
@@ -77,7 +79,7 @@ pub(crate) async fn read(mut operation: Operation, file: File, payload: Payload,
         let end = offset.saturating_add(done);
         caching.ended(end);
         if caching.is_passing() {
-            caching.of(&file.shared).passed(offset..end, file.shared.size());
+            file.shared.cached_by(caching).passed(offset..end, file.shared.size());
         }
     }
     // Bytes that were copied are bytes that were read.
@@ -108,11 +110,11 @@ async fn follow(
     // Of a file that is asked directly there is nothing to say.
     let Some(caching) = &shared.cache else { return Ok(()) };
     caching.advise(advice);
-    let cached = caching.of(shared);
+    let cached = shared.cached_by(caching);
     let end = offset.saturating_add(length);
     match advice {
         Advice::WillNeed => {
-            cached.enter(operation, shared).await?;
+            enter(cached, operation, shared).await?;
             let last = end.min(shared.size()).div_ceil(FOLIO);
             let mut index = offset / FOLIO;
             while index < last {
@@ -138,15 +140,14 @@ async fn follow(
 /// The same with `buffered.wait=thread`: what is not cached a thread waits for.
 pub(crate) async fn read_in_thread(
     operation: Operation,
-    file: File,
     payload: Payload,
-    offset: u64,
+    read: impl FnOnce(&Reactor, Payload) -> Outcome + Send + 'static,
 ) {
     operation.count(Counter::CacheThreads);
     let mut operation = operation;
     // Whoever gives up gets its memory back when the thread is done with it.
     let queue = operation.queue_kind();
-    let read = waiting_threads::read(file, payload, offset, queue);
+    let read = blocking_pool::read(payload, queue, read);
     let (payload, result) = operation.uncounted(read).await;
     let stopped = operation.check().map(|()| 0);
     operation.end(payload, stopped.and(result));
@@ -161,8 +162,8 @@ async fn read_all(
 ) -> Result<(), Errno> {
     let shared = &*file.shared;
     let caching = shared.cache.as_ref().expect("it is read through a cache");
-    let cached = caching.of(shared);
-    cached.enter(operation, shared).await?;
+    let cached = shared.cached_by(caching);
+    enter(cached, operation, shared).await?;
     shared.map.note_read();
     let length = payload.length();
     let mut is_alone = false;
@@ -348,7 +349,8 @@ fn start_fill(operation: &Operation, file: &File, mut fill: Fill) {
     operation.start_beside(&file.shared.core.clone(), async move |operation| {
         let shared = &*file.shared;
         let caching = shared.cache.as_ref().expect("it is read through a cache");
-        let result = fill_from(&operation, shared, caching.of(shared), &mut fill, || {}).await;
+        let result =
+            fill_from(&operation, shared, shared.cached_by(caching), &mut fill, || {}).await;
         fill.end(result);
         operation.end(Payload::Length(0), Ok(0));
     });

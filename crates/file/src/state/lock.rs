@@ -10,18 +10,15 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_cache::Cache;
 use uringfs_device::DeviceIndex;
 use uringfs_reactor::{Epoch, Mode, SubmissionLock, quiescence};
 
-use crate::append::Appends;
-use crate::ask::Ask;
-use crate::cached::Cached;
-use crate::map::Generation;
-use crate::unsaved::Unsaved;
-use crate::write_back::{bytes_of, folios_of};
+use crate::map::mapping::Generation;
+use crate::state::append_queue::Appends;
+use crate::state::dirty::Unsaved;
+use crate::state::file_cache::{Cached, bytes_of, folios_of};
 
 /// Overwriters in a row that take a range lock before they need none again.
 const OVERWRITERS: u32 = 8;
@@ -157,12 +154,6 @@ impl WriteLock {
     /// Whether something was written to the file through a page cache and is not on its device.
     pub fn has_unsaved(&self) -> bool {
         self.unsaved.is_any()
-    }
-
-    /// Saves what was written to the file through a page cache and is not on its device, on the reactor that serves
-    /// the process; none when there is nothing.
-    pub fn save(&self) -> Option<Ask<Result<(), Errno>>> {
-        self.unsaved.file().map(|file| file.save().on_service())
     }
 
     /// Ends the shared mode for good. The caller waits as after [`Self::exclude`], and settles then.

@@ -7,7 +7,7 @@
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Inner};
 
-use crate::file::Shared;
+use crate::state::file::Shared;
 
 /// Where on the device a simple read lies, if it is one. The caller has counted
 /// it in for quiescence, so the extent stays where it is until the read has ended.

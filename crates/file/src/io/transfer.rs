@@ -10,8 +10,8 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Durability, MAX_PIECES, Op, Payload, Request, Tag};
 use uringfs_reactor::{Operation, Order, RequestFuture};
 
-use crate::file::Shared;
-use crate::map::{Mapping, Place};
+use crate::map::mapping::{Mapping, Place};
+use crate::state::file::Shared;
 
 /// Requests of one operation under way at once.
 const WINDOW: usize = 32;

@@ -1,6 +1,4 @@
-//! Appends. Each comes to lie where the file ends when its turn has come, so they go one after the other. Those
-//! of other threads that come while one is at work wait for it, and then one of them writes for all of them,
-//! and asks for one commit: so a log that many append to costs a write for many.
+//! The queue of a file's appends: one writes at a time, and leads for those that wait meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,13 +7,7 @@ use std::task::{Poll, Waker};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Payload};
-use uringfs_reactor::Operation;
-
-use crate::direct::{made_durable, the_one, write_entered};
-use crate::entry::{enter_at_end, note_write};
-use crate::file::{File, Shared};
-use crate::map::Preparation;
+use uringfs_device::Durability;
 
 /// The most bytes that are written for others at once.
 const MOST_TOGETHER: usize = 1 << 20;
@@ -34,7 +26,7 @@ struct Queue {
 
 /// The place of one who waits.
 #[derive(Debug)]
-struct Seat {
+pub(crate) struct Seat {
     durability: Durability,
     state: Mutex<Seated>,
 }
@@ -50,7 +42,7 @@ enum Seated {
 
 /// What one who waited hears.
 #[derive(Debug)]
-enum Told {
+pub(crate) enum Told {
     /// It is its turn to write, for others too.
     Leads(Buffer),
     /// It has been written for, at an offset, or not; and whether that is as durable as it is to be.
@@ -58,36 +50,43 @@ enum Told {
 }
 
 /// What whoever appends finds.
-enum Joined {
+pub(crate) enum Joined {
     Leads(Buffer),
     Waits(Arc<Seat>),
 }
 
 /// The turn to write. Dropped, the next one has it.
-struct Lead<'a>(&'a Appends);
+pub(crate) struct Lead<'a>(pub(crate) &'a Appends);
 
 /// Bytes that are written together with others.
-struct Part {
-    buffer: Buffer,
-    durability: Durability,
+pub(crate) struct Part {
+    pub(crate) buffer: Buffer,
+    pub(crate) durability: Durability,
     /// Who hears of it; none where that is whoever writes.
-    seat: Option<Duty>,
-    result: Result<u64, Errno>,
+    pub(crate) seat: Option<Duty>,
+    pub(crate) result: Result<u64, Errno>,
 }
 
 impl Part {
-    fn new(buffer: Buffer, durability: Durability, seat: Option<Duty>) -> Part {
+    pub(crate) fn new(buffer: Buffer, durability: Durability, seat: Option<Duty>) -> Part {
         Part { buffer, durability, seat, result: Err(Errno::IO) }
     }
 
-    fn wants_commit(&self) -> bool {
+    pub(crate) fn wants_commit(&self) -> bool {
         self.durability == Durability::Durable && self.result.is_ok()
     }
 }
 
 /// To tell whose bytes were taken. Dropped without, as where a reactor ends that the kernel takes no more
 /// requests of, it says so.
-struct Duty(Arc<Seat>);
+pub(crate) struct Duty(Arc<Seat>);
+
+impl Duty {
+    /// Answers the waiter.
+    pub(crate) fn tell(&self, told: Told) {
+        self.0.tell(told);
+    }
+}
 
 impl Drop for Duty {
     fn drop(&mut self) {
@@ -98,7 +97,8 @@ impl Drop for Duty {
 }
 
 impl Appends {
-    fn join(&self, buffer: Buffer, durability: Durability) -> Joined {
+    /// Takes the turn to write, or a place behind those who wait.
+    pub(crate) fn join(&self, buffer: Buffer, durability: Durability) -> Joined {
         let mut queue = self.queue.lock();
         if !queue.is_led {
             queue.is_led = true;
@@ -113,7 +113,7 @@ impl Appends {
 
 impl Lead<'_> {
     /// Adds those who wait, as far as they are written together.
-    fn take(&self, parts: &mut Vec<Part>) {
+    pub(crate) fn take(&self, parts: &mut Vec<Part>) {
         let mut length: usize = parts.iter().map(|part| part.buffer.len()).sum();
         let mut queue = self.0.queue.lock();
         while let Some(seat) = queue.waiting.pop_front() {
@@ -136,7 +136,7 @@ impl Lead<'_> {
     }
 
     /// Has those wait again who are not written for after all.
-    fn put_back(&self, parts: &mut Vec<Part>) {
+    pub(crate) fn put_back(&self, parts: &mut Vec<Part>) {
         let mut queue = self.0.queue.lock();
         while let Some(Part { buffer, seat: Some(duty), .. }) =
             parts.pop_if(|part| part.seat.is_some())
@@ -169,7 +169,7 @@ impl Drop for Lead<'_> {
 
 impl Seat {
     /// Waits for what becomes of it.
-    async fn told(&self) -> Told {
+    pub(crate) async fn told(&self) -> Told {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
             match &mut *state {
@@ -188,7 +188,7 @@ impl Seat {
     }
 
     /// Gives its bytes back, unless somebody has taken them or it has been told something.
-    fn leave(&self) -> Option<Buffer> {
+    pub(crate) fn leave(&self) -> Option<Buffer> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, Seated::Left) {
             Seated::Waits(buffer, _) => Some(buffer),
@@ -206,172 +206,6 @@ impl Seat {
             waker.wake();
         }
     }
-}
-
-/// Writes `buffer` behind the file's end, and answers where that was.
-pub(crate) async fn append(
-    mut operation: Operation,
-    file: File,
-    payload: Payload,
-    durability: Durability,
-) {
-    let shared = &*file.shared;
-    let buffer = the_one(payload);
-    if let Err(error) = may_append(&mut operation, shared).await {
-        return operation.end(Payload::Buffer(buffer), Err(error));
-    }
-    let (buffer, result) = match shared.lock.appends().join(buffer, durability) {
-        Joined::Leads(buffer) => lead(&mut operation, shared, buffer, durability).await,
-        Joined::Waits(seat) => {
-            let told = match operation.wait_uncounted(seat.told()).await {
-                Ok(told) => told,
-                Err(why) => match seat.leave() {
-                    Some(buffer) => return operation.end(Payload::Buffer(buffer), Err(why)),
-                    // Too late to stop.
-                    None => seat.told().await,
-                },
-            };
-            match told {
-                Told::Leads(buffer) => lead(&mut operation, shared, buffer, durability).await,
-                Told::Done(buffer, Ok(offset), false) => {
-                    let durable = commit(&mut operation, shared, durability).await;
-                    (buffer, durable.map(|()| offset))
-                }
-                Told::Done(buffer, result, _) => (buffer, result),
-            }
-        }
-    };
-    operation.end(Payload::Buffer(buffer), result);
-}
-
-async fn commit(
-    operation: &mut Operation,
-    shared: &Shared,
-    durability: Durability,
-) -> Result<(), Errno> {
-    made_durable(operation, shared, durability, Preparation::Allocated).await
-}
-
-async fn may_append(operation: &mut Operation, shared: &Shared) -> Result<(), Errno> {
-    shared.map.growing()?;
-    if shared.read_only {
-        return Err(Errno::ROFS);
-    }
-    note_write(operation, shared).await
-}
-
-/// Writes what is to be appended, with what others have brought meanwhile, and answers what came of its own.
-async fn lead(
-    operation: &mut Operation,
-    shared: &Shared,
-    buffer: Buffer,
-    durability: Durability,
-) -> (Buffer, Result<u64, Errno>) {
-    let lead = Lead(shared.lock.appends());
-    let mut parts = vec![Part::new(buffer, durability, None)];
-    write_all(operation, shared, &lead, &mut parts).await;
-    drop(lead);
-    let durable = match parts.iter().any(Part::wants_commit) {
-        true => commit(operation, shared, Durability::Durable).await,
-        false => Ok(()),
-    };
-    // Who is told to stop stops by itself: the others wait for a commit of their own.
-    let is_stopped = durable.is_err() && operation.check().is_err();
-    for part in parts.drain(1..) {
-        let wants_commit = part.wants_commit();
-        let Part { buffer, seat: Some(duty), result, .. } = part else { continue };
-        let is_done = !wants_commit || !is_stopped;
-        let result = if wants_commit && is_done {
-            result.and_then(|at| durable.map(|()| at))
-        } else {
-            result
-        };
-        duty.0.tell(Told::Done(buffer, result, is_done));
-    }
-    let own = parts.pop().expect("its own is the first");
-    let result = if own.wants_commit() {
-        own.result.and_then(|at| durable.map(|()| at))
-    } else {
-        own.result
-    };
-    (own.buffer, result)
-}
-
-/// Writes all parts in one, or, where that cannot be, each by itself; of those whom it cannot write for since
-/// it is told to stop, another one does.
-async fn write_all(
-    operation: &mut Operation,
-    shared: &Shared,
-    lead: &Lead<'_>,
-    parts: &mut Vec<Part>,
-) {
-    let written = write_parts(operation, shared, parts, |parts| lead.take(parts)).await;
-    match written {
-        Err(_) if parts.len() > 1 && operation.check().is_err() => lead.put_back(parts),
-        Err(_) if parts.len() > 1 => {
-            // One that finds no room is no reason for the others.
-            for index in 0..parts.len() {
-                let part = &mut parts[index];
-                let buffer = std::mem::replace(&mut part.buffer, Buffer::zeroed(0));
-                let mut alone = vec![Part::new(buffer, part.durability, None)];
-                let written = write_parts(operation, shared, &mut alone, |_| ()).await;
-                let alone = alone.pop().expect("it went in");
-                (part.buffer, part.result) = (alone.buffer, alone.result);
-                if written.is_err() && operation.check().is_err() {
-                    return lead.put_back(&mut parts.split_off(index.max(1)));
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Writes parts one behind the other at the file's end; `more` adds to them when nobody else writes any more.
-async fn write_parts(
-    operation: &mut Operation,
-    shared: &Shared,
-    parts: &mut Vec<Part>,
-    more: impl FnOnce(&mut Vec<Part>),
-) -> Result<(), Errno> {
-    let length = |parts: &[Part]| parts.iter().map(|part| part.buffer.len() as u64).sum::<u64>();
-    let entered = enter_at_end(operation, shared, || {
-        more(parts);
-        length(parts)
-    });
-    let (entry, offset) = match entered.await {
-        Ok(entered) => entered,
-        Err(error) => {
-            parts[0].result = Err(error);
-            return Err(error);
-        }
-    };
-    let range = offset..offset + length(parts);
-    let mut written = Ok(0);
-    if !range.is_empty() {
-        let mut buffers: Vec<Buffer> = parts
-            .iter_mut()
-            .map(|part| std::mem::replace(&mut part.buffer, Buffer::zeroed(0)))
-            .collect();
-        let payload = match buffers.len() {
-            1 => Payload::Buffer(buffers.remove(0)),
-            _ => Payload::Buffers(buffers.into()),
-        };
-        let (payload, result) =
-            write_entered(operation, shared, payload, range, Durability::Volatile, entry).await;
-        let buffers = match payload {
-            Payload::Buffer(buffer) => vec![buffer],
-            Payload::Buffers(buffers) => buffers.into_vec(),
-            Payload::Length(_) => unreachable!("buffers went in"),
-        };
-        parts.iter_mut().zip(buffers).for_each(|(part, buffer)| part.buffer = buffer);
-        written = result;
-    }
-    let mut at = offset;
-    for part in parts.iter_mut() {
-        part.result = written.map(|_| at);
-        at += part.buffer.len() as u64;
-    }
-    written.map(drop)
 }
 
 #[cfg(test)]

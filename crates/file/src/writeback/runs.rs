@@ -1,29 +1,24 @@
 //! Writing back: bytes that were written through the page cache go to the device, in long runs in the order of
-//! the file. Whoever syncs does that; whoever asks the device directly does it for the range; and for each file a
-//! watcher does it when it is time, on the reactor that serves the process.
+//! the file. A sync does that; direct I/O does it for its range; and the flusher of each file does it when it is time.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::pin;
-use std::sync::{Arc, LazyLock};
-use std::task::Poll;
-use std::time::Duration;
+use std::sync::LazyLock;
 
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, BufferPool};
-use uringfs_cache::{FOLIO, Look, Pages};
+use uringfs_cache::{FOLIO, Look};
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation};
 
-use crate::cached::Cached;
-use crate::direct::{bounce, the_one};
-use crate::entry::{block_of, prepare_promised};
-use crate::file::{File, Shared};
-use crate::lock::{RangeGuard, WriteLock, Writer};
-use crate::map::Preparation;
-use crate::transfer::{Transfer, transfer};
-use crate::unsaved::{SaveEnd, Saving};
+use crate::io::bounce::{block_of, bounce, the_one};
+use crate::io::space_wait::prepare_promised;
+use crate::io::transfer::{Transfer, transfer};
+use crate::map::mapping::Preparation;
+use crate::state::dirty::{SaveEnd, Saving};
+use crate::state::file::{File, Shared};
+use crate::state::file_cache::{Cached, bytes_of, folios_of};
+use crate::state::lock::{RangeGuard, Writer};
 
 /// Folios that are saved together, at most.
 const LONGEST_RUN: u64 = 2048;
@@ -33,18 +28,6 @@ const WINDOW: usize = 4;
 /// Memory for whole ones, which rings have registered; more have some of their own. None where there is no memory.
 static PIECES: LazyLock<Option<BufferPool>> =
     LazyLock::new(|| BufferPool::new(PIECE as usize, 2 * WINDOW).ok());
-/// How long bytes stay unsaved that nobody syncs.
-const AGE: Duration = Duration::from_secs(5);
-
-/// The folios around a range of bytes.
-pub(crate) fn folios_of(range: &Range<u64>) -> Range<u64> {
-    range.start / FOLIO..range.end.div_ceil(FOLIO)
-}
-
-pub(crate) fn bytes_of(folios: &Range<u64>) -> Range<u64> {
-    folios.start * FOLIO..folios.end.saturating_mul(FOLIO)
-}
-
 /// From where on folios are saved before the device's file becomes as long as some of them reach: it grows in
 /// order, or what its last block holds behind its end would come to light.
 fn in_order(shared: &Shared, folios: &Range<u64>) -> Range<u64> {
@@ -231,77 +214,4 @@ async fn copied(
 pub(crate) async fn save_all(mut operation: Operation, file: File) {
     let saved = save(&mut operation, &file.shared, 0..u64::MAX).await;
     operation.end(Payload::Length(0), saved.map(|()| 0));
-}
-
-/// A file that is watched, until this is dropped. Nobody has it open for that.
-pub(crate) struct Watched {
-    lock: Arc<WriteLock>,
-    is_over: bool,
-}
-
-impl Watched {
-    pub(crate) fn new(lock: &Arc<WriteLock>) -> Watched {
-        Watched { lock: lock.clone(), is_over: false }
-    }
-
-    /// Whether it need not be watched any more; says so then.
-    fn is_done(&mut self) -> bool {
-        self.is_over = self.lock.unsaved().stop_watching();
-        self.is_over
-    }
-
-    fn pages(&self) -> &Pages {
-        self.lock.in_cache().map(Cached::pages).expect("it was written through a cache")
-    }
-
-    /// Waits until something is to be saved; not for long. After it could not be, that there is much is no reason to
-    /// try at once.
-    async fn is_due(&self, has_failed: bool) {
-        let pages = self.pages();
-        let (mut many, mut hurried) =
-            (pin!(pages.many_unsaved()), pin!(self.lock.unsaved().hurried()));
-        // That it was hurried is taken note of first: else it would be so for ever.
-        poll_fn(|context| match hurried.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending if has_failed => Poll::Pending,
-            Poll::Pending => many.as_mut().poll(context),
-        })
-        .await;
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.lock.unsaved().unwatch();
-            // Its device is gone.
-            self.lock.unsaved().give_up(self.pages());
-        }
-    }
-}
-
-/// Saves what is written to a file through the page cache, when it has been unsaved for long, or there is much, or
-/// an opening is closed; until there is nothing any more.
-pub(crate) async fn watch(mut operation: Operation, mut watched: Watched) {
-    let mut saved = Ok(());
-    let ended = loop {
-        let is_due = watched.is_due(saved.is_err());
-        if let Err(stopped) = operation.wait_uncounted_for(is_due, AGE).await {
-            break Err(stopped);
-        }
-        let (unsaved, pages) = (watched.lock.unsaved(), watched.pages());
-        saved = match unsaved.file() {
-            Some(file) if !unsaved.abandon(&file, pages) => {
-                save(&mut operation, &file.shared, 0..u64::MAX).await
-            }
-            _ => Ok(()),
-        };
-        if saved.is_err() {
-            unsaved.give_up(pages);
-        }
-        if watched.is_done() {
-            break saved;
-        }
-    };
-    operation.end(Payload::Length(0), ended.map(|()| 0));
 }

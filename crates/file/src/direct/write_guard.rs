@@ -2,22 +2,17 @@
 //! was found before a lock was waited for may have changed by then.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_reactor::{Counter, Operation};
 
-use crate::direct::{LONGEST, around, merge_zeros};
-use crate::file::Shared;
-use crate::lock::{Exclusion, RangeGuard, Tail, Writer};
-use crate::map::{Generation, Place, Preparation, Prepared, Promise};
-use crate::write_back::lock_saved;
-
-/// How long a write waits, in all, for others to end what they read of blocks that are to be free.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Commits that it waits for at most: each makes room, which others may take.
-const MOST_COMMITS: u32 = 1000;
+use crate::io::bounce::{LONGEST, around, block_of, merge_zeros};
+use crate::io::space_wait::{SpaceWait, prepare};
+use crate::map::mapping::{Generation, Place, Preparation, Prepared, Promise};
+use crate::state::file::Shared;
+use crate::state::lock::{Exclusion, RangeGuard, Tail, Writer};
+use crate::writeback::runs::lock_saved;
 
 /// What a write has while it moves its bytes.
 pub(crate) struct Entry {
@@ -99,7 +94,7 @@ pub(crate) async fn enter(
     shared: &Shared,
     range: Range<u64>,
 ) -> Result<Entry, Errno> {
-    let mut patience = Patience::default();
+    let mut patience = SpaceWait::default();
     loop {
         // First: in the shared mode whoever cuts the file waits for this operation.
         let is_shared = shared.lock.is_shared();
@@ -227,42 +222,6 @@ async fn exclude(
     Ok(exclusion)
 }
 
-/// Has every byte of a range lie somewhere, unless the file has been emptied since `begun`; waits for room that may
-/// become free.
-pub(crate) async fn prepare(
-    operation: &mut Operation,
-    shared: &Shared,
-    range: Range<u64>,
-    begun: Generation,
-) -> Result<(), Errno> {
-    prepare_promised(operation, shared, range, &mut Promise::default(), begun).await
-}
-
-/// The same for bytes for some of which there is room already.
-pub(crate) async fn prepare_promised(
-    operation: &mut Operation,
-    shared: &Shared,
-    range: Range<u64>,
-    promise: &mut Promise,
-    begun: Generation,
-) -> Result<(), Errno> {
-    when_ready(operation, || shared.map.prepare(range.clone(), promise, begun)).await
-}
-
-/// Asks a map until it has room; waits for what may become free.
-pub(crate) async fn when_ready<T>(
-    operation: &mut Operation,
-    mut ask: impl FnMut() -> Result<Prepared<T>, Errno>,
-) -> Result<T, Errno> {
-    let mut patience = Patience::default();
-    loop {
-        match ask()? {
-            Prepared::Ready(ready) => return Ok(ready),
-            later => patience.wait(operation, later).await?,
-        }
-    }
-}
-
 /// Keeps those out of a range who do not write whole blocks in place: they come before or after. What of
 /// the last block lies before the range, behind the file's end, is zeros then.
 pub(crate) async fn keep_range(
@@ -279,43 +238,6 @@ pub(crate) async fn keep_range(
     let held = keep_out(operation, shared, Counter::WriteGap, u64::MAX, changed).await?;
     zero_tail(operation, shared).await?;
     Ok(held)
-}
-
-/// The waits of one operation for room.
-#[derive(Default)]
-struct Patience {
-    /// Until when it waits for those who read what is to be free.
-    until: Option<Instant>,
-    commits: u32,
-}
-
-impl Patience {
-    async fn wait<T>(&mut self, operation: &mut Operation, what: Prepared<T>) -> Result<(), Errno> {
-        match what {
-            Prepared::Ready(_) => Ok(()),
-            // As long as it takes: a slow commit is no lack of room.
-            Prepared::AfterCommit(commit) => {
-                self.commits += 1;
-                if self.commits > MOST_COMMITS {
-                    return Err(Errno::NOSPC);
-                }
-                operation.wait_uncounted(commit).await?
-            }
-            Prepared::AfterQuiescence(epoch) => {
-                let now = operation.now();
-                let until = *self.until.get_or_insert(now + PATIENCE);
-                if now >= until {
-                    return Err(Errno::NOSPC);
-                }
-                operation.wait_for_quiescence_until(epoch, Some(until)).await.map(drop)
-            }
-        }
-    }
-}
-
-/// The block that is allocated and becomes written as a whole: no smaller than the device's.
-pub(crate) fn block_of(shared: &Shared) -> u64 {
-    shared.map.block_size().max(shared.block_mask + 1)
 }
 
 /// Whether the last block of the file holds, behind its end, bytes that come to light when something

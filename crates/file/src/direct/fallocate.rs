@@ -10,10 +10,11 @@ use rustix::io::Errno;
 use uringfs_device::{Durability, Op, Payload};
 use uringfs_reactor::{Counter, Operation, Order};
 
-use crate::direct::{LONGEST, merge_zeros};
-use crate::entry::{block_of, enter, keep_out, note_write, prepare, zero_tail};
-use crate::file::{File, Shared};
-use crate::map::{Map, Place};
+use crate::direct::write_guard::{enter, keep_out, note_write, zero_tail};
+use crate::io::bounce::{LONGEST, block_of, merge_zeros};
+use crate::io::space_wait::prepare;
+use crate::map::mapping::{Map, Place};
+use crate::state::file::{File, Shared};
 
 /// What becomes of a file's size when space is allocated or zeroed behind its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

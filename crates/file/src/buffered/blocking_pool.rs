@@ -11,9 +11,6 @@ use uringfs_device::queue::QueueKind;
 use uringfs_reactor::{Outcome, Reactor, ReactorOptions};
 use uringfs_sync::Oneshot;
 
-use crate::ask::read_here;
-use crate::file::File;
-
 /// Threads at most; reads beyond wait for one.
 const MOST: usize = 256;
 /// How long one stays without a read.
@@ -21,13 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A read that is to be waited for.
 struct Job {
-    file: File,
     payload: Payload,
-    offset: u64,
+    read: Box<Read>,
     /// As the reactor has it that it was asked of.
     queue: QueueKind,
     answer: Oneshot<Outcome>,
 }
+
+/// Does a read on a pool thread's reactor.
+type Read = dyn FnOnce(&Reactor, Payload) -> Outcome + Send;
 
 #[derive(Default)]
 struct Pool {
@@ -41,13 +40,12 @@ static WORK: Condvar = Condvar::new();
 
 /// Has a thread do a read, and answers what became of it.
 pub(crate) async fn read(
-    file: File,
     payload: Payload,
-    offset: u64,
     queue: QueueKind,
+    read: impl FnOnce(&Reactor, Payload) -> Outcome + Send + 'static,
 ) -> (Payload, Result<u64, Errno>) {
     let answer = Oneshot::default();
-    let job = Job { file, payload, offset, queue, answer: answer.clone() };
+    let job = Job { payload, read: Box::new(read), queue, answer: answer.clone() };
     if let Err((payload, error)) = hand_over(job) {
         return (payload, Err(error));
     }
@@ -78,13 +76,13 @@ fn work() {
         (queue, Reactor::new(options))
     };
     let mut own = None;
-    while let Some(Job { file, payload, offset, queue, answer }) = next() {
+    while let Some(Job { payload, read, queue, answer }) = next() {
         if own.as_ref().is_none_or(|(kind, _)| *kind != queue) {
             own = None;
         }
         let (_, reactor) = own.get_or_insert_with(|| reactor_of(queue));
         let outcome = match reactor {
-            Ok(reactor) => reactor.block_on(read_here(file, payload, offset)),
+            Ok(reactor) => read(reactor, payload),
             Err(_) => Outcome::refused(Errno::NOSYS, payload),
         };
         answer.set(outcome);

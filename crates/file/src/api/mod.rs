@@ -1,0 +1,4 @@
+//! The operations of a file, awaited or started by token.
+
+pub(crate) mod file;
+pub(crate) mod operation;

@@ -1,0 +1,6 @@
+//! Reads and writes through the page cache.
+
+pub(crate) mod blocking_pool;
+pub(crate) mod coherence;
+pub(crate) mod read;
+pub(crate) mod write;

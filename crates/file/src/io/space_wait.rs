@@ -1,0 +1,89 @@
+//! Waits for free space: for a commit that frees blocks, or for readers of blocks that are to be free.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uringfs_reactor::Operation;
+
+use crate::map::mapping::{Generation, Prepared, Promise};
+use crate::state::file::Shared;
+
+/// How long a write waits, in all, for others to end what they read of blocks that are to be free.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Commits that it waits for at most: each makes room, which others may take.
+const MOST_COMMITS: u32 = 1000;
+
+/// Has every byte of a range lie somewhere, unless the file has been emptied since `begun`; waits for room that may
+/// become free.
+pub(crate) async fn prepare(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+    begun: Generation,
+) -> Result<(), Errno> {
+    prepare_promised(operation, shared, range, &mut Promise::default(), begun).await
+}
+
+/// The same for bytes for some of which there is room already.
+pub(crate) async fn prepare_promised(
+    operation: &mut Operation,
+    shared: &Shared,
+    range: Range<u64>,
+    promise: &mut Promise,
+    begun: Generation,
+) -> Result<(), Errno> {
+    when_ready(operation, || shared.map.prepare(range.clone(), promise, begun)).await
+}
+
+/// Asks a map until it has room; waits for what may become free.
+pub(crate) async fn when_ready<T>(
+    operation: &mut Operation,
+    mut ask: impl FnMut() -> Result<Prepared<T>, Errno>,
+) -> Result<T, Errno> {
+    let mut patience = SpaceWait::default();
+    loop {
+        match ask()? {
+            Prepared::Ready(ready) => return Ok(ready),
+            later => patience.wait(operation, later).await?,
+        }
+    }
+}
+
+/// The waits of one operation for room.
+#[derive(Default)]
+pub(crate) struct SpaceWait {
+    /// Until when it waits for those who read what is to be free.
+    until: Option<Instant>,
+    commits: u32,
+}
+
+impl SpaceWait {
+    /// Waits for what a map says may become free.
+    pub(crate) async fn wait<T>(
+        &mut self,
+        operation: &mut Operation,
+        what: Prepared<T>,
+    ) -> Result<(), Errno> {
+        match what {
+            Prepared::Ready(_) => Ok(()),
+            // As long as it takes: a slow commit is no lack of room.
+            Prepared::AfterCommit(commit) => {
+                self.commits += 1;
+                if self.commits > MOST_COMMITS {
+                    return Err(Errno::NOSPC);
+                }
+                operation.wait_uncounted(commit).await?
+            }
+            Prepared::AfterQuiescence(epoch) => {
+                let now = operation.now();
+                let until = *self.until.get_or_insert(now + PATIENCE);
+                if now >= until {
+                    return Err(Errno::NOSPC);
+                }
+                operation.wait_for_quiescence_until(epoch, Some(until)).await.map(drop)
+            }
+        }
+    }
+}

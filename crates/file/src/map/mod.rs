@@ -1,0 +1,5 @@
+//! Where a file's bytes lie.
+
+pub(crate) mod file_map;
+pub(crate) mod hot_extent;
+pub(crate) mod mapping;

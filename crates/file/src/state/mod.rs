@@ -1,0 +1,11 @@
+//! What all users of a file share.
+
+pub(crate) mod append_queue;
+pub(crate) mod cache_handle;
+pub(crate) mod delayed_allocation;
+pub(crate) mod dirty;
+pub(crate) mod file;
+pub(crate) mod file_cache;
+pub(crate) mod lock;
+pub(crate) mod options;
+pub(crate) mod readahead;
