@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_ring::{Wait, Waited};
 
-use crate::in_flight::{Answer, CellIndex};
-use crate::operation::CellFuture;
+use crate::event_loop::operation::CellFuture;
+use crate::io::poller::{Answered, Watch};
 use crate::reactor::{Due, Inner, Reactor};
-use crate::timer::TimerKey;
-use crate::watch::{Answered, Watch};
+use crate::tasks::timer::TimerKey;
+use crate::tasks::waiters::{Answer, CellIndex};
 
 /// Descriptors that one reactor waits for at once: places in its ring, which waits are cancelled in, too.
 pub const MAX_WAITS: usize = 1024;

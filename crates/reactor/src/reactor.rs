@@ -19,23 +19,23 @@ use uringfs_buffer::Buffer;
 use uringfs_device::{Device, DeviceIndex, MAX_DEVICES, Op, Payload, Request, Tag};
 use uringfs_ring::{Features, Ring, WaitHandle, fork_count, watch_forks};
 
-use crate::attach::{self};
-use crate::completed::{Completed, Token};
 use crate::counters::{self, Counter, Counters};
-use crate::handle::{OutcomeCell, OutcomeSender};
-use crate::in_flight::{CellIndex, Cells, tag_of_cell};
-use crate::io::{Io, Route, State};
-use crate::letters::{EventBell, Letter, Letterbox};
-use crate::mailbox::{Bell, Mailbox};
-use crate::operation::Asker;
+use crate::event_loop::attach;
+use crate::event_loop::operation::Asker;
+use crate::event_loop::siblings::{self, Siblings};
+use crate::event_loop::sleep::LOOK;
+use crate::io::completion_worker::Worker;
+use crate::io::dispatch::{Io, Route, State};
+use crate::io::poller::Watch;
 use crate::options::{CompletionMode, ReactorOptions, Require};
-use crate::quiescence::Domain;
-use crate::siblings::{self, Siblings};
-use crate::sleep::LOOK;
-use crate::task::{ROOT, Tasks, waker_of};
-use crate::timer::Timers;
-use crate::watch::Watch;
-use crate::worker::Worker;
+use crate::sync::quiescence::Domain;
+use crate::tasks::completion::{Completed, Token};
+use crate::tasks::outcome::{OutcomeCell, OutcomeSender};
+use crate::tasks::task::{ROOT, Tasks, waker_of};
+use crate::tasks::timer::Timers;
+use crate::tasks::waiters::{CellIndex, Cells, tag_of_cell};
+use crate::wake::mailbox::{Bell, Mailbox};
+use crate::wake::message::{EventBell, Letter, Letterbox};
 
 /// What a moment brings.
 pub(crate) enum Due {

@@ -16,12 +16,12 @@ use uringfs_ring::{Ring, RingOptions};
 
 use crate::counters::Counter;
 use crate::descriptor::MAX_WAITS;
-use crate::io::{Lane, Route, Way};
-use crate::letters::Letter;
+use crate::event_loop::turn::CLOSING;
+use crate::io::dispatch::{Lane, Route, Way};
 use crate::options::ReactorOptions;
-use crate::quiescence::Tracker;
 use crate::reactor::{Inner, domain_at, ring_bell};
-use crate::turn::CLOSING;
+use crate::sync::quiescence::Tracker;
+use crate::wake::message::Letter;
 
 /// Threads that serve one device on the tier of threads.
 const MAX_THREADS: usize = 64;

@@ -5,7 +5,7 @@
 //! leaves its letter and then looks whether the owner sleeps. A full fence
 //! stands between the two steps on both sides, so at least one sees the other.
 
-use crate::sync::{AtomicBool, Mutex, Ordering, fence};
+use crate::sync::primitives::{AtomicBool, Mutex, Ordering, fence};
 
 /// Wakes the owner of a mailbox.
 pub(crate) trait Bell {

@@ -12,16 +12,16 @@ use uringfs_device::{
 };
 use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 
-use crate::attach::Attachment;
-use crate::completed::Completed;
 use crate::counters::{Counter, Counters};
-use crate::guarded::Guarded;
-use crate::handle::Outcome;
-use crate::in_flight::{
+use crate::event_loop::attach::Attachment;
+use crate::io::submission_lock::Guarded;
+use crate::options::CompletionMode;
+use crate::sync::quiescence::{Domain, Tracker};
+use crate::tasks::completion::Completed;
+use crate::tasks::outcome::Outcome;
+use crate::tasks::waiters::{
     Answer, CellIndex, Cells, CountedIn, Waiter, cell_of, is_operations, is_token,
 };
-use crate::options::CompletionMode;
-use crate::quiescence::{Domain, Tracker};
 
 /// The tag of the ring's watch on the mailbox.
 pub(crate) const MAIL_TAG: u64 = u64::MAX;

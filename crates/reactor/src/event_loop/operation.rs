@@ -14,16 +14,16 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
-use crate::completed::{Completed, Token};
 use crate::counters::Counter;
-use crate::guarded::SubmissionLock;
-use crate::handle::{Outcome, OutcomeSender};
-use crate::in_flight::{Answer, Cell as WaitCell, CellIndex};
-use crate::io::{Io, Way};
+use crate::io::dispatch::{Io, Way};
+use crate::io::submission_lock::SubmissionLock;
 use crate::options::CompletionMode;
-use crate::quiescence::Epoch;
 use crate::reactor::{Due, Inner, quiescence};
-use crate::timer::TimerKey;
+use crate::sync::quiescence::Epoch;
+use crate::tasks::completion::{Completed, Token};
+use crate::tasks::outcome::{Outcome, OutcomeSender};
+use crate::tasks::timer::TimerKey;
+use crate::tasks::waiters::{Answer, Cell as WaitCell, CellIndex};
 
 /// So long an operation waits for what others have in flight: longer than devices take, errors included.
 const LATE: Duration = Duration::from_secs(30);

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
-use crate::in_flight::{CountedIn, Requests, place_of};
-use crate::letters::{Letter, Letterbox};
-use crate::operation::{Asker, OperationState};
+use crate::event_loop::operation::{Asker, OperationState};
 use crate::reactor::current;
+use crate::tasks::waiters::{CountedIn, Requests, place_of};
+use crate::wake::message::{Letter, Letterbox};
 
 /// Where a future lives until it has ended, and after it others of its type: a
 /// task then allocates nothing.

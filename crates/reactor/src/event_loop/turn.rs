@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use uringfs_device::{Ready, Request};
 use uringfs_ring::Ring;
 
-use crate::completed::Completed;
 use crate::counters::Counter;
-use crate::in_flight::{Answer, Waiter};
-use crate::io::{Io, State};
-use crate::letters::Letter;
-use crate::mailbox::Bell;
+use crate::io::dispatch::{Io, State};
 use crate::reactor::{Current, Due, Inner};
-use crate::task::{Delivered, ROOT, Taken};
+use crate::tasks::completion::Completed;
+use crate::tasks::task::{Delivered, ROOT, Taken};
+use crate::tasks::waiters::{Answer, Waiter};
+use crate::wake::mailbox::Bell;
+use crate::wake::message::Letter;
 
 /// How often a turn goes round at the most: a task that wakes itself for ever keeps neither the root waiting nor
 /// whoever called.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+use crate::sync::primitives::{AtomicU64, Mutex, Ordering, fence};
 
 /// Published by a reactor with nothing in flight.
 const IDLE: u64 = u64::MAX;

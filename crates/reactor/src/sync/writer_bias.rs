@@ -1,8 +1,8 @@
 //! Who may go ahead without a lock, and until when. While a mode is shared, requests look at one word and
 //! take none; whoever ends it waits for those that found it so.
 
-use crate::quiescence::{Domain, Epoch};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::primitives::{AtomicU64, Ordering, fence};
+use crate::sync::quiescence::{Domain, Epoch};
 
 /// Everybody who found it shared has ended.
 const QUIET: u64 = 1;
@@ -88,7 +88,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::quiescence::Tracker;
+    use crate::sync::quiescence::Tracker;
     use loom::cell::UnsafeCell;
     use loom::sync::Mutex;
 

@@ -14,8 +14,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use uringfs_device::{Completion, DeviceIndex};
 
-use crate::mailbox::{Bell, Mailbox};
 use crate::reactor::Inner;
+use crate::wake::mailbox::{Bell, Mailbox};
 
 /// Something to do on a reactor's thread.
 pub(crate) type Act = Box<dyn FnOnce(&Rc<Inner>) + Send>;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use uringfs_device::{Payload, Request};
 
-use crate::completed::Fate;
+use crate::tasks::completion::Fate;
 
 /// The end of an asynchronous operation.
 #[derive(Debug)]

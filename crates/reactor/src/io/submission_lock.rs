@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use uringfs_device::{DeviceIndex, Request, Tag};
 
-use crate::io::Io;
+use crate::io::dispatch::Io;
 
 /// Held by one thread at a time while it submits. Clones are the same lock.
 #[derive(Clone, Debug, Default)]

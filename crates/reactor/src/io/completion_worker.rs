@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use uringfs_device::Completion;
 
-use crate::letters::{Letter, Letterbox};
+use crate::wake::message::{Letter, Letterbox};
 
 /// A thread that hands completions back.
 pub(crate) struct Worker {

@@ -1,0 +1,9 @@
+//! Requests on their way to devices and back. Knows nothing of the loop.
+
+pub(crate) mod dispatch;
+
+pub(crate) mod submission_lock;
+
+pub(crate) mod poller;
+
+pub(crate) mod completion_worker;
