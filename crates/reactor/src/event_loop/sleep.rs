@@ -11,9 +11,9 @@ use uringfs_device::{Clock, Ready, Request};
 use uringfs_ring::{Ring, Wait};
 
 use crate::counters::Counter;
+use crate::event_loop::core::Inner;
 use crate::io::dispatch::{Io, MAIL_TAG};
 use crate::io::poller::Watch;
-use crate::reactor::Inner;
 use crate::tasks::waiters::Answer;
 
 /// A wait for several completions looks around this often, so that mail and

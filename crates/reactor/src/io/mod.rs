@@ -2,6 +2,14 @@
 
 pub(crate) mod dispatch;
 
+pub(crate) mod attachment;
+
+pub(crate) mod choose;
+
+pub(crate) mod route;
+
+pub(crate) mod rings;
+
 pub(crate) mod submission_lock;
 
 pub(crate) mod poller;

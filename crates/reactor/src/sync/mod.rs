@@ -2,6 +2,8 @@
 
 pub(crate) mod writer_bias;
 
+pub(crate) mod domains;
+
 pub(crate) mod quiescence;
 
 pub(crate) mod primitives;

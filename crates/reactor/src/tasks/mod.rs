@@ -2,6 +2,8 @@
 
 pub(crate) mod task;
 
+pub(crate) mod operation_state;
+
 pub(crate) mod waiters;
 
 pub(crate) mod outcome;
