@@ -12,14 +12,9 @@ use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 use uringfs_ring::{Wait, Waited};
 
-use crate::in_flight::{Answer, CellIndex};
-use crate::operation::CellFuture;
-use crate::reactor::{Due, Inner, Reactor};
-use crate::timer::TimerKey;
-use crate::watch::{Answered, Watch};
-
-/// Descriptors that one reactor waits for at once: places in its ring, which waits are cancelled in, too.
-pub const MAX_WAITS: usize = 1024;
+use crate::event_loop::core::{Due, Inner};
+use crate::reactor::Reactor;
+use crate::tasks::waiters::Answer;
 
 impl Reactor {
     /// Waits this long.
@@ -31,7 +26,7 @@ impl Reactor {
     /// Waits until `file` is ready for any of `events`, and answers which.
     ///
     /// # Errors
-    /// ETIMEDOUT when the deadline comes first; EAGAIN while the reactor waits for [`MAX_WAITS`] descriptors; what
+    /// ETIMEDOUT when the deadline comes first; EAGAIN while the reactor waits for [`MAX_WAITS`](crate::MAX_WAITS) descriptors; what
     /// `poll(2)` says.
     pub async fn poll(
         &self,
@@ -113,105 +108,6 @@ async fn wait_until(
         Answer::Wait(wait, Err(Errno::CANCELED)) if late => (wait, Err(Errno::TIMEDOUT)),
         Answer::Wait(wait, result) => (wait, result),
         Answer::Time => unreachable!("a wait's cell answers a wait"),
-    }
-}
-
-impl Inner {
-    /// Waits for a moment, `operation` as in [`CellFuture`].
-    pub(crate) async fn sleep_until(self: &Rc<Self>, at: Instant, operation: Option<u32>) {
-        let cell = self.io.borrow_mut().state.cells.open();
-        let _timer = self.timer(at, Due::Cell(cell));
-        let mut future = CellFuture { inner: self.clone(), cell, operation, taken: false };
-        poll_fn(|context| future.poll_answer(context)).await;
-    }
-
-    /// Has something happen at a moment, unless the guard is dropped before.
-    pub(crate) fn timer(self: &Rc<Self>, at: Instant, due: Due) -> TimerGuard {
-        let key = self.timers.borrow_mut().insert(at, due);
-        TimerGuard { inner: self.clone(), key }
-    }
-
-    /// Begins to wait for a descriptor; cancelled when the future is dropped.
-    pub(crate) fn wait_for(self: &Rc<Self>, wait: Wait) -> CellFuture {
-        let cell = self.io.borrow_mut().state.cells.open();
-        let begun = {
-            let io = &mut *self.io.borrow_mut();
-            match &mut io.ring {
-                _ if self.waits_under_way() >= MAX_WAITS => Err((wait, Err(Errno::AGAIN))),
-                Some(ring) => match ring.push_wait(wait, cell as u64) {
-                    Ok(handle) => {
-                        self.waits.borrow_mut().push((cell, handle));
-                        Ok(())
-                    }
-                    Err(wait) => Err((wait, Err(Errno::AGAIN))),
-                },
-                None => self.begin_by_epoll(cell, wait),
-            }
-        };
-        if let Err((wait, result)) = begun {
-            self.io.borrow_mut().state.answer(cell, Answer::Wait(wait, result));
-        }
-        CellFuture { inner: self.clone(), cell, operation: None, taken: false }
-    }
-
-    fn waits_under_way(&self) -> usize {
-        let by_epoll = self.watch.borrow().as_ref().map_or(0, Watch::waits);
-        self.waits.borrow().len() + by_epoll
-    }
-
-    pub(crate) fn begin_by_epoll(&self, cell: CellIndex, wait: Wait) -> Result<(), Answered> {
-        let mut watch = self.watch.borrow_mut();
-        if watch.is_none() {
-            match Watch::new() {
-                Ok(made) => *watch = Some(made),
-                Err(error) => return Err((wait, Err(error))),
-            }
-        }
-        watch.as_mut().expect("it was just made").begin(cell, wait)
-    }
-
-    pub(crate) fn cancel_wait(&self, cell: CellIndex) {
-        let handle = {
-            let mut waits = self.waits.borrow_mut();
-            let place = waits.iter().position(|(other, _)| *other == cell);
-            place.map(|place| waits.swap_remove(place).1)
-        };
-        let io = &mut *self.io.borrow_mut();
-        if let (Some(handle), Some(ring)) = (handle, &mut io.ring) {
-            ring.cancel_wait(handle);
-        } else if let Some(watch) = &mut *self.watch.borrow_mut()
-            && let Some(wait) = watch.cancel(cell)
-        {
-            io.state.answer(cell, Answer::Wait(wait, Err(Errno::CANCELED)));
-        }
-    }
-
-    /// A wait has ended: there is nothing left to cancel.
-    pub(crate) fn forget_wait(&self, cell: CellIndex) {
-        self.waits.borrow_mut().retain(|(other, _)| *other != cell);
-    }
-}
-
-/// A moment that is to come. Dropped before, nothing happens then.
-pub(crate) struct TimerGuard {
-    inner: Rc<Inner>,
-    key: TimerKey,
-}
-
-impl TimerGuard {
-    /// True when the moment has come.
-    pub(crate) fn has_come(&self) -> bool {
-        !self.inner.timers.borrow().contains(self.key)
-    }
-}
-
-impl Drop for TimerGuard {
-    fn drop(&mut self) {
-        let removed = self.inner.timers.borrow_mut().remove(self.key);
-        if let Some(Due::Cell(cell)) = removed {
-            // Its future is gone: the answer that it will not have frees the cell.
-            self.inner.io.borrow_mut().state.answer(cell, Answer::Time);
-        }
     }
 }
 

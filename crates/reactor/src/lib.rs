@@ -5,39 +5,39 @@
 //! by token ([`Reactor::reap`]) or by awaiting. Threads meet only in the
 //! mailbox. It also waits for descriptors, so that a server needs no other loop.
 
-mod attach;
-mod completed;
-mod counters;
-mod descriptor;
-mod guarded;
-mod handle;
-mod in_flight;
-mod io;
-mod letters;
-mod mailbox;
-mod mode;
-mod operation;
-mod options;
-mod quiescence;
-mod reactor;
-mod service;
-mod siblings;
-mod sleep;
-mod task;
-mod timer;
-mod turn;
-mod watch;
-mod worker;
+mod background;
 
-pub use completed::{Completed, Fate, Refused, Token};
+mod descriptor;
+
+mod reactor;
+
+mod event_loop;
+
+mod io;
+
+mod tasks;
+
+mod wake;
+
+mod sync;
+
+mod counters;
+mod options;
+
+pub use background::service;
 pub use counters::{Counter, Counters, total};
-pub use descriptor::MAX_WAITS;
-pub use guarded::SubmissionLock;
-pub use handle::{Outcome, OutcomeCell, OutcomeSender};
-pub use mode::Mode;
-pub use operation::{Admitted, Asker, Operation, Order, RequestFuture};
+pub use event_loop::core::{Inner, current};
+pub use event_loop::operation::{Admitted, Operation, Order, RequestFuture};
+pub use event_loop::push::Unpushed;
+pub use event_loop::remote::Remote;
+pub use io::rings::MAX_WAITS;
+pub use io::submission_lock::SubmissionLock;
 pub use options::{CompletionMode, ReactorOptions, Require, on_off};
-pub use quiescence::{Domain, Epoch};
-pub use reactor::{Inner, Reactor, Remote, Unpushed, current, quiescence};
-pub use service::service;
+pub use reactor::Reactor;
+pub use sync::domains::quiescence;
+pub use sync::quiescence::{Domain, Epoch};
+pub use sync::writer_bias::Mode;
+pub use tasks::completion::{Completed, Fate, Refused, Token};
+pub use tasks::operation_state::Asker;
+pub use tasks::outcome::{Outcome, OutcomeCell, OutcomeSender};
 pub use uringfs_ring::ForkMark;

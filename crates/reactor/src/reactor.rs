@@ -3,90 +3,38 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::mem::{self, ManuallyDrop};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uringfs_buffer::Buffer;
-use uringfs_device::{Device, DeviceIndex, MAX_DEVICES, Op, Payload, Request, Tag};
-use uringfs_ring::{Features, Ring, WaitHandle, fork_count, watch_forks};
+use uringfs_device::{Device, Tag};
+use uringfs_ring::{Features, fork_count, watch_forks};
 
-use crate::attach::{self};
-use crate::completed::{Completed, Token};
-use crate::counters::{self, Counter, Counters};
-use crate::handle::{OutcomeCell, OutcomeSender};
-use crate::in_flight::{CellIndex, Cells, tag_of_cell};
-use crate::io::{Io, Route, State};
-use crate::letters::{EventBell, Letter, Letterbox};
-use crate::mailbox::{Bell, Mailbox};
-use crate::operation::Asker;
+use crate::counters::{self, Counters};
+use crate::event_loop::core::{Current, Inner, Letterbox};
+use crate::event_loop::siblings::{self, Siblings};
+use crate::event_loop::sleep::LOOK;
+use crate::event_loop::waker::waker_of;
+use crate::io::completion_worker::Worker;
+use crate::io::dispatch::{Io, State};
+use crate::io::rings::make_rings;
+use crate::io::route::Route;
 use crate::options::{CompletionMode, ReactorOptions, Require};
-use crate::quiescence::Domain;
-use crate::siblings::{self, Siblings};
-use crate::sleep::LOOK;
-use crate::task::{ROOT, Tasks, waker_of};
-use crate::timer::Timers;
-use crate::watch::Watch;
-use crate::worker::Worker;
-
-/// What a moment brings.
-pub(crate) enum Due {
-    /// The cell's time has come.
-    Cell(CellIndex),
-    /// The wait's deadline has come.
-    Wait(CellIndex),
-    /// The operation's deadline has come.
-    Deadline(u32),
-}
-
-/// A reactor, as its own tasks and operations see it.
-pub struct Inner {
-    pub(crate) itself: Weak<Inner>,
-    pub(crate) options: ReactorOptions,
-    pub(crate) io: RefCell<Io>,
-    pub(crate) tasks: RefCell<Tasks>,
-    pub(crate) timers: RefCell<Timers<Due>>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) letterbox: Arc<Letterbox>,
-    /// Why there is no ring.
-    pub(crate) ring: Result<(), String>,
-    pub(crate) watch: RefCell<Option<Watch>>,
-    pub(crate) worker: RefCell<Option<Worker>>,
-    /// Waits on descriptors under way, by cell, for cancelling.
-    pub(crate) waits: RefCell<Vec<(CellIndex, WaitHandle)>>,
-    pub(crate) letters: RefCell<Vec<Letter>>,
-    pub(crate) root_woken: Cell<bool>,
-    pub(crate) mail_watched: Cell<bool>,
-    /// Set when somebody else's loop watches our descriptor.
-    pub(crate) watched: OnceCell<OwnedFd>,
-    /// A foreign loop's turn is under way.
-    pub(crate) turning: Cell<bool>,
-    /// Why a reap is no quiet one: devices wait to be let go, or it is called by what the reactor runs. One
-    /// byte, so that the hot path looks at it once.
-    pub(crate) attention: Cell<u8>,
-    /// The thread is in [`Reactor::block_on`].
-    blocking: Cell<bool>,
-    pub(crate) name: String,
-    /// See [`Operation::reactor_number`](crate::Operation::reactor_number).
-    pub(crate) number: u16,
-}
-
-/// Why [`Inner::push_simple`] has not pushed, with the memory.
-#[derive(Debug)]
-pub enum Unpushed {
-    /// It has no one place on the device.
-    NoPlace(Buffer),
-    /// The queue is full, or the device is not attached here.
-    NoRoom(Buffer),
-}
+use crate::tasks::completion::{Completed, Token};
+use crate::tasks::operation_state::Asker;
+use crate::tasks::task::{ROOT, Tasks};
+use crate::tasks::timer::Timers;
+use crate::tasks::waiters::Cells;
+use crate::wake::mailbox::{Bell, Mailbox};
+use crate::wake::message::EventBell;
 
 /// How long a reactor that goes inside of what another of its thread runs waits for what the other may hold.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -105,26 +53,6 @@ pub struct Reactor {
 
 static NEXT_NUMBER: AtomicU16 = AtomicU16::new(0);
 
-thread_local! {
-    static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
-}
-
-/// Tells when what was in flight to a device has finished, on all reactors.
-pub fn quiescence(device: DeviceIndex) -> &'static Domain {
-    domain_at(device.get())
-}
-
-pub(crate) fn domain_at(place: usize) -> &'static Domain {
-    static DOMAINS: [OnceLock<Domain>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
-    DOMAINS[place].get_or_init(Domain::new)
-}
-
-/// The reactor of this thread, if it has one.
-pub fn current() -> Option<Rc<Inner>> {
-    // None while the thread ends.
-    CURRENT.try_with(|current| current.borrow().upgrade()).ok()?
-}
-
 impl Reactor {
     /// A reactor for this thread. The first of a thread is the one that
     /// asynchronous operations use.
@@ -133,7 +61,7 @@ impl Reactor {
     /// When `ring.require` asks for a tier that the machine does not give, with
     /// the reason; when no descriptor is left.
     pub fn new(options: ReactorOptions) -> io::Result<Reactor> {
-        let (ring, polled) = attach::make_rings(&options);
+        let (ring, polled) = make_rings(&options);
         check_tier(&options, ring.as_ref().err())?;
         let (ring, why) = match ring {
             Ok(ring) => (Some(ring), Ok(())),
@@ -174,10 +102,12 @@ impl Reactor {
         watch_forks();
         let io =
             Io { forks: fork_count(), ring, polled, attachments, own, detached_calls: 0, state };
+        let home = letterbox.clone();
+        let wakers = move |task| waker_of(task, &home);
         let inner = Rc::new_cyclic(|itself| Inner {
             itself: itself.clone(),
             io: RefCell::new(io),
-            tasks: RefCell::new(Tasks::new(letterbox.clone())),
+            tasks: RefCell::new(Tasks::new(Box::new(wakers))),
             timers: RefCell::new(Timers::new()),
             counters,
             letterbox,
@@ -197,11 +127,7 @@ impl Reactor {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed) % u16::MAX,
             options,
         });
-        CURRENT.with_borrow_mut(|current| {
-            if current.upgrade().is_none() {
-                *current = Rc::downgrade(&inner);
-            }
-        });
+        Current::set_first(&inner);
         siblings::enlist(&inner);
         let reactor = Reactor { inner };
         if reactor.inner.ring.is_err() {
@@ -415,146 +341,6 @@ impl Drop for Blocking<'_> {
     }
 }
 
-/// Makes a reactor the thread's current one for a while.
-pub(crate) struct Current {
-    before: Weak<Inner>,
-}
-
-impl Current {
-    pub(crate) fn set(inner: &Rc<Inner>) -> Current {
-        let before =
-            CURRENT.with_borrow_mut(|current| std::mem::replace(current, Rc::downgrade(inner)));
-        Current { before }
-    }
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        let before = std::mem::take(&mut self.before);
-        CURRENT.with_borrow_mut(|current| {
-            // The first reactor of a thread stays its current one.
-            if before.strong_count() > 0 {
-                *current = before;
-            }
-        });
-    }
-}
-
-impl Inner {
-    /// Issues a token operation that is one request, without a task: counts it
-    /// in, asks `place` for its address on the device, which reads the map, and
-    /// pushes it.
-    ///
-    /// # Errors
-    /// Why it was not pushed, with the buffer.
-    #[inline(always)]
-    pub fn push_simple(
-        &self,
-        device: DeviceIndex,
-        op: Op,
-        buffer: Buffer,
-        tag: Tag,
-        place: impl FnOnce(&Buffer) -> Option<u64>,
-    ) -> Result<(), Unpushed> {
-        // Not dropped by a panic on the way, and so kept in registers.
-        let buffer = ManuallyDrop::new(buffer);
-        let owned = |buffer| ManuallyDrop::into_inner(buffer);
-        let io = &mut *self.io.borrow_mut();
-        let Some(lane) = io.state.lanes.get_mut(device.get()) else {
-            return Err(Unpushed::NoRoom(owned(buffer)));
-        };
-        let mark = lane.tracker.begin();
-        let Some(address) = place(&buffer) else {
-            io.state.end(device, mark);
-            io.state.settle();
-            return Err(Unpushed::NoPlace(owned(buffer)));
-        };
-        // Made where it goes, and nowhere else.
-        let simple = || Simple { device, op, address, tag, mark };
-        let ring = lane.way.ring(&mut io.ring, &mut io.polled);
-        if let Some(room) = ring.and_then(Ring::room) {
-            room.push(simple().request(Payload::Buffer(owned(buffer))));
-            return Ok(());
-        }
-        // What is answered in memory is looked at here, not joined with what is not.
-        match push_elsewhere(io, simple(), Payload::Buffer(owned(buffer))) {
-            Ok(()) => Ok(()),
-            Err(unpushed) => Err(unpushed),
-        }
-    }
-
-    /// The same for a read that somebody awaits.
-    ///
-    /// # Errors
-    /// As [`Self::push_simple`], with what was to answer.
-    pub fn push_awaited(
-        &self,
-        device: DeviceIndex,
-        op: Op,
-        buffer: Buffer,
-        sender: OutcomeSender,
-        place: impl FnOnce(&Buffer) -> Option<u64>,
-    ) -> Result<(), (Unpushed, OutcomeSender)> {
-        let index = self.io.borrow_mut().state.cells.open_awaited(sender);
-        let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
-        pushed.map_err(|unpushed| (unpushed, self.io.borrow_mut().state.cells.close_awaited(index)))
-    }
-
-    /// Answers a token at once: what was asked for was there.
-    pub fn answer(&self, device: DeviceIndex, token: Token, buffer: Buffer, bytes: u64) {
-        let mut request =
-            Request::new(device, Op::Read, 0, Payload::Buffer(buffer), Tag(token.get()));
-        request.end(Ok(bytes));
-        let state = &mut self.io.borrow_mut().state;
-        state.completed_inline += 1;
-        state.completed.push(Completed::of(request));
-    }
-
-    /// Something was asked for outside a turn: a foreign loop that sleeps for
-    /// this reactor has to give it one.
-    pub fn ask_for_turn(&self) {
-        if self.watched.get().is_some() && !self.turning.get() {
-            self.letterbox.bell().ring();
-        }
-    }
-
-    /// True in the child of a fork, where the reactor is its parent's.
-    pub fn is_forked(&self) -> bool {
-        self.io.borrow().is_forked()
-    }
-
-    pub(crate) fn check_process(&self) -> Result<(), Errno> {
-        if self.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
-    }
-
-    /// Counts on this reactor.
-    #[inline]
-    pub fn count(&self, counter: Counter) {
-        self.counters.add(counter, 1);
-    }
-
-    fn publish_counters(&self) {
-        let waits = self.watch.borrow().as_ref().map_or(0, |watch| watch.system_calls);
-        self.io.borrow().publish(&self.counters, waits);
-    }
-
-    /// Asks what answers to this cell to end soon.
-    pub fn cancel_by_cell(&self, cell: &OutcomeCell) {
-        let simple = self.io.borrow().state.cells.of_outcome(cell);
-        if let Some(simple) = simple {
-            self.io.borrow_mut().cancel(tag_of_cell(simple));
-            return self.tell();
-        }
-        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.answers(cell));
-        self.stop_operations(is, Errno::CANCELED);
-    }
-
-    /// A handle that other threads can send work by.
-    pub fn remote(&self) -> Remote {
-        Remote { letterbox: self.letterbox.clone(), forks: self.io.borrow().forks }
-    }
-}
-
 impl Inner {
     /// The kernel takes no more requests, and has not said what became of those it has: whoever waits is answered
     /// EIO. Rings and operations keep the memory; what they may still write to stays counted in for ever, and
@@ -575,39 +361,6 @@ impl Inner {
         };
         drop((operations, simple, self.letterbox.close()));
     }
-}
-
-/// A simple transfer but for its memory.
-struct Simple {
-    device: DeviceIndex,
-    op: Op,
-    address: u64,
-    tag: Tag,
-    mark: u8,
-}
-
-impl Simple {
-    #[inline(always)]
-    fn request(self, payload: Payload) -> Request {
-        let Simple { device, op, address, tag, mark } = self;
-        let mut request = Request::new(device, op, address, payload, tag);
-        request.mark = mark;
-        request.set_issued(true);
-        request
-    }
-}
-
-/// Pushes what [`Inner::push_simple`] could not push into the ring at once.
-#[inline(never)]
-fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), Unpushed> {
-    io.push(simple.request(payload)).map_err(|request| {
-        io.state.end(request.device, request.mark);
-        io.state.settle();
-        match request.payload {
-            Payload::Buffer(buffer) => Unpushed::NoRoom(buffer),
-            Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
-        }
-    })
 }
 
 impl Drop for Reactor {
@@ -679,61 +432,8 @@ impl Drop for Reactor {
     }
 }
 
-/// Sends work to a reactor from any thread.
-#[derive(Clone)]
-pub struct Remote {
-    letterbox: Arc<Letterbox>,
-    forks: u32,
-}
-
-impl Remote {
-    /// True in the child of a fork, where the reactor is its parent's.
-    pub fn is_forked(&self) -> bool {
-        self.forks != fork_count()
-    }
-
-    /// True when the reactor is gone or about to go.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.letterbox.is_leaving()
-    }
-
-    /// Has `act` run on the reactor's thread. False when the reactor is gone or about to go.
-    pub fn run(&self, act: impl FnOnce(&Rc<Inner>) + Send + 'static) -> bool {
-        let letter = Letter::Run(Box::new(act));
-        self.letterbox.offer(letter, ring_bell).is_ok()
-    }
-}
-
-/// Wakes by a message of our own ring when both sides have one, else by the eventfd.
-pub(crate) fn ring_bell(bell: &EventBell) {
-    let send_message = |target: BorrowedFd<'_>| {
-        let Some(inner) = current() else { return false };
-        let Ok(mut io) = inner.io.try_borrow_mut() else { return false };
-        let Some(ring) = &mut io.ring else { return false };
-        ring.send_message(target, bell.event())
-    };
-    if bell.is_parked() || !bell.with_owners_ring(send_message) {
-        bell.ring();
-    }
-}
-
 impl std::fmt::Debug for Reactor {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Reactor ({})", self.tier())
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bell_is_rung_whose_message_fails() {
-        let _reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        // No ring is behind this descriptor, as when the kernel refuses to put a message into one.
-        let no_ring = std::fs::File::open("/dev/null").unwrap();
-        let bell = EventBell::new(Some(no_ring.into())).unwrap();
-        ring_bell(&bell);
-        assert!(rustix::io::read(bell.event(), &mut [0u8; 8]).is_ok(), "the owner sleeps on");
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
-use crate::reactor::{Current, Inner};
+use crate::event_loop::core::{Current, Inner};
 
 thread_local! {
     static REACTORS: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };

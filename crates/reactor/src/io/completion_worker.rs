@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use uringfs_device::Completion;
 
-use crate::letters::{Letter, Letterbox};
+use crate::wake::message::{Letter, Letterbox};
 
 /// A thread that hands completions back.
 pub(crate) struct Worker {
@@ -17,7 +17,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts the thread; `home` is where completions go back to.
-    pub(crate) fn start(home: Arc<Letterbox>) -> std::io::Result<Worker> {
+    pub(crate) fn start<A: Send + 'static>(home: Arc<Letterbox<A>>) -> std::io::Result<Worker> {
         let (send, receive) = channel();
         let thread = std::thread::Builder::new()
             .name("uringfs-complete".into())
@@ -33,7 +33,7 @@ impl Worker {
     }
 }
 
-fn run(receive: Receiver<Vec<Completion>>, home: &Letterbox) {
+fn run<A>(receive: Receiver<Vec<Completion>>, home: &Letterbox<A>) {
     while let Ok(completions) = receive.recv() {
         // A reactor that has gone has drained first, so nothing is lost.
         let _ = home.post(Letter::Completed(completions));

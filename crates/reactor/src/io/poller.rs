@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 use uringfs_ring::{Wait, Waited};
 
-use crate::in_flight::CellIndex;
+use crate::tasks::waiters::CellIndex;
 
 /// What an epoll event belongs to: cells below, the rest above.
 const OTHERS: u64 = 1 << 32;

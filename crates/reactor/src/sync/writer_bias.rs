@@ -1,7 +1,7 @@
 //! Who may go ahead without a lock, and until when. While a mode is shared, requests look at one word and
 //! take none; whoever ends it waits for those that found it so.
 
-use crate::quiescence::{Domain, Epoch};
+use crate::sync::quiescence::{Domain, Epoch};
 use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Everybody who found it shared has ended.
@@ -88,7 +88,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::quiescence::Tracker;
+    use crate::sync::quiescence::Tracker;
     use loom::cell::UnsafeCell;
     use loom::sync::Mutex;
 

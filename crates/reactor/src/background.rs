@@ -9,8 +9,9 @@ use std::sync::mpsc::channel;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use crate::event_loop::remote::Remote;
 use crate::options::ReactorOptions;
-use crate::reactor::{Reactor, Remote};
+use crate::reactor::Reactor;
 
 /// The way to the reactor that serves threads without one. Its thread starts at
 /// the first call, sleeps while nothing is asked of it, and ends with the process; or when the kernel takes no more

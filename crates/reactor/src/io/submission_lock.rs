@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use uringfs_device::{DeviceIndex, Request, Tag};
-
-use crate::io::Io;
 
 /// Held by one thread at a time while it submits. Clones are the same lock.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +13,11 @@ pub struct SubmissionLock {
 }
 
 impl SubmissionLock {
+    /// Held until the guard is dropped.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock()
+    }
+
     fn is(&self, other: &SubmissionLock) -> bool {
         Arc::ptr_eq(&self.lock, &other.lock)
     }
@@ -56,7 +59,7 @@ impl Guarded {
     }
 
     /// Takes all that wait for one lock, with it.
-    fn take_first(&mut self) -> Option<(SubmissionLock, Vec<Request>)> {
+    pub(crate) fn take_first(&mut self) -> Option<(SubmissionLock, Vec<Request>)> {
         let lock = self.waiting.first()?.0.clone();
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for (other, request) in std::mem::take(&mut self.waiting) {
@@ -67,31 +70,5 @@ impl Guarded {
         }
         self.waiting = others;
         Some((lock, mine))
-    }
-}
-
-impl Io {
-    /// Submits what waits for locks, each lock's requests at once. Those for which a queue has no
-    /// room wait on. True when some went.
-    pub(crate) fn submit_guarded(&mut self) -> bool {
-        let (mut went, mut full) = (false, Vec::new());
-        while let Some((lock, requests)) = self.state.guarded.take_first() {
-            let held = lock.lock.lock();
-            for mut request in requests {
-                request.set_issued(true);
-                match self.push_on(request) {
-                    Ok(()) => went = true,
-                    Err(mut request) => {
-                        request.set_issued(false);
-                        full.push((lock.clone(), request));
-                    }
-                }
-            }
-            // What is not taken now is with the next that is submitted, which says why.
-            let _ = self.submit_all();
-            drop(held);
-        }
-        full.into_iter().for_each(|(lock, request)| self.state.guarded.add(lock, request));
-        went
     }
 }

@@ -4,16 +4,13 @@
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use rustix::io::Errno;
 use uringfs_device::{Request, Tag};
 
-use crate::in_flight::{CountedIn, Requests, place_of};
-use crate::letters::{Letter, Letterbox};
-use crate::operation::{Asker, OperationState};
-use crate::reactor::current;
+use crate::tasks::operation_state::{Asker, OperationState};
+use crate::tasks::waiters::{CountedIn, Requests, place_of};
 
 /// Where a future lives until it has ended, and after it others of its type: a
 /// task then allocates nothing.
@@ -101,44 +98,19 @@ pub(crate) struct Tasks {
     operations: usize,
     /// Those among them that somebody asked for.
     asked: usize,
-    letterbox: Arc<Letterbox>,
-}
-
-struct TaskWaker {
-    task: u32,
-    letterbox: Arc<Letterbox>,
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let is_woken = current().is_some_and(|inner| {
-            Arc::ptr_eq(&inner.letterbox, &self.letterbox) && inner.wake_here(self.task)
-        });
-        if !is_woken {
-            // A reactor that is gone has no tasks to wake.
-            let _ = self.letterbox.post(Letter::Wake(self.task));
-        }
-    }
-}
-
-/// A waker that writes the reactor to poll `task`.
-pub(crate) fn waker_of(task: u32, letterbox: &Arc<Letterbox>) -> Waker {
-    Waker::from(Arc::new(TaskWaker { task, letterbox: letterbox.clone() }))
+    /// Makes the waker of a task; only a new task needs it.
+    waker_of: Box<dyn Fn(u32) -> Waker>,
 }
 
 impl Tasks {
-    pub(crate) fn new(letterbox: Arc<Letterbox>) -> Tasks {
+    pub(crate) fn new(waker_of: Box<dyn Fn(u32) -> Waker>) -> Tasks {
         Tasks {
             tasks: Vec::new(),
             pools: Vec::new(),
             ready: VecDeque::new(),
             operations: 0,
             asked: 0,
-            letterbox,
+            waker_of,
         }
     }
 
@@ -161,7 +133,7 @@ impl Tasks {
         task.operation = operation;
         let home = task.home.take().map(|home| home as Box<dyn Any>);
         let home = home.map(|home| home.downcast().expect("the pool is of this type"));
-        let new = || Home::empty(waker_of(place, &self.letterbox));
+        let new = || Home::empty((self.waker_of)(place));
         Taken { place, home: home.unwrap_or_else(new) }
     }
 
@@ -186,7 +158,7 @@ impl Tasks {
             operation,
             requests: Requests::default(),
         });
-        Taken { place, home: Home::empty(waker_of(place, &self.letterbox)) }
+        Taken { place, home: Home::empty((self.waker_of)(place)) }
     }
 
     /// Puts a task in the queue of those to poll, unless it is there.

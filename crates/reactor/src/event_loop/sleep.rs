@@ -11,10 +11,10 @@ use uringfs_device::{Clock, Ready, Request};
 use uringfs_ring::{Ring, Wait};
 
 use crate::counters::Counter;
-use crate::in_flight::Answer;
-use crate::io::{Io, MAIL_TAG};
-use crate::reactor::Inner;
-use crate::watch::Watch;
+use crate::event_loop::core::Inner;
+use crate::io::dispatch::{Io, MAIL_TAG};
+use crate::io::poller::Watch;
+use crate::tasks::waiters::Answer;
 
 /// A wait for several completions looks around this often, so that mail and
 /// other queues never wait for the slowest of a batch. So does one that the

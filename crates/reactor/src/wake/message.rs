@@ -3,7 +3,6 @@
 //! a message of the sender's own ring, else by an eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
@@ -14,18 +13,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use uringfs_device::{Completion, DeviceIndex};
 
-use crate::mailbox::{Bell, Mailbox};
-use crate::reactor::Inner;
+use crate::wake::mailbox::{Bell, Mailbox};
 
-/// Something to do on a reactor's thread.
-pub(crate) type Act = Box<dyn FnOnce(&Rc<Inner>) + Send>;
-
-/// A letter to a reactor.
-pub(crate) enum Letter {
+/// A letter to a reactor. `A` is work to do on its thread.
+pub(crate) enum Letter<A> {
     /// Poll this task again.
     Wake(u32),
     /// Do this on the reactor's thread.
-    Run(Act),
+    Run(A),
     /// A worker has finished these.
     Completed(Vec<Completion>),
     /// The device has closed: finish its requests and let go of it.
@@ -33,7 +28,7 @@ pub(crate) enum Letter {
 }
 
 /// A reactor's mailbox.
-pub(crate) type Letterbox = Mailbox<Letter, EventBell>;
+pub(crate) type Letterbox<A> = Mailbox<Letter<A>, EventBell>;
 
 /// Wakes a parked owner, and others by writing to an eventfd.
 pub(crate) struct EventBell {

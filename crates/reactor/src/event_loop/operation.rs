@@ -14,40 +14,21 @@ use uringfs_device::queue::QueueKind;
 use uringfs_device::{Clock, Core, DeviceIndex, Durability, Op, Payload, Request, Tag};
 use uringfs_ring::Ring;
 
-use crate::completed::{Completed, Token};
 use crate::counters::Counter;
-use crate::guarded::SubmissionLock;
-use crate::handle::{Outcome, OutcomeSender};
-use crate::in_flight::{Answer, Cell as WaitCell, CellIndex};
-use crate::io::{Io, Way};
+use crate::event_loop::core::{Due, Inner};
+use crate::io::dispatch::Io;
+use crate::io::route::Way;
+use crate::io::submission_lock::SubmissionLock;
 use crate::options::CompletionMode;
-use crate::quiescence::Epoch;
-use crate::reactor::{Due, Inner, quiescence};
-use crate::timer::TimerKey;
+use crate::sync::domains::quiescence;
+use crate::sync::quiescence::Epoch;
+use crate::tasks::completion::Completed;
+use crate::tasks::operation_state::{Asker, OperationState};
+use crate::tasks::outcome::{Outcome, OutcomeCell};
+use crate::tasks::waiters::tag_of_cell;
 
 /// So long an operation waits for what others have in flight: longer than devices take, errors included.
 const LATE: Duration = Duration::from_secs(30);
-
-/// Who asked for an operation.
-#[derive(Debug)]
-pub enum Asker {
-    /// A caller that reaps tokens.
-    Token(Token),
-    /// A caller that awaits.
-    Cell(OutcomeSender),
-    /// Another operation, which does not wait for its end: what it leaves, others find.
-    Nobody,
-}
-
-/// What the reactor knows of an operation that has not ended.
-pub(crate) struct OperationState {
-    asker: Asker,
-    /// Set when it is to stop, with what it will answer.
-    pub(crate) stop: Option<Errno>,
-    /// While it does what others rely on: what it is asked meanwhile.
-    deferred: Option<Option<Errno>>,
-    deadline: Option<TimerKey>,
-}
 
 /// What a request is to do, and where on the operation's device.
 #[derive(Clone, Copy, Debug)]
@@ -78,16 +59,6 @@ pub struct Operation {
     issued: Cell<bool>,
     /// Whoever asked has been answered.
     ended: bool,
-}
-
-impl OperationState {
-    pub(crate) fn is_asked(&self) -> bool {
-        !matches!(self.asker, Asker::Nobody)
-    }
-
-    pub(crate) fn take_asker(&mut self) -> Asker {
-        std::mem::replace(&mut self.asker, Asker::Nobody)
-    }
 }
 
 impl Inner {
@@ -175,6 +146,17 @@ impl Inner {
             let key = self.timers.borrow_mut().insert(at, Due::Deadline(place));
             self.tasks.borrow_mut().operation(place).deadline = Some(key);
         }
+    }
+
+    /// Asks what answers to this cell to end soon.
+    pub fn cancel_by_cell(&self, cell: &OutcomeCell) {
+        let simple = self.io.borrow().state.cells.of_outcome(cell);
+        if let Some(simple) = simple {
+            self.io.borrow_mut().cancel(tag_of_cell(simple));
+            return self.tell();
+        }
+        let is = |asker: &Asker| matches!(asker, Asker::Cell(sender) if sender.answers(cell));
+        self.stop_operations(is, Errno::CANCELED);
     }
 
     /// Asks every operation of this asker to stop at its next safe step.
@@ -455,12 +437,12 @@ impl Operation {
     }
 
     /// Counts something that happened.
-    pub fn count(&self, counter: crate::Counter) {
+    pub fn count(&self, counter: Counter) {
         self.inner.counters.add(counter, 1);
     }
 
     /// The same for what happened several times.
-    pub fn count_many(&self, counter: crate::Counter, times: u64) {
+    pub fn count_many(&self, counter: Counter, times: u64) {
         self.inner.counters.add(counter, times);
     }
 
@@ -560,31 +542,6 @@ impl Drop for Operation {
     }
 }
 
-/// The answer of a cell, when it comes.
-pub(crate) struct CellFuture {
-    pub(crate) inner: Rc<Inner>,
-    pub(crate) cell: CellIndex,
-    /// The operation that polls it, with nothing in between, so that its task is
-    /// told without a waker.
-    pub(crate) operation: Option<u32>,
-    pub(crate) taken: bool,
-}
-
-impl CellFuture {
-    pub(crate) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        // Cloned and dropped while nothing is borrowed: a user's waker may call back.
-        let told = self.operation.ok_or_else(|| context.waker().clone());
-        let was = self.inner.io.borrow_mut().state.cells.poll(self.cell, told);
-        match was {
-            WaitCell::Answered(answer) => {
-                self.taken = true;
-                Poll::Ready(answer)
-            }
-            _ => Poll::Pending,
-        }
-    }
-}
-
 /// An operation's request, when it has ended.
 pub struct RequestFuture<'a> {
     operation: &'a Operation,
@@ -625,21 +582,6 @@ impl RequestFuture<'_> {
         let Operation { inner, place, .. } = self.operation;
         if inner.tasks.borrow_mut().requests(*place).forget(self.tag) {
             inner.io.borrow_mut().cancel(self.tag);
-        }
-    }
-}
-
-impl Drop for CellFuture {
-    fn drop(&mut self) {
-        if self.taken {
-            return;
-        }
-        let was = self.inner.io.borrow_mut().state.cells.forget(self.cell);
-        if matches!(was, WaitCell::Waiting(_) | WaitCell::WaitingTask(_)) {
-            self.inner.cancel_wait(self.cell);
-        } else {
-            // The cell's next wait must not be taken for this one.
-            self.inner.forget_wait(self.cell);
         }
     }
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use uringfs_device::{Payload, Request};
 use uringfs_sync::Oneshot;
 
-use crate::completed::Fate;
+use crate::tasks::completion::Fate;
 
 /// The end of an asynchronous operation.
 #[derive(Debug)]

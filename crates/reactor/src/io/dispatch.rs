@@ -7,73 +7,23 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_device::queue::ring::{carries, install};
 use uringfs_device::{
-    Bounds, Completion, Core, DeviceIndex, Failure, Op, Payload, Progress, Queue, Ready, Request,
-    Tag,
+    Bounds, Completion, Core, DeviceIndex, Failure, Op, Payload, Progress, Ready, Request, Tag,
 };
 use uringfs_ring::{Ended, Event, Ring, StepResult, fork_count};
 
-use crate::attach::Attachment;
-use crate::completed::Completed;
 use crate::counters::{Counter, Counters};
-use crate::guarded::Guarded;
-use crate::handle::Outcome;
-use crate::in_flight::{
+use crate::io::attachment::Attachment;
+use crate::io::route::{Lane, Route, Way};
+use crate::io::submission_lock::Guarded;
+use crate::options::CompletionMode;
+use crate::tasks::completion::Completed;
+use crate::tasks::outcome::Outcome;
+use crate::tasks::waiters::{
     Answer, CellIndex, Cells, CountedIn, Waiter, cell_of, is_operations, is_token,
 };
-use crate::options::CompletionMode;
-use crate::quiescence::{Domain, Tracker};
 
 /// The tag of the ring's watch on the mailbox.
 pub(crate) const MAIL_TAG: u64 = u64::MAX;
-
-/// How a request reaches its device.
-pub(crate) enum Route {
-    /// Over the reactor's ring.
-    Ring,
-    /// Reads and writes over the ring that polls, the rest over the other.
-    Polled,
-    /// Over a queue of the device's own.
-    Own(Box<dyn Queue>),
-}
-
-/// Where new requests for a device go: all that the hot path asks of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Nowhere: it is not attached, or it has closed.
-    Closed,
-    /// Reads and writes over the reactor's ring.
-    Ring,
-    /// Reads and writes over the ring that polls.
-    Polled,
-    /// See its attachment.
-    Other,
-}
-
-impl Way {
-    /// The ring that new reads and writes go over.
-    #[inline(always)]
-    pub(crate) fn ring<'r>(
-        self,
-        ring: &'r mut Option<Ring<Request>>,
-        polled: &'r mut Option<Ring<Request>>,
-    ) -> Option<&'r mut Ring<Request>> {
-        // In this order, which is that of likelihood: a match becomes a table of jumps.
-        if self == Way::Ring {
-            ring.as_mut()
-        } else if self == Way::Polled {
-            polled.as_mut()
-        } else {
-            None
-        }
-    }
-}
-
-/// What the hot path knows of a device.
-#[repr(align(64))]
-pub(crate) struct Lane {
-    pub(crate) way: Way,
-    pub(crate) tracker: Tracker<&'static Domain>,
-}
 
 /// Queues, devices, and what is in flight.
 pub(crate) struct Io {
@@ -209,6 +159,30 @@ impl Io {
                 }
             }
         }
+        went
+    }
+
+    /// Submits what waits for locks, each lock's requests at once. Those for which a queue has no
+    /// room wait on. True when some went.
+    pub(crate) fn submit_guarded(&mut self) -> bool {
+        let (mut went, mut full) = (false, Vec::new());
+        while let Some((lock, requests)) = self.state.guarded.take_first() {
+            let held = lock.hold();
+            for mut request in requests {
+                request.set_issued(true);
+                match self.push_on(request) {
+                    Ok(()) => went = true,
+                    Err(mut request) => {
+                        request.set_issued(false);
+                        full.push((lock.clone(), request));
+                    }
+                }
+            }
+            // What is not taken now is with the next that is submitted, which says why.
+            let _ = self.submit_all();
+            drop(held);
+        }
+        full.into_iter().for_each(|(lock, request)| self.state.guarded.add(lock, request));
         went
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_device::{DeviceIndex, Request, Tag};
 use uringfs_ring::{Wait, Waited};
 
-use crate::handle::{Outcome, OutcomeCell, OutcomeSender};
+use crate::tasks::outcome::{Outcome, OutcomeCell, OutcomeSender};
 
 /// Marks a tag as the reactor's own: the rest is a cell's index, or names an
 /// operation's request.

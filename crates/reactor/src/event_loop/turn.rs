@@ -10,14 +10,13 @@ use rustix::io::Errno;
 use uringfs_device::{Ready, Request};
 use uringfs_ring::Ring;
 
-use crate::completed::Completed;
 use crate::counters::Counter;
-use crate::in_flight::{Answer, Waiter};
-use crate::io::{Io, State};
-use crate::letters::Letter;
-use crate::mailbox::Bell;
-use crate::reactor::{Current, Due, Inner};
-use crate::task::{Delivered, ROOT, Taken};
+use crate::event_loop::core::{CLOSING, Current, Due, Inner, Letter};
+use crate::io::dispatch::{Io, State};
+use crate::tasks::completion::Completed;
+use crate::tasks::task::{Delivered, Taken};
+use crate::tasks::waiters::{Answer, Waiter};
+use crate::wake::mailbox::Bell;
 
 /// How often a turn goes round at the most: a task that wakes itself for ever keeps neither the root waiting nor
 /// whoever called.
@@ -25,23 +24,6 @@ const ROUNDS: u32 = 64;
 /// A foreign loop's turn that has read more letters leaves the rest to the next: senders that are faster than this
 /// thread would else keep it.
 const MAX_LETTERS: u64 = 1024;
-
-/// See [`Inner::attention`].
-pub(crate) const CLOSING: u8 = 1;
-const RUNNING: u8 = 2;
-
-/// While one of the reactor's tasks, letters or wakers runs.
-pub(crate) struct Running<'i> {
-    inner: &'i Inner,
-    before: u8,
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        let others = self.inner.attention.get() & !RUNNING;
-        self.inner.attention.set(others | self.before);
-    }
-}
 
 /// A foreign loop's turn. One that ends by a panic is made up for by another.
 struct Turning<'i> {
@@ -172,17 +154,6 @@ impl Inner {
     /// EDEADLK inside of what the reactor runs: it cannot run itself.
     fn check_not_running(&self) -> Result<(), Errno> {
         if self.is_running() { Err(Errno::DEADLK) } else { Ok(()) }
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        self.attention.get() & RUNNING != 0
-    }
-
-    /// Something that belongs to users runs, until the guard is dropped.
-    pub(crate) fn run(&self) -> Running<'_> {
-        let before = self.attention.get() & RUNNING;
-        self.attention.set(self.attention.get() | RUNNING);
-        Running { inner: self, before }
     }
 
     /// True when there is nothing to do but to wait for requests.
@@ -448,27 +419,6 @@ impl Inner {
         let state = &mut self.io.borrow_mut().state;
         returned.append(&mut state.returned);
         state.returned = returned;
-    }
-
-    pub(crate) fn wake_task(&self, task: u32) {
-        if task == ROOT {
-            self.root_woken.set(true);
-        } else {
-            self.tasks.borrow_mut().make_ready(task);
-        }
-    }
-
-    /// The same from wherever this thread is. False when only a letter will do: a foreign loop that sleeps has to be
-    /// told, or it is the tasks that are being looked at.
-    pub(crate) fn wake_here(&self, task: u32) -> bool {
-        if self.watched.get().is_some() && !self.turning.get() {
-            return false;
-        }
-        if task == ROOT {
-            self.root_woken.set(true);
-            return true;
-        }
-        self.tasks.try_borrow_mut().map(|mut tasks| tasks.make_ready(task)).is_ok()
     }
 
     /// Polls the tasks that are ready now; those that become ready wait for the next round.

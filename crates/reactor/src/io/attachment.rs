@@ -1,0 +1,85 @@
+//! A device that a reactor serves, with the queues that carry its requests.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use uringfs_device::queue::QueueKind;
+use uringfs_device::queue::threads::ThreadsQueue;
+use uringfs_device::{Bounds, Core, Queue};
+
+use crate::io::choose::Chosen;
+use crate::io::route::Route;
+
+/// Threads for what no ring carries: discards, zeroing.
+const SIDE_THREADS: usize = 2;
+
+/// A device that this reactor serves.
+pub(crate) struct Attachment {
+    pub(crate) core: Arc<Core>,
+    pub(crate) route: Route,
+    /// Carries what the ring cannot, in threads; made at first use.
+    side: Option<Box<dyn Queue>>,
+    /// Which queue was taken, and why.
+    pub(crate) reason: String,
+    pub(crate) kind: QueueKind,
+    /// The device has closed: no new requests.
+    pub(crate) closing: bool,
+    bounds: Bounds,
+}
+
+impl Attachment {
+    pub(crate) fn new(core: Arc<Core>, chosen: Chosen) -> Attachment {
+        Attachment {
+            bounds: core.geometry().bounds(),
+            core,
+            route: chosen.route,
+            side: None,
+            reason: chosen.reason,
+            kind: chosen.kind,
+            closing: false,
+        }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    pub(crate) fn side(&mut self) -> Result<&mut Box<dyn Queue>, Errno> {
+        if self.side.is_none() {
+            let queue = ThreadsQueue::new(self.core.clone(), 64, SIDE_THREADS)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+            self.side = Some(Box::new(queue));
+        }
+        Ok(self.side.as_mut().expect("it was just made"))
+    }
+
+    /// The device has refused to be polled; it interrupts from now on.
+    pub(crate) fn stop_polling(&mut self) {
+        self.route = Route::Ring;
+        self.reason = format!("{}; polling was refused by the driver", self.reason);
+    }
+
+    pub(crate) fn own_queues(&mut self) -> impl Iterator<Item = &mut Box<dyn Queue>> {
+        let own = match &mut self.route {
+            Route::Own(queue) => Some(queue),
+            Route::Ring | Route::Polled => None,
+        };
+        own.into_iter().chain(self.side.as_mut())
+    }
+
+    pub(crate) fn own_queues_ref(&self) -> impl Iterator<Item = &dyn Queue> {
+        let own = match &self.route {
+            Route::Own(queue) => Some(&**queue),
+            Route::Ring | Route::Polled => None,
+        };
+        own.into_iter().chain(self.side.as_deref())
+    }
+
+    pub(crate) fn own_system_calls(&self) -> u64 {
+        self.own_queues_ref().map(|queue| queue.system_calls()).sum()
+    }
+
+    pub(crate) fn own_in_flight(&self) -> usize {
+        self.own_queues_ref().map(|queue| queue.in_flight()).sum()
+    }
+}

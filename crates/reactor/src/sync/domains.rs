@@ -1,0 +1,17 @@
+//! The quiescence of each device, over all reactors of the process.
+
+use std::sync::OnceLock;
+
+use uringfs_device::{DeviceIndex, MAX_DEVICES};
+
+use crate::sync::quiescence::Domain;
+
+/// Tells when what was in flight to a device has finished, on all reactors.
+pub fn quiescence(device: DeviceIndex) -> &'static Domain {
+    domain_at(device.get())
+}
+
+pub(crate) fn domain_at(place: usize) -> &'static Domain {
+    static DOMAINS: [OnceLock<Domain>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+    DOMAINS[place].get_or_init(Domain::new)
+}

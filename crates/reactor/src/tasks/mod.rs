@@ -1,0 +1,13 @@
+//! Tasks, what they wait for, and how an operation's result reaches its caller.
+
+pub(crate) mod task;
+
+pub(crate) mod operation_state;
+
+pub(crate) mod waiters;
+
+pub(crate) mod outcome;
+
+pub(crate) mod completion;
+
+pub(crate) mod timer;
