@@ -95,7 +95,7 @@ impl<T: Blank> Slab<T> {
     /// # Panics
     /// When there is none, the size is no multiple of a page, or a chunk no power of two.
     pub fn new(count: u32, frame_size: usize, chunk: u32) -> Slab<T> {
-        assert!(count > 0 && frame_size > 0 && frame_size.is_multiple_of(crate::ALIGNMENT));
+        assert!(count > 0 && frame_size > 0 && frame_size.is_multiple_of(crate::buffer::ALIGNMENT));
         assert!(chunk.is_power_of_two());
         let frames = zeroed_frames(count as usize);
         prefer_huge_pages(&frames);
