@@ -26,22 +26,22 @@
 
 // Top down: a module imports only from those below it.
 
-/// A fixed number of equal buffers out of one region.
+// A fixed number of equal buffers out of one region.
 mod pool;
 
-/// Frames that many may read, or that one may change or lend as a buffer.
+// Frames that many may read, or that one may change or lend as a buffer.
 mod slab;
 
-/// One owned range of bytes.
+// One owned range of bytes.
 mod buffer;
 
-/// Memory allocated or mapped as one, with a name for rings.
+// Memory allocated or mapped as one, with a name for rings.
 mod region;
 
-/// The free slots of a region that is divided for a pool.
+// The free slots of a region that is divided for a pool.
 mod slots;
 
-/// Atomics: the standard ones, or loom's.
+// Atomics: the standard ones, or loom's.
 mod sync;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
