@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, Hold};
 
-use crate::cache::{Pages, Shared};
+use crate::core::CacheCore;
 use crate::folio::{FOLIO, Folio, Key, MARKED, PASSING, STALE, UNSAVED, WAITED};
 use crate::page::Page;
 use crate::wait::Told;
@@ -15,7 +15,7 @@ use crate::wait::Told;
 /// A duty: to fill folios that lie in a row in the file and in memory. Dropped, it has failed (EIO).
 #[must_use = "readers wait for it"]
 pub struct Fill {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     file: u64,
     device: u16,
     first: u64,
@@ -25,15 +25,14 @@ pub struct Fill {
 }
 
 impl Fill {
-    pub(crate) fn new(pages: &Pages, first: u64, hold: Hold<Folio>) -> Fill {
-        Fill {
-            cache: pages.shared().clone(),
-            file: pages.file(),
-            device: pages.device(),
-            first,
-            hold: Some(hold),
-            is_lent: false,
-        }
+    pub(crate) fn new(
+        cache: Arc<CacheCore>,
+        file: u64,
+        device: u16,
+        first: u64,
+        hold: Hold<Folio>,
+    ) -> Fill {
+        Fill { cache, file, device, first, hold: Some(hold), is_lent: false }
     }
 
     fn hold(&mut self) -> &mut Hold<Folio> {
@@ -84,8 +83,8 @@ impl Fill {
         self.hold().slab().set_flags(place, MARKED);
     }
 
-    /// Has them leave as soon as they have been read ([`Pages::forget_passing`]) and the device has them
-    /// ([`Pages::saved`]), unless somebody uses them meanwhile.
+    /// Has them leave as soon as they have been read ([`Pages::forget_passing`](crate::Pages::forget_passing)) and the device has them
+    /// ([`Pages::saved`](crate::Pages::saved)), unless somebody uses them meanwhile.
     pub fn let_pass(&mut self) {
         for frame in self.frames() {
             self.cache.memory.slab().set_flags(frame, PASSING);
@@ -118,8 +117,8 @@ impl Fill {
         }
     }
 
-    /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`] or
-    /// [`Pages::invalidate`].
+    /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`](crate::Pages::saved) or
+    /// [`Pages::invalidate`](crate::Pages::invalidate).
     pub fn end_unsaved(mut self) {
         self.end_all(Ok(UNSAVED));
     }
@@ -159,7 +158,7 @@ impl Drop for Fill {
     }
 }
 
-impl Shared {
+impl CacheCore {
     /// Has all share a folio that was held: those who waited have a page of it each.
     fn open(self: &Arc<Self>, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
         if more & UNSAVED != 0 {

@@ -21,8 +21,10 @@
 //! ```
 
 mod cache;
+mod core;
 #[doc(hidden)]
 pub mod eviction;
+mod file_folios;
 mod fill;
 mod folio;
 mod index;
@@ -34,7 +36,8 @@ mod sync;
 mod unsaved;
 mod wait;
 
-pub use cache::{Cache, CacheStatistics, Full, Look, NoPage, Pages, Taken};
+pub use cache::{Cache, CacheStatistics};
+pub use file_folios::{Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use page::{Found, Page};

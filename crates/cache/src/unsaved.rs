@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::cache::Shared;
+use crate::core::CacheCore;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// Devices that files lie on; each has a number below.
@@ -174,19 +174,19 @@ fn wake(waiters: impl IntoIterator<Item = Waiter>) {
 
 /// Ends when fewer folios are unsaved.
 pub struct Fewer {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     until: Until,
     id: Option<u64>,
 }
 
 impl Fewer {
     /// Than so many.
-    pub(crate) fn than(cache: &Arc<Shared>, below: u32) -> Fewer {
+    pub(crate) fn than(cache: &Arc<CacheCore>, below: u32) -> Fewer {
         Fewer { cache: cache.clone(), until: Until::Below(below), id: None }
     }
 
     /// So that a device may have another, or when from now on some cannot be saved.
-    pub(crate) fn with_room(cache: &Arc<Shared>, device: u16) -> Fewer {
+    pub(crate) fn with_room(cache: &Arc<CacheCore>, device: u16) -> Fewer {
         let until = Until::Room(device, cache.unsaved.failures(device));
         Fewer { cache: cache.clone(), until, id: None }
     }
@@ -229,13 +229,13 @@ impl Drop for Fewer {
 
 /// Ends when it is time to save what a device does not have.
 pub struct Many {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     device: u16,
     id: Option<u64>,
 }
 
 impl Many {
-    pub(crate) fn of(cache: &Arc<Shared>, device: u16) -> Many {
+    pub(crate) fn of(cache: &Arc<CacheCore>, device: u16) -> Many {
         Many { cache: cache.clone(), device, id: None }
     }
 }

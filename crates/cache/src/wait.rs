@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
 
-use crate::cache::Shared;
+use crate::core::CacheCore;
 use crate::folio::Key;
 use crate::index::Wanted;
 use crate::page::Page;
@@ -48,13 +48,13 @@ impl Seat {
 
 /// Ends when a folio is held no more, by whoever fills it.
 pub struct Wait {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     key: Key,
     seat: Option<Arc<Seat>>,
 }
 
 impl Wait {
-    pub(crate) fn new(cache: &Arc<Shared>, key: Key) -> Wait {
+    pub(crate) fn new(cache: &Arc<CacheCore>, key: Key) -> Wait {
         Wait { cache: cache.clone(), key, seat: None }
     }
 }

@@ -1,0 +1,189 @@
+//! The core of a cache: its frames, the index of them, the order in which folios leave, the set of unsaved folios.
+
+use uringfs_buffer::{FrameState, Hold};
+
+use crate::eviction::{Answer, Eviction};
+use crate::folio::{DETACHED, Folio, Key, MARKED, PASSING, TOUCHES, UNSAVED};
+use crate::index::Index;
+use crate::memory::Memory;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::unsaved::Unsaved;
+use crate::wait::Told;
+
+/// What all files and handles of a cache share.
+pub(crate) struct CacheCore {
+    pub(crate) memory: Memory,
+    pub(crate) index: Index,
+    pub(crate) eviction: Mutex<Eviction>,
+    /// Places that eviction knows: it grows with the memory. Changed with its lock held.
+    known: AtomicU32,
+    /// Snapshots that somebody keeps.
+    pub(crate) guards: AtomicU32,
+    pub(crate) unsaved: Unsaved,
+    pub(crate) next_file: AtomicU64,
+    /// Folios that came and that eviction took.
+    pub(crate) filled: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+}
+
+impl CacheCore {
+    /// For at most `bound` folios.
+    pub(crate) fn new(bound: u32) -> CacheCore {
+        CacheCore {
+            memory: Memory::new(bound),
+            index: Index::new(bound),
+            eviction: Mutex::new(Eviction::new()),
+            known: AtomicU32::new(0),
+            guards: AtomicU32::new(0),
+            unsaved: Unsaved::new(bound),
+            next_file: AtomicU64::new(0),
+            filled: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        }
+    }
+
+    /// Frames for up to `count` folios, in as few rows as can be; other folios leave for them.
+    pub(crate) fn frames(&self, count: u32) -> Vec<Hold<Folio>> {
+        let mut rows = self.memory.take(count);
+        let taken: u32 = rows.iter().map(Hold::count).sum();
+        if taken < count && self.evict(count - taken) > 0 {
+            rows.extend(self.memory.take(count - taken));
+        }
+        rows
+    }
+
+    /// A frame for one folio, which eviction knows from now on; another folio leaves for it.
+    pub(crate) fn frame(&self, key: Key) -> Option<Hold<Folio>> {
+        if let Some(hold) = self.memory.take_one() {
+            let mut eviction = self.eviction.lock();
+            self.grow(&mut eviction);
+            eviction.insert(hold.first(), key.hash());
+            return Some(hold);
+        }
+        let hold = {
+            let mut eviction = self.eviction.lock();
+            let hold = self.leave(&mut eviction)?;
+            eviction.insert(hold.first(), key.hash());
+            hold
+        };
+        self.left(&hold);
+        Some(hold)
+    }
+
+    /// Evicts up to `count` folios, and answers how many.
+    pub(crate) fn evict(&self, count: u32) -> u32 {
+        let leaving: Vec<_> = {
+            let mut eviction = self.eviction.lock();
+            (0..count).map_while(|_| self.leave(&mut eviction)).collect()
+        };
+        let evicted = leaving.len() as u32;
+        for hold in leaving {
+            self.left(&hold);
+            self.memory.give_back(hold);
+        }
+        evicted
+    }
+
+    /// A folio that eviction has forgotten, held: it is in the index yet.
+    fn leave(&self, eviction: &mut Eviction) -> Option<Hold<Folio>> {
+        let mut leaving = None;
+        loop {
+            let mut is_any_used = false;
+            eviction.evict(|place| {
+                let answer = self.ask(place, &mut leaving);
+                is_any_used |= matches!(answer, Answer::Used);
+                answer
+            });
+            // Those that were used are nearer to leaving when they are asked again.
+            if leaving.is_some() || !is_any_used {
+                return leaving;
+            }
+        }
+    }
+
+    /// Takes a folio that leaves out of the index.
+    fn left(&self, hold: &Hold<Folio>) {
+        let place = hold.first();
+        let key = self.memory.slab().data(place).key();
+        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        seats.into_iter().for_each(|seat| seat.tell(Told::Again));
+    }
+
+    /// Has eviction know all frames that have memory.
+    pub(crate) fn grow(&self, eviction: &mut Eviction) {
+        let places = self.memory.reached();
+        if places > self.known.load(Ordering::Relaxed) {
+            self.known.store(places, Ordering::Relaxed);
+            eviction.grow(places);
+        }
+    }
+
+    /// Whether a folio may leave; it is held then.
+    fn ask(&self, place: u32, leaving: &mut Option<Hold<Folio>>) -> Answer {
+        let (slab, frame) = (self.memory.slab(), place);
+        let state = slab.state(frame);
+        if state.is_held() || state.shares() > 0 || state.flags() & UNSAVED != 0 {
+            return Answer::Busy;
+        }
+        let [_, twice, thrice] = TOUCHES;
+        if let Some(last) = [thrice, twice].into_iter().find(|touch| state.flags() & touch != 0) {
+            slab.clear_flags(frame, last);
+            return Answer::Used;
+        }
+        match slab.hold(frame, |flags| (flags & (twice | UNSAVED) == 0).then_some(flags)) {
+            None => Answer::Busy,
+            Some(hold) => {
+                let key = slab.data(frame).key().hash();
+                *leaving = Some(hold);
+                Answer::Leaves { key }
+            }
+        }
+    }
+
+    /// Counts one unsaved folio of a device less, if it was one by its flags.
+    pub(crate) fn count_saved(&self, device: u16, flags: u32) {
+        if flags & UNSAVED != 0 {
+            self.unsaved.remove(device);
+        }
+    }
+
+    /// Gives the frame of a folio back that is in the index no more.
+    pub(crate) fn forget(&self, place: u32, device: u16, hold: Hold<Folio>) {
+        self.count_saved(device, self.memory.slab().state(place).flags());
+        self.eviction.lock().remove(place);
+        self.memory.give_back(hold);
+    }
+
+    /// Gives the frame of a detached folio back that nobody shares any more.
+    #[cold]
+    pub(crate) fn reclaim(&self, place: u32) {
+        let (slab, frame) = (self.memory.slab(), place);
+        if let Some(hold) = slab.hold(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
+            self.memory.give_back(hold);
+        }
+    }
+
+    /// Counts that a folio is used, which had these flags. It is not only passing then.
+    pub(crate) fn touch(&self, place: u32, flags: u32) {
+        let slab = self.memory.slab();
+        if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
+            slab.set_flags(place, next);
+        }
+        if slab.state(place).flags() & PASSING != 0 {
+            slab.clear_flags(place, PASSING);
+        }
+    }
+
+    /// Takes the readahead marker: only one caller finds it set.
+    pub(crate) fn take_mark(&self, place: u32) -> bool {
+        let (slab, frame) = (self.memory.slab(), place);
+        slab.clear_flags(frame, MARKED).flags() & MARKED != 0
+    }
+}
+
+/// Whether a share that was given up was the last one of a detached folio.
+#[inline(always)]
+pub(crate) fn is_last_share(before: FrameState) -> bool {
+    before.flags() & DETACHED != 0 && before.shares() == 1
+}
