@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use crate::core::CacheCore;
+use crate::dirty::MAX_DEVICES;
 use crate::file_folios::Pages;
 use crate::folio::FOLIO;
 use crate::sync::Ordering;
-use crate::unsaved::MAX_DEVICES;
 
 /// A page cache. Clones are the same cache; it can be used from any thread.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ impl Cache {
             bound_bytes: u64::from(memory.bound()) * FOLIO,
             mapped_bytes: u64::from(memory.mapped()) * FOLIO,
             used_bytes: u64::from(memory.taken()) * FOLIO,
-            unsaved_bytes: u64::from(self.shared.unsaved.count()) * FOLIO,
+            unsaved_bytes: u64::from(self.shared.dirty.count()) * FOLIO,
             filled: filled.load(Ordering::Relaxed),
             evicted: evicted.load(Ordering::Relaxed),
         }

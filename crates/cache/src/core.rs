@@ -1,13 +1,15 @@
 //! The core of a cache: its frames, the index of them, the order in which folios leave, the set of unsaved folios.
 
+use std::sync::Arc;
+
 use uringfs_buffer::{FrameState, Hold};
 
+use crate::dirty::DirtySet;
 use crate::eviction::{Answer, Eviction};
 use crate::folio::{DETACHED, Folio, Key, MARKED, PASSING, TOUCHES, UNSAVED};
 use crate::index::Index;
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::unsaved::Unsaved;
 use crate::wait::Told;
 
 /// What all files and handles of a cache share.
@@ -19,7 +21,8 @@ pub(crate) struct CacheCore {
     known: AtomicU32,
     /// Snapshots that somebody keeps.
     pub(crate) guards: AtomicU32,
-    pub(crate) unsaved: Unsaved,
+    /// Behind a count of its own: those who wait for its limits hold it, and not the cache.
+    pub(crate) dirty: Arc<DirtySet>,
     pub(crate) next_file: AtomicU64,
     /// Folios that came and that eviction took.
     pub(crate) filled: AtomicU64,
@@ -35,7 +38,7 @@ impl CacheCore {
             eviction: Mutex::new(Eviction::new()),
             known: AtomicU32::new(0),
             guards: AtomicU32::new(0),
-            unsaved: Unsaved::new(bound),
+            dirty: Arc::new(DirtySet::new(bound)),
             next_file: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -144,7 +147,7 @@ impl CacheCore {
     /// Counts one unsaved folio of a device less, if it was one by its flags.
     pub(crate) fn count_saved(&self, device: u16, flags: u32) {
         if flags & UNSAVED != 0 {
-            self.unsaved.remove(device);
+            self.dirty.remove(device);
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use uringfs_buffer::{FrameState, Hold};
 
 use crate::core::CacheCore;
+use crate::dirty::{Fewer, Many};
 use crate::fill::Fill;
 use crate::folio::{
     DETACHED, FILLER, FOLIO, Folio, Key, MARKED, PASSING, STALE, TOUCHES, UNSAVED, WRITER,
@@ -14,7 +15,6 @@ use crate::folio::{
 use crate::index::Part;
 use crate::page::{Found, Page};
 use crate::sync::{AtomicU64, Ordering};
-use crate::unsaved::{Fewer, Many};
 use crate::wait::Wait;
 
 /// What is found of a folio.
@@ -257,33 +257,33 @@ impl Pages {
 
     /// Some that were to be saved could not be.
     pub fn save_failed(&self) {
-        self.cache.unsaved.failed(self.device);
+        self.cache.dirty.failed(self.device);
     }
 
     /// How often some of the device could not be saved.
     pub fn save_failures(&self) -> u32 {
-        self.cache.unsaved.failures(self.device)
+        self.cache.dirty.failures(self.device)
     }
 
     /// Whether as many folios of the device are unsaved as may be.
     pub fn has_too_many_unsaved(&self) -> bool {
-        self.cache.unsaved.has_too_many(self.device)
+        self.cache.dirty.has_too_many(self.device)
     }
 
     /// Waits until no more folios of the device are unsaved than may be, or some cannot be saved.
     pub fn may_change(&self) -> Fewer {
-        Fewer::with_room(&self.cache, self.device)
+        Fewer::with_room(&self.cache.dirty, self.device)
     }
 
     /// Waits until one folio less is unsaved than now, of whatever device; none when there is none.
     pub fn one_saved(&self) -> Option<Fewer> {
-        let below = self.cache.unsaved.count();
-        (below > 0).then(|| Fewer::than(&self.cache, below))
+        let below = self.cache.dirty.count();
+        (below > 0).then(|| Fewer::than(&self.cache.dirty, below))
     }
 
     /// Waits until so many folios of the device are unsaved that it is time to save some.
     pub fn many_unsaved(&self) -> Many {
-        Many::of(&self.cache, self.device)
+        Many::of(&self.cache.dirty, self.device)
     }
 
     /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody

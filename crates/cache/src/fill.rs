@@ -163,7 +163,7 @@ impl CacheCore {
     fn open(self: &Arc<Self>, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
         if more & UNSAVED != 0 {
             // Counted first: as soon as it is open it may be saved.
-            self.unsaved.add(device);
+            self.dirty.add(device);
         }
         let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags | more);
         let hold = match hold.open_if(0, is_plain) {

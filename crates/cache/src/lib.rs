@@ -22,6 +22,7 @@
 
 mod cache;
 mod core;
+mod dirty;
 #[doc(hidden)]
 pub mod eviction;
 mod file_folios;
@@ -33,13 +34,12 @@ mod loom_tests;
 mod memory;
 mod page;
 mod sync;
-mod unsaved;
 mod wait;
 
 pub use cache::{Cache, CacheStatistics};
+pub use dirty::{Fewer, MAX_DEVICES, Many};
 pub use file_folios::{Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
 pub use page::{Found, Page};
-pub use unsaved::{Fewer, MAX_DEVICES, Many};
 pub use wait::{Told, Wait};

@@ -1,11 +1,10 @@
-//! How many folios have bytes that the device does not have: those who save them hear when it is time, those who
-//! make more wait while there are too many.
+//! The number of dirty folios of each device. The flusher wakes when it is time to write some back; writers wait while
+//! there are too many.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::core::CacheCore;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// Devices that files lie on; each has a number below.
@@ -19,8 +18,8 @@ const MANY: u32 = 8;
 /// nothing leave some to each of the others.
 const MOST_IN_ALL: u32 = 2;
 
-/// The unsaved folios of a cache.
-pub(crate) struct Unsaved {
+/// The dirty folios of a cache, counted by device.
+pub(crate) struct DirtySet {
     count: AtomicU32,
     devices: Box<[OfDevice]>,
     most: u32,
@@ -83,11 +82,11 @@ impl Waiting {
     }
 }
 
-impl Unsaved {
+impl DirtySet {
     /// Of a cache of so many folios.
-    pub(crate) fn new(bound: u32) -> Unsaved {
+    pub(crate) fn new(bound: u32) -> DirtySet {
         let part = |one_in: u32| (bound / one_in).max(1);
-        Unsaved {
+        DirtySet {
             count: AtomicU32::new(0),
             devices: (0..MAX_DEVICES).map(|_| OfDevice::default()).collect(),
             most: part(MOST),
@@ -174,21 +173,21 @@ fn wake(waiters: impl IntoIterator<Item = Waiter>) {
 
 /// Ends when fewer folios are unsaved.
 pub struct Fewer {
-    cache: Arc<CacheCore>,
+    dirty: Arc<DirtySet>,
     until: Until,
     id: Option<u64>,
 }
 
 impl Fewer {
     /// Than so many.
-    pub(crate) fn than(cache: &Arc<CacheCore>, below: u32) -> Fewer {
-        Fewer { cache: cache.clone(), until: Until::Below(below), id: None }
+    pub(crate) fn than(dirty: &Arc<DirtySet>, below: u32) -> Fewer {
+        Fewer { dirty: dirty.clone(), until: Until::Below(below), id: None }
     }
 
     /// So that a device may have another, or when from now on some cannot be saved.
-    pub(crate) fn with_room(cache: &Arc<CacheCore>, device: u16) -> Fewer {
-        let until = Until::Room(device, cache.unsaved.failures(device));
-        Fewer { cache: cache.clone(), until, id: None }
+    pub(crate) fn with_room(dirty: &Arc<DirtySet>, device: u16) -> Fewer {
+        let until = Until::Room(device, dirty.failures(device));
+        Fewer { dirty: dirty.clone(), until, id: None }
     }
 }
 
@@ -196,15 +195,14 @@ impl Future for Fewer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Fewer { cache, until, id } = &mut *self;
-        let unsaved = &cache.unsaved;
-        if unsaved.is_over(*until) {
+        let Fewer { dirty, until, id } = &mut *self;
+        if dirty.is_over(*until) {
             return Poll::Ready(());
         }
         let savers = {
-            let waiting = &mut *unsaved.waiting.lock();
+            let waiting = &mut *dirty.waiting.lock();
             // Whoever makes them fewer looks here afterwards.
-            if unsaved.is_over(*until) {
+            if dirty.is_over(*until) {
                 return Poll::Ready(());
             }
             let waiter = waiting.waiter(id, context);
@@ -223,20 +221,20 @@ impl Future for Fewer {
 
 impl Drop for Fewer {
     fn drop(&mut self) {
-        self.cache.unsaved.leave(self.id);
+        self.dirty.leave(self.id);
     }
 }
 
 /// Ends when it is time to save what a device does not have.
 pub struct Many {
-    cache: Arc<CacheCore>,
+    dirty: Arc<DirtySet>,
     device: u16,
     id: Option<u64>,
 }
 
 impl Many {
-    pub(crate) fn of(cache: &Arc<CacheCore>, device: u16) -> Many {
-        Many { cache: cache.clone(), device, id: None }
+    pub(crate) fn of(dirty: &Arc<DirtySet>, device: u16) -> Many {
+        Many { dirty: dirty.clone(), device, id: None }
     }
 }
 
@@ -244,14 +242,13 @@ impl Future for Many {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Many { cache, device, id } = &mut *self;
-        let unsaved = &cache.unsaved;
-        let waiting = &mut *unsaved.waiting.lock();
+        let Many { dirty, device, id } = &mut *self;
+        let waiting = &mut *dirty.waiting.lock();
         let is_for_it = |(_, until): &(Waiter, Until)| match until {
             Until::Room(of, _) => of == device,
             Until::Below(_) => true,
         };
-        if unsaved.count_of(*device) >= unsaved.many || waiting.writers.iter().any(is_for_it) {
+        if dirty.count_of(*device) >= dirty.many || waiting.writers.iter().any(is_for_it) {
             return Poll::Ready(());
         }
         let waiter = waiting.waiter(id, context);
@@ -262,6 +259,6 @@ impl Future for Many {
 
 impl Drop for Many {
     fn drop(&mut self) {
-        self.cache.unsaved.leave(self.id);
+        self.dirty.leave(self.id);
     }
 }
