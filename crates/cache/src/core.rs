@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uringfs_buffer::{FrameState, Hold};
+use uringfs_buffer::{FrameState, Hold, Snapshot};
 
 use crate::dirty::DirtySet;
 use crate::eviction::{Answer, Eviction};
@@ -10,7 +10,7 @@ use crate::folio::{DETACHED, Folio, Key, MARKED, PASSING, TOUCHES, UNSAVED};
 use crate::index::Index;
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::wait::Told;
+use crate::waiter::{WaitOutcome, Waiter};
 
 /// What all files and handles of a cache share.
 pub(crate) struct CacheCore {
@@ -108,9 +108,11 @@ impl CacheCore {
     fn left(&self, hold: &Hold<Folio>) {
         let place = hold.first();
         let key = self.memory.slab().data(place).key();
-        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        seats.into_iter().for_each(|seat| seat.tell(Told::Again));
+        for waiter in waiters {
+            self.notify(&waiter, WaitOutcome::Changed);
+        }
     }
 
     /// Has eviction know all frames that have memory.
@@ -156,6 +158,28 @@ impl CacheCore {
         self.count_saved(device, self.memory.slab().state(place).flags());
         self.eviction.lock().remove(place);
         self.memory.give_back(hold);
+    }
+
+    /// Ends the wait of one waiter. No lock of the cache may be held: the outcome is given up at once when the waiting
+    /// future is gone.
+    pub(crate) fn notify(&self, waiter: &Waiter, outcome: WaitOutcome) {
+        if let Err(outcome) = waiter.notify(outcome) {
+            self.discard(outcome);
+        }
+    }
+
+    /// Gives up the outcome of a wait that nothing waits for any more.
+    pub(crate) fn discard(&self, outcome: WaitOutcome) {
+        if let WaitOutcome::Filled { place, snapshot } = outcome {
+            self.release(place, snapshot);
+        }
+    }
+
+    /// Gives up a snapshot, and the frame with the last share of a detached folio.
+    pub(crate) fn release(&self, place: u32, snapshot: Snapshot<Folio>) {
+        if is_last_share(snapshot.release()) {
+            self.reclaim(place);
+        }
     }
 
     /// Gives the frame of a detached folio back that nobody shares any more.

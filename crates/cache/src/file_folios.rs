@@ -12,8 +12,8 @@ use crate::fill::Fill;
 use crate::folio::{
     DETACHED, FILLER, FOLIO, Folio, Key, MARKED, PASSING, STALE, TOUCHES, UNSAVED, WRITER,
 };
+use crate::folio_ref::{Found, Page};
 use crate::index::Part;
-use crate::page::{Found, Page};
 use crate::sync::{AtomicU64, Ordering};
 use crate::wait::Wait;
 
@@ -353,8 +353,8 @@ impl Pages {
     fn detach(&self, part: &mut Part, key: Key, place: u32) -> u32 {
         let cache = &*self.cache;
         let before = cache.memory.slab().set_flags(place, DETACHED);
-        let seats = cache.index.remove(part, &cache.memory, key, place);
-        assert!(seats.is_empty(), "nobody waits for what is not held");
+        let waiters = cache.index.remove(part, &cache.memory, key, place);
+        assert!(waiters.is_empty(), "nobody waits for what is not held");
         before.flags()
     }
 

@@ -9,8 +9,7 @@ use uringfs_buffer::{Buffer, Hold};
 
 use crate::core::CacheCore;
 use crate::folio::{FOLIO, Folio, Key, MARKED, PASSING, STALE, UNSAVED, WAITED};
-use crate::page::Page;
-use crate::wait::Told;
+use crate::waiter::WaitOutcome;
 
 /// A duty: to fill folios that lie in a row in the file and in memory. Dropped, it has failed (EIO).
 #[must_use = "readers wait for it"]
@@ -159,8 +158,8 @@ impl Drop for Fill {
 }
 
 impl CacheCore {
-    /// Has all share a folio that was held: those who waited have a page of it each.
-    fn open(self: &Arc<Self>, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
+    /// Opens a held folio for all to share. Each waiter receives a snapshot of it.
+    fn open(&self, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
         if more & UNSAVED != 0 {
             // Counted first: as soon as it is open it may be saved.
             self.dirty.add(device);
@@ -172,14 +171,14 @@ impl CacheCore {
         };
         let mut part = self.index.part(key);
         let place = hold.first();
-        let seats = part.seats(place);
+        let waiters = part.take_waiters(place);
         let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED | more);
-        match hold.open_if(seats.len() as u32, is_wanted) {
-            Ok((before, pages)) => {
+        match hold.open_if(waiters.len() as u32, is_wanted) {
+            Ok((before, snapshots)) => {
                 drop(part);
                 self.count_saved(device, before.flags() & more);
-                for (seat, page) in seats.into_iter().zip(pages) {
-                    seat.tell(Told::Page(Page::new(self.clone(), place, page)));
+                for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
+                    self.notify(&waiter, WaitOutcome::Filled { place, snapshot });
                 }
             }
             Err(hold) => {
@@ -187,25 +186,29 @@ impl CacheCore {
                 drop(part);
                 self.count_saved(device, more);
                 self.forget(place, device, hold);
-                seats.into_iter().for_each(|seat| seat.tell(Told::Again));
+                for waiter in waiters {
+                    self.notify(&waiter, WaitOutcome::Changed);
+                }
             }
         }
     }
 
-    /// Takes a held folio out of the cache. Those who wait are told to look again, or why it failed.
+    /// Takes a held folio out of the cache. Its waiters look again, or receive the error.
     pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
         let place = hold.first();
-        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.forget(place, device, hold);
-        for seat in seats {
-            seat.tell(why.map_or(Told::Again, Told::Failed));
+        for waiter in waiters {
+            self.notify(&waiter, why.map_or(WaitOutcome::Changed, WaitOutcome::Failed));
         }
     }
 
     /// The same for one whose frame nobody can have any more.
     fn lose(&self, key: Key, place: u32) {
-        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
         self.eviction.lock().remove(place);
-        seats.into_iter().for_each(|seat| seat.tell(Told::Failed(Errno::IO)));
+        for waiter in waiters {
+            self.notify(&waiter, WaitOutcome::Failed(Errno::IO));
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Which folio is where: a table of chains that anybody walks without a lock, and, under the lock of a part of
-//! it, whoever changes it. Who waits for a folio is noted there, too.
+//! it, whoever changes it. The waiters for a folio are noted there, too.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use zerocopy::FromZeros;
 use crate::folio::{Key, WAITED};
 use crate::memory::Memory;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
-use crate::wait::Seat;
+use crate::waiter::Waiter;
 
 /// Parts of the table.
 const PARTS: usize = 64;
@@ -27,15 +27,15 @@ pub(crate) struct Index {
     parts: Box<[Mutex<Part>]>,
 }
 
-/// Those who wait for folios of a part, each with the place: few at any time.
+/// A part of the table, with the waiters for its folios, each with the folio's place: few at any time.
 #[derive(Default)]
 pub(crate) struct Part {
-    waiting: Vec<(u32, Arc<Seat>)>,
+    waiting: Vec<(u32, Arc<Waiter>)>,
 }
 
 /// What is found of a folio that is waited for.
 pub(crate) enum Wanted {
-    /// It is held: the seat is noted.
+    /// It is held: the waiter is noted.
     Held,
     /// It is not there, or not held: look again.
     Changed,
@@ -100,14 +100,14 @@ impl Index {
         head.store(place + 1, Ordering::Release);
     }
 
-    /// Takes a folio out, and answers who waits for it.
+    /// Takes a folio out, and returns its waiters.
     pub(crate) fn remove(
         &self,
         part: &mut Part,
         memory: &Memory,
         key: Key,
         place: u32,
-    ) -> Vec<Arc<Seat>> {
+    ) -> Vec<Arc<Waiter>> {
         let next_of = |place| &memory.slab().data(place).next;
         let mut link = &self.heads[self.chain(key)];
         loop {
@@ -119,18 +119,18 @@ impl Index {
             link = next_of(at - 1);
         }
         link.store(next_of(place).load(Ordering::Relaxed), Ordering::Release);
-        part.seats(place)
+        part.take_waiters(place)
     }
 
-    /// Notes that somebody waits for a folio, if it is there and held.
-    pub(crate) fn wait(&self, memory: &Memory, key: Key, seat: &Arc<Seat>) -> Wanted {
+    /// Notes a waiter for a folio, if the folio is there and held.
+    pub(crate) fn wait(&self, memory: &Memory, key: Key, waiter: &Arc<Waiter>) -> Wanted {
         let part = &mut *self.part(key);
         let Some(place) = self.look(part, memory, key) else { return Wanted::Changed };
         let (slab, frame) = (memory.slab(), place);
         if !slab.set_flags_if_held(frame, WAITED) {
             return Wanted::Changed;
         }
-        part.waiting.push((place, seat.clone()));
+        part.waiting.push((place, waiter.clone()));
         Wanted::Held
     }
 }
@@ -146,9 +146,9 @@ fn zeroed(count: usize) -> Box<[AtomicU32]> {
 }
 
 impl Part {
-    /// Who waits for the folio at a place.
-    pub(crate) fn seats(&mut self, place: u32) -> Vec<Arc<Seat>> {
-        let is_it = |(other, _): &mut (u32, Arc<Seat>)| *other == place;
-        self.waiting.extract_if(.., is_it).map(|(_, seat)| seat).collect()
+    /// Takes the waiters for the folio at a place.
+    pub(crate) fn take_waiters(&mut self, place: u32) -> Vec<Arc<Waiter>> {
+        let is_it = |(other, _): &mut (u32, Arc<Waiter>)| *other == place;
+        self.waiting.extract_if(.., is_it).map(|(_, waiter)| waiter).collect()
     }
 }

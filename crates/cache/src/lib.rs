@@ -28,18 +28,19 @@ pub mod eviction;
 mod file_folios;
 mod fill;
 mod folio;
+mod folio_ref;
 mod index;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod memory;
-mod page;
 mod sync;
 mod wait;
+mod waiter;
 
 pub use cache::{Cache, CacheStatistics};
 pub use dirty::{Fewer, MAX_DEVICES, Many};
 pub use file_folios::{Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
-pub use page::{Found, Page};
+pub use folio_ref::{Found, Page};
 pub use wait::{Told, Wait};

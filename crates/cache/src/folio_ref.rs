@@ -112,9 +112,7 @@ impl Deref for Page {
 impl Drop for Page {
     fn drop(&mut self) {
         let snapshot = self.snapshot.take().expect("it is dropped once");
-        if is_last_share(snapshot.release()) {
-            self.cache.reclaim(self.place);
-        }
+        self.cache.release(self.place, snapshot);
         if self.is_counted {
             self.cache.guards.fetch_sub(1, Ordering::Relaxed);
         }
