@@ -61,11 +61,11 @@ impl Cache {
 
     /// What it has.
     pub fn statistics(&self) -> CacheStatistics {
-        let CacheCore { memory, filled, evicted, .. } = &*self.shared;
+        let CacheCore { frames, filled, evicted, .. } = &*self.shared;
         CacheStatistics {
-            bound_bytes: u64::from(memory.bound()) * FOLIO,
-            mapped_bytes: u64::from(memory.mapped()) * FOLIO,
-            used_bytes: u64::from(memory.taken()) * FOLIO,
+            bound_bytes: u64::from(frames.bound()) * FOLIO,
+            mapped_bytes: u64::from(frames.mapped()) * FOLIO,
+            used_bytes: u64::from(frames.taken()) * FOLIO,
             unsaved_bytes: u64::from(self.shared.dirty.count()) * FOLIO,
             filled: filled.load(Ordering::Relaxed),
             evicted: evicted.load(Ordering::Relaxed),
@@ -76,14 +76,14 @@ impl Cache {
     /// system that is not used; answers how many bytes of memory that was. Most of what files leave that are closed,
     /// cut off or removed goes back by itself.
     pub fn shrink(&self, bytes: u64) -> u64 {
-        let before = self.shared.memory.mapped();
-        while u64::from(self.shared.memory.taken()) * FOLIO > bytes {
+        let before = self.shared.frames.mapped();
+        while u64::from(self.shared.frames.taken()) * FOLIO > bytes {
             if self.shared.evict(1) == 0 {
                 break;
             }
         }
-        self.shared.memory.unmap_vacant();
-        u64::from(before.saturating_sub(self.shared.memory.mapped())) * FOLIO
+        self.shared.frames.unmap_vacant();
+        u64::from(before.saturating_sub(self.shared.frames.mapped())) * FOLIO
     }
 }
 

@@ -7,14 +7,14 @@ use uringfs_buffer::{FrameState, Hold, Snapshot};
 use crate::dirty::DirtySet;
 use crate::eviction::{Answer, Eviction};
 use crate::folio::{DETACHED, Folio, Key, MARKED, PASSING, TOUCHES, UNSAVED};
+use crate::frames::Frames;
 use crate::index::Index;
-use crate::memory::Memory;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::waiter::{WaitOutcome, Waiter};
 
 /// What all files and handles of a cache share.
 pub(crate) struct CacheCore {
-    pub(crate) memory: Memory,
+    pub(crate) frames: Frames,
     pub(crate) index: Index,
     pub(crate) eviction: Mutex<Eviction>,
     /// Places that eviction knows: it grows with the memory. Changed with its lock held.
@@ -33,7 +33,7 @@ impl CacheCore {
     /// For at most `bound` folios.
     pub(crate) fn new(bound: u32) -> CacheCore {
         CacheCore {
-            memory: Memory::new(bound),
+            frames: Frames::new(bound),
             index: Index::new(bound),
             eviction: Mutex::new(Eviction::new()),
             known: AtomicU32::new(0),
@@ -46,18 +46,18 @@ impl CacheCore {
     }
 
     /// Frames for up to `count` folios, in as few rows as can be; other folios leave for them.
-    pub(crate) fn frames(&self, count: u32) -> Vec<Hold<Folio>> {
-        let mut rows = self.memory.take(count);
+    pub(crate) fn take_frames(&self, count: u32) -> Vec<Hold<Folio>> {
+        let mut rows = self.frames.take(count);
         let taken: u32 = rows.iter().map(Hold::count).sum();
         if taken < count && self.evict(count - taken) > 0 {
-            rows.extend(self.memory.take(count - taken));
+            rows.extend(self.frames.take(count - taken));
         }
         rows
     }
 
     /// A frame for one folio, which eviction knows from now on; another folio leaves for it.
-    pub(crate) fn frame(&self, key: Key) -> Option<Hold<Folio>> {
-        if let Some(hold) = self.memory.take_one() {
+    pub(crate) fn take_frame(&self, key: Key) -> Option<Hold<Folio>> {
+        if let Some(hold) = self.frames.take_one() {
             let mut eviction = self.eviction.lock();
             self.grow(&mut eviction);
             eviction.insert(hold.first(), key.hash());
@@ -82,7 +82,7 @@ impl CacheCore {
         let evicted = leaving.len() as u32;
         for hold in leaving {
             self.left(&hold);
-            self.memory.give_back(hold);
+            self.frames.give_back(hold);
         }
         evicted
     }
@@ -107,8 +107,8 @@ impl CacheCore {
     /// Takes a folio that leaves out of the index.
     fn left(&self, hold: &Hold<Folio>) {
         let place = hold.first();
-        let key = self.memory.slab().data(place).key();
-        let waiters = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let key = self.frames.slab().data(place).key();
+        let waiters = self.index.remove(&mut self.index.part(key), &self.frames, key, place);
         self.evicted.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
             self.notify(&waiter, WaitOutcome::Changed);
@@ -117,7 +117,7 @@ impl CacheCore {
 
     /// Has eviction know all frames that have memory.
     pub(crate) fn grow(&self, eviction: &mut Eviction) {
-        let places = self.memory.reached();
+        let places = self.frames.reached();
         if places > self.known.load(Ordering::Relaxed) {
             self.known.store(places, Ordering::Relaxed);
             eviction.grow(places);
@@ -126,7 +126,7 @@ impl CacheCore {
 
     /// Whether a folio may leave; it is held then.
     fn ask(&self, place: u32, leaving: &mut Option<Hold<Folio>>) -> Answer {
-        let (slab, frame) = (self.memory.slab(), place);
+        let (slab, frame) = (self.frames.slab(), place);
         let state = slab.state(frame);
         if state.is_held() || state.shares() > 0 || state.flags() & UNSAVED != 0 {
             return Answer::Busy;
@@ -155,9 +155,9 @@ impl CacheCore {
 
     /// Gives the frame of a folio back that is in the index no more.
     pub(crate) fn forget(&self, place: u32, device: u16, hold: Hold<Folio>) {
-        self.count_saved(device, self.memory.slab().state(place).flags());
+        self.count_saved(device, self.frames.slab().state(place).flags());
         self.eviction.lock().remove(place);
-        self.memory.give_back(hold);
+        self.frames.give_back(hold);
     }
 
     /// Ends the wait of one waiter. No lock of the cache may be held: the outcome is given up at once when the waiting
@@ -185,15 +185,15 @@ impl CacheCore {
     /// Gives the frame of a detached folio back that nobody shares any more.
     #[cold]
     pub(crate) fn reclaim(&self, place: u32) {
-        let (slab, frame) = (self.memory.slab(), place);
+        let (slab, frame) = (self.frames.slab(), place);
         if let Some(hold) = slab.hold(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
-            self.memory.give_back(hold);
+            self.frames.give_back(hold);
         }
     }
 
     /// Counts that a folio is used, which had these flags. It is not only passing then.
     pub(crate) fn touch(&self, place: u32, flags: u32) {
-        let slab = self.memory.slab();
+        let slab = self.frames.slab();
         if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
             slab.set_flags(place, next);
         }
@@ -204,7 +204,7 @@ impl CacheCore {
 
     /// Takes the readahead marker: only one caller finds it set.
     pub(crate) fn take_mark(&self, place: u32) -> bool {
-        let (slab, frame) = (self.memory.slab(), place);
+        let (slab, frame) = (self.frames.slab(), place);
         slab.clear_flags(frame, MARKED).flags() & MARKED != 0
     }
 }

@@ -81,9 +81,9 @@ impl Pages {
     #[inline(always)]
     pub fn look(&self, index: u64) -> Look<'_> {
         let key = Key { file: self.file, index };
-        let memory = &self.cache.memory;
-        let Some(place) = self.cache.index.walk(memory, key) else { return self.look_again(key) };
-        let (slab, frame) = (memory.slab(), place);
+        let frames = &self.cache.frames;
+        let Some(place) = self.cache.index.walk(frames, key) else { return self.look_again(key) };
+        let (slab, frame) = (frames.slab(), place);
         match slab.share(frame) {
             Ok(share) => {
                 let found = Found::new(&self.cache, place, share);
@@ -101,10 +101,10 @@ impl Pages {
     #[cold]
     #[inline(never)]
     fn look_again(&self, key: Key) -> Look<'_> {
-        let memory = &self.cache.memory;
+        let frames = &self.cache.frames;
         let part = self.cache.index.part(key);
-        let Some(place) = self.cache.index.look(&part, memory, key) else { return Look::Absent };
-        let (slab, frame) = (memory.slab(), place);
+        let Some(place) = self.cache.index.look(&part, frames, key) else { return Look::Absent };
+        let (slab, frame) = (frames.slab(), place);
         match slab.share(frame) {
             // It is in the index, which is not changed meanwhile: it is the one.
             Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
@@ -127,13 +127,13 @@ impl Pages {
     /// [`Full`] when there is room for none.
     pub fn fill(&self, indexes: Range<u64>, by: u16) -> Result<Vec<Fill>, Full> {
         let cache = &*self.cache;
-        let wanted = (indexes.end - indexes.start).min(u64::from(cache.memory.bound())) as u32;
+        let wanted = (indexes.end - indexes.start).min(u64::from(cache.frames.bound())) as u32;
         if wanted == 1 {
             return Ok(self.fill_one(indexes.start, by)?.into_iter().collect());
         }
         let mut fills: Vec<Fill> = Vec::new();
         let mut index = indexes.start;
-        let mut rows = cache.frames(wanted).into_iter();
+        let mut rows = cache.take_frames(wanted).into_iter();
         if rows.len() == 0 {
             return Err(Full);
         }
@@ -142,7 +142,7 @@ impl Pages {
             let (first, count) = (row.first(), row.count());
             let mut taken = 0;
             for frame in first..first + count {
-                cache.memory.slab().set_flags(frame, u32::from(by) << FILLER);
+                cache.frames.slab().set_flags(frame, u32::from(by) << FILLER);
             }
             while taken < count && self.insert(index + u64::from(taken), first + taken) {
                 came.push((
@@ -154,16 +154,16 @@ impl Pages {
             let mut row = row;
             let rest = (taken < count).then(|| row.split_off(taken));
             match taken {
-                0 => cache.memory.give_back(row),
+                0 => cache.frames.give_back(row),
                 _ => fills.push(self.new_fill(index, row)),
             }
             index += u64::from(taken);
             if let Some(rest) = rest {
-                cache.memory.give_back(rest);
+                cache.frames.give_back(rest);
                 break;
             }
         }
-        rows.for_each(|row| cache.memory.give_back(row));
+        rows.for_each(|row| cache.frames.give_back(row));
         let mut eviction = cache.eviction.lock();
         cache.grow(&mut eviction);
         came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
@@ -176,7 +176,7 @@ impl Pages {
     /// The same for one folio: the frame of one that leaves for it becomes its own at once.
     fn fill_one(&self, index: u64, by: u16) -> Result<Option<Fill>, Full> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let hold = cache.frame(key).ok_or(Full)?;
+        let hold = cache.take_frame(key).ok_or(Full)?;
         hold.reset_flags(u32::from(by) << FILLER);
         if !self.insert(index, hold.first()) {
             cache.forget(hold.first(), self.device, hold);
@@ -191,10 +191,10 @@ impl Pages {
     fn insert(&self, index: u64, place: u32) -> bool {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let part = &mut *cache.index.part(key);
-        if cache.index.look(part, &cache.memory, key).is_some() {
+        if cache.index.look(part, &cache.frames, key).is_some() {
             return false;
         }
-        cache.index.insert(part, &cache.memory, key, place);
+        cache.index.insert(part, &cache.frames, key, place);
         true
     }
 
@@ -205,11 +205,11 @@ impl Pages {
     /// [`Full`] when there is no room for the copy.
     pub fn change(&self, index: u64) -> Result<Taken, Full> {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let (memory, slab) = (&cache.memory, cache.memory.slab());
+        let (frames, slab) = (&cache.frames, cache.frames.slab());
         let mut copy: Option<Hold<Folio>> = None;
         let taken = loop {
             let mut part = cache.index.part(key);
-            let Some(place) = cache.index.look(&part, memory, key) else { break Taken::Absent };
+            let Some(place) = cache.index.look(&part, frames, key) else { break Taken::Absent };
             // In one step with who it is: whoever took it for one that is being read would look on the device, which
             // may not have what was written last.
             if let Some(hold) = slab.hold(place, |flags| Some(flags | u32::from(WRITER) << FILLER))
@@ -222,14 +222,14 @@ impl Pages {
             };
             let Some(mut hold) = copy.take() else {
                 drop((part, share));
-                copy = Some(cache.frames(1).pop().ok_or(Full)?);
+                copy = Some(cache.take_frames(1).pop().ok_or(Full)?);
                 continue;
             };
             hold.bytes().copy_from_slice(&share);
             let kept = slab.state(place).flags() & (UNSAVED | MARKED | PASSING | TOUCHES[0]);
             slab.set_flags(hold.first(), u32::from(WRITER) << FILLER | kept);
             self.detach(&mut part, key, place);
-            cache.index.insert(&mut part, memory, key, hold.first());
+            cache.index.insert(&mut part, frames, key, hold.first());
             drop(part);
             let mut eviction = cache.eviction.lock();
             eviction.remove(place);
@@ -238,7 +238,7 @@ impl Pages {
             drop((eviction, share));
             break Taken::Held(self.new_fill(index, hold));
         };
-        copy.into_iter().for_each(|hold| memory.give_back(hold));
+        copy.into_iter().for_each(|hold| frames.give_back(hold));
         Ok(taken)
     }
 
@@ -246,8 +246,8 @@ impl Pages {
     pub fn saved(&self, index: u64) {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
         let part = cache.index.part(key);
-        let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
-        let before = cache.memory.slab().clear_flags(place, UNSAVED);
+        let Some(place) = cache.index.look(&part, &cache.frames, key) else { return };
+        let before = cache.frames.slab().clear_flags(place, UNSAVED);
         drop(part);
         cache.count_saved(self.device, before.flags());
         if before.flags() & PASSING != 0 {
@@ -308,7 +308,7 @@ impl Pages {
         if indexes.is_empty() {
             return 0;
         }
-        let places = u64::from(self.cache.memory.reached());
+        let places = u64::from(self.cache.frames.reached());
         let count = indexes.end - indexes.start;
         if count <= places {
             for index in indexes {
@@ -318,7 +318,7 @@ impl Pages {
         }
         // Fewer frames than folios there might be: each is looked at.
         for place in 0..places as u32 {
-            let key = self.cache.memory.slab().data(place).key();
+            let key = self.cache.frames.slab().data(place).key();
             if key.file == self.file && indexes.contains(&key.index) {
                 self.take_one_out(key, &which);
             }
@@ -329,8 +329,8 @@ impl Pages {
     fn take_one_out(&self, key: Key, which: impl Fn(FrameState) -> bool) {
         let cache = &*self.cache;
         let mut part = cache.index.part(key);
-        let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
-        let (slab, frame) = (cache.memory.slab(), place);
+        let Some(place) = cache.index.look(&part, &cache.frames, key) else { return };
+        let (slab, frame) = (cache.frames.slab(), place);
         if !which(slab.state(frame)) {
             return;
         }
@@ -352,8 +352,8 @@ impl Pages {
     /// Takes a folio that the caller shares out of the index, and answers its flags.
     fn detach(&self, part: &mut Part, key: Key, place: u32) -> u32 {
         let cache = &*self.cache;
-        let before = cache.memory.slab().set_flags(place, DETACHED);
-        let waiters = cache.index.remove(part, &cache.memory, key, place);
+        let before = cache.frames.slab().set_flags(place, DETACHED);
+        let waiters = cache.index.remove(part, &cache.frames, key, place);
         assert!(waiters.is_empty(), "nobody waits for what is not held");
         before.flags()
     }
@@ -363,9 +363,9 @@ impl Pages {
         let mut found: Vec<Range<u64>> = Vec::new();
         for index in range.start / FOLIO..range.end.div_ceil(FOLIO) {
             let key = Key { file: self.file, index };
-            let place = self.cache.index.look(&self.cache.index.part(key), &self.cache.memory, key);
+            let place = self.cache.index.look(&self.cache.index.part(key), &self.cache.frames, key);
             let is_there = place.is_some_and(|place| {
-                let (slab, frame) = (self.cache.memory.slab(), place);
+                let (slab, frame) = (self.cache.frames.slab(), place);
                 !slab.state(frame).is_held()
             });
             if is_there {
@@ -386,7 +386,7 @@ impl Pages {
     pub fn page(&self, index: u64) -> Result<Page, NoPage> {
         let Look::Found(found) = self.look(index) else { return Err(NoPage::Absent) };
         let guards = &self.cache.guards;
-        if guards.fetch_add(1, Ordering::Relaxed) >= self.cache.memory.bound().div_ceil(2) {
+        if guards.fetch_add(1, Ordering::Relaxed) >= self.cache.frames.bound().div_ceil(2) {
             guards.fetch_sub(1, Ordering::Relaxed);
             return Err(NoPage::TooMany);
         }
@@ -451,7 +451,7 @@ mod tests {
         // Of one with a folio far out no more frames than there are.
         fill(&small, 1 << 40);
         let looked_at = small.take_out(0..u64::MAX, |_| true);
-        assert_eq!(looked_at, u64::from(small.cache.memory.reached()));
+        assert_eq!(looked_at, u64::from(small.cache.frames.reached()));
         assert!(matches!(small.look(1 << 40), Look::Absent));
         assert_eq!(large.take_out(0..u64::MAX, |_| true), 10_000);
         assert_eq!(cache.statistics().used_bytes, 0);

@@ -86,14 +86,14 @@ impl Fill {
     /// ([`Pages::saved`](crate::Pages::saved)), unless somebody uses them meanwhile.
     pub fn let_pass(&mut self) {
         for frame in self.frames() {
-            self.cache.memory.slab().set_flags(frame, PASSING);
+            self.cache.frames.slab().set_flags(frame, PASSING);
         }
     }
 
     /// Counts that the first `count` of them are used, as [`Found::touch`](crate::Found::touch).
     pub fn touch(&mut self, count: u32) {
         for frame in self.frames().take(count as usize) {
-            let flags = self.cache.memory.slab().state(frame).flags();
+            let flags = self.cache.frames.slab().state(frame).flags();
             self.cache.touch(frame, flags);
         }
     }
@@ -182,7 +182,7 @@ impl CacheCore {
                 }
             }
             Err(hold) => {
-                self.index.remove(&mut part, &self.memory, key, place);
+                self.index.remove(&mut part, &self.frames, key, place);
                 drop(part);
                 self.count_saved(device, more);
                 self.forget(place, device, hold);
@@ -196,7 +196,7 @@ impl CacheCore {
     /// Takes a held folio out of the cache. Its waiters look again, or receive the error.
     pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
         let place = hold.first();
-        let waiters = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.part(key), &self.frames, key, place);
         self.forget(place, device, hold);
         for waiter in waiters {
             self.notify(&waiter, why.map_or(WaitOutcome::Changed, WaitOutcome::Failed));
@@ -205,7 +205,7 @@ impl CacheCore {
 
     /// The same for one whose frame nobody can have any more.
     fn lose(&self, key: Key, place: u32) {
-        let waiters = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.part(key), &self.frames, key, place);
         self.eviction.lock().remove(place);
         for waiter in waiters {
             self.notify(&waiter, WaitOutcome::Failed(Errno::IO));

@@ -48,7 +48,7 @@ impl<'a> Found<'a> {
     /// The same, for as long as it is wanted; counted among those that are kept.
     pub(crate) fn keep_counted(mut self) -> Page {
         let share = self.share.take().expect("it is kept once");
-        let snapshot = share.keep(self.cache.memory.slab());
+        let snapshot = share.keep(self.cache.frames.slab());
         let (cache, place) = (self.cache.clone(), self.place);
         Page { cache, place, snapshot: Some(snapshot), is_counted: true }
     }

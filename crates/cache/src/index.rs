@@ -8,7 +8,7 @@ use uringfs_buffer::prefer_huge_pages;
 use zerocopy::FromZeros;
 
 use crate::folio::{Key, WAITED};
-use crate::memory::Memory;
+use crate::frames::Frames;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering};
 use crate::waiter::Waiter;
 
@@ -58,13 +58,13 @@ impl Index {
 
     /// Where a folio is; none may be said of one that is just being put elsewhere.
     #[inline(always)]
-    pub(crate) fn walk(&self, memory: &Memory, key: Key) -> Option<u32> {
+    pub(crate) fn walk(&self, frames: &Frames, key: Key) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Acquire);
         for _ in 0..MOST_STEPS {
             let place = link.checked_sub(1)?;
             // It is the one, mostly: while its state is on the way its bytes come, too.
-            memory.slab().expect(place);
-            let folio = memory.slab().data(place);
+            frames.slab().expect(place);
+            let folio = frames.slab().data(place);
             if folio.is(key) {
                 return Some(place);
             }
@@ -79,10 +79,10 @@ impl Index {
     }
 
     /// Where a folio is, for certain.
-    pub(crate) fn look(&self, _part: &Part, memory: &Memory, key: Key) -> Option<u32> {
+    pub(crate) fn look(&self, _part: &Part, frames: &Frames, key: Key) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Relaxed);
         while let Some(place) = link.checked_sub(1) {
-            let folio = memory.slab().data(place);
+            let folio = frames.slab().data(place);
             if folio.is(key) {
                 return Some(place);
             }
@@ -92,9 +92,9 @@ impl Index {
     }
 
     /// Puts a folio there that is not there. It is held.
-    pub(crate) fn insert(&self, _part: &mut Part, memory: &Memory, key: Key, place: u32) {
+    pub(crate) fn insert(&self, _part: &mut Part, frames: &Frames, key: Key, place: u32) {
         let head = &self.heads[self.chain(key)];
-        let (slab, frame) = (memory.slab(), place);
+        let (slab, frame) = (frames.slab(), place);
         slab.data(frame).name(key);
         slab.data(frame).next.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
         head.store(place + 1, Ordering::Release);
@@ -104,11 +104,11 @@ impl Index {
     pub(crate) fn remove(
         &self,
         part: &mut Part,
-        memory: &Memory,
+        frames: &Frames,
         key: Key,
         place: u32,
     ) -> Vec<Arc<Waiter>> {
-        let next_of = |place| &memory.slab().data(place).next;
+        let next_of = |place| &frames.slab().data(place).next;
         let mut link = &self.heads[self.chain(key)];
         loop {
             let at = link.load(Ordering::Relaxed);
@@ -123,10 +123,10 @@ impl Index {
     }
 
     /// Notes a waiter for a folio, if the folio is there and held.
-    pub(crate) fn wait(&self, memory: &Memory, key: Key, waiter: &Arc<Waiter>) -> Wanted {
+    pub(crate) fn wait(&self, frames: &Frames, key: Key, waiter: &Arc<Waiter>) -> Wanted {
         let part = &mut *self.part(key);
-        let Some(place) = self.look(part, memory, key) else { return Wanted::Changed };
-        let (slab, frame) = (memory.slab(), place);
+        let Some(place) = self.look(part, frames, key) else { return Wanted::Changed };
+        let (slab, frame) = (frames.slab(), place);
         if !slab.set_flags_if_held(frame, WAITED) {
             return Wanted::Changed;
         }

@@ -29,10 +29,10 @@ mod file_folios;
 mod fill;
 mod folio;
 mod folio_ref;
+mod frames;
 mod index;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod memory;
 mod sync;
 mod wait;
 mod waiter;

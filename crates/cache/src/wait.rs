@@ -41,7 +41,7 @@ impl Future for Wait {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
         let Some(waiter) = &self.waiter else {
             let waiter = Arc::new(Waiter::new(context.waker().clone()));
-            match self.cache.index.wait(&self.cache.memory, self.key, &waiter) {
+            match self.cache.index.wait(&self.cache.frames, self.key, &waiter) {
                 Wanted::Changed => return Poll::Ready(Told::Again),
                 Wanted::Held => self.waiter = Some(waiter),
             }
