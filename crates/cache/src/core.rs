@@ -6,7 +6,7 @@ use uringfs_buffer::{FrameState, Hold, Snapshot};
 
 use crate::dirty::DirtySet;
 use crate::eviction::{Answer, Eviction};
-use crate::folio::{DETACHED, Folio, Key, MARKED, PASSING, TOUCHES, UNSAVED};
+use crate::folio::{ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, Folio, Key, READAHEAD_MARKER};
 use crate::frames::Frames;
 use crate::index::Index;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -65,11 +65,11 @@ impl CacheCore {
         }
         let hold = {
             let mut eviction = self.eviction.lock();
-            let hold = self.leave(&mut eviction)?;
+            let hold = self.evict_one(&mut eviction)?;
             eviction.insert(hold.first(), key.hash());
             hold
         };
-        self.left(&hold);
+        self.remove_evicted(&hold);
         Some(hold)
     }
 
@@ -77,18 +77,18 @@ impl CacheCore {
     pub(crate) fn evict(&self, count: u32) -> u32 {
         let leaving: Vec<_> = {
             let mut eviction = self.eviction.lock();
-            (0..count).map_while(|_| self.leave(&mut eviction)).collect()
+            (0..count).map_while(|_| self.evict_one(&mut eviction)).collect()
         };
         let evicted = leaving.len() as u32;
         for hold in leaving {
-            self.left(&hold);
+            self.remove_evicted(&hold);
             self.frames.give_back(hold);
         }
         evicted
     }
 
-    /// A folio that eviction has forgotten, held: it is in the index yet.
-    fn leave(&self, eviction: &mut Eviction) -> Option<Hold<Folio>> {
+    /// A folio that eviction chose, held. It is still in the index.
+    fn evict_one(&self, eviction: &mut Eviction) -> Option<Hold<Folio>> {
         let mut leaving = None;
         loop {
             let mut is_any_used = false;
@@ -104,18 +104,18 @@ impl CacheCore {
         }
     }
 
-    /// Takes a folio that leaves out of the index.
-    fn left(&self, hold: &Hold<Folio>) {
+    /// Takes an evicted folio out of the index.
+    fn remove_evicted(&self, hold: &Hold<Folio>) {
         let place = hold.first();
         let key = self.frames.slab().data(place).key();
-        let waiters = self.index.remove(&mut self.index.part(key), &self.frames, key, place);
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
         self.evicted.fetch_add(1, Ordering::Relaxed);
         for waiter in waiters {
             self.notify(&waiter, WaitOutcome::Changed);
         }
     }
 
-    /// Has eviction know all frames that have memory.
+    /// Makes all frames with memory known to eviction.
     pub(crate) fn grow(&self, eviction: &mut Eviction) {
         let places = self.frames.reached();
         if places > self.known.load(Ordering::Relaxed) {
@@ -128,15 +128,15 @@ impl CacheCore {
     fn ask(&self, place: u32, leaving: &mut Option<Hold<Folio>>) -> Answer {
         let (slab, frame) = (self.frames.slab(), place);
         let state = slab.state(frame);
-        if state.is_held() || state.shares() > 0 || state.flags() & UNSAVED != 0 {
+        if state.is_held() || state.shares() > 0 || state.flags() & DIRTY != 0 {
             return Answer::Busy;
         }
-        let [_, twice, thrice] = TOUCHES;
+        let [_, twice, thrice] = ACCESS_COUNT;
         if let Some(last) = [thrice, twice].into_iter().find(|touch| state.flags() & touch != 0) {
             slab.clear_flags(frame, last);
             return Answer::Used;
         }
-        match slab.hold(frame, |flags| (flags & (twice | UNSAVED) == 0).then_some(flags)) {
+        match slab.hold(frame, |flags| (flags & (twice | DIRTY) == 0).then_some(flags)) {
             None => Answer::Busy,
             Some(hold) => {
                 let key = slab.data(frame).key().hash();
@@ -146,9 +146,9 @@ impl CacheCore {
         }
     }
 
-    /// Counts one unsaved folio of a device less, if it was one by its flags.
+    /// Counts one dirty folio of a device less, if the flags say dirty.
     pub(crate) fn count_saved(&self, device: u16, flags: u32) {
-        if flags & UNSAVED != 0 {
+        if flags & DIRTY != 0 {
             self.dirty.remove(device);
         }
     }
@@ -182,7 +182,7 @@ impl CacheCore {
         }
     }
 
-    /// Gives the frame of a detached folio back that nobody shares any more.
+    /// Frees the frame of a detached folio without shares.
     #[cold]
     pub(crate) fn reclaim(&self, place: u32) {
         let (slab, frame) = (self.frames.slab(), place);
@@ -191,21 +191,21 @@ impl CacheCore {
         }
     }
 
-    /// Counts that a folio is used, which had these flags. It is not only passing then.
+    /// Counts an access to a folio with these flags, and clears its dropbehind flag.
     pub(crate) fn touch(&self, place: u32, flags: u32) {
         let slab = self.frames.slab();
-        if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
+        if let Some(next) = ACCESS_COUNT.into_iter().find(|touch| flags & touch == 0) {
             slab.set_flags(place, next);
         }
-        if slab.state(place).flags() & PASSING != 0 {
-            slab.clear_flags(place, PASSING);
+        if slab.state(place).flags() & DROPBEHIND != 0 {
+            slab.clear_flags(place, DROPBEHIND);
         }
     }
 
     /// Takes the readahead marker: only one caller finds it set.
     pub(crate) fn take_mark(&self, place: u32) -> bool {
         let (slab, frame) = (self.frames.slab(), place);
-        slab.clear_flags(frame, MARKED).flags() & MARKED != 0
+        slab.clear_flags(frame, READAHEAD_MARKER).flags() & READAHEAD_MARKER != 0
     }
 }
 

@@ -10,34 +10,34 @@ use crate::sync::{AtomicU32, Mutex, Ordering};
 /// Devices that files lie on; each has a number below.
 pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// Of all folios there may be, one in so many may be unsaved of one device.
-const MOST: u32 = 4;
-/// And from one in so many on they are saved though nobody has asked for it.
-const MANY: u32 = 8;
+/// One device may have one in so many of all folios dirty.
+const MAX_DEVICE_ONE_IN: u32 = 4;
+/// From one in so many on the flusher writes back without a request.
+const FLUSH_ONE_IN: u32 = 8;
 /// Of all devices together one in so many. A device may have no more than are left of these: so those that save
 /// nothing leave some to each of the others.
-const MOST_IN_ALL: u32 = 2;
+const MAX_TOTAL_ONE_IN: u32 = 2;
 
 /// The dirty folios of a cache, counted by device.
 pub(crate) struct DirtySet {
     count: AtomicU32,
-    devices: Box<[OfDevice]>,
+    devices: Box<[DeviceDirty]>,
     most: u32,
     most_in_all: u32,
     many: u32,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiters>,
 }
 
-/// Those of a device.
+/// The dirty folios of one device.
 #[derive(Default)]
-struct OfDevice {
+struct DeviceDirty {
     count: AtomicU32,
-    /// How often some that were to be saved could not be.
+    /// Write-backs that failed.
     failures: AtomicU32,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Waiters {
     next: u64,
     writers: Vec<(Waiter, Until)>,
     /// Each with its device.
@@ -59,7 +59,7 @@ struct Waiter {
     waker: Waker,
 }
 
-impl Waiting {
+impl Waiters {
     /// One who polls: the same one has the same number each time.
     fn waiter(&mut self, id: &mut Option<u64>, context: &Context<'_>) -> Waiter {
         let id = *id.get_or_insert_with(|| {
@@ -88,16 +88,16 @@ impl DirtySet {
         let part = |one_in: u32| (bound / one_in).max(1);
         DirtySet {
             count: AtomicU32::new(0),
-            devices: (0..MAX_DEVICES).map(|_| OfDevice::default()).collect(),
-            most: part(MOST),
+            devices: (0..MAX_DEVICES).map(|_| DeviceDirty::default()).collect(),
+            most: part(MAX_DEVICE_ONE_IN),
             // At least one for another than the one that has the most.
-            most_in_all: part(MOST_IN_ALL).max(2),
-            many: part(MANY),
-            waiting: Mutex::new(Waiting::default()),
+            most_in_all: part(MAX_TOTAL_ONE_IN).max(2),
+            many: part(FLUSH_ONE_IN),
+            waiting: Mutex::new(Waiters::default()),
         }
     }
 
-    fn device(&self, device: u16) -> &OfDevice {
+    fn device(&self, device: u16) -> &DeviceDirty {
         &self.devices[usize::from(device)]
     }
 

@@ -10,10 +10,11 @@ use crate::core::CacheCore;
 use crate::dirty::{Fewer, Many};
 use crate::fill::Fill;
 use crate::folio::{
-    DETACHED, FILLER, FOLIO, Folio, Key, MARKED, PASSING, STALE, TOUCHES, UNSAVED, WRITER,
+    ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, FILLER, FOLIO, Folio, Key, READAHEAD_MARKER, STALE,
+    WRITER,
 };
 use crate::folio_ref::{Found, Page};
-use crate::index::Part;
+use crate::index::Shard;
 use crate::sync::{AtomicU64, Ordering};
 use crate::wait::Wait;
 
@@ -82,7 +83,9 @@ impl Pages {
     pub fn look(&self, index: u64) -> Look<'_> {
         let key = Key { file: self.file, index };
         let frames = &self.cache.frames;
-        let Some(place) = self.cache.index.walk(frames, key) else { return self.look_again(key) };
+        let Some(place) = self.cache.index.find_lockless(frames, key) else {
+            return self.look_again(key);
+        };
         let (slab, frame) = (frames.slab(), place);
         match slab.share(frame) {
             Ok(share) => {
@@ -102,15 +105,15 @@ impl Pages {
     #[inline(never)]
     fn look_again(&self, key: Key) -> Look<'_> {
         let frames = &self.cache.frames;
-        let part = self.cache.index.part(key);
-        let Some(place) = self.cache.index.look(&part, frames, key) else { return Look::Absent };
+        let shard = self.cache.index.shard(key);
+        let Some(place) = self.cache.index.find(&shard, frames, key) else { return Look::Absent };
         let (slab, frame) = (frames.slab(), place);
         match slab.share(frame) {
             // It is in the index, which is not changed meanwhile: it is the one.
             Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
             Err(state) => {
                 let (by, flags) = ((state.flags() >> FILLER) as u16, state.flags());
-                Look::Busy { by, is_marked: flags & MARKED != 0 }
+                Look::Busy { by, is_marked: flags & READAHEAD_MARKER != 0 }
             }
         }
     }
@@ -190,11 +193,11 @@ impl Pages {
     /// Puts a held frame in the index, unless the folio is there.
     fn insert(&self, index: u64, place: u32) -> bool {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let part = &mut *cache.index.part(key);
-        if cache.index.look(part, &cache.frames, key).is_some() {
+        let shard = &mut *cache.index.shard(key);
+        if cache.index.find(shard, &cache.frames, key).is_some() {
             return false;
         }
-        cache.index.insert(part, &cache.frames, key, place);
+        cache.index.insert(shard, &cache.frames, key, place);
         true
     }
 
@@ -208,8 +211,8 @@ impl Pages {
         let (frames, slab) = (&cache.frames, cache.frames.slab());
         let mut copy: Option<Hold<Folio>> = None;
         let taken = loop {
-            let mut part = cache.index.part(key);
-            let Some(place) = cache.index.look(&part, frames, key) else { break Taken::Absent };
+            let mut shard = cache.index.shard(key);
+            let Some(place) = cache.index.find(&shard, frames, key) else { break Taken::Absent };
             // In one step with who it is: whoever took it for one that is being read would look on the device, which
             // may not have what was written last.
             if let Some(hold) = slab.hold(place, |flags| Some(flags | u32::from(WRITER) << FILLER))
@@ -221,16 +224,17 @@ impl Pages {
                 Err(state) => break Taken::Busy { by: (state.flags() >> FILLER) as u16 },
             };
             let Some(mut hold) = copy.take() else {
-                drop((part, share));
+                drop((shard, share));
                 copy = Some(cache.take_frames(1).pop().ok_or(Full)?);
                 continue;
             };
             hold.bytes().copy_from_slice(&share);
-            let kept = slab.state(place).flags() & (UNSAVED | MARKED | PASSING | TOUCHES[0]);
+            let kept = slab.state(place).flags()
+                & (DIRTY | READAHEAD_MARKER | DROPBEHIND | ACCESS_COUNT[0]);
             slab.set_flags(hold.first(), u32::from(WRITER) << FILLER | kept);
-            self.detach(&mut part, key, place);
-            cache.index.insert(&mut part, frames, key, hold.first());
-            drop(part);
+            self.detach(&mut shard, key, place);
+            cache.index.insert(&mut shard, frames, key, hold.first());
+            drop(shard);
             let mut eviction = cache.eviction.lock();
             eviction.remove(place);
             cache.grow(&mut eviction);
@@ -245,12 +249,12 @@ impl Pages {
     /// The device has what a folio says; if it has left meanwhile, nothing happens.
     pub fn saved(&self, index: u64) {
         let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let part = cache.index.part(key);
-        let Some(place) = cache.index.look(&part, &cache.frames, key) else { return };
-        let before = cache.frames.slab().clear_flags(place, UNSAVED);
-        drop(part);
+        let shard = cache.index.shard(key);
+        let Some(place) = cache.index.find(&shard, &cache.frames, key) else { return };
+        let before = cache.frames.slab().clear_flags(place, DIRTY);
+        drop(shard);
         cache.count_saved(self.device, before.flags());
-        if before.flags() & PASSING != 0 {
+        if before.flags() & DROPBEHIND != 0 {
             self.take_one_out(key, is_done_passing);
         }
     }
@@ -294,7 +298,7 @@ impl Pages {
 
     /// The same, but that those stay which the device does not have, and those somebody is filling or changing.
     pub fn forget_saved(&self, indexes: Range<u64>) {
-        self.take_out(indexes, |state| !state.is_held() && state.flags() & UNSAVED == 0);
+        self.take_out(indexes, |state| !state.is_held() && state.flags() & DIRTY == 0);
     }
 
     /// Takes out those of [`Fill::let_pass`] that nobody else has used, and that the device has.
@@ -328,8 +332,8 @@ impl Pages {
 
     fn take_one_out(&self, key: Key, which: impl Fn(FrameState) -> bool) {
         let cache = &*self.cache;
-        let mut part = cache.index.part(key);
-        let Some(place) = cache.index.look(&part, &cache.frames, key) else { return };
+        let mut shard = cache.index.shard(key);
+        let Some(place) = cache.index.find(&shard, &cache.frames, key) else { return };
         let (slab, frame) = (cache.frames.slab(), place);
         if !which(slab.state(frame)) {
             return;
@@ -342,18 +346,18 @@ impl Pages {
                 Err(_) => {}
             }
         };
-        let before = self.detach(&mut part, key, place);
-        drop(part);
+        let before = self.detach(&mut shard, key, place);
+        drop(shard);
         cache.count_saved(self.device, before);
         cache.eviction.lock().remove(place);
         drop(share);
     }
 
     /// Takes a folio that the caller shares out of the index, and answers its flags.
-    fn detach(&self, part: &mut Part, key: Key, place: u32) -> u32 {
+    fn detach(&self, shard: &mut Shard, key: Key, place: u32) -> u32 {
         let cache = &*self.cache;
         let before = cache.frames.slab().set_flags(place, DETACHED);
-        let waiters = cache.index.remove(part, &cache.frames, key, place);
+        let waiters = cache.index.remove(shard, &cache.frames, key, place);
         assert!(waiters.is_empty(), "nobody waits for what is not held");
         before.flags()
     }
@@ -363,7 +367,8 @@ impl Pages {
         let mut found: Vec<Range<u64>> = Vec::new();
         for index in range.start / FOLIO..range.end.div_ceil(FOLIO) {
             let key = Key { file: self.file, index };
-            let place = self.cache.index.look(&self.cache.index.part(key), &self.cache.frames, key);
+            let place =
+                self.cache.index.find(&self.cache.index.shard(key), &self.cache.frames, key);
             let is_there = place.is_some_and(|place| {
                 let (slab, frame) = (self.cache.frames.slab(), place);
                 !slab.state(frame).is_held()
@@ -396,7 +401,7 @@ impl Pages {
 }
 
 fn is_done_passing(state: FrameState) -> bool {
-    !state.is_held() && state.flags() & (PASSING | UNSAVED) == PASSING
+    !state.is_held() && state.flags() & (DROPBEHIND | DIRTY) == DROPBEHIND
 }
 
 impl fmt::Debug for Pages {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use uringfs_buffer::{Buffer, Hold};
 
 use crate::core::CacheCore;
-use crate::folio::{FOLIO, Folio, Key, MARKED, PASSING, STALE, UNSAVED, WAITED};
+use crate::folio::{DIRTY, DROPBEHIND, FOLIO, Folio, HAS_WAITERS, Key, READAHEAD_MARKER, STALE};
 use crate::waiter::WaitOutcome;
 
 /// A duty: to fill folios that lie in a row in the file and in memory. Dropped, it has failed (EIO).
@@ -79,14 +79,14 @@ impl Fill {
     /// Marks the folio at an offset: whoever reads it starts the next window of readahead.
     pub fn mark(&mut self, offset: u64) {
         let place = self.hold().first() + (offset / FOLIO - self.first) as u32;
-        self.hold().slab().set_flags(place, MARKED);
+        self.hold().slab().set_flags(place, READAHEAD_MARKER);
     }
 
     /// Has them leave as soon as they have been read ([`Pages::forget_passing`](crate::Pages::forget_passing)) and the device has them
     /// ([`Pages::saved`](crate::Pages::saved)), unless somebody uses them meanwhile.
     pub fn let_pass(&mut self) {
         for frame in self.frames() {
-            self.cache.frames.slab().set_flags(frame, PASSING);
+            self.cache.frames.slab().set_flags(frame, DROPBEHIND);
         }
     }
 
@@ -119,7 +119,7 @@ impl Fill {
     /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`](crate::Pages::saved) or
     /// [`Pages::invalidate`](crate::Pages::invalidate).
     pub fn end_unsaved(mut self) {
-        self.end_all(Ok(UNSAVED));
+        self.end_all(Ok(DIRTY));
     }
 
     /// With flags that they have from now on.
@@ -160,30 +160,30 @@ impl Drop for Fill {
 impl CacheCore {
     /// Opens a held folio for all to share. Each waiter receives a snapshot of it.
     fn open(&self, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
-        if more & UNSAVED != 0 {
+        if more & DIRTY != 0 {
             // Counted first: as soon as it is open it may be saved.
             self.dirty.add(device);
         }
-        let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags | more);
+        let is_plain = |flags| (flags & (HAS_WAITERS | STALE) == 0).then_some(flags | more);
         let hold = match hold.open_if(0, is_plain) {
             Ok((before, _)) => return self.count_saved(device, before.flags() & more),
             Err(hold) => hold,
         };
-        let mut part = self.index.part(key);
+        let mut shard = self.index.shard(key);
         let place = hold.first();
-        let waiters = part.take_waiters(place);
-        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED | more);
+        let waiters = shard.take_waiters(place);
+        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !HAS_WAITERS | more);
         match hold.open_if(waiters.len() as u32, is_wanted) {
             Ok((before, snapshots)) => {
-                drop(part);
+                drop(shard);
                 self.count_saved(device, before.flags() & more);
                 for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
                     self.notify(&waiter, WaitOutcome::Filled { place, snapshot });
                 }
             }
             Err(hold) => {
-                self.index.remove(&mut part, &self.frames, key, place);
-                drop(part);
+                self.index.remove(&mut shard, &self.frames, key, place);
+                drop(shard);
                 self.count_saved(device, more);
                 self.forget(place, device, hold);
                 for waiter in waiters {
@@ -196,7 +196,7 @@ impl CacheCore {
     /// Takes a held folio out of the cache. Its waiters look again, or receive the error.
     pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
         let place = hold.first();
-        let waiters = self.index.remove(&mut self.index.part(key), &self.frames, key, place);
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
         self.forget(place, device, hold);
         for waiter in waiters {
             self.notify(&waiter, why.map_or(WaitOutcome::Changed, WaitOutcome::Failed));
@@ -205,7 +205,7 @@ impl CacheCore {
 
     /// The same for one whose frame nobody can have any more.
     fn lose(&self, key: Key, place: u32) {
-        let waiters = self.index.remove(&mut self.index.part(key), &self.frames, key, place);
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
         self.eviction.lock().remove(place);
         for waiter in waiters {
             self.notify(&waiter, WaitOutcome::Failed(Errno::IO));

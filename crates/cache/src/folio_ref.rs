@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uringfs_buffer::{Share, Snapshot};
 
 use crate::core::{CacheCore, is_last_share};
-use crate::folio::{Folio, MARKED, PASSING, TOUCHES};
+use crate::folio::{ACCESS_COUNT, DROPBEHIND, Folio, READAHEAD_MARKER};
 use crate::sync::Ordering;
 
 /// A folio that was found, for as long as it takes to copy from it.
@@ -26,7 +26,7 @@ impl<'a> Found<'a> {
     /// Whether reading it starts the next window of readahead.
     #[inline]
     pub fn is_marked(&self) -> bool {
-        self.share.as_ref().is_some_and(|share| share.state().flags() & MARKED != 0)
+        self.share.as_ref().is_some_and(|share| share.state().flags() & READAHEAD_MARKER != 0)
     }
 
     /// The same, said to one reader only.
@@ -40,7 +40,7 @@ impl<'a> Found<'a> {
     #[inline]
     pub fn touch(&self) {
         let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
-        if flags & (TOUCHES[2] | PASSING) != TOUCHES[2] {
+        if flags & (ACCESS_COUNT[2] | DROPBEHIND) != ACCESS_COUNT[2] {
             self.cache.touch(self.place, flags);
         }
     }

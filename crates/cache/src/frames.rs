@@ -8,11 +8,11 @@ use crate::folio::{FOLIO, Folio};
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// Chunks at most: each is registered with each ring, whose table has a bound.
-const MOST_CHUNKS: u64 = 64;
+const MAX_CHUNKS: u64 = 64;
 /// Frames of a chunk, where there may be as many: two megabytes, one huge page.
-const FEWEST: u64 = (2 << 20) / FOLIO;
+const HUGE_CHUNK: u64 = (2 << 20) / FOLIO;
 /// Frames of the only chunk of a cache that has room for fewer: a word of bits; loom knows them one by one.
-const LEAST: u64 = if cfg!(loom) { 2 } else { 64 };
+const MIN_CHUNK: u64 = if cfg!(loom) { 2 } else { 64 };
 
 /// All frames there may be.
 pub(crate) struct Frames {
@@ -46,8 +46,8 @@ struct Vacant {
 impl Frames {
     /// `bound` folios at most.
     pub(crate) fn new(bound: u32) -> Frames {
-        let per_chunk = u64::from(bound).div_ceil(MOST_CHUNKS).max(FEWEST).next_power_of_two();
-        let per_chunk = per_chunk.min(u64::from(bound).next_power_of_two().max(LEAST)) as u32;
+        let per_chunk = u64::from(bound).div_ceil(MAX_CHUNKS).max(HUGE_CHUNK).next_power_of_two();
+        let per_chunk = per_chunk.min(u64::from(bound).next_power_of_two().max(MIN_CHUNK)) as u32;
         let slab = Arc::new(Slab::new(bound, FOLIO as usize, per_chunk));
         let chunks = vec![Vacant::default(); bound.div_ceil(per_chunk) as usize].into_boxed_slice();
         let free = Mutex::new(Free { chunks, at: 0, count: 0, mapped: 0 });
@@ -233,9 +233,9 @@ mod tests {
         let frames = Frames::new(4096);
         assert_eq!(frames.mapped(), 0);
         let rows = frames.take(1);
-        assert_eq!(frames.mapped(), FEWEST as u32);
+        assert_eq!(frames.mapped(), HUGE_CHUNK as u32);
         frames.unmap_vacant();
-        assert_eq!(frames.mapped(), FEWEST as u32);
+        assert_eq!(frames.mapped(), HUGE_CHUNK as u32);
         rows.into_iter().for_each(|hold| frames.give_back(hold));
         frames.unmap_vacant();
         assert_eq!((frames.mapped(), frames.taken()), (0, 0));

@@ -20,22 +20,50 @@
 //! assert_eq!(&page[..5], b"hello");
 //! ```
 
+// Top down: a module imports only from those below it.
+
+// The public handle.
 mod cache;
+
+// The folios of one file.
+mod file_folios;
+
+// Waiting for a folio that another fills.
+mod wait;
+
+// Folios that are being filled.
+mod fill;
+
+// A folio that is read: for the moment, or as a snapshot.
+mod folio_ref;
+
+// What all files and handles of a cache share.
 mod core;
+
+// Which folio is in which frame.
+mod index;
+
+// One waiter for a folio.
+mod waiter;
+
+// Free and taken frames, and their memory.
+mod frames;
+
+// Limits for dirty folios, by device.
 mod dirty;
+
+// A folio's key and flags.
+mod folio;
+
+// The order in which folios leave: S3-FIFO.
 #[doc(hidden)]
 pub mod eviction;
-mod file_folios;
-mod fill;
-mod folio;
-mod folio_ref;
-mod frames;
-mod index;
+
+// Atomics and locks: the machine's, or loom's.
+mod sync;
+
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod sync;
-mod wait;
-mod waiter;
 
 pub use cache::{Cache, CacheStatistics};
 pub use dirty::{Fewer, MAX_DEVICES, Many};
