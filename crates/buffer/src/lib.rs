@@ -24,10 +24,23 @@
 
 #![allow(unsafe_code)]
 
-mod buffer;
+// Top down: a module imports only from those below it.
+
+// A fixed number of equal buffers out of one region.
 mod pool;
-mod region;
+
+// Frames that many may read, or that one may change or lend as a buffer.
 mod slab;
+
+// One owned range of bytes.
+mod buffer;
+
+// Memory allocated or mapped as one, with a name for rings.
+mod region;
+
+// The free slots of a region that is divided for a pool.
+mod slots;
+
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;

@@ -3,12 +3,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use crossbeam_queue::ArrayQueue;
 
 use crate::buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 use crate::region::{Backing, Region};
+use crate::slots::Slots;
 
 /// A fixed number of buffers of one size. A clone is another handle on the same pool.
 #[derive(Clone, Debug)]
@@ -41,20 +39,18 @@ impl BufferPool {
     /// A buffer, or none while all are out. Its bytes are what its last user left.
     pub fn get(&self) -> Option<Buffer> {
         let slots = self.slots();
-        let slot = slots.free.pop()?;
-        slots.parts[slot as usize].store(1, Ordering::Relaxed);
-        let start = slot as usize * slots.stride;
-        Some(Buffer::of_slot(self.region.clone(), start, slots.length))
+        let start = slots.take()?;
+        Some(Buffer::of_slot(self.region.clone(), start, slots.length()))
     }
 
     /// Buffers free now.
     pub fn available(&self) -> usize {
-        self.slots().free.len()
+        self.slots().available()
     }
 
     /// Bytes in each buffer.
     pub fn buffer_length(&self) -> usize {
-        self.slots().length
+        self.slots().length()
     }
 
     /// What the pool's pages are made of.
@@ -64,47 +60,6 @@ impl BufferPool {
 
     fn slots(&self) -> &Slots {
         self.region.slots.as_ref().expect("a pool's region is divided into slots")
-    }
-}
-
-/// Which slots of a region are free, and in how many parts the others are.
-#[derive(Debug)]
-pub(crate) struct Slots {
-    length: usize,
-    stride: usize,
-    parts: Box<[AtomicU32]>,
-    free: ArrayQueue<u32>,
-}
-
-impl Slots {
-    fn new(length: usize, stride: usize, count: u32) -> Slots {
-        let free = ArrayQueue::new(count as usize);
-        for slot in 0..count {
-            let _ = free.push(slot); // it holds `count`
-        }
-        Slots { length, stride, parts: (0..count).map(|_| AtomicU32::new(0)).collect(), free }
-    }
-
-    fn slot_at(&self, offset: usize) -> usize {
-        offset / self.stride
-    }
-
-    pub(crate) fn same_slot(&self, one: usize, other: usize) -> bool {
-        self.slot_at(one) == self.slot_at(other)
-    }
-
-    pub(crate) fn add_part(&self, offset: usize) {
-        self.parts[self.slot_at(offset)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The last part gives the slot back. Release and acquire order all parts'
-    /// last accesses before the next owner's first.
-    pub(crate) fn drop_part(&self, offset: usize) {
-        let slot = self.slot_at(offset);
-        if self.parts[slot].fetch_sub(1, Ordering::AcqRel) == 1 {
-            let pushed = self.free.push(slot as u32);
-            assert!(pushed.is_ok(), "a slot was given back twice");
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::pool::Slots;
+use crate::slots::Slots;
 
 /// How many regions may carry a [`RegionId`] at once; a region beyond that is
 /// used without registration.

@@ -1,43 +1,18 @@
-//! The cache: folios of all its files, in memory that has a bound.
+//! The cache, as its users have it: a handle to folios of many files, in memory that has a bound.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use uringfs_buffer::{FrameState, Hold};
-
-use crate::eviction::{Answer, Eviction};
-use crate::fill::Fill;
-use crate::folio::{
-    DETACHED, FILLER, FOLIO, Folio, Key, MARKED, PASSING, STALE, TOUCHES, UNSAVED, WRITER,
-};
-use crate::index::{Index, Part};
-use crate::memory::Memory;
-use crate::page::{Found, Page};
-use crate::unsaved::{Fewer, MAX_DEVICES, Many, Unsaved};
-use crate::wait::Wait;
-use uringfs_sync::Mutex;
-use uringfs_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::core::CacheCore;
+use crate::dirty::MAX_DEVICES;
+use crate::file_folios::Pages;
+use crate::folio::FOLIO;
+use uringfs_sync::atomic::Ordering;
 
 /// A page cache. Clones are the same cache; it can be used from any thread.
 #[derive(Clone)]
 pub struct Cache {
-    shared: Arc<Shared>,
-}
-
-pub(crate) struct Shared {
-    pub(crate) memory: Memory,
-    pub(crate) index: Index,
-    pub(crate) eviction: Mutex<Eviction>,
-    /// Places that eviction knows: it grows with the memory. Changed with its lock held.
-    known: AtomicU32,
-    /// Snapshots that somebody keeps.
-    pub(crate) guards: AtomicU32,
-    pub(crate) unsaved: Unsaved,
-    next_file: AtomicU64,
-    /// Folios that came and that eviction took.
-    filled: AtomicU64,
-    evicted: AtomicU64,
+    shared: Arc<CacheCore>,
 }
 
 /// What a cache has.
@@ -57,47 +32,6 @@ pub struct CacheStatistics {
     pub evicted: u64,
 }
 
-/// What is found of a folio.
-pub enum Look<'a> {
-    /// It is there.
-    Found(Found<'a>),
-    /// Somebody fills it: [`Pages::wait`] for that.
-    Busy {
-        /// What [`Pages::fill`] was told of who that is.
-        by: u16,
-        /// Reading it starts the next window of readahead.
-        is_marked: bool,
-    },
-    /// It is not there: [`Pages::fill`] it.
-    Absent,
-}
-
-/// What whoever is going to change a folio finds of it.
-pub enum Taken {
-    /// It is his, with the bytes it had: [`Fill::end_unsaved`] ends that.
-    Held(Fill),
-    /// Somebody else has it: [`Pages::wait`] for that.
-    Busy {
-        /// What [`Pages::fill`] was told of who that is, or [`WRITER`].
-        by: u16,
-    },
-    /// It is not there: [`Pages::fill`] it.
-    Absent,
-}
-
-/// Why there is no snapshot of a folio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPage {
-    /// It is not in the cache, or being filled.
-    Absent,
-    /// Half of what the cache may have is kept by snapshots already: copy instead.
-    TooMany,
-}
-
-/// Folios that may leave the cache are not to be had: all are being filled or read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
-
 static OF_PROCESS: LazyLock<Cache> = LazyLock::new(|| {
     let system = rustix::system::sysinfo();
     // Wider or narrower from one machine to the next.
@@ -114,18 +48,7 @@ impl Cache {
     /// A cache of at most `bound_bytes` of files' bytes, at least one folio. Memory is taken when it is needed.
     pub fn new(bound_bytes: u64) -> Cache {
         let bound = (bound_bytes / FOLIO).clamp(1, u64::from(u32::MAX >> 1)) as u32;
-        let shared = Shared {
-            memory: Memory::new(bound),
-            index: Index::new(bound),
-            eviction: Mutex::new(Eviction::new()),
-            known: AtomicU32::new(0),
-            guards: AtomicU32::new(0),
-            unsaved: Unsaved::new(bound),
-            next_file: AtomicU64::new(0),
-            filled: AtomicU64::new(0),
-            evicted: AtomicU64::new(0),
-        };
-        Cache { shared: Arc::new(shared) }
+        Cache { shared: Arc::new(CacheCore::new(bound)) }
     }
 
     /// The folios of a file that has none yet, on a device with a number below [`MAX_DEVICES`](crate::MAX_DEVICES):
@@ -133,17 +56,17 @@ impl Cache {
     pub fn pages(&self, device: u16) -> Pages {
         assert!(usize::from(device) < MAX_DEVICES, "the device's number");
         let file = self.shared.next_file.fetch_add(1, Ordering::Relaxed);
-        Pages { cache: self.shared.clone(), file, device, end: AtomicU64::new(0) }
+        Pages::new(self.shared.clone(), file, device)
     }
 
     /// What it has.
     pub fn statistics(&self) -> CacheStatistics {
-        let Shared { memory, filled, evicted, .. } = &*self.shared;
+        let CacheCore { frames, filled, evicted, .. } = &*self.shared;
         CacheStatistics {
-            bound_bytes: u64::from(memory.bound()) * FOLIO,
-            mapped_bytes: u64::from(memory.mapped()) * FOLIO,
-            used_bytes: u64::from(memory.taken()) * FOLIO,
-            unsaved_bytes: u64::from(self.shared.unsaved.count()) * FOLIO,
+            bound_bytes: u64::from(frames.bound()) * FOLIO,
+            mapped_bytes: u64::from(frames.mapped()) * FOLIO,
+            used_bytes: u64::from(frames.taken()) * FOLIO,
+            unsaved_bytes: u64::from(self.shared.dirty.count()) * FOLIO,
             filled: filled.load(Ordering::Relaxed),
             evicted: evicted.load(Ordering::Relaxed),
         }
@@ -153,545 +76,19 @@ impl Cache {
     /// system that is not used; answers how many bytes of memory that was. Most of what files leave that are closed,
     /// cut off or removed goes back by itself.
     pub fn shrink(&self, bytes: u64) -> u64 {
-        let before = self.shared.memory.mapped();
-        while u64::from(self.shared.memory.taken()) * FOLIO > bytes {
+        let before = self.shared.frames.mapped();
+        while u64::from(self.shared.frames.taken()) * FOLIO > bytes {
             if self.shared.evict(1) == 0 {
                 break;
             }
         }
-        self.shared.memory.unmap_vacant();
-        u64::from(before.saturating_sub(self.shared.memory.mapped())) * FOLIO
-    }
-}
-
-impl Shared {
-    /// Frames for up to `count` folios, in as few rows as can be; other folios leave for them.
-    fn frames(&self, count: u32) -> Vec<Hold<Folio>> {
-        let mut rows = self.memory.take(count);
-        let taken: u32 = rows.iter().map(Hold::count).sum();
-        if taken < count && self.evict(count - taken) > 0 {
-            rows.extend(self.memory.take(count - taken));
-        }
-        rows
-    }
-
-    /// A frame for one folio, which eviction knows from now on; another folio leaves for it.
-    fn frame(&self, key: Key) -> Option<Hold<Folio>> {
-        if let Some(hold) = self.memory.take_one() {
-            let mut eviction = self.eviction.lock();
-            self.grow(&mut eviction);
-            eviction.insert(hold.first(), key.hash());
-            return Some(hold);
-        }
-        let hold = {
-            let mut eviction = self.eviction.lock();
-            let hold = self.leave(&mut eviction)?;
-            eviction.insert(hold.first(), key.hash());
-            hold
-        };
-        self.left(&hold);
-        Some(hold)
-    }
-
-    /// Evicts up to `count` folios, and answers how many.
-    fn evict(&self, count: u32) -> u32 {
-        let leaving: Vec<_> = {
-            let mut eviction = self.eviction.lock();
-            (0..count).map_while(|_| self.leave(&mut eviction)).collect()
-        };
-        let evicted = leaving.len() as u32;
-        for hold in leaving {
-            self.left(&hold);
-            self.memory.give_back(hold);
-        }
-        evicted
-    }
-
-    /// A folio that eviction has forgotten, held: it is in the index yet.
-    fn leave(&self, eviction: &mut Eviction) -> Option<Hold<Folio>> {
-        let mut leaving = None;
-        loop {
-            let mut is_any_used = false;
-            eviction.evict(|place| {
-                let answer = self.ask(place, &mut leaving);
-                is_any_used |= matches!(answer, Answer::Used);
-                answer
-            });
-            // Those that were used are nearer to leaving when they are asked again.
-            if leaving.is_some() || !is_any_used {
-                return leaving;
-            }
-        }
-    }
-
-    /// Takes a folio that leaves out of the index.
-    fn left(&self, hold: &Hold<Folio>) {
-        let place = hold.first();
-        let key = self.memory.slab().data(place).key();
-        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-        seats.into_iter().for_each(|seat| seat.set(crate::Told::Again));
-    }
-
-    /// Has eviction know all frames that have memory.
-    fn grow(&self, eviction: &mut Eviction) {
-        let places = self.memory.reached();
-        if places > self.known.load(Ordering::Relaxed) {
-            self.known.store(places, Ordering::Relaxed);
-            eviction.grow(places);
-        }
-    }
-
-    /// Whether a folio may leave; it is held then.
-    fn ask(&self, place: u32, leaving: &mut Option<Hold<Folio>>) -> Answer {
-        let (slab, frame) = (self.memory.slab(), place);
-        let state = slab.state(frame);
-        if state.is_held() || state.shares() > 0 || state.flags() & UNSAVED != 0 {
-            return Answer::Busy;
-        }
-        let [_, twice, thrice] = TOUCHES;
-        if let Some(last) = [thrice, twice].into_iter().find(|touch| state.flags() & touch != 0) {
-            slab.clear_flags(frame, last);
-            return Answer::Used;
-        }
-        match slab.hold(frame, |flags| (flags & (twice | UNSAVED) == 0).then_some(flags)) {
-            None => Answer::Busy,
-            Some(hold) => {
-                let key = slab.data(frame).key().hash();
-                *leaving = Some(hold);
-                Answer::Leaves { key }
-            }
-        }
-    }
-
-    /// Counts one unsaved folio of a device less, if it was one by its flags.
-    pub(crate) fn count_saved(&self, device: u16, flags: u32) {
-        if flags & UNSAVED != 0 {
-            self.unsaved.remove(device);
-        }
-    }
-
-    /// Gives the frame of a folio back that is in the index no more.
-    pub(crate) fn forget(&self, place: u32, device: u16, hold: Hold<Folio>) {
-        self.count_saved(device, self.memory.slab().state(place).flags());
-        self.eviction.lock().remove(place);
-        self.memory.give_back(hold);
-    }
-
-    /// Gives the frame of a detached folio back that nobody shares any more.
-    #[cold]
-    pub(crate) fn reclaim(&self, place: u32) {
-        let (slab, frame) = (self.memory.slab(), place);
-        if let Some(hold) = slab.hold(frame, |flags| (flags & DETACHED != 0).then_some(flags)) {
-            self.memory.give_back(hold);
-        }
-    }
-}
-
-/// The folios of one file.
-pub struct Pages {
-    cache: Arc<Shared>,
-    file: u64,
-    device: u16,
-    /// Behind the last that ever came.
-    end: AtomicU64,
-}
-
-impl Pages {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.cache
-    }
-
-    pub(crate) fn file(&self) -> u64 {
-        self.file
-    }
-
-    pub(crate) fn device(&self) -> u16 {
-        self.device
-    }
-
-    /// Looks for the `index`th folio. Whoever reads it touches it: [`Found::touch`].
-    #[inline(always)]
-    pub fn look(&self, index: u64) -> Look<'_> {
-        let key = Key { file: self.file, index };
-        let memory = &self.cache.memory;
-        let Some(place) = self.cache.index.walk(memory, key) else { return self.look_again(key) };
-        let (slab, frame) = (memory.slab(), place);
-        match slab.share(frame) {
-            Ok(share) => {
-                let found = Found::new(&self.cache, place, share);
-                // It was found without a lock: its frame may have become another's meanwhile.
-                if !slab.data(frame).is(key) {
-                    drop(found);
-                    return self.look_again(key);
-                }
-                Look::Found(found)
-            }
-            Err(_) => self.look_again(key),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look_again(&self, key: Key) -> Look<'_> {
-        let memory = &self.cache.memory;
-        let part = self.cache.index.part(key);
-        let Some(place) = self.cache.index.look(&part, memory, key) else { return Look::Absent };
-        let (slab, frame) = (memory.slab(), place);
-        match slab.share(frame) {
-            // It is in the index, which is not changed meanwhile: it is the one.
-            Ok(share) => Look::Found(Found::new(&self.cache, place, share)),
-            Err(state) => {
-                let (by, flags) = ((state.flags() >> FILLER) as u16, state.flags());
-                Look::Busy { by, is_marked: flags & MARKED != 0 }
-            }
-        }
-    }
-
-    /// Waits until whoever fills a folio has.
-    pub fn wait(&self, index: u64) -> Wait {
-        Wait::new(&self.cache, Key { file: self.file, index })
-    }
-
-    /// Takes folios into the cache that are not there, in the order of `indexes`, up to the first that is or
-    /// that there is no room for. The caller fills them; others find who it is by a number of its choice.
-    ///
-    /// # Errors
-    /// [`Full`] when there is room for none.
-    pub fn fill(&self, indexes: Range<u64>, by: u16) -> Result<Vec<Fill>, Full> {
-        let cache = &*self.cache;
-        let wanted = (indexes.end - indexes.start).min(u64::from(cache.memory.bound())) as u32;
-        if wanted == 1 {
-            return Ok(self.fill_one(indexes.start, by)?.into_iter().collect());
-        }
-        let mut fills: Vec<Fill> = Vec::new();
-        let mut index = indexes.start;
-        let mut rows = cache.frames(wanted).into_iter();
-        if rows.len() == 0 {
-            return Err(Full);
-        }
-        let mut came = Vec::with_capacity(wanted as usize);
-        for row in rows.by_ref() {
-            let (first, count) = (row.first(), row.count());
-            let mut taken = 0;
-            for frame in first..first + count {
-                cache.memory.slab().set_flags(frame, u32::from(by) << FILLER);
-            }
-            while taken < count && self.insert(index + u64::from(taken), first + taken) {
-                came.push((
-                    first + taken,
-                    Key { file: self.file, index: index + u64::from(taken) },
-                ));
-                taken += 1;
-            }
-            let mut row = row;
-            let rest = (taken < count).then(|| row.split_off(taken));
-            match taken {
-                0 => cache.memory.give_back(row),
-                _ => fills.push(Fill::new(self, index, row)),
-            }
-            index += u64::from(taken);
-            if let Some(rest) = rest {
-                cache.memory.give_back(rest);
-                break;
-            }
-        }
-        rows.for_each(|row| cache.memory.give_back(row));
-        let mut eviction = cache.eviction.lock();
-        cache.grow(&mut eviction);
-        came.iter().for_each(|(place, key)| eviction.insert(*place, key.hash()));
-        drop(eviction);
-        cache.filled.fetch_add(came.len() as u64, Ordering::Relaxed);
-        self.end.fetch_max(index, Ordering::Relaxed);
-        Ok(fills)
-    }
-
-    /// The same for one folio: the frame of one that leaves for it becomes its own at once.
-    fn fill_one(&self, index: u64, by: u16) -> Result<Option<Fill>, Full> {
-        let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let hold = cache.frame(key).ok_or(Full)?;
-        hold.reset_flags(u32::from(by) << FILLER);
-        if !self.insert(index, hold.first()) {
-            cache.forget(hold.first(), self.device, hold);
-            return Ok(None);
-        }
-        cache.filled.fetch_add(1, Ordering::Relaxed);
-        self.end.fetch_max(index + 1, Ordering::Relaxed);
-        Ok(Some(Fill::new(self, index, hold)))
-    }
-
-    /// Puts a held frame in the index, unless the folio is there.
-    fn insert(&self, index: u64, place: u32) -> bool {
-        let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let part = &mut *cache.index.part(key);
-        if cache.index.look(part, &cache.memory, key).is_some() {
-            return false;
-        }
-        cache.index.insert(part, &cache.memory, key, place);
-        true
-    }
-
-    /// Takes a folio to change it: its bytes are copied to another frame if somebody shares it, who keeps the old
-    /// ones. Whoever has it waits for nothing until it gives it back.
-    ///
-    /// # Errors
-    /// [`Full`] when there is no room for the copy.
-    pub fn change(&self, index: u64) -> Result<Taken, Full> {
-        let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let (memory, slab) = (&cache.memory, cache.memory.slab());
-        let mut copy: Option<Hold<Folio>> = None;
-        let taken = loop {
-            let mut part = cache.index.part(key);
-            let Some(place) = cache.index.look(&part, memory, key) else { break Taken::Absent };
-            // In one step with who it is: whoever took it for one that is being read would look on the device, which
-            // may not have what was written last.
-            if let Some(hold) = slab.hold(place, |flags| Some(flags | u32::from(WRITER) << FILLER))
-            {
-                break Taken::Held(Fill::new(self, index, hold));
-            }
-            let share = match slab.share(place) {
-                Ok(share) => Found::new(&self.cache, place, share),
-                Err(state) => break Taken::Busy { by: (state.flags() >> FILLER) as u16 },
-            };
-            let Some(mut hold) = copy.take() else {
-                drop((part, share));
-                copy = Some(cache.frames(1).pop().ok_or(Full)?);
-                continue;
-            };
-            hold.bytes().copy_from_slice(&share);
-            let kept = slab.state(place).flags() & (UNSAVED | MARKED | PASSING | TOUCHES[0]);
-            slab.set_flags(hold.first(), u32::from(WRITER) << FILLER | kept);
-            self.detach(&mut part, key, place);
-            cache.index.insert(&mut part, memory, key, hold.first());
-            drop(part);
-            let mut eviction = cache.eviction.lock();
-            eviction.remove(place);
-            cache.grow(&mut eviction);
-            eviction.insert(hold.first(), key.hash());
-            drop((eviction, share));
-            break Taken::Held(Fill::new(self, index, hold));
-        };
-        copy.into_iter().for_each(|hold| memory.give_back(hold));
-        Ok(taken)
-    }
-
-    /// The device has what a folio says; if it has left meanwhile, nothing happens.
-    pub fn saved(&self, index: u64) {
-        let (cache, key) = (&*self.cache, Key { file: self.file, index });
-        let part = cache.index.part(key);
-        let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
-        let before = cache.memory.slab().clear_flags(place, UNSAVED);
-        drop(part);
-        cache.count_saved(self.device, before.flags());
-        if before.flags() & PASSING != 0 {
-            self.take_one_out(key, is_done_passing);
-        }
-    }
-
-    /// Some that were to be saved could not be.
-    pub fn save_failed(&self) {
-        self.cache.unsaved.failed(self.device);
-    }
-
-    /// How often some of the device could not be saved.
-    pub fn save_failures(&self) -> u32 {
-        self.cache.unsaved.failures(self.device)
-    }
-
-    /// Whether as many folios of the device are unsaved as may be.
-    pub fn has_too_many_unsaved(&self) -> bool {
-        self.cache.unsaved.has_too_many(self.device)
-    }
-
-    /// Waits until no more folios of the device are unsaved than may be, or some cannot be saved.
-    pub fn may_change(&self) -> Fewer {
-        Fewer::with_room(&self.cache, self.device)
-    }
-
-    /// Waits until one folio less is unsaved than now, of whatever device; none when there is none.
-    pub fn one_saved(&self) -> Option<Fewer> {
-        let below = self.cache.unsaved.count();
-        (below > 0).then(|| Fewer::than(&self.cache, below))
-    }
-
-    /// Waits until so many folios of the device are unsaved that it is time to save some.
-    pub fn many_unsaved(&self) -> Many {
-        Many::of(&self.cache, self.device)
-    }
-
-    /// Takes folios out of the cache: what they said of these bytes is so no more. Pages keep theirs. Nobody
-    /// waits: what is being filled is thrown away when that has ended.
-    pub fn invalidate(&self, indexes: Range<u64>) {
-        self.take_out(indexes, |_| true);
-    }
-
-    /// The same, but that those stay which the device does not have, and those somebody is filling or changing.
-    pub fn forget_saved(&self, indexes: Range<u64>) {
-        self.take_out(indexes, |state| !state.is_held() && state.flags() & UNSAVED == 0);
-    }
-
-    /// Takes out those of [`Fill::let_pass`] that nobody else has used, and that the device has.
-    pub fn forget_passing(&self, indexes: Range<u64>) {
-        self.take_out(indexes, is_done_passing);
-    }
-
-    /// Answers how many folios or frames it has looked at.
-    fn take_out(&self, indexes: Range<u64>, which: impl Fn(FrameState) -> bool) -> u64 {
-        let indexes = indexes.start..indexes.end.min(self.end.load(Ordering::Relaxed));
-        if indexes.is_empty() {
-            return 0;
-        }
-        let places = u64::from(self.cache.memory.reached());
-        let count = indexes.end - indexes.start;
-        if count <= places {
-            for index in indexes {
-                self.take_one_out(Key { file: self.file, index }, &which);
-            }
-            return count;
-        }
-        // Fewer frames than folios there might be: each is looked at.
-        for place in 0..places as u32 {
-            let key = self.cache.memory.slab().data(place).key();
-            if key.file == self.file && indexes.contains(&key.index) {
-                self.take_one_out(key, &which);
-            }
-        }
-        places
-    }
-
-    fn take_one_out(&self, key: Key, which: impl Fn(FrameState) -> bool) {
-        let cache = &*self.cache;
-        let mut part = cache.index.part(key);
-        let Some(place) = cache.index.look(&part, &cache.memory, key) else { return };
-        let (slab, frame) = (cache.memory.slab(), place);
-        if !which(slab.state(frame)) {
-            return;
-        }
-        let share = loop {
-            match slab.share(frame) {
-                // Now nobody comes to hold it.
-                Ok(share) => break Found::new(&self.cache, place, share),
-                Err(_) if slab.set_flags_if_held(frame, STALE) => return,
-                Err(_) => {}
-            }
-        };
-        let before = self.detach(&mut part, key, place);
-        drop(part);
-        cache.count_saved(self.device, before);
-        cache.eviction.lock().remove(place);
-        drop(share);
-    }
-
-    /// Takes a folio that the caller shares out of the index, and answers its flags.
-    fn detach(&self, part: &mut Part, key: Key, place: u32) -> u32 {
-        let cache = &*self.cache;
-        let before = cache.memory.slab().set_flags(place, DETACHED);
-        let seats = cache.index.remove(part, &cache.memory, key, place);
-        assert!(seats.is_empty(), "nobody waits for what is not held");
-        before.flags()
-    }
-
-    /// Which bytes of a range are cached, and not being filled, in order.
-    pub fn cached(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut found: Vec<Range<u64>> = Vec::new();
-        for index in range.start / FOLIO..range.end.div_ceil(FOLIO) {
-            let key = Key { file: self.file, index };
-            let place = self.cache.index.look(&self.cache.index.part(key), &self.cache.memory, key);
-            let is_there = place.is_some_and(|place| {
-                let (slab, frame) = (self.cache.memory.slab(), place);
-                !slab.state(frame).is_held()
-            });
-            if is_there {
-                let bytes = (index * FOLIO).max(range.start)..((index + 1) * FOLIO).min(range.end);
-                match found.last_mut() {
-                    Some(last) if last.end == bytes.start => last.end = bytes.end,
-                    _ => found.push(bytes),
-                }
-            }
-        }
-        found
-    }
-
-    /// A snapshot of the `index`th folio, if it is there.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub fn page(&self, index: u64) -> Result<Page, NoPage> {
-        let Look::Found(found) = self.look(index) else { return Err(NoPage::Absent) };
-        let guards = &self.cache.guards;
-        if guards.fetch_add(1, Ordering::Relaxed) >= self.cache.memory.bound().div_ceil(2) {
-            guards.fetch_sub(1, Ordering::Relaxed);
-            return Err(NoPage::TooMany);
-        }
-        found.touch();
-        Ok(found.keep_counted())
-    }
-}
-
-fn is_done_passing(state: FrameState) -> bool {
-    !state.is_held() && state.flags() & (PASSING | UNSAVED) == PASSING
-}
-
-impl fmt::Debug for Pages {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Pages of file {}", self.file)
+        self.shared.frames.unmap_vacant();
+        u64::from(before.saturating_sub(self.shared.frames.mapped())) * FOLIO
     }
 }
 
 impl fmt::Debug for Cache {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Cache: {:?}", self.statistics())
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        self.invalidate(0..u64::MAX);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn fill(pages: &Pages, index: u64) {
-        pages.fill(index..index + 1, 0).unwrap().into_iter().for_each(|fill| fill.end(Ok(())));
-    }
-
-    #[test]
-    fn more_files_than_32_bits_count_have_folios_of_their_own() {
-        let cache = Cache::new(1 << 20);
-        let first = cache.pages(0);
-        fill(&first, 0);
-        for before in [u64::from(u32::MAX), u64::from(u32::MAX) << 8] {
-            cache.shared.next_file.store(before, Ordering::Relaxed);
-            for _ in 0..3 {
-                let pages = cache.pages(0);
-                assert!(matches!(pages.look(0), Look::Absent), "those of file {}", pages.file);
-                fill(&pages, 0);
-                drop(pages);
-                assert!(matches!(first.look(0), Look::Found(_)));
-            }
-        }
-    }
-
-    #[test]
-    fn of_a_small_file_in_a_large_cache_few_folios_are_looked_at() {
-        let cache = Cache::new(64 << 20);
-        let (large, small, empty) = (cache.pages(0), cache.pages(0), cache.pages(0));
-        (0..10_000).for_each(|index| fill(&large, index));
-        (0..3).for_each(|index| fill(&small, index));
-        assert_eq!(small.take_out(2..u64::MAX, |_| true), 1);
-        assert_eq!(small.take_out(0..u64::MAX, |_| true), 3);
-        assert!((0..3).all(|index| matches!(small.look(index), Look::Absent)));
-        assert_eq!(small.take_out(7..u64::MAX, |_| true), 0);
-        assert_eq!(empty.take_out(0..u64::MAX, |_| true), 0);
-        // Of one with a folio far out no more frames than there are.
-        fill(&small, 1 << 40);
-        let looked_at = small.take_out(0..u64::MAX, |_| true);
-        assert_eq!(looked_at, u64::from(cache.shared.memory.reached()));
-        assert!(matches!(small.look(1 << 40), Look::Absent));
-        assert_eq!(large.take_out(0..u64::MAX, |_| true), 10_000);
-        assert_eq!(cache.statistics().used_bytes, 0);
     }
 }

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_buffer::{Buffer, Hold};
 
-use crate::cache::{Pages, Shared};
-use crate::folio::{FOLIO, Folio, Key, MARKED, PASSING, STALE, UNSAVED, WAITED};
-use crate::page::Page;
-use crate::wait::Told;
+use crate::core::CacheCore;
+use crate::folio::{DIRTY, DROPBEHIND, FOLIO, Folio, HAS_WAITERS, Key, READAHEAD_MARKER, STALE};
+use crate::waiter::WaitOutcome;
 
 /// A duty: to fill folios that lie in a row in the file and in memory. Dropped, it has failed (EIO).
 #[must_use = "readers wait for it"]
 pub struct Fill {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     file: u64,
     device: u16,
     first: u64,
@@ -25,15 +24,14 @@ pub struct Fill {
 }
 
 impl Fill {
-    pub(crate) fn new(pages: &Pages, first: u64, hold: Hold<Folio>) -> Fill {
-        Fill {
-            cache: pages.shared().clone(),
-            file: pages.file(),
-            device: pages.device(),
-            first,
-            hold: Some(hold),
-            is_lent: false,
-        }
+    pub(crate) fn new(
+        cache: Arc<CacheCore>,
+        file: u64,
+        device: u16,
+        first: u64,
+        hold: Hold<Folio>,
+    ) -> Fill {
+        Fill { cache, file, device, first, hold: Some(hold), is_lent: false }
     }
 
     fn hold(&mut self) -> &mut Hold<Folio> {
@@ -81,21 +79,21 @@ impl Fill {
     /// Marks the folio at an offset: whoever reads it starts the next window of readahead.
     pub fn mark(&mut self, offset: u64) {
         let place = self.hold().first() + (offset / FOLIO - self.first) as u32;
-        self.hold().slab().set_flags(place, MARKED);
+        self.hold().slab().set_flags(place, READAHEAD_MARKER);
     }
 
-    /// Has them leave as soon as they have been read ([`Pages::forget_passing`]) and the device has them
-    /// ([`Pages::saved`]), unless somebody uses them meanwhile.
+    /// Has them leave as soon as they have been read ([`Pages::forget_passing`](crate::Pages::forget_passing)) and the device has them
+    /// ([`Pages::saved`](crate::Pages::saved)), unless somebody uses them meanwhile.
     pub fn let_pass(&mut self) {
         for frame in self.frames() {
-            self.cache.memory.slab().set_flags(frame, PASSING);
+            self.cache.frames.slab().set_flags(frame, DROPBEHIND);
         }
     }
 
     /// Counts that the first `count` of them are used, as [`Found::touch`](crate::Found::touch).
     pub fn touch(&mut self, count: u32) {
         for frame in self.frames().take(count as usize) {
-            let flags = self.cache.memory.slab().state(frame).flags();
+            let flags = self.cache.frames.slab().state(frame).flags();
             self.cache.touch(frame, flags);
         }
     }
@@ -118,10 +116,10 @@ impl Fill {
         }
     }
 
-    /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`] or
-    /// [`Pages::invalidate`].
+    /// Says that they are filled with what the device does not have: they stay until [`Pages::saved`](crate::Pages::saved) or
+    /// [`Pages::invalidate`](crate::Pages::invalidate).
     pub fn end_unsaved(mut self) {
-        self.end_all(Ok(UNSAVED));
+        self.end_all(Ok(DIRTY));
     }
 
     /// With flags that they have from now on.
@@ -159,54 +157,58 @@ impl Drop for Fill {
     }
 }
 
-impl Shared {
-    /// Has all share a folio that was held: those who waited have a page of it each.
-    fn open(self: &Arc<Self>, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
-        if more & UNSAVED != 0 {
+impl CacheCore {
+    /// Opens a held folio for all to share. Each waiter receives a snapshot of it.
+    fn open(&self, key: Key, device: u16, hold: Hold<Folio>, more: u32) {
+        if more & DIRTY != 0 {
             // Counted first: as soon as it is open it may be saved.
-            self.unsaved.add(device);
+            self.dirty.add(device);
         }
-        let is_plain = |flags| (flags & (WAITED | STALE) == 0).then_some(flags | more);
+        let is_plain = |flags| (flags & (HAS_WAITERS | STALE) == 0).then_some(flags | more);
         let hold = match hold.open_if(0, is_plain) {
             Ok((before, _)) => return self.count_saved(device, before.flags() & more),
             Err(hold) => hold,
         };
-        let mut part = self.index.part(key);
+        let mut shard = self.index.shard(key);
         let place = hold.first();
-        let seats = part.seats(place);
-        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !WAITED | more);
-        match hold.open_if(seats.len() as u32, is_wanted) {
-            Ok((before, pages)) => {
-                drop(part);
+        let waiters = shard.take_waiters(place);
+        let is_wanted = |flags| (flags & STALE == 0).then_some(flags & !HAS_WAITERS | more);
+        match hold.open_if(waiters.len() as u32, is_wanted) {
+            Ok((before, snapshots)) => {
+                drop(shard);
                 self.count_saved(device, before.flags() & more);
-                for (seat, page) in seats.into_iter().zip(pages) {
-                    seat.set(Told::Page(Page::new(self.clone(), place, page)));
+                for (waiter, snapshot) in waiters.into_iter().zip(snapshots) {
+                    self.notify(&waiter, WaitOutcome::Filled { place, snapshot });
                 }
             }
             Err(hold) => {
-                self.index.remove(&mut part, &self.memory, key, place);
-                drop(part);
+                self.index.remove(&mut shard, &self.frames, key, place);
+                drop(shard);
                 self.count_saved(device, more);
                 self.forget(place, device, hold);
-                seats.into_iter().for_each(|seat| seat.set(Told::Again));
+                for waiter in waiters {
+                    self.notify(&waiter, WaitOutcome::Changed);
+                }
             }
         }
     }
 
-    /// Takes a held folio out of the cache. Those who wait are told to look again, or why it failed.
+    /// Takes a held folio out of the cache. Its waiters look again, or receive the error.
     pub(crate) fn remove_held(&self, key: Key, device: u16, hold: Hold<Folio>, why: Option<Errno>) {
         let place = hold.first();
-        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
         self.forget(place, device, hold);
-        for seat in seats {
-            seat.set(why.map_or(Told::Again, Told::Failed));
+        for waiter in waiters {
+            self.notify(&waiter, why.map_or(WaitOutcome::Changed, WaitOutcome::Failed));
         }
     }
 
     /// The same for one whose frame nobody can have any more.
     fn lose(&self, key: Key, place: u32) {
-        let seats = self.index.remove(&mut self.index.part(key), &self.memory, key, place);
+        let waiters = self.index.remove(&mut self.index.shard(key), &self.frames, key, place);
         self.eviction.lock().remove(place);
-        seats.into_iter().for_each(|seat| seat.set(Told::Failed(Errno::IO)));
+        for waiter in waiters {
+            self.notify(&waiter, WaitOutcome::Failed(Errno::IO));
+        }
     }
 }

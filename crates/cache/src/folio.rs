@@ -9,27 +9,27 @@ use uringfs_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Bytes in a folio.
 pub const FOLIO: u64 = 4096;
 
-/// Somebody waits until it is held no more.
-pub(crate) const WAITED: u32 = 1 << 0;
-/// What it is being filled with is not what is to be there any more.
+/// The folio has waiters.
+pub(crate) const HAS_WAITERS: u32 = 1 << 0;
+/// The folio was invalidated while it was held: its content is dropped when the holder opens it.
 pub(crate) const STALE: u32 = 1 << 1;
-/// It is nobody's any more: who shares it yet keeps the bytes, and the last one gives the frame back.
+/// The folio has left the index. Its shares keep the bytes, and the last one frees the frame.
 pub(crate) const DETACHED: u32 = 1 << 2;
 /// Reading it starts the next window of readahead.
-pub(crate) const MARKED: u32 = 1 << 3;
-/// How often it was touched (see `eviction`): once, twice, three times, each with those before it, so that to set
-/// one twice does no harm.
-pub(crate) const TOUCHES: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
+pub(crate) const READAHEAD_MARKER: u32 = 1 << 3;
+/// The access count (see `eviction`): one, two, three accesses, each flag with those before it, so that setting one
+/// twice does no harm.
+pub(crate) const ACCESS_COUNT: [u32; 3] = [1 << 4, 1 << 5, 1 << 6];
 
-/// The device does not have its bytes: it does not leave by itself.
-pub(crate) const UNSAVED: u32 = 1 << 7;
+/// The device does not have its bytes yet: it is not evicted.
+pub(crate) const DIRTY: u32 = 1 << 7;
 
-/// It leaves as soon as it has been read and the device has it, unless somebody else uses it.
-pub(crate) const PASSING: u32 = 1 << 8;
+/// It leaves as soon as it is read and clean, unless another reader uses it.
+pub(crate) const DROPBEHIND: u32 = 1 << 8;
 
-/// Where the number of whoever fills it begins.
+/// First bit of the filler's number.
 pub(crate) const FILLER: u32 = 16;
-/// The number of whoever changes it, and does not wait for anything meanwhile.
+/// The number of a writer, which waits for nothing while it holds the folio.
 pub const WRITER: u16 = u16::MAX;
 
 /// Which bytes of which file a frame has. It changes only while the frame is held.

@@ -1,40 +1,42 @@
-//! Which folio is where: a table of chains that anybody walks without a lock, and, under the lock of a part of
-//! it, whoever changes it. Who waits for a folio is noted there, too.
+//! The index: which folio is in which frame. A hash table of chains. A lookup walks a chain without a lock; a change
+//! takes the lock of its shard. A shard also holds the waiters for its folios.
+
+use std::sync::Arc;
 
 use uringfs_buffer::prefer_huge_pages;
 #[cfg(not(loom))]
 use zerocopy::FromZeros;
 
-use crate::folio::{Key, WAITED};
-use crate::memory::Memory;
-use crate::wait::Seat;
-use uringfs_sync::atomic::{AtomicU32, Ordering};
+use crate::folio::{HAS_WAITERS, Key};
+use crate::frames::Frames;
 use uringfs_sync::{Mutex, MutexGuard};
+use uringfs_sync::atomic::{AtomicU32, Ordering};
+use crate::waiter::Waiter;
 
-/// Parts of the table.
-const PARTS: usize = 64;
+/// Shards of the table.
+const SHARDS: usize = 64;
 /// The link at a chain's end: all of them, in memory that was never used.
 const END: u32 = 0;
-/// Steps of a walk without a lock: one that is led astray, since a folio it stands on goes elsewhere, ends.
-const MOST_STEPS: u32 = 64;
+/// Steps of a lockless lookup at most. One that is led astray, since a folio on its way moved to another chain, ends.
+const MAX_STEPS: u32 = 64;
 
 pub(crate) struct Index {
     /// Links: a frame and 1, or [`END`].
     heads: Box<[AtomicU32]>,
     /// Of a chain's number.
     bits: u32,
-    parts: Box<[Mutex<Part>]>,
+    shards: Box<[Mutex<Shard>]>,
 }
 
-/// Those who wait for folios of a part, each with the place: few at any time.
+/// A shard of the table: the waiters for its folios, each with the folio's place: few at any time.
 #[derive(Default)]
-pub(crate) struct Part {
-    waiting: Vec<(u32, Seat)>,
+pub(crate) struct Shard {
+    waiting: Vec<(u32, Arc<Waiter>)>,
 }
 
-/// What is found of a folio that is waited for.
+/// The result of registering a waiter.
 pub(crate) enum Wanted {
-    /// It is held: the seat is noted.
+    /// It is held: the waiter is noted.
     Held,
     /// It is not there, or not held: look again.
     Changed,
@@ -46,8 +48,8 @@ impl Index {
         let count = (bound as usize).next_power_of_two();
         let heads = zeroed(count);
         prefer_huge_pages(&heads);
-        let parts = (0..PARTS.min(count)).map(|_| Mutex::new(Part::default())).collect();
-        Index { heads, bits: count.trailing_zeros(), parts }
+        let shards = (0..SHARDS.min(count)).map(|_| Mutex::new(Shard::default())).collect();
+        Index { heads, bits: count.trailing_zeros(), shards }
     }
 
     #[inline(always)]
@@ -55,15 +57,15 @@ impl Index {
         key.chain(self.bits)
     }
 
-    /// Where a folio is; none may be said of one that is just being put elsewhere.
+    /// The frame of a folio, without a lock. It may miss a folio that is moving at the same time.
     #[inline(always)]
-    pub(crate) fn walk(&self, memory: &Memory, key: Key) -> Option<u32> {
+    pub(crate) fn find_lockless(&self, frames: &Frames, key: Key) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Acquire);
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let place = link.checked_sub(1)?;
             // It is the one, mostly: while its state is on the way its bytes come, too.
-            memory.slab().expect(place);
-            let folio = memory.slab().data(place);
+            frames.slab().expect(place);
+            let folio = frames.slab().data(place);
             if folio.is(key) {
                 return Some(place);
             }
@@ -72,16 +74,16 @@ impl Index {
         None
     }
 
-    /// The part of the table that a folio belongs to. What is asked of a part is asked of this one.
-    pub(crate) fn part(&self, key: Key) -> MutexGuard<'_, Part> {
-        self.parts[self.chain(key) & (self.parts.len() - 1)].lock()
+    /// Locks the shard of a folio. The other methods take this shard.
+    pub(crate) fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
+        self.shards[self.chain(key) & (self.shards.len() - 1)].lock()
     }
 
-    /// Where a folio is, for certain.
-    pub(crate) fn look(&self, _part: &Part, memory: &Memory, key: Key) -> Option<u32> {
+    /// The frame of a folio, under the lock of its shard.
+    pub(crate) fn find(&self, _shard: &Shard, frames: &Frames, key: Key) -> Option<u32> {
         let mut link = self.heads[self.chain(key)].load(Ordering::Relaxed);
         while let Some(place) = link.checked_sub(1) {
-            let folio = memory.slab().data(place);
+            let folio = frames.slab().data(place);
             if folio.is(key) {
                 return Some(place);
             }
@@ -91,23 +93,23 @@ impl Index {
     }
 
     /// Puts a folio there that is not there. It is held.
-    pub(crate) fn insert(&self, _part: &mut Part, memory: &Memory, key: Key, place: u32) {
+    pub(crate) fn insert(&self, _shard: &mut Shard, frames: &Frames, key: Key, place: u32) {
         let head = &self.heads[self.chain(key)];
-        let (slab, frame) = (memory.slab(), place);
+        let (slab, frame) = (frames.slab(), place);
         slab.data(frame).name(key);
         slab.data(frame).next.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
         head.store(place + 1, Ordering::Release);
     }
 
-    /// Takes a folio out, and answers who waits for it.
+    /// Takes a folio out, and returns its waiters.
     pub(crate) fn remove(
         &self,
-        part: &mut Part,
-        memory: &Memory,
+        shard: &mut Shard,
+        frames: &Frames,
         key: Key,
         place: u32,
-    ) -> Vec<Seat> {
-        let next_of = |place| &memory.slab().data(place).next;
+    ) -> Vec<Arc<Waiter>> {
+        let next_of = |place| &frames.slab().data(place).next;
         let mut link = &self.heads[self.chain(key)];
         loop {
             let at = link.load(Ordering::Relaxed);
@@ -118,18 +120,18 @@ impl Index {
             link = next_of(at - 1);
         }
         link.store(next_of(place).load(Ordering::Relaxed), Ordering::Release);
-        part.seats(place)
+        shard.take_waiters(place)
     }
 
-    /// Notes that somebody waits for a folio, if it is there and held.
-    pub(crate) fn wait(&self, memory: &Memory, key: Key, seat: &Seat) -> Wanted {
-        let part = &mut *self.part(key);
-        let Some(place) = self.look(part, memory, key) else { return Wanted::Changed };
-        let (slab, frame) = (memory.slab(), place);
-        if !slab.set_flags_if_held(frame, WAITED) {
+    /// Notes a waiter for a folio, if the folio is there and held.
+    pub(crate) fn wait(&self, frames: &Frames, key: Key, waiter: &Arc<Waiter>) -> Wanted {
+        let shard = &mut *self.shard(key);
+        let Some(place) = self.find(shard, frames, key) else { return Wanted::Changed };
+        let (slab, frame) = (frames.slab(), place);
+        if !slab.set_flags_if_held(frame, HAS_WAITERS) {
             return Wanted::Changed;
         }
-        part.waiting.push((place, seat.clone()));
+        shard.waiting.push((place, waiter.clone()));
         Wanted::Held
     }
 }
@@ -144,10 +146,10 @@ fn zeroed(count: usize) -> Box<[AtomicU32]> {
     (0..count).map(|_| AtomicU32::new(END)).collect()
 }
 
-impl Part {
-    /// Who waits for the folio at a place.
-    pub(crate) fn seats(&mut self, place: u32) -> Vec<Seat> {
-        let is_it = |(other, _): &mut (u32, Seat)| *other == place;
-        self.waiting.extract_if(.., is_it).map(|(_, seat)| seat).collect()
+impl Shard {
+    /// Takes the waiters for the folio at a place.
+    pub(crate) fn take_waiters(&mut self, place: u32) -> Vec<Arc<Waiter>> {
+        let is_it = |(other, _): &mut (u32, Arc<Waiter>)| *other == place;
+        self.waiting.extract_if(.., is_it).map(|(_, waiter)| waiter).collect()
     }
 }

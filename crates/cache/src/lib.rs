@@ -20,22 +20,53 @@
 //! assert_eq!(&page[..5], b"hello");
 //! ```
 
+// Top down: a module imports only from those below it.
+
+// The public handle.
 mod cache;
-#[doc(hidden)]
-pub mod eviction;
-mod fill;
-mod folio;
-mod index;
-#[cfg(all(test, loom))]
-mod loom_tests;
-mod memory;
-mod page;
-mod unsaved;
+
+// The folios of one file.
+mod file_folios;
+
+// Waiting for a folio that another fills.
 mod wait;
 
-pub use cache::{Cache, CacheStatistics, Full, Look, NoPage, Pages, Taken};
+// Folios that are being filled.
+mod fill;
+
+// A folio that is read: for the moment, or as a snapshot.
+mod folio_ref;
+
+// What all files and handles of a cache share.
+mod core;
+
+// Which folio is in which frame.
+mod index;
+
+// One waiter for a folio.
+mod waiter;
+
+// Free and taken frames, and their memory.
+mod frames;
+
+// Limits for dirty folios, by device.
+mod dirty;
+
+// A folio's key and flags.
+mod folio;
+
+// The order in which folios leave: S3-FIFO.
+#[doc(hidden)]
+pub mod eviction;
+
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+pub use cache::{Cache, CacheStatistics};
+pub use dirty::{Fewer, MAX_DEVICES, Many};
+pub use file_folios::{Full, Look, NoPage, Pages, Taken};
 pub use fill::Fill;
 pub use folio::{FOLIO, WRITER};
-pub use page::{Found, Page};
-pub use unsaved::{Fewer, MAX_DEVICES, Many};
+pub use folio_ref::{Found, Page};
 pub use wait::{Told, Wait};

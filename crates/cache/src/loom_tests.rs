@@ -81,6 +81,21 @@ fn loom_who_waits_beside_who_fills_is_told() {
     });
 }
 
+/// A wait that is dropped beside the end of the fill: its snapshot, if it got one, is given back.
+#[test]
+fn loom_a_dropped_wait_keeps_no_frame() {
+    loom::model(|| {
+        let (cache, pages) = cache(2);
+        let duty = fill(&pages, 0).unwrap();
+        let waiting = wait(&pages, 0);
+        let filler = loom::thread::spawn(move || put(duty, 7));
+        drop(waiting);
+        pages.invalidate(0..1);
+        filler.join().unwrap();
+        assert_eq!(cache.statistics().used_bytes, 0);
+    });
+}
+
 #[test]
 fn loom_one_of_two_who_miss_a_folio_fills_it() {
     loom::model(|| {

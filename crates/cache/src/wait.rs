@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use uringfs_sync::Oneshot;
 
-use crate::cache::Shared;
+use crate::core::CacheCore;
 use crate::folio::Key;
+use crate::folio_ref::Page;
 use crate::index::Wanted;
-use crate::page::Page;
+use crate::waiter::{WaitOutcome, Waiter};
 
-/// What one who waits for a folio is told.
+/// The result of waiting for a folio.
 pub enum Told {
     /// It is there: a page of it.
     Page(Page),
@@ -22,19 +22,16 @@ pub enum Told {
     Again,
 }
 
-/// The waiter's cell in the index. It is set without a lock of the cache, since what it replaces is dropped at once.
-pub(crate) type Seat = Oneshot<Told>;
-
-/// Ends when a folio is held no more, by whoever fills it.
+/// Ends when a folio is held no more.
 pub struct Wait {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     key: Key,
-    seat: Option<Seat>,
+    waiter: Option<Arc<Waiter>>,
 }
 
 impl Wait {
-    pub(crate) fn new(cache: &Arc<Shared>, key: Key) -> Wait {
-        Wait { cache: cache.clone(), key, seat: None }
+    pub(crate) fn new(cache: &Arc<CacheCore>, key: Key) -> Wait {
+        Wait { cache: cache.clone(), key, waiter: None }
     }
 }
 
@@ -42,15 +39,28 @@ impl Future for Wait {
     type Output = Told;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Told> {
-        if let Some(seat) = &self.seat {
-            return seat.poll(context);
+        let Some(waiter) = &self.waiter else {
+            let waiter = Arc::new(Waiter::new(context.waker().clone()));
+            match self.cache.index.wait(&self.cache.frames, self.key, &waiter) {
+                Wanted::Changed => return Poll::Ready(Told::Again),
+                Wanted::Held => self.waiter = Some(waiter),
+            }
+            return Poll::Pending;
+        };
+        waiter.poll(context).map(|outcome| match outcome {
+            WaitOutcome::Filled { place, snapshot } => {
+                Told::Page(Page::new(self.cache.clone(), place, snapshot))
+            }
+            WaitOutcome::Failed(error) => Told::Failed(error),
+            WaitOutcome::Changed => Told::Again,
+        })
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.waiter.take().and_then(|waiter| waiter.close()) {
+            self.cache.discard(outcome);
         }
-        let seat = Seat::default();
-        let registered = seat.poll(context);
-        match self.cache.index.wait(&self.cache.memory, self.key, &seat) {
-            Wanted::Changed => return Poll::Ready(Told::Again),
-            Wanted::Held => self.seat = Some(seat),
-        }
-        registered
     }
 }

@@ -107,6 +107,24 @@ fn who_waits_is_told_what_became_of_it() {
 }
 
 #[test]
+fn a_dropped_wait_gives_its_snapshot_back() {
+    let cache = Cache::new(8 * FOLIO);
+    let pages = cache.pages(0);
+    for is_dropped_before in [true, false] {
+        let fill = one(&pages, 0);
+        let mut wait = Box::pin(pages.wait(0));
+        assert!(poll(wait.as_mut()).is_pending());
+        let wait = (!is_dropped_before).then_some(wait);
+        fill.end(Ok(()));
+        pages.invalidate(0..1);
+        let kept = if wait.is_some() { FOLIO } else { 0 };
+        assert_eq!(cache.statistics().used_bytes, kept);
+        drop(wait);
+        assert_eq!(cache.statistics().used_bytes, 0);
+    }
+}
+
+#[test]
 fn what_is_invalidated_while_it_is_filled_is_thrown_away() {
     let cache = Cache::new(64 * FOLIO);
     let pages = cache.pages(0);

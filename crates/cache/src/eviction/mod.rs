@@ -45,7 +45,7 @@ pub const LOOKS: usize = 64;
 
 /// Busy folios in a row after which the other queue is asked: one that is full of dirty folios does not
 /// keep clean ones of the other in memory, and costs little.
-const PATIENCE: usize = 8;
+const MAX_BUSY_IN_A_ROW: usize = 8;
 
 /// Used folios of main in a row after which small gives one up though it has no more than its share.
 /// Without, whoever came when all of a large main had been used would wait until each had been asked twice.
@@ -132,7 +132,7 @@ impl Eviction {
                     // Behind all others of its queue: whoever comes next does not meet it first.
                     self.queues.push(frame, queue);
                     busy_in_a_row += 1;
-                    if busy_in_a_row == PATIENCE {
+                    if busy_in_a_row == MAX_BUSY_IN_A_ROW {
                         busy_in_a_row = 0;
                         side = side.other();
                     }

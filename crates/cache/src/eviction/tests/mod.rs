@@ -164,7 +164,7 @@ fn a_queue_full_of_busy_ones_keeps_no_clean_one_of_the_other() {
         for _ in 0..500 {
             let (left, asked) = asked(&mut eviction, answer);
             assert!(left.is_some_and(|frame| !busy.contains(&frame)));
-            assert!(asked.len() <= PATIENCE + 1, "asked {}", asked.len());
+            assert!(asked.len() <= MAX_BUSY_IN_A_ROW + 1, "asked {}", asked.len());
         }
     }
 }

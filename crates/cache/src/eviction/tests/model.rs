@@ -80,7 +80,7 @@ impl Model {
                 Answer::Busy => {
                     queue.push_back(frame);
                     busy_in_a_row += 1;
-                    if busy_in_a_row % PATIENCE == 0 {
+                    if busy_in_a_row % MAX_BUSY_IN_A_ROW == 0 {
                         swapped = !swapped;
                     }
                 }

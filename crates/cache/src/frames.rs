@@ -9,14 +9,14 @@ use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU32, Ordering};
 
 /// Chunks at most: each is registered with each ring, whose table has a bound.
-const MOST_CHUNKS: u64 = 64;
+const MAX_CHUNKS: u64 = 64;
 /// Frames of a chunk, where there may be as many: two megabytes, one huge page.
-const FEWEST: u64 = (2 << 20) / FOLIO;
+const HUGE_CHUNK: u64 = (2 << 20) / FOLIO;
 /// Frames of the only chunk of a cache that has room for fewer: a word of bits; loom knows them one by one.
-const LEAST: u64 = if cfg!(loom) { 2 } else { 64 };
+const MIN_CHUNK: u64 = if cfg!(loom) { 2 } else { 64 };
 
 /// All frames there may be.
-pub(crate) struct Memory {
+pub(crate) struct Frames {
     slab: Arc<Slab<Folio>>,
     /// Frames in a chunk: a power of two.
     per_chunk: u32,
@@ -44,15 +44,15 @@ struct Vacant {
     all: u32,
 }
 
-impl Memory {
+impl Frames {
     /// `bound` folios at most.
-    pub(crate) fn new(bound: u32) -> Memory {
-        let per_chunk = u64::from(bound).div_ceil(MOST_CHUNKS).max(FEWEST).next_power_of_two();
-        let per_chunk = per_chunk.min(u64::from(bound).next_power_of_two().max(LEAST)) as u32;
+    pub(crate) fn new(bound: u32) -> Frames {
+        let per_chunk = u64::from(bound).div_ceil(MAX_CHUNKS).max(HUGE_CHUNK).next_power_of_two();
+        let per_chunk = per_chunk.min(u64::from(bound).next_power_of_two().max(MIN_CHUNK)) as u32;
         let slab = Arc::new(Slab::new(bound, FOLIO as usize, per_chunk));
         let chunks = vec![Vacant::default(); bound.div_ceil(per_chunk) as usize].into_boxed_slice();
         let free = Mutex::new(Free { chunks, at: 0, count: 0, mapped: 0 });
-        Memory { slab, per_chunk, free, reached: AtomicU32::new(0) }
+        Frames { slab, per_chunk, free, reached: AtomicU32::new(0) }
     }
 
     /// How many there may be.
@@ -217,49 +217,49 @@ mod tests {
 
     #[test]
     fn frames_come_in_rows_and_no_more_than_the_bound() {
-        let memory = Memory::new(1000);
-        let first = memory.take(32);
+        let frames = Frames::new(1000);
+        let first = frames.take(32);
         assert_eq!(lengths(&first), [32]);
-        let rest = memory.take(2000);
+        let rest = frames.take(2000);
         assert_eq!(lengths(&rest).iter().sum::<u32>(), 968);
-        assert!(memory.take(1).is_empty());
-        assert_eq!((memory.taken(), memory.mapped()), (1000, 1000));
-        first.into_iter().for_each(|hold| memory.give_back(hold));
-        assert_eq!(lengths(&memory.take(40)), [32]);
-        rest.into_iter().for_each(|hold| memory.give_back(hold));
+        assert!(frames.take(1).is_empty());
+        assert_eq!((frames.taken(), frames.mapped()), (1000, 1000));
+        first.into_iter().for_each(|hold| frames.give_back(hold));
+        assert_eq!(lengths(&frames.take(40)), [32]);
+        rest.into_iter().for_each(|hold| frames.give_back(hold));
     }
 
     #[test]
     fn memory_is_taken_slab_by_slab_and_given_back() {
-        let memory = Memory::new(4096);
-        assert_eq!(memory.mapped(), 0);
-        let rows = memory.take(1);
-        assert_eq!(memory.mapped(), FEWEST as u32);
-        memory.unmap_vacant();
-        assert_eq!(memory.mapped(), FEWEST as u32);
-        rows.into_iter().for_each(|hold| memory.give_back(hold));
-        memory.unmap_vacant();
-        assert_eq!((memory.mapped(), memory.taken()), (0, 0));
-        assert_eq!(lengths(&memory.take(600)), [512, 88]);
+        let frames = Frames::new(4096);
+        assert_eq!(frames.mapped(), 0);
+        let rows = frames.take(1);
+        assert_eq!(frames.mapped(), HUGE_CHUNK as u32);
+        frames.unmap_vacant();
+        assert_eq!(frames.mapped(), HUGE_CHUNK as u32);
+        rows.into_iter().for_each(|hold| frames.give_back(hold));
+        frames.unmap_vacant();
+        assert_eq!((frames.mapped(), frames.taken()), (0, 0));
+        assert_eq!(lengths(&frames.take(600)), [512, 88]);
     }
 
     #[test]
     fn of_chunks_that_are_vacant_one_keeps_its_memory() {
-        let memory = Memory::new(4096);
-        let (first, rest) = (memory.take(512), memory.take(1536));
-        assert_eq!(memory.mapped(), 2048);
-        first.into_iter().for_each(|hold| memory.give_back(hold));
-        assert_eq!((memory.mapped(), memory.taken()), (2048, 1536));
-        rest.into_iter().for_each(|hold| memory.give_back(hold));
-        assert_eq!((memory.mapped(), memory.taken()), (512, 0));
-        assert_eq!(memory.take(4096).iter().map(Hold::count).sum::<u32>(), 4096);
+        let frames = Frames::new(4096);
+        let (first, rest) = (frames.take(512), frames.take(1536));
+        assert_eq!(frames.mapped(), 2048);
+        first.into_iter().for_each(|hold| frames.give_back(hold));
+        assert_eq!((frames.mapped(), frames.taken()), (2048, 1536));
+        rest.into_iter().for_each(|hold| frames.give_back(hold));
+        assert_eq!((frames.mapped(), frames.taken()), (512, 0));
+        assert_eq!(frames.take(4096).iter().map(Hold::count).sum::<u32>(), 4096);
     }
 
     #[test]
     fn a_few_frames_are_enough() {
         for bound in [1, 3, 64, 65] {
-            let memory = Memory::new(bound);
-            assert_eq!(memory.take(100).iter().map(Hold::count).sum::<u32>(), bound);
+            let frames = Frames::new(bound);
+            assert_eq!(frames.take(100).iter().map(Hold::count).sum::<u32>(), bound);
         }
     }
 }

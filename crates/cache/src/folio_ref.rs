@@ -3,15 +3,15 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use uringfs_buffer::{FrameState, Share, Snapshot};
+use uringfs_buffer::{Share, Snapshot};
 
-use crate::cache::Shared;
-use crate::folio::{DETACHED, Folio, MARKED, PASSING, TOUCHES};
+use crate::core::{CacheCore, is_last_share};
+use crate::folio::{ACCESS_COUNT, DROPBEHIND, Folio, READAHEAD_MARKER};
 use uringfs_sync::atomic::Ordering;
 
 /// A folio that was found, for as long as it takes to copy from it.
 pub struct Found<'a> {
-    cache: &'a Arc<Shared>,
+    cache: &'a Arc<CacheCore>,
     place: u32,
     /// None once it is kept.
     share: Option<Share<'a, Folio>>,
@@ -19,14 +19,14 @@ pub struct Found<'a> {
 
 impl<'a> Found<'a> {
     #[inline(always)]
-    pub(crate) fn new(cache: &'a Arc<Shared>, place: u32, share: Share<'a, Folio>) -> Found<'a> {
+    pub(crate) fn new(cache: &'a Arc<CacheCore>, place: u32, share: Share<'a, Folio>) -> Found<'a> {
         Found { cache, place, share: Some(share) }
     }
 
     /// Whether reading it starts the next window of readahead.
     #[inline]
     pub fn is_marked(&self) -> bool {
-        self.share.as_ref().is_some_and(|share| share.state().flags() & MARKED != 0)
+        self.share.as_ref().is_some_and(|share| share.state().flags() & READAHEAD_MARKER != 0)
     }
 
     /// The same, said to one reader only.
@@ -40,7 +40,7 @@ impl<'a> Found<'a> {
     #[inline]
     pub fn touch(&self) {
         let flags = self.share.as_ref().map_or(0, |share| share.state().flags());
-        if flags & (TOUCHES[2] | PASSING) != TOUCHES[2] {
+        if flags & (ACCESS_COUNT[2] | DROPBEHIND) != ACCESS_COUNT[2] {
             self.cache.touch(self.place, flags);
         }
     }
@@ -48,7 +48,7 @@ impl<'a> Found<'a> {
     /// The same, for as long as it is wanted; counted among those that are kept.
     pub(crate) fn keep_counted(mut self) -> Page {
         let share = self.share.take().expect("it is kept once");
-        let snapshot = share.keep(self.cache.memory.slab());
+        let snapshot = share.keep(self.cache.frames.slab());
         let (cache, place) = (self.cache.clone(), self.place);
         Page { cache, place, snapshot: Some(snapshot), is_counted: true }
     }
@@ -68,22 +68,16 @@ impl Drop for Found<'_> {
     fn drop(&mut self) {
         if let Some(share) = self.share.take() {
             let before = share.release();
-            if is_the_last(before) {
+            if is_last_share(before) {
                 self.cache.reclaim(self.place);
             }
         }
     }
 }
 
-/// Whether whoever has given up its share of a folio was the last one, and it is nobody's.
-#[inline(always)]
-fn is_the_last(before: FrameState) -> bool {
-    before.flags() & DETACHED != 0 && before.shares() == 1
-}
-
 /// A snapshot of a folio: it keeps its bytes, and its frame, whatever happens to the file.
 pub struct Page {
-    cache: Arc<Shared>,
+    cache: Arc<CacheCore>,
     place: u32,
     snapshot: Option<Snapshot<Folio>>,
     /// Among those that are kept, and not handed on to be copied from.
@@ -91,7 +85,7 @@ pub struct Page {
 }
 
 impl Page {
-    pub(crate) fn new(cache: Arc<Shared>, place: u32, snapshot: Snapshot<Folio>) -> Page {
+    pub(crate) fn new(cache: Arc<CacheCore>, place: u32, snapshot: Snapshot<Folio>) -> Page {
         Page { cache, place, snapshot: Some(snapshot), is_counted: false }
     }
 
@@ -118,29 +112,9 @@ impl Deref for Page {
 impl Drop for Page {
     fn drop(&mut self) {
         let snapshot = self.snapshot.take().expect("it is dropped once");
-        if is_the_last(snapshot.release()) {
-            self.cache.reclaim(self.place);
-        }
+        self.cache.release(self.place, snapshot);
         if self.is_counted {
             self.cache.guards.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-}
-
-impl Shared {
-    /// Counts that a folio is used, which had these flags. It is not only passing then.
-    pub(crate) fn touch(&self, place: u32, flags: u32) {
-        let slab = self.memory.slab();
-        if let Some(next) = TOUCHES.into_iter().find(|touch| flags & touch == 0) {
-            slab.set_flags(place, next);
-        }
-        if slab.state(place).flags() & PASSING != 0 {
-            slab.clear_flags(place, PASSING);
-        }
-    }
-
-    fn take_mark(&self, place: u32) -> bool {
-        let (slab, frame) = (self.memory.slab(), place);
-        slab.clear_flags(frame, MARKED).flags() & MARKED != 0
     }
 }

@@ -1,45 +1,44 @@
-//! How many folios have bytes that the device does not have: those who save them hear when it is time, those who
-//! make more wait while there are too many.
+//! The number of dirty folios of each device. The flusher wakes when it is time to write some back; writers wait while
+//! there are too many.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::cache::Shared;
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU32, Ordering};
 
 /// Devices that files lie on; each has a number below.
 pub const MAX_DEVICES: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// Of all folios there may be, one in so many may be unsaved of one device.
-const MOST: u32 = 4;
-/// And from one in so many on they are saved though nobody has asked for it.
-const MANY: u32 = 8;
+/// One device may have one in so many of all folios dirty.
+const MAX_DEVICE_ONE_IN: u32 = 4;
+/// From one in so many on the flusher writes back without a request.
+const FLUSH_ONE_IN: u32 = 8;
 /// Of all devices together one in so many. A device may have no more than are left of these: so those that save
 /// nothing leave some to each of the others.
-const MOST_IN_ALL: u32 = 2;
+const MAX_TOTAL_ONE_IN: u32 = 2;
 
-/// The unsaved folios of a cache.
-pub(crate) struct Unsaved {
+/// The dirty folios of a cache, counted by device.
+pub(crate) struct DirtySet {
     count: AtomicU32,
-    devices: Box<[OfDevice]>,
+    devices: Box<[DeviceDirty]>,
     most: u32,
     most_in_all: u32,
     many: u32,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiters>,
 }
 
-/// Those of a device.
+/// The dirty folios of one device.
 #[derive(Default)]
-struct OfDevice {
+struct DeviceDirty {
     count: AtomicU32,
-    /// How often some that were to be saved could not be.
+    /// Write-backs that failed.
     failures: AtomicU32,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Waiters {
     next: u64,
     writers: Vec<(Waiter, Until)>,
     /// Each with its device.
@@ -61,7 +60,7 @@ struct Waiter {
     waker: Waker,
 }
 
-impl Waiting {
+impl Waiters {
     /// One who polls: the same one has the same number each time.
     fn waiter(&mut self, id: &mut Option<u64>, context: &Context<'_>) -> Waiter {
         let id = *id.get_or_insert_with(|| {
@@ -84,22 +83,22 @@ impl Waiting {
     }
 }
 
-impl Unsaved {
+impl DirtySet {
     /// Of a cache of so many folios.
-    pub(crate) fn new(bound: u32) -> Unsaved {
+    pub(crate) fn new(bound: u32) -> DirtySet {
         let part = |one_in: u32| (bound / one_in).max(1);
-        Unsaved {
+        DirtySet {
             count: AtomicU32::new(0),
-            devices: (0..MAX_DEVICES).map(|_| OfDevice::default()).collect(),
-            most: part(MOST),
+            devices: (0..MAX_DEVICES).map(|_| DeviceDirty::default()).collect(),
+            most: part(MAX_DEVICE_ONE_IN),
             // At least one for another than the one that has the most.
-            most_in_all: part(MOST_IN_ALL).max(2),
-            many: part(MANY),
-            waiting: Mutex::new(Waiting::default()),
+            most_in_all: part(MAX_TOTAL_ONE_IN).max(2),
+            many: part(FLUSH_ONE_IN),
+            waiting: Mutex::new(Waiters::default()),
         }
     }
 
-    fn device(&self, device: u16) -> &OfDevice {
+    fn device(&self, device: u16) -> &DeviceDirty {
         &self.devices[usize::from(device)]
     }
 
@@ -175,21 +174,21 @@ fn wake(waiters: impl IntoIterator<Item = Waiter>) {
 
 /// Ends when fewer folios are unsaved.
 pub struct Fewer {
-    cache: Arc<Shared>,
+    dirty: Arc<DirtySet>,
     until: Until,
     id: Option<u64>,
 }
 
 impl Fewer {
     /// Than so many.
-    pub(crate) fn than(cache: &Arc<Shared>, below: u32) -> Fewer {
-        Fewer { cache: cache.clone(), until: Until::Below(below), id: None }
+    pub(crate) fn than(dirty: &Arc<DirtySet>, below: u32) -> Fewer {
+        Fewer { dirty: dirty.clone(), until: Until::Below(below), id: None }
     }
 
     /// So that a device may have another, or when from now on some cannot be saved.
-    pub(crate) fn with_room(cache: &Arc<Shared>, device: u16) -> Fewer {
-        let until = Until::Room(device, cache.unsaved.failures(device));
-        Fewer { cache: cache.clone(), until, id: None }
+    pub(crate) fn with_room(dirty: &Arc<DirtySet>, device: u16) -> Fewer {
+        let until = Until::Room(device, dirty.failures(device));
+        Fewer { dirty: dirty.clone(), until, id: None }
     }
 }
 
@@ -197,15 +196,14 @@ impl Future for Fewer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Fewer { cache, until, id } = &mut *self;
-        let unsaved = &cache.unsaved;
-        if unsaved.is_over(*until) {
+        let Fewer { dirty, until, id } = &mut *self;
+        if dirty.is_over(*until) {
             return Poll::Ready(());
         }
         let savers = {
-            let waiting = &mut *unsaved.waiting.lock();
+            let waiting = &mut *dirty.waiting.lock();
             // Whoever makes them fewer looks here afterwards.
-            if unsaved.is_over(*until) {
+            if dirty.is_over(*until) {
                 return Poll::Ready(());
             }
             let waiter = waiting.waiter(id, context);
@@ -224,20 +222,20 @@ impl Future for Fewer {
 
 impl Drop for Fewer {
     fn drop(&mut self) {
-        self.cache.unsaved.leave(self.id);
+        self.dirty.leave(self.id);
     }
 }
 
 /// Ends when it is time to save what a device does not have.
 pub struct Many {
-    cache: Arc<Shared>,
+    dirty: Arc<DirtySet>,
     device: u16,
     id: Option<u64>,
 }
 
 impl Many {
-    pub(crate) fn of(cache: &Arc<Shared>, device: u16) -> Many {
-        Many { cache: cache.clone(), device, id: None }
+    pub(crate) fn of(dirty: &Arc<DirtySet>, device: u16) -> Many {
+        Many { dirty: dirty.clone(), device, id: None }
     }
 }
 
@@ -245,14 +243,13 @@ impl Future for Many {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Many { cache, device, id } = &mut *self;
-        let unsaved = &cache.unsaved;
-        let waiting = &mut *unsaved.waiting.lock();
+        let Many { dirty, device, id } = &mut *self;
+        let waiting = &mut *dirty.waiting.lock();
         let is_for_it = |(_, until): &(Waiter, Until)| match until {
             Until::Room(of, _) => of == device,
             Until::Below(_) => true,
         };
-        if unsaved.count_of(*device) >= unsaved.many || waiting.writers.iter().any(is_for_it) {
+        if dirty.count_of(*device) >= dirty.many || waiting.writers.iter().any(is_for_it) {
             return Poll::Ready(());
         }
         let waiter = waiting.waiter(id, context);
@@ -263,6 +260,6 @@ impl Future for Many {
 
 impl Drop for Many {
     fn drop(&mut self) {
-        self.cache.unsaved.leave(self.id);
+        self.dirty.leave(self.id);
     }
 }

@@ -1,0 +1,301 @@
+//! The guards of a slab: a frame shared for the moment or for as long as one likes, and frames held alone, whose bytes
+//! may be lent to a request. Nothing waits here: a frame that cannot be had is refused.
+
+use std::ops::Deref;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use super::frames::Slab;
+use super::state::{FLAGS, FrameState, HELD, SHARE, SHARES, TAKEN};
+use crate::buffer::Buffer;
+use uringfs_sync::atomic::Ordering;
+
+impl<T> Slab<T> {
+    /// A share of a frame, unless one has it alone or nobody does: then it answers how it is.
+    #[inline(always)]
+    pub fn share(&self, frame: u32) -> Result<Share<'_, T>, FrameState> {
+        let word = &self.frames[frame as usize].state;
+        let state = word.fetch_add(SHARE, Ordering::Acquire);
+        if state & (HELD | TAKEN) != TAKEN || state & SHARES > SHARES / 2 {
+            word.fetch_sub(SHARE, Ordering::Relaxed);
+            return Err(FrameState(state));
+        }
+        Ok(Share { slab: self, frame, state: FrameState(state) })
+    }
+
+    /// The frame alone, if nobody shares it, with flags as `next` makes them of what they are, in the same step; not
+    /// if it makes none. It may be asked several times.
+    pub fn hold(
+        self: &Arc<Self>,
+        frame: u32,
+        next: impl Fn(u32) -> Option<u32>,
+    ) -> Option<Hold<T>> {
+        self.change(frame, |state| {
+            let is_free = state & (HELD | TAKEN | SHARES) == TAKEN;
+            let flags = next(FrameState(state).flags()).filter(|_| is_free)?;
+            Some(TAKEN | HELD | u64::from(flags) << FLAGS)
+        })?;
+        Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
+    }
+
+    /// Frames in a row that are vacant, with flags cleared; none when one of them is not, or there is no
+    /// memory. Their bytes are what their last user left.
+    ///
+    /// # Panics
+    /// When they are not of one chunk.
+    pub fn occupy(self: &Arc<Self>, first: u32, count: u32) -> Option<Hold<T>> {
+        let chunk = self.chunk(first);
+        assert!(ptr::eq(chunk, self.chunk(first + count.max(1) - 1)), "a row is of one chunk");
+        let taken = (first..first + count).find(|frame| !self.take_vacant(*frame));
+        if taken.is_some() || chunk.base.load(Ordering::Acquire).is_null() {
+            (first..taken.unwrap_or(first + count)).for_each(|frame| self.make_vacant(frame));
+            return None;
+        }
+        Some(Hold { slab: self.clone(), first, count, is_lent: false })
+    }
+}
+
+/// A share of a frame: its bytes stay what they are.
+pub struct Share<'a, T> {
+    slab: &'a Slab<T>,
+    frame: u32,
+    state: FrameState,
+}
+
+impl<T> Share<'_, T> {
+    /// How the frame was when the share was taken.
+    #[inline]
+    pub fn state(&self) -> FrameState {
+        self.state
+    }
+
+    /// Gives it up, and answers how the frame was just before.
+    #[inline(always)]
+    pub fn release(self) -> FrameState {
+        let frame = &self.slab.frames[self.frame as usize];
+        std::mem::forget(self);
+        FrameState(frame.state.fetch_sub(SHARE, Ordering::Release))
+    }
+
+    /// The same, for as long as it is wanted. `slab` is that of the frame.
+    pub fn keep(self, slab: &Arc<Slab<T>>) -> Snapshot<T> {
+        assert!(ptr::eq(self.slab, &**slab), "a share of another slab");
+        let frame = self.frame;
+        std::mem::forget(self);
+        Snapshot { slab: slab.clone(), frame, is_released: false }
+    }
+}
+
+impl<T> Deref for Share<'_, T> {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.slab.read(self.frame)
+    }
+}
+
+impl<T> Drop for Share<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.slab.frames[self.frame as usize].state.fetch_sub(SHARE, Ordering::Release);
+    }
+}
+
+/// A share that keeps the slab as well.
+pub struct Snapshot<T> {
+    slab: Arc<Slab<T>>,
+    frame: u32,
+    is_released: bool,
+}
+
+impl<T> Snapshot<T> {
+    /// Gives it up, and answers how the frame was just before.
+    #[inline]
+    pub fn release(mut self) -> FrameState {
+        self.is_released = true;
+        self.give_up()
+    }
+
+    #[inline]
+    fn give_up(&self) -> FrameState {
+        let frame = &self.slab.frames[self.frame as usize];
+        FrameState(frame.state.fetch_sub(SHARE, Ordering::Release))
+    }
+}
+
+impl<T> Deref for Snapshot<T> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.slab.read(self.frame)
+    }
+}
+
+impl<T> Drop for Snapshot<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.give_up();
+        }
+    }
+}
+
+/// Frames in a row that one has alone. Whoever has them opens them, for all to share, or vacates them;
+/// those of a hold that is merely dropped are lost.
+#[must_use = "its frames are lost when it is dropped"]
+pub struct Hold<T> {
+    slab: Arc<Slab<T>>,
+    first: u32,
+    count: u32,
+    /// The bytes are a buffer's.
+    is_lent: bool,
+}
+
+impl<T> Hold<T> {
+    /// The slab.
+    pub fn slab(&self) -> &Arc<Slab<T>> {
+        &self.slab
+    }
+
+    /// The first of its frames.
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Keeps the first `at` frames and gives the others away.
+    ///
+    /// # Panics
+    /// When there are not as many, or they are lent.
+    pub fn split_off(&mut self, at: u32) -> Hold<T> {
+        assert!(at <= self.count && !self.is_lent);
+        let tail = Hold {
+            slab: self.slab.clone(),
+            first: self.first + at,
+            count: self.count - at,
+            is_lent: false,
+        };
+        self.count = at;
+        tail
+    }
+
+    /// Gives each of its frames these flags, and no others.
+    pub fn reset_flags(&self, flags: u32) {
+        let flags = u64::from(flags) << FLAGS;
+        for frame in self.first..self.first + self.count {
+            let rest = u64::MAX >> FLAGS;
+            self.slab.change(frame, |state| Some(state & rest | flags));
+        }
+    }
+
+    /// All bytes of all its frames.
+    ///
+    /// # Panics
+    /// When they are lent.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        assert!(!self.is_lent, "a buffer has the bytes");
+        #[cfg(loom)]
+        for frame in self.first..self.first + self.count {
+            self.slab.frames[frame as usize].bytes.with_mut(|_| ());
+        }
+        let length = self.count as usize * self.slab.frame_size;
+        // SAFETY: inside the chunk's region, as in `read`; the frames are held by this, which is borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.slab.address(self.first), length) }
+    }
+
+    /// The bytes as a buffer, for a request. [`Self::take_back`] ends that; else the frames are lost.
+    ///
+    /// # Panics
+    /// When they are lent already.
+    pub fn lend(&mut self) -> Buffer {
+        assert!(!self.is_lent, "a buffer has the bytes");
+        self.is_lent = true;
+        let region = &self.slab.chunk(self.first).region;
+        let region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let region = region.as_ref().expect("a frame that is not vacant has memory").clone();
+        let start = (self.first & ((1 << self.slab.shift) - 1)) as usize * self.slab.frame_size;
+        Buffer::of_slot(region, start, self.count as usize * self.slab.frame_size)
+    }
+
+    /// Takes back what was lent.
+    ///
+    /// # Panics
+    /// When it is not that, as a whole.
+    pub fn take_back(&mut self, buffer: Buffer) {
+        let length = self.count as usize * self.slab.frame_size;
+        let is_all = buffer.pointer().as_ptr() == self.slab.address(self.first);
+        assert!(self.is_lent && is_all && buffer.len() == length, "not what was lent");
+        self.is_lent = false;
+    }
+
+    /// Has everybody share it, one frame, with flags as `next` makes them of what they are, and answers how it
+    /// was. `next` may be asked several times. As many shares of it are taken as `shares` says.
+    ///
+    /// # Panics
+    /// When it is not one frame, or is lent.
+    pub fn open(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
+        let before = self.open_if(shares, |flags| Some(next(flags)));
+        let Ok(before) = before else { unreachable!("it is always opened") };
+        before
+    }
+
+    /// The same, unless `next` gives none for what the flags are: then it is held yet.
+    pub fn open_if(
+        self,
+        shares: u32,
+        next: impl Fn(u32) -> Option<u32>,
+    ) -> Result<(FrameState, Snapshots<T>), Hold<T>> {
+        assert!(self.count == 1 && !self.is_lent, "one frame is opened");
+        let opened = self.slab.change(self.first, |state| {
+            let flags = next(FrameState(state).flags())?;
+            let shares = (state & SHARES) + u64::from(shares);
+            Some(shares | TAKEN | (u64::from(flags) << FLAGS))
+        });
+        match opened {
+            None => Err(self),
+            Some(before) => {
+                let Hold { slab, first: frame, .. } = self;
+                Ok((before, Snapshots { slab, frame, left: shares }))
+            }
+        }
+    }
+
+    /// Makes the frames vacant, with flags cleared.
+    ///
+    /// # Panics
+    /// When they are lent.
+    pub fn vacate(self) {
+        assert!(!self.is_lent, "a buffer has the bytes");
+        (self.first..self.first + self.count).for_each(|frame| self.slab.make_vacant(frame));
+    }
+}
+
+/// Shares of one frame that were taken together.
+pub struct Snapshots<T> {
+    slab: Arc<Slab<T>>,
+    frame: u32,
+    left: u32,
+}
+
+impl<T> Iterator for Snapshots<T> {
+    type Item = Snapshot<T>;
+
+    fn next(&mut self) -> Option<Snapshot<T>> {
+        self.left = self.left.checked_sub(1)?;
+        let (slab, frame) = (self.slab.clone(), self.frame);
+        Some(Snapshot { slab, frame, is_released: false })
+    }
+}
+
+impl<T> Drop for Snapshots<T> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}

@@ -1,0 +1,45 @@
+//! Every interleaving of readers, writers and the unmapping of memory.
+
+use std::sync::Arc;
+
+use super::*;
+
+/// Loom sees who touches the bytes beside whom.
+#[test]
+fn loom_nobody_reads_beside_who_changes() {
+    loom::model(|| {
+        let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
+        slab.map_memory(0).unwrap();
+        slab.occupy(0, 1).unwrap().open(0, |flags| flags);
+        let theirs = slab.clone();
+        let writer = loom::thread::spawn(move || {
+            let held = theirs.hold(0, Some);
+            held.map(|mut hold| {
+                hold.bytes()[0] = 1;
+                hold.open(0, |flags| flags | 1);
+            })
+            .is_some()
+        });
+        if let Ok(share) = slab.share(0) {
+            assert_eq!(u32::from(share[0]), share.state().flags());
+        }
+        let has_written = writer.join().unwrap();
+        assert_eq!(slab.share(0).ok().unwrap()[0] == 1, has_written);
+    });
+}
+
+#[test]
+fn loom_memory_does_not_go_under_who_occupies() {
+    loom::model(|| {
+        let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
+        slab.map_memory(0).unwrap();
+        let theirs = slab.clone();
+        let other = loom::thread::spawn(move || theirs.unmap_memory(0));
+        if let Some(mut hold) = slab.occupy(0, 1) {
+            hold.bytes()[0] = 1;
+            hold.vacate();
+        }
+        let is_gone = other.join().unwrap();
+        assert_eq!(slab.is_mapped(0), !is_gone);
+    });
+}

@@ -1,0 +1,84 @@
+//! One waiter for a folio that is held: its waker, and then the result. It carries a raw snapshot, which knows no cache:
+//! the future that waits makes a page of it.
+
+use std::task::{Context, Poll, Waker};
+
+use rustix::io::Errno;
+use uringfs_buffer::Snapshot;
+
+use crate::folio::Folio;
+use uringfs_sync::Mutex;
+
+/// How the wait for a folio ended.
+pub(crate) enum WaitOutcome {
+    /// The folio is filled. The receiver owns the snapshot, and gives it up by way of the cache.
+    Filled {
+        /// The folio's frame.
+        place: u32,
+        /// One share of it.
+        snapshot: Snapshot<Folio>,
+    },
+    /// Filling it failed.
+    Failed(Errno),
+    /// It has changed or gone.
+    Changed,
+}
+
+/// The state that a waiting future and the one that fills the folio share.
+pub(crate) struct Waiter {
+    state: Mutex<WaiterState>,
+}
+
+enum WaiterState {
+    Waiting(Waker),
+    Ended(WaitOutcome),
+    /// The outcome was taken, or the future is gone.
+    Closed,
+}
+
+impl Waiter {
+    pub(crate) fn new(waker: Waker) -> Waiter {
+        Waiter { state: Mutex::new(WaiterState::Waiting(waker)) }
+    }
+
+    /// Delivers the outcome and wakes the future, without a lock held; returns the outcome when the future is gone.
+    pub(crate) fn notify(&self, outcome: WaitOutcome) -> Result<(), WaitOutcome> {
+        let waker = {
+            let state = &mut *self.state.lock();
+            match std::mem::replace(state, WaiterState::Closed) {
+                WaiterState::Waiting(waker) => {
+                    *state = WaiterState::Ended(outcome);
+                    waker
+                }
+                WaiterState::Closed => return Err(outcome),
+                WaiterState::Ended(_) => unreachable!("a waiter is notified once"),
+            }
+        };
+        waker.wake();
+        Ok(())
+    }
+
+    /// The outcome, once there is one; until then the waker is kept up to date.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<WaitOutcome> {
+        let state = &mut *self.state.lock();
+        match state {
+            WaiterState::Waiting(waker) => waker.clone_from(context.waker()),
+            WaiterState::Closed => {}
+            WaiterState::Ended(_) => {
+                if let WaiterState::Ended(outcome) = std::mem::replace(state, WaiterState::Closed) {
+                    return Poll::Ready(outcome);
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Ends the wait from the future's side; returns an outcome that was not taken.
+    pub(crate) fn close(&self) -> Option<WaitOutcome> {
+        let before = std::mem::replace(&mut *self.state.lock(), WaiterState::Closed);
+        match before {
+            WaiterState::Ended(outcome) => Some(outcome),
+            WaiterState::Waiting(_) | WaiterState::Closed => None,
+        }
+    }
+}
