@@ -41,7 +41,6 @@ mod region;
 // The free slots of a region that is divided for a pool.
 mod slots;
 
-
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};

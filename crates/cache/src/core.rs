@@ -9,9 +9,9 @@ use crate::eviction::{Answer, Eviction};
 use crate::folio::{ACCESS_COUNT, DETACHED, DIRTY, DROPBEHIND, Folio, Key, READAHEAD_MARKER};
 use crate::frames::Frames;
 use crate::index::Index;
+use crate::waiter::{WaitOutcome, Waiter};
 use uringfs_sync::Mutex;
 use uringfs_sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::waiter::{WaitOutcome, Waiter};
 
 /// What all files and handles of a cache share.
 pub(crate) struct CacheCore {

@@ -15,8 +15,8 @@ use crate::folio::{
 };
 use crate::folio_ref::{Found, Page};
 use crate::index::Shard;
-use uringfs_sync::atomic::{AtomicU64, Ordering};
 use crate::wait::Wait;
+use uringfs_sync::atomic::{AtomicU64, Ordering};
 
 /// What is found of a folio.
 pub enum Look<'a> {

@@ -9,9 +9,9 @@ use zerocopy::FromZeros;
 
 use crate::folio::{HAS_WAITERS, Key};
 use crate::frames::Frames;
-use uringfs_sync::{Mutex, MutexGuard};
-use uringfs_sync::atomic::{AtomicU32, Ordering};
 use crate::waiter::Waiter;
+use uringfs_sync::atomic::{AtomicU32, Ordering};
+use uringfs_sync::{Mutex, MutexGuard};
 
 /// Shards of the table.
 const SHARDS: usize = 64;

@@ -59,7 +59,6 @@ mod folio;
 #[doc(hidden)]
 pub mod eviction;
 
-
 #[cfg(all(test, loom))]
 mod loom_tests;
 

@@ -4,20 +4,22 @@
 //! ([`File::read`] and the rest), or by token on a reactor ([`Tokens`]).
 //! Small reads take the fast path; everything else is an operation.
 
-/// The operations of a file, awaited or started by token.
+// The modules, top down: each imports only from those below it.
+
+// The operations of a file, awaited or started by token.
 mod api;
-/// Reads and writes through the page cache.
+// Reads and writes through the page cache.
 mod buffered;
-/// Direct I/O: the fast path, reads, writes and their locks, appends, space.
+// Direct I/O: the fast path, reads, writes and their locks, appends, space.
 mod direct;
-/// Data requests, bounce buffers, waits for free space.
-mod io;
-/// Where a file's bytes lie.
-mod map;
-/// What all users of a file share: locks, dirty folios, cache state, options.
-mod state;
-/// Dirty folios on their way to the device, and durability.
+// Dirty folios on their way to the device, and durability.
 mod writeback;
+// Data requests, bounce buffers, waits for free space.
+mod io;
+// What all users of a file share: locks, dirty folios, cache state, options.
+mod state;
+// Where a file's bytes lie.
+mod map;
 
 pub use api::operation::{Answer, Ask, Tokens};
 pub use direct::atomic_write::LONGEST_ATOMIC;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uringfs::backend::Target;
+use uringfs::Target;
 use uringfs::{Access, Buffer, FormatOptions, OpenOptions, Reactor, ReactorOptions, Volume};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

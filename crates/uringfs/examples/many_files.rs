@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use uringfs::backend::Target;
+use uringfs::Target;
 use uringfs::{Access, FileKind, Follow, FormatOptions, Inode, Volume};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;

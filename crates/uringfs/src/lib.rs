@@ -41,7 +41,9 @@ pub use uringfs_buffer::{Backing, Buffer, BufferPool};
 pub use uringfs_cache::{Cache, CacheStatistics, FOLIO, Page};
 pub use uringfs_device::backend;
 pub use uringfs_device::queue::QueueKind;
-pub use uringfs_device::{Access, Clock, Device, Discard, Errno, Geometry, Payload, VirtualClock};
+pub use uringfs_device::{
+    Access, Clock, Device, Discard, Errno, Geometry, Payload, Target, VirtualClock,
+};
 pub use uringfs_file::{
     Advice, Answer, Ask, BufferedWait, Commit, File, FileOptions, Flat, Generation, Glance, Map,
     Mapping, Piece, Place, Prepared, Promise, Reads, Size, Tokens, View, Window, WriteLock,

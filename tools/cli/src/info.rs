@@ -5,7 +5,7 @@ use crate::output::print;
 use crate::volume::about::About;
 use serde_json::{Value, json};
 use std::io;
-use uringfs::backend::Target;
+use uringfs::Target;
 use uringfs::{
     Access, Buffer, BufferPool, Device, Features, File, FileOptions, Geometry, Reactor,
     ReactorOptions, Token, Tokens,

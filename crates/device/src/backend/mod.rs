@@ -1,6 +1,5 @@
 //! Places for data: an ordinary [`mod@file`], a [`block`] device, [`memory`],
-//! nothing ([`null`]), a simulated device ([`sim`]); and the name of one
-//! ([`Target`]).
+//! nothing ([`null`]), a simulated device ([`sim`]).
 
 // Opens what a path names.
 pub(crate) mod open;
@@ -27,6 +26,5 @@ mod sysfs;
 // Sizes as people write them.
 pub(crate) mod size;
 
-pub use crate::target::Target;
 pub use open::open;
 pub use size::parse_size;

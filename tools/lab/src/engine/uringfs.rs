@@ -5,7 +5,7 @@ use crate::Error;
 use crate::job::SyncWrites;
 use crate::targets::Target;
 use crate::workload::IoOp;
-use ::uringfs::backend::Target as DeviceTarget;
+use ::uringfs::Target as DeviceTarget;
 use ::uringfs::{
     Access, Advice, Buffer, BufferPool, BufferedWait, Cache, Completed, Counter, Device, Errno,
     File, Options, Payload, Reactor, Refused, Token, Tokens, WriteLock,

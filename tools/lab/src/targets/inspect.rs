@@ -12,8 +12,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::path::Path;
-use uringfs::Volume;
-use uringfs::backend::{Target as DeviceTarget, in_use};
+use uringfs::backend::in_use;
+use uringfs::{Target as DeviceTarget, Volume};
 
 /// Looks at a target; what makes it unusable is an error, as is what somebody uses and is to be written:
 /// a mounted device, the file of one, a volume that is open. A volume that a file is in is opened for reading, and stays among `volumes`.
