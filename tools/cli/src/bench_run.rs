@@ -76,7 +76,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     drop(progress);
     let results = results?;
     let put = output.put(&report::render(&results, &formats));
-    results.failures().iter().for_each(|line| crate::complain(line));
+    results.failures().iter().for_each(|line| crate::output::complain(line));
     put?;
     Ok(results.exit_code())
 }

@@ -1,18 +1,18 @@
 //! `bench run` takes fio's keys as options of its own kind: `--bs=4k`, `--bs 4k`, `--time_based`.
 //! clap knows none of them, so they are gathered here, before it looks, into `--key KEY=VALUE`.
 
-use clap::CommandFactory;
+use clap::Command;
 use std::ffi::OsString;
 use uringfs_lab::Error;
 use uringfs_lab::job::find_key;
 
-/// The arguments with every fio key of `bench run` wrapped; others are left alone.
-pub fn gather(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+/// The arguments of a command with every fio key of `bench run` wrapped; others are left alone.
+pub fn gather(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
     let is = |at: usize, word: &str| arguments.get(at).is_some_and(|argument| argument == word);
     if !(is(1, "bench") && is(2, "run")) {
         return Ok(arguments);
     }
-    let own = own_options();
+    let own = own_options(command);
     let mut gathered: Vec<OsString> = arguments[..3].to_vec();
     let mut rest = arguments.into_iter().skip(3);
     while let Some(argument) = rest.next() {
@@ -56,8 +56,7 @@ pub fn gather(arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
 }
 
 /// The options of `bench run` itself, and whether each takes a value.
-fn own_options() -> Vec<(String, bool)> {
-    let command = crate::Arguments::command();
+fn own_options(command: &Command) -> Vec<(String, bool)> {
     let run = command.find_subcommand("bench").and_then(|bench| bench.find_subcommand("run"));
     let arguments = run.into_iter().flat_map(|run| run.get_arguments());
     let named = arguments.filter(|argument| argument.get_id() != "keys");
@@ -70,10 +69,11 @@ fn own_options() -> Vec<(String, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     fn gathered(line: &str) -> String {
         let words = line.split(' ').map(OsString::from).collect();
-        let gathered = gather(words).unwrap();
+        let gathered = gather(&crate::Arguments::command(), words).unwrap();
         gathered.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 

@@ -1,17 +1,16 @@
 //! The program `uringfs`: one file a command. Exit codes: 0 done, 1 the run failed, 2 what was
 //! given cannot be used, 130 stopped by Ctrl-C; `check` has some of its own.
 
+mod info;
+mod volume;
 mod bench_experiment;
 mod bench_run;
 mod bench_vm;
 mod fio_keys;
-mod info;
 mod output;
 mod progress;
-mod volume;
 
-use clap::{Parser, Subcommand};
-use std::io::Write;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use uringfs_lab::Error;
 
@@ -111,7 +110,7 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let arguments = match fio_keys::gather(std::env::args_os().collect()) {
+    let arguments = match fio_keys::gather(&Arguments::command(), std::env::args_os().collect()) {
         Ok(arguments) => Arguments::parse_from(arguments),
         Err(error) => return fail(&error),
     };
@@ -147,20 +146,6 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &Error) -> ExitCode {
-    complain(&error.to_string());
+    output::complain(&error.to_string());
     ExitCode::from(error.exit_code())
-}
-
-/// Says a line on standard error; if nobody hears it, the exit code has to do. Names and what other
-/// programs said stand in it as they came: their control characters are shown, not sent.
-fn complain(words: &str) {
-    let mut line = String::with_capacity(words.len());
-    for character in words.chars() {
-        if character.is_control() {
-            line.extend(character.escape_default());
-        } else {
-            line.push(character);
-        }
-    }
-    let _ = writeln!(std::io::stderr(), "uringfs: {line}");
 }

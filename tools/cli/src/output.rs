@@ -90,3 +90,17 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
+
+/// Says a line on standard error; if nobody hears it, the exit code has to do. Names and what other
+/// programs said stand in it as they came: their control characters are shown, not sent.
+pub fn complain(words: &str) {
+    let mut line = String::with_capacity(words.len());
+    for character in words.chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    let _ = writeln!(std::io::stderr(), "uringfs: {line}");
+}

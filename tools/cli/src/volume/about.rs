@@ -1,7 +1,8 @@
 //! What `uringfs info` tells of the volume that a target holds.
 
 use super::list::Space;
-use super::{open, words};
+use super::opening::open;
+use super::words;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File as HostFile;

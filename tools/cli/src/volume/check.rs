@@ -2,8 +2,9 @@
 //! one of an older version one of this. Exit codes are those of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
 //! device failed.
 
+use super::place::said;
 use super::size::BLOCK;
-use super::{said, words};
+use super::words;
 use crate::output::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                 VolumeErrorKind::Io(_) => FAILED,
                 _ => return Err(said(&shown, error)),
             };
-            crate::complain(&format!("{shown}: {error}"));
+            crate::output::complain(&format!("{shown}: {error}"));
             return Ok(code);
         }
     };

@@ -1,6 +1,11 @@
 //! `uringfs chown`: who owns files in a volume.
 
-use super::{Complaints, Entries, Place, close, glob, open};
+use super::complaints::Complaints;
+use super::entered::Entered;
+use super::entries::Entries;
+use super::glob;
+use super::opening::{close, open};
+use super::place::Place;
 use nix::unistd::{Group, User};
 use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, Volume};
@@ -84,11 +89,14 @@ fn set_below(
     complaints: &Complaints,
 ) -> Result<(), Error> {
     let found = volume.inode(&top.path, Follow::No).map_err(|error| top.said(error))?;
+    let mut entered = Entered::default();
     let mut left = Vec::from_iter((found.1.kind == FileKind::Directory).then(|| top.clone()));
     while let Some(directory) = left.pop() {
         for (place, entry) in Entries::of(volume, &directory.path).places(&directory, complaints) {
             complaints.told(set(volume, &place, Follow::No, owner));
-            if entry.kind == FileKind::Directory {
+            if entry.kind == FileKind::Directory
+                && complaints.told(entered.enter(&place, entry.inode)).is_some()
+            {
                 left.push(place);
             }
         }

@@ -1,6 +1,11 @@
 //! `uringfs du`: the room that files and directories take on the device.
 
-use super::{Complaints, Entries, Place, glob, open, words};
+use super::complaints::Complaints;
+use super::entered::Entered;
+use super::entries::Entries;
+use super::opening::open;
+use super::place::Place;
+use super::{glob, words};
 use crate::output::print_bytes;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -23,9 +28,10 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let places = Place::parse_all(&arguments.paths)?;
     let volume = open(&places[0].target, Access::Read)?;
-    let mut count = Count { volume: &volume, counted: HashSet::new() };
+    let mut count = Count { volume: &volume, counted: HashSet::new(), entered: Entered::default() };
     let complaints = Complaints::default();
     for place in glob::expand_each(&volume, &places, &complaints) {
+        count.entered = Entered::default();
         let mut above: Vec<Directory<'_>> = Vec::new();
         let mut next = Some(place.clone());
         // Without recursion: trees may be deep.
@@ -87,6 +93,8 @@ struct Count<'v> {
     volume: &'v Volume,
     /// Files of several names, each counted under its first.
     counted: HashSet<InodeNumber>,
+    /// From the path on that has its turn.
+    entered: Entered,
 }
 
 impl Count<'_> {
@@ -94,7 +102,10 @@ impl Count<'_> {
         let found = self.volume.inode(&place.path, Follow::No);
         let (number, inode) = found.map_err(|error| place.said(error))?;
         Ok(match inode.kind {
-            FileKind::Directory => Found::Directory,
+            FileKind::Directory => {
+                self.entered.enter(place, number)?;
+                Found::Directory
+            }
             _ if inode.links > 1 && !self.counted.insert(number) => Found::Bytes(0),
             _ => Found::Bytes(inode.allocated()),
         })

@@ -2,13 +2,19 @@
 //! directory and renamed when it is whole; holes stay holes. What cannot be got is told, and the others
 //! go on.
 
+use super::complaints::Complaints;
+use super::entered::Entered;
+use super::entries::Entries;
 use super::existing::{Existing, Image, Turn};
 use super::flight::{ENDS_EARLY, Flight, Landed, PIECE};
 use super::hard_links::{HardLinks, Name};
 use super::host::{self, Handle, Identity, Tree, identity};
+use super::opening::open;
+use super::place::{Place, last_name};
 use super::staged::Staged;
 use super::transfer::Transfer;
-use super::{Complaints, Entries, Place, Xattr, glob, last_name, open, show};
+use super::transfer::Xattr;
+use super::{glob, show};
 use crate::output::print;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat, linkat,
@@ -73,6 +79,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         next: 0,
         made: HashSet::new(),
         links: HardLinks::new(),
+        entered: Entered::default(),
         directories: Vec::new(),
         complaints: Complaints::default(),
     };
@@ -101,7 +108,7 @@ fn targets(
     };
     let [place] = places else { return is_no_directory("make it, to get several files") };
     let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
-    if is_for_directories && !super::is_directory(volume, &place.path) {
+    if is_for_directories && !super::opening::is_directory(volume, &place.path) {
         return is_no_directory("make it first");
     }
     let name = destination.file_name().map(PathBuf::from);
@@ -128,6 +135,8 @@ struct Get<'v> {
     /// What this command has made, except directories: nothing of it is replaced.
     made: HashSet<Identity>,
     links: HardLinks<InodeNumber, Link>,
+    /// From the path on that has its turn.
+    entered: Entered,
     /// Get their attributes last: names made in them change their times.
     directories: Vec<(PathBuf, Attributes)>,
     complaints: Complaints,
@@ -192,6 +201,7 @@ impl<'v> Get<'v> {
 
     /// Everything from a path on, without recursion: trees may be deep.
     fn tree(&mut self, place: Place, target: PathBuf) -> Result<(), Error> {
+        self.entered = Entered::default();
         let mut levels = Vec::from_iter(self.one(place, target, false)?);
         while let Some(level) = levels.last_mut() {
             let Some((place, entry)) = level.entries.next_place(&level.place, &self.complaints)
@@ -221,6 +231,11 @@ impl<'v> Get<'v> {
         self.transfer.check()?;
         let found = self.volume.inode(&place.path, Follow::No).map_err(|error| place.said(error));
         let Some((number, inode)) = self.complaints.told(found) else { return Ok(None) };
+        if inode.kind == FileKind::Directory
+            && self.complaints.told(self.entered.enter(&place, number)).is_none()
+        {
+            return Ok(None);
+        }
         let is_device =
             matches!(inode.kind, FileKind::BlockDevice(_) | FileKind::CharacterDevice(_));
         if self.no_privileges && is_device {

@@ -1,7 +1,9 @@
 //! Wildcards in the paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as shells have them. A name
 //! that is there as it is written means itself.
 
-use super::{Complaints, Entries, Place, join};
+use super::complaints::Complaints;
+use super::entries::Entries;
+use super::place::{Place, join};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 

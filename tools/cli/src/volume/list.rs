@@ -1,7 +1,12 @@
 //! `uringfs ls`, `tree` and `df`: what is in a volume, and how much room it has.
 
+use super::complaints::Complaints;
+use super::entered::Entered;
+use super::entries::Entries;
+use super::opening::{is_directory, open};
+use super::place::Place;
 use super::size::BLOCK;
-use super::{Complaints, Entries, Place, glob, is_directory, open, words};
+use super::{glob, words};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -39,33 +44,40 @@ pub fn ls(arguments: LsArguments) -> Result<u8, Error> {
         }
         false => is_directory(&volume, &place.path),
     };
-    let (mut directories, files): (Vec<Place>, Vec<Place>) = found.into_iter().partition(is_listed);
+    let (directories, files): (Vec<Place>, Vec<Place>) = found.into_iter().partition(is_listed);
     for place in &files {
         if let Some(line) = complaints.told(line(&volume, place, &place.path, arguments.long)) {
             print_bytes(&line)?;
         }
     }
     let mut is_first = files.is_empty();
-    directories.reverse();
-    while let Some(directory) = directories.pop() {
-        let mut text = Vec::new();
-        if !is_alone {
-            text.extend_from_slice(if is_first { b"" } else { b"\n" });
-            text.extend(words::shown(&directory.path));
-            text.extend_from_slice(b":\n");
-        }
-        is_first = false;
-        let first = directories.len();
-        for (place, entry) in Entries::of(&volume, &directory.path).places(&directory, &complaints)
-        {
-            let line = line(&volume, &place, &entry.name, arguments.long);
-            text.extend(complaints.told(line).unwrap_or_default());
-            if arguments.recursive && entry.kind == FileKind::Directory {
-                directories.push(place);
+    for top in directories {
+        let mut entered = Entered::default();
+        // What is still to be shown, the next one last.
+        let mut left = vec![top];
+        while let Some(directory) = left.pop() {
+            let mut text = Vec::new();
+            if !is_alone {
+                text.extend_from_slice(if is_first { b"" } else { b"\n" });
+                text.extend(words::shown(&directory.path));
+                text.extend_from_slice(b":\n");
             }
+            is_first = false;
+            let first = left.len();
+            let entries = Entries::of(&volume, &directory.path);
+            for (place, entry) in entries.places(&directory, &complaints) {
+                let line = line(&volume, &place, &entry.name, arguments.long);
+                text.extend(complaints.told(line).unwrap_or_default());
+                if arguments.recursive
+                    && entry.kind == FileKind::Directory
+                    && complaints.told(entered.enter(&place, entry.inode)).is_some()
+                {
+                    left.push(place);
+                }
+            }
+            left[first..].reverse();
+            print_bytes(&text)?;
         }
-        directories[first..].reverse();
-        print_bytes(&text)?;
     }
     Ok(complaints.exit_code())
 }
@@ -115,6 +127,7 @@ pub fn tree(arguments: TreeArguments) -> Result<u8, Error> {
     let mut text = words::shown(&place.path);
     text.push(b'\n');
     let (mut directories, mut others) = (0u64, 0u64);
+    let mut entered = Entered::default();
     // What is still to be shown, the next one last: each with what it is led in by.
     let complaints = Complaints::default();
     let branches = |directory: &Place, lead: &str| branches(&volume, directory, lead, &complaints);
@@ -127,8 +140,10 @@ pub fn tree(arguments: TreeArguments) -> Result<u8, Error> {
         text.extend(words::shown(&entry.name));
         text.push(b'\n');
         if entry.kind == FileKind::Directory {
-            directories += 1;
-            left.extend(branches(&place, &(lead + line)).into_iter().rev());
+            if complaints.told(entered.enter(&place, entry.inode)).is_some() {
+                directories += 1;
+                left.extend(branches(&place, &(lead + line)).into_iter().rev());
+            }
         } else {
             others += 1;
         }

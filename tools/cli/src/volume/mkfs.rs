@@ -1,9 +1,10 @@
 //! `uringfs mkfs`: an empty volume on a block device or in a file, which is made if it is not
 //! there. What holds something, or is in use, is left alone.
 
+use super::place::said;
 use super::resize::lengthen;
 use super::size::BLOCK;
-use super::{said, words};
+use super::words;
 use crate::output::print;
 use std::ffi::OsString;
 use std::fs::File as HostFile;

@@ -1,8 +1,13 @@
 //! `uringfs mkdir`, `rm`, `mv`, `ln` and `chmod`: names in a volume, as the system's commands of
 //! these names treat them.
 
+use super::complaints::Complaints;
+use super::entered::Entered;
+use super::entries::Entries;
 use super::existing::{Existing, Turn};
-use super::{Complaints, Entries, Place, close, glob, is_directory, join, last_name, open};
+use super::glob;
+use super::opening::{close, is_directory, open};
+use super::place::{Place, join, last_name};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -103,6 +108,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 
 /// Removes a directory and what is in it, as far as that can be, without recursion: trees may be deep.
 fn remove_tree(volume: &Volume, top: &Place, complaints: &Complaints) {
+    let mut entered = Entered::default();
     // Each with whether what is in it has had its turn.
     let mut left = vec![(top.clone(), false)];
     while let Some((place, is_done)) = left.pop() {
@@ -118,7 +124,10 @@ fn remove_tree(volume: &Volume, top: &Place, complaints: &Complaints) {
         left.push((place.clone(), true));
         for (inner, entry) in Entries::of(volume, &place.path).places(&place, complaints) {
             match entry.kind {
-                FileKind::Directory => left.push((inner, false)),
+                FileKind::Directory => {
+                    let is_new = complaints.told(entered.enter(&inner, entry.inode)).is_some();
+                    left.extend(is_new.then_some((inner, false)));
+                }
                 _ => {
                     let removed = volume.remove(&inner.path);
                     complaints.told(removed.map_err(|error| inner.said(error)));
@@ -208,7 +217,7 @@ fn within(volume: &Volume, source: &Place, destination: &Place) -> Place {
 }
 
 fn about_both(source: &Place, destination: &Place, error: VolumeError) -> Error {
-    super::said(&format!("{source} to {destination}"), error)
+    super::place::said(&format!("{source} to {destination}"), error)
 }
 
 /// What `chmod` takes.

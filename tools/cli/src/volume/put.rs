@@ -6,9 +6,13 @@ use super::existing::{Existing, Image, Turn};
 use super::flight::{Flight, Landed, PIECE};
 use super::hard_links::{HardLinks, Name};
 use super::host::{Identity, Tree, identity};
+use super::opening::{close, is_directory, open};
+use super::place::{Place, join};
 use super::source::{Source, cannot_read, data};
+use super::staging::free_staging;
+use super::staging::remove_staging;
 use super::transfer::Transfer;
-use super::{Place, Xattr, close, free_staging, is_directory, join, open, remove_staging};
+use super::transfer::Xattr;
 use crate::output::print;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -96,7 +100,7 @@ impl Failures {
         }
         self.are_several = true;
         for error in self.first.take().into_iter().chain([error]) {
-            crate::complain(&error.to_string());
+            crate::output::complain(&error.to_string());
         }
     }
 
@@ -104,7 +108,7 @@ impl Failures {
     fn end(self, is_nothing_done: bool) -> Result<u8, Error> {
         match self.first {
             Some(error) if is_nothing_done => return Err(error),
-            Some(error) => crate::complain(&error.to_string()),
+            Some(error) => crate::output::complain(&error.to_string()),
             None => return Ok(self.are_several.into()),
         }
         Ok(1)

@@ -1,8 +1,10 @@
 //! `uringfs resize`: a volume that becomes larger. A file becomes larger with its volume, and its blocks
 //! are reserved as `mkfs` does.
 
+use super::opening::open;
+use super::place::said;
 use super::size::{BLOCK, NewSize};
-use super::{open, said, words};
+use super::words;
 use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;

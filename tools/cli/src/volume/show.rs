@@ -1,8 +1,11 @@
 //! `uringfs cat` and `uringfs stat`: a file's bytes, and what is known of it.
 
+use super::complaints::Complaints;
 use super::existing::Image;
 use super::flight::{ENDS_EARLY, Flight, PIECE};
-use super::{Complaints, Place, glob, open, words};
+use super::opening::open;
+use super::place::Place;
+use super::{glob, words};
 use crate::output::{print, print_bytes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

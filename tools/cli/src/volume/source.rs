@@ -1,7 +1,7 @@
 //! What `put` finds on the machine: a file's attributes, extended attributes, and where it has data.
 
-use super::Xattr;
 use super::host::{Handle, Tree};
+use super::transfer::Xattr;
 use rustix::fs::{Dir, SeekFrom, getxattr, listxattr, readlinkat, seek};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};

@@ -13,6 +13,9 @@ use std::time::Instant;
 use uringfs_lab::Error;
 use uringfs_lab::run::{readable_on_interrupt, stop_on_interrupt};
 
+/// An extended attribute's name and value.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
 /// One run of either.
 pub struct Transfer {
     stop: Arc<AtomicBool>,

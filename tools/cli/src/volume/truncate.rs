@@ -1,7 +1,10 @@
 //! `uringfs truncate`: files in a volume cut off, or made longer by a hole.
 
+use super::complaints::Complaints;
+use super::glob;
+use super::opening::{close, open};
+use super::place::Place;
 use super::size::NewSize;
-use super::{Complaints, Place, close, glob, open};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::{Access, OpenOptions, Reactor, ReactorOptions, Volume};

@@ -1,6 +1,9 @@
 //! `uringfs xattr`: the extended attributes of a volume's files.
 
-use super::{Complaints, Place, close, glob, open, words};
+use super::complaints::Complaints;
+use super::opening::{close, open};
+use super::place::Place;
+use super::{glob, words};
 use crate::output::print_bytes;
 use clap::Subcommand;
 use std::ffi::OsString;

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod check;
+mod crafted;
 mod cut;
 mod existing;
 mod full;

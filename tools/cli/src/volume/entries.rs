@@ -1,0 +1,64 @@
+//! The names in a directory of a volume.
+
+use super::complaints::Complaints;
+use super::place::{Place, join};
+use uringfs::{DirectoryEntry, Volume, VolumeError};
+
+/// The names in a directory, in order of their bytes; a few at a time are in memory. Behind one that is
+/// damaged the others follow; behind another error, none.
+pub(super) struct Entries<'v> {
+    volume: &'v Volume,
+    directory: Vec<u8>,
+    /// Behind which the next ones are, if there may be any.
+    after: Option<Vec<u8>>,
+    batch: std::vec::IntoIter<DirectoryEntry>,
+}
+
+impl<'v> Entries<'v> {
+    pub(super) fn of(volume: &'v Volume, directory: &[u8]) -> Self {
+        let batch = Vec::new().into_iter();
+        Self { volume, directory: directory.to_vec(), after: Some(Vec::new()), batch }
+    }
+
+    /// The same with their places, the directory's being this. Of what cannot be read it is told.
+    pub(super) fn places(
+        mut self,
+        place: &Place,
+        complaints: &Complaints,
+    ) -> impl Iterator<Item = (Place, DirectoryEntry)> {
+        std::iter::from_fn(move || self.next_place(place, complaints))
+    }
+
+    pub(super) fn next_place(
+        &mut self,
+        place: &Place,
+        complaints: &Complaints,
+    ) -> Option<(Place, DirectoryEntry)> {
+        self.find_map(|entry| {
+            let entry = entry.map_err(|error| match error.damaged_name() {
+                Some(name) => place.at(join(&place.path, name)).said(error),
+                None => place.said(error),
+            });
+            complaints.told(entry).map(|entry| (place.at(join(&place.path, &entry.name)), entry))
+        })
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<DirectoryEntry, VolumeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.len() == 0 {
+            match self.volume.entries(&self.directory, self.after.as_ref()?) {
+                Ok(batch) => self.batch = batch.into_iter(),
+                Err(error) => {
+                    self.after = error.damaged_name().map(<[u8]>::to_vec);
+                    return Some(Err(error));
+                }
+            }
+        }
+        let entry = self.batch.next()?;
+        self.after = Some(entry.name.clone());
+        Some(Ok(entry))
+    }
+}
