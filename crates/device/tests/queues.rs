@@ -7,8 +7,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use drive::{pairs, wait};
+use drive::{KERNEL_QUEUES, pairs, wait};
 use uringfs_buffer::Buffer;
+use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
 use uringfs_device::queue::threads::ThreadsQueue;
 use uringfs_device::{
@@ -241,4 +242,46 @@ fn threads_work_side_by_side_up_to_their_bound() {
         ended += std::iter::from_fn(|| queue.reap()).count();
     }
     assert_eq!(most.load(Ordering::SeqCst), 3);
+}
+
+/// A file whose requests panic where the queue carries them out by a call of the back end.
+struct Panicking(File);
+
+impl Backend for Panicking {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+
+    fn description(&self) -> String {
+        "a file whose calls panic".into()
+    }
+
+    fn reach(&self) -> Reach<'_> {
+        self.0.reach()
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
+        panic!("a planted panic in {:?}", request.op);
+    }
+}
+
+#[test]
+fn a_back_end_that_panics_fails_the_request_with_eio() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, queue) in KERNEL_QUEUES {
+        let file = File::create(&folder.path().join(name), SIZE, Allocation::Sparse).unwrap();
+        let device = Device::new(Panicking(file)).unwrap();
+        let mut queue = queue(device.core().clone(), 4);
+        let discard = || Payload::Length(4096);
+        for tag in 0..2 {
+            let request = Request::new(device.index(), Op::Discard, 0, discard(), Tag(tag));
+            queue.push(request).unwrap();
+        }
+        queue.submit().unwrap();
+        for tag in 0..2 {
+            wait(&*queue, &VirtualClock::default());
+            let ended = queue.reap().expect("one has ended");
+            assert_eq!((ended.request.tag, ended.result), (Tag(tag), Err(Errno::IO)), "{name}");
+        }
+    }
 }

@@ -117,7 +117,7 @@ impl AioQueue {
             if request.cancelled {
                 self.end(slot, Err(Errno::CANCELED));
             } else if !is_async(request) {
-                let result = self.core.backend().perform(request);
+                let result = self.core.perform(request);
                 self.count(self.core.calls_to_perform());
                 self.end(slot, result);
             } else if let Some(block) = self.block(slot) {

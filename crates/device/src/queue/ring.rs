@@ -119,7 +119,7 @@ impl Queue for RingQueue {
                 }
             } else {
                 self.performed += self.core.calls_to_perform();
-                self.core.backend().perform(&mut request)
+                self.core.perform(&mut request)
             };
             self.ended.push_back(Completion { request, result });
         }

@@ -49,14 +49,14 @@ pub struct Pair {
     disk: Option<LoopDevice>,
 }
 
-type MakeQueue = fn(Arc<Core>, usize) -> Box<dyn Queue>;
+pub type MakeQueue = fn(Arc<Core>, usize) -> Box<dyn Queue>;
 
 /// A back end's name, how one is made, and the queues that serve it.
 type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Made, &'a [(&'a str, MakeQueue)]);
 type Made = (Device, Option<LoopDevice>);
 
 /// Queues for devices that the kernel reaches through a descriptor.
-const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
+pub const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
     ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
     ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
     ("aio", |core, depth| Box::new(AioQueue::new(core, depth).unwrap())),
