@@ -21,7 +21,8 @@ mod state;
 // Where a file's bytes lie.
 mod map;
 
-pub use api::operation::{Answer, Ask, Tokens};
+pub use api::operation::{Answer, Ask};
+pub use api::tokens::Tokens;
 pub use direct::atomic_write::LONGEST_ATOMIC;
 pub use direct::fallocate::Size;
 pub use map::file_map::Flat;
@@ -29,6 +30,7 @@ pub use map::hot_extent::{Glance, Reads, View, Window};
 pub use map::mapping::{
     Commit, Durable, Generation, Map, Mapping, Piece, Place, Prepared, Promise, Reservation,
 };
+pub use map::refusal::Refusal;
 pub use state::cache_handle::Advice;
 pub use state::file::File;
 pub use state::lock::WriteLock;

@@ -1,4 +1,6 @@
 //! The operations of a file, awaited or started by token.
 
 pub(crate) mod file;
+pub(crate) mod tokens;
 pub(crate) mod operation;
+pub(crate) mod request;

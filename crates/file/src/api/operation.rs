@@ -1,53 +1,22 @@
-//! What a file can be asked to do: by token on a reactor, or by awaiting.
-//!
-//! Both make the same [`Ask`]; a small read takes the simple way, everything
-//! else becomes an operation of the reactor.
+//! A file's operations as futures. A [`Tokens`](crate::Tokens) reactor starts the same ones by token.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
-use uringfs_device::{Durability, Op, Payload, Tag};
-use uringfs_reactor::{
-    Admitted, Asker, Counter, Fate, Inner, Outcome, OutcomeCell, OutcomeSender, Reactor, Refused,
-    Remote, Token, Unpushed, current, service,
-};
+use uringfs_device::{Durability, Payload};
+use uringfs_reactor::{Counter, Fate, Outcome, OutcomeCell, Remote, current, service};
 
-use crate::buffered::{read as buffered, write as buffered_write};
-use crate::direct::fallocate::{self as space, Change, Size};
-use crate::direct::fast_path as simple;
-use crate::direct::{append, atomic_write, read as direct_read, write as direct};
+use crate::api::request::{FileRequest, OpKind};
+use crate::buffered::read as buffered;
+use crate::direct::fallocate::{Change, Size};
 use crate::map::mapping::Durable;
 use crate::state::cache_handle::Advice;
-use crate::state::file::{File, Shared};
+use crate::state::file::File;
 use crate::state::lock::WriteLock;
-use crate::writeback::runs as write_back;
-use crate::writeback::sync;
-
-/// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Read,
-    /// Through the cache, waiting here whatever `buffered.wait` says.
-    ReadHere,
-    Write(Durability),
-    WriteAtomic,
-    Append(Durability),
-    Flush(Durable),
-    /// Makes a range durable.
-    FlushRange,
-    /// What was written through the page cache goes to the device.
-    Save,
-    Discard,
-    WriteZeroes,
-    SetSize,
-    Change(Change),
-    Advise(Advice),
-}
 
 /// Something asked of a file, not started: await it, or give it to
 /// [`Tokens::start`]. `R` is what awaiting it answers.
@@ -56,11 +25,8 @@ enum What {
 /// the memory: an empty buffer. The same with ECHILD in the child of a fork, for what its parent has started.
 #[must_use = "nothing happens until it is awaited or started"]
 pub struct Ask<R> {
-    file: File,
-    what: What,
-    payload: Option<Payload>,
-    offset: u64,
-    deadline: Option<Instant>,
+    /// None once it has started, or was answered from the cache.
+    request: Option<FileRequest>,
     started: Option<(OutcomeCell, Option<Remote>)>,
     answer: PhantomData<fn() -> R>,
 }
@@ -68,7 +34,7 @@ pub struct Ask<R> {
 impl File {
     /// Reads into `buffer` from `offset` on: fewer bytes at the end of the file.
     pub fn read(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::Read, Payload::Buffer(buffer), offset)
+        self.ask(OpKind::Read, Payload::Buffer(buffer), offset)
     }
 
     /// Reads into several buffers, one after the other.
@@ -77,13 +43,13 @@ impl File {
         buffers: Vec<Buffer>,
         offset: u64,
     ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
-        self.ask(What::Read, Payload::Buffers(buffers.into()), offset)
+        self.ask(OpKind::Read, Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer` from `offset` on. The size of an image or a device does
     /// not change: at its end the write is short, behind it ENOSPC.
     pub fn write(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
+        self.ask(OpKind::Write(Durability::Volatile), Payload::Buffer(buffer), offset)
     }
 
     /// Writes several buffers, one after the other.
@@ -92,7 +58,7 @@ impl File {
         buffers: Vec<Buffer>,
         offset: u64,
     ) -> Ask<(Vec<Buffer>, Result<usize, Errno>)> {
-        self.ask(What::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
+        self.ask(OpKind::Write(Durability::Volatile), Payload::Buffers(buffers.into()), offset)
     }
 
     /// Writes `buffer`, durable on completion (O_DSYNC): by FUA where the device
@@ -102,7 +68,7 @@ impl File {
         buffer: Buffer,
         offset: u64,
     ) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::Write(Durability::Durable), Payload::Buffer(buffer), offset)
+        self.ask(OpKind::Write(Durability::Durable), Payload::Buffer(buffer), offset)
     }
 
     /// Writes `buffer` behind the end of a volume's file (`O_APPEND`), and answers the offset at which that was.
@@ -111,12 +77,12 @@ impl File {
     ///
     /// Answers EOPNOTSUPP for an image or a device; ENOSPC; EFBIG.
     pub fn append(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
-        self.ask(What::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
+        self.ask(OpKind::Append(Durability::Volatile), Payload::Buffer(buffer), 0)
     }
 
     /// The same, durable on completion: appends of many files and threads share a commit.
     pub fn append_durably(&self, buffer: Buffer) -> Ask<(Buffer, Result<u64, Errno>)> {
-        self.ask(What::Append(Durability::Durable), Payload::Buffer(buffer), 0)
+        self.ask(OpKind::Append(Durability::Durable), Payload::Buffer(buffer), 0)
     }
 
     /// Writes `buffer`, whole blocks of a volume's file and at most [`LONGEST_ATOMIC`](crate::LONGEST_ATOMIC)
@@ -126,43 +92,43 @@ impl File {
     /// Answers EINVAL for parts of blocks and for more; ENOSPC, with nothing changed; EOPNOTSUPP for an image
     /// or a device.
     pub fn write_atomic(&self, buffer: Buffer, offset: u64) -> Ask<(Buffer, Result<usize, Errno>)> {
-        self.ask(What::WriteAtomic, Payload::Buffer(buffer), offset)
+        self.ask(OpKind::WriteAtomic, Payload::Buffer(buffer), offset)
     }
 
     /// Makes every write that has completed durable, and the file's size, times and
     /// attributes. An image or a device has none of its own, so that this is
     /// [`Self::datasync`].
     pub fn sync(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Flush(Durable::Everything), Payload::Length(0), 0)
+        self.ask(OpKind::Flush(Durable::Everything), Payload::Length(0), 0)
     }
 
     /// Makes every write that has completed durable, and the file's size. The times that
     /// overwrites in place have moved follow with the next commit.
     pub fn datasync(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Flush(Durable::Data), Payload::Length(0), 0)
+        self.ask(OpKind::Flush(Durable::Data), Payload::Length(0), 0)
     }
 
     /// Makes what was written to a range durable, and the file's size: of what was written through the page cache
     /// elsewhere nothing needs to go to the device for that. In bytes.
     pub fn sync_range(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::FlushRange, Payload::Length(length), offset)
+        self.ask(OpKind::FlushRange, Payload::Length(length), offset)
     }
 
     /// Has what was written through the page cache go to the device.
     pub(crate) fn save(&self) -> Ask<Result<(), Errno>> {
-        self.ask(What::Save, Payload::Length(0), 0)
+        self.ask(OpKind::WriteBack, Payload::Length(0), 0)
     }
 
     /// Gives up the content of a range: of a volume's file its whole blocks, which are free then and
     /// read as zeros. Of an image or a device what reads of it return is undefined; blocks that are
     /// covered in part are kept, and without discard it answers EOPNOTSUPP.
     pub fn discard(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::Discard, Payload::Length(length), offset)
+        self.ask(OpKind::Discard, Payload::Length(length), offset)
     }
 
     /// Has what of a range is inside the file read as zeros, and keeps its blocks.
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::WriteZeroes, Payload::Length(length), offset)
+        self.ask(OpKind::WriteZeroes, Payload::Length(length), offset)
     }
 
     /// Cuts the file off at `bytes`, or makes it as long by a hole (`ftruncate`). Durable with the
@@ -170,7 +136,7 @@ impl File {
     ///
     /// Answers EOPNOTSUPP for an image or a device, EFBIG from 2^63 on.
     pub fn set_size(&self, bytes: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::SetSize, Payload::Length(0), bytes)
+        self.ask(OpKind::SetSize, Payload::Length(0), bytes)
     }
 
     /// Allocates blocks for what of a range has none (`fallocate`): to write there needs no more
@@ -178,7 +144,7 @@ impl File {
     ///
     /// Answers ENOSPC, with nothing allocated; EINVAL for no bytes; else as [`Self::set_size`].
     pub fn allocate(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
-        self.ask(What::Change(Change::Allocate(size)), Payload::Length(length), offset)
+        self.ask(OpKind::Change(Change::Allocate(size)), Payload::Length(length), offset)
     }
 
     /// Has a range read as zeros, and frees its whole blocks (`FALLOC_FL_PUNCH_HOLE`). The size
@@ -186,7 +152,7 @@ impl File {
     ///
     /// Answers as [`Self::allocate`], without ENOSPC.
     pub fn punch_hole(&self, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::Change(Change::PunchHole), Payload::Length(length), offset)
+        self.ask(OpKind::Change(Change::PunchHole), Payload::Length(length), offset)
     }
 
     /// Has a range read as zeros and all of it allocated (`FALLOC_FL_ZERO_RANGE`): whole blocks
@@ -194,25 +160,18 @@ impl File {
     ///
     /// Answers as [`Self::allocate`]; after ENOSPC it may read as zeros already.
     pub fn zero_range(&self, offset: u64, length: u64, size: Size) -> Ask<Result<(), Errno>> {
-        self.ask(What::Change(Change::Zero(size)), Payload::Length(length), offset)
+        self.ask(OpKind::Change(Change::Zero(size)), Payload::Length(length), offset)
     }
 
     /// Says how the file is going to be read through the page cache: by this opening, or of a range. Of a file that
     /// is asked directly it says nothing.
     pub fn advise(&self, advice: Advice, offset: u64, length: u64) -> Ask<Result<(), Errno>> {
-        self.ask(What::Advise(advice), Payload::Length(length), offset)
+        self.ask(OpKind::Advise(advice), Payload::Length(length), offset)
     }
 
-    fn ask<R>(&self, what: What, payload: Payload, offset: u64) -> Ask<R> {
-        Ask {
-            file: self.clone(),
-            what,
-            payload: Some(payload),
-            offset,
-            deadline: None,
-            started: None,
-            answer: PhantomData,
-        }
+    fn ask<R>(&self, kind: OpKind, payload: Payload, offset: u64) -> Ask<R> {
+        let request = FileRequest { file: self.clone(), kind, payload, offset, deadline: None };
+        Ask { request: Some(request), started: None, answer: PhantomData }
     }
 }
 
@@ -224,372 +183,35 @@ impl WriteLock {
     }
 }
 
-/// A read through the cache that waits in this thread's reactor.
-async fn read_here(file: File, payload: Payload, offset: u64) -> Outcome {
-    let ask: Ask<Result<(), Errno>> = file.ask(What::ReadHere, payload, offset);
-    ask.outcome().await
-}
-
-/// Operations by token, on a reactor: what exports, benchmarks and foreign
-/// event loops use. Completions come from [`Reactor::reap`].
-pub trait Tokens {
-    /// Reads into `buffer` from `offset` on.
-    ///
-    /// # Errors
-    /// EAGAIN when as much is in flight as the reactor's depth allows, or when
-    /// the kernel takes no more before something is reaped; ENODEV when the
-    /// device is gone. Each gives the buffer back.
-    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
-
-    /// Writes `buffer` from `offset` on.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused>;
-
-    /// Starts anything that can be asked of a file.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused>;
-}
-
-impl Tokens for Reactor {
-    #[inline(always)]
-    fn read(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        let shared = &*file.shared;
-        let inner = self.inner();
-        let place = |buffer: &Buffer| simple::read(shared, buffer, offset);
-        let tag = Tag(token.get());
-        match inner.push_simple(shared.index, Op::Read, buffer, tag, place) {
-            Ok(()) => {
-                inner.count(Counter::SimpleTaken);
-                Ok(())
-            }
-            Err(unpushed) => match read_unpushed(self, file, unpushed, offset, token) {
-                Ok(()) => Ok(()),
-                Err(refused) => Err(refused),
-            },
-        }
-    }
-
-    #[inline(always)]
-    fn write(&self, file: &File, buffer: Buffer, offset: u64, token: Token) -> Result<(), Refused> {
-        let shared = &*file.shared;
-        let inner = self.inner();
-        let place = |buffer: &Buffer| simple::write(shared, buffer, offset);
-        let tag = Tag(token.get());
-        match inner.push_simple(shared.index, Op::Write, buffer, tag, place) {
-            Ok(()) => {
-                inner.count(Counter::WriteShared);
-                Ok(())
-            }
-            Err(unpushed) => match write_unpushed(self, file, unpushed, offset, token) {
-                Ok(()) => Ok(()),
-                Err(refused) => Err(refused),
-            },
-        }
-    }
-
-    fn start<R>(&self, ask: Ask<R>, token: Token) -> Result<(), Refused> {
-        let Ask { file, what, payload, offset, deadline, started, .. } = ask;
-        let payload = payload.filter(|_| started.is_none()).expect("it has not been started");
-        match (what, payload, deadline) {
-            (What::Read, Payload::Buffer(buffer), None) => self.read(&file, buffer, offset, token),
-            (What::Write(Durability::Volatile), Payload::Buffer(buffer), None) => {
-                self.write(&file, buffer, offset, token)
-            }
-            (what, payload, deadline) => {
-                count_refusal(self.inner(), what, &payload, deadline);
-                start(self.inner(), file, what, payload, offset, deadline, Asker::Token(token))
-            }
-        }
-    }
-}
-
-/// Counts why a read that was not even tried as a simple one is none.
-fn count_refusal(inner: &Inner, what: What, payload: &Payload, deadline: Option<Instant>) {
-    match (what, payload) {
-        (What::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
-        (What::Read, _) if deadline.is_some() => inner.count(Counter::SimpleDeadline),
-        _ => {}
-    }
-}
-
-#[inline(never)]
-fn read_unpushed(
-    reactor: &Reactor,
-    file: &File,
-    unpushed: Unpushed,
-    offset: u64,
-    token: Token,
-) -> Result<(), Refused> {
-    start_unpushed(reactor, file, What::Read, unpushed, offset, token)
-}
-
-#[inline(never)]
-fn write_unpushed(
-    reactor: &Reactor,
-    file: &File,
-    unpushed: Unpushed,
-    offset: u64,
-    token: Token,
-) -> Result<(), Refused> {
-    let what = What::Write(Durability::Volatile);
-    start_unpushed(reactor, file, what, unpushed, offset, token)
-}
-
-/// What did not go the simple way: with room made by attaching the device it is
-/// tried once more; without a place it is counted and done as an operation.
-#[inline(always)]
-fn start_unpushed(
-    reactor: &Reactor,
-    file: &File,
-    what: What,
-    unpushed: Unpushed,
-    offset: u64,
-    token: Token,
-) -> Result<(), Refused> {
-    let (inner, shared) = (reactor.inner(), &*file.shared);
-    match unpushed {
-        Unpushed::NoPlace(mut buffer) => {
-            if what == What::Read {
-                if let Some(read) = buffered::read_now(shared, &mut buffer, offset) {
-                    inner.count(Counter::CacheHit);
-                    inner.answer(shared.index, token, buffer, read as u64);
-                    return Ok(());
-                }
-                simple::count_refusal(inner, shared, &buffer, offset);
-            }
-            let payload = Payload::Buffer(buffer);
-            let asker = Asker::Token(token);
-            match inner.admit(&shared.core) {
-                Ok(admitted) => {
-                    start_admitted(
-                        inner,
-                        admitted,
-                        file.clone(),
-                        what,
-                        payload,
-                        offset,
-                        None,
-                        asker,
-                    );
-                    Ok(())
-                }
-                Err(error) => Err(Refused { error, payload }),
-            }
-        }
-        Unpushed::NoRoom(buffer) => match (admit(inner, shared), what) {
-            // It was the first use of the device here; it is attached now.
-            (Ok(true), What::Read) => reactor.read(file, buffer, offset, token),
-            (Ok(true), _) => reactor.write(file, buffer, offset, token),
-            (Ok(false), _) => {
-                let payload = Payload::Buffer(buffer);
-                Err(Refused { error: Errno::AGAIN, payload })
-            }
-            (Err(error), _) => Err(Refused { error, payload: Payload::Buffer(buffer) }),
-        },
-    }
-}
-
-/// Attaches the device if it was not: true when it is attached only now.
-fn admit(inner: &Rc<Inner>, shared: &Shared) -> Result<bool, Errno> {
-    if inner.is_forked() {
-        return Err(Errno::CHILD);
-    }
-    if shared.core.is_closed() {
-        return Err(Errno::NODEV);
-    }
-    if inner.is_attached(shared.index) {
-        return Ok(false);
-    }
-    inner
-        .attach(&shared.core)
-        .map(|()| true)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-}
-
-/// Starts an operation on this reactor.
-fn start(
-    inner: &Rc<Inner>,
-    file: File,
-    what: What,
-    payload: Payload,
-    offset: u64,
-    deadline: Option<Instant>,
-    asker: Asker,
-) -> Result<(), Refused> {
-    match inner.admit(&file.shared.core) {
-        Ok(admitted) => {
-            start_admitted(inner, admitted, file, what, payload, offset, deadline, asker);
-            Ok(())
-        }
-        Err(error) => Err(Refused { error, payload }),
-    }
-}
-
-/// The same for one that is counted in, inlined where it is known what to do, so that nothing is asked twice.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)] // all that is known of an ask, and where it goes
-fn start_admitted(
-    inner: &Rc<Inner>,
-    admitted: Admitted,
-    file: File,
-    what: What,
-    payload: Payload,
-    offset: u64,
-    deadline: Option<Instant>,
-    asker: Asker,
-) {
-    let length = payload.length();
-    match what {
-        What::Read if file.shared.waits_in_threads() => {
-            inner.start_operation(admitted, asker, deadline, |operation| {
-                buffered::read_in_thread(operation, payload, move |reactor, payload| {
-                    reactor.block_on(read_here(file, payload, offset))
-                })
-            });
-        }
-        What::Read | What::ReadHere if file.shared.cache.is_some() => {
-            inner.start_operation(admitted, asker, deadline, |operation| {
-                buffered::read(operation, file, payload, offset)
-            });
-        }
-        What::Read | What::ReadHere => {
-            inner.start_operation(admitted, asker, deadline, |operation| {
-                direct_read::read(operation, file, payload, offset)
-            })
-        }
-        What::Write(Durability::Volatile) if file.shared.cache.is_some() => {
-            inner.start_operation(admitted, asker, deadline, |operation| {
-                buffered_write::write(operation, file, payload, offset)
-            });
-        }
-        What::Write(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
-            direct::write(operation, file, payload, offset, durability)
-        }),
-        What::Append(durability) => inner.start_operation(admitted, asker, deadline, |operation| {
-            append::append(operation, file, payload, durability)
-        }),
-        What::WriteAtomic => inner.start_operation(admitted, asker, deadline, |operation| {
-            atomic_write::write(operation, file, payload, offset)
-        }),
-        What::Flush(what) => inner.start_operation(admitted, asker, deadline, |operation| {
-            sync::flush(operation, file, what, 0..u64::MAX)
-        }),
-        What::FlushRange => inner.start_operation(admitted, asker, deadline, |operation| {
-            let range = offset..offset.saturating_add(length);
-            sync::flush(operation, file, Durable::Data, range)
-        }),
-        What::Save => inner.start_operation(admitted, asker, deadline, |operation| {
-            write_back::save_all(operation, file)
-        }),
-        What::Discard => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::discard(operation, file, offset, length)
-        }),
-        What::WriteZeroes => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::write_zeroes(operation, file, offset, length)
-        }),
-        What::Advise(advice) => inner.start_operation(admitted, asker, deadline, |operation| {
-            buffered::advise(operation, file, advice, offset, length)
-        }),
-        What::SetSize => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::set_size(operation, file, offset)
-        }),
-        What::Change(how) => inner.start_operation(admitted, asker, deadline, |operation| {
-            space::change(operation, file, how, offset, length)
-        }),
-    }
-}
-
-/// Starts for a caller that awaits: the simple way when it is one.
-fn start_awaited(
-    inner: &Rc<Inner>,
-    file: File,
-    what: What,
-    payload: Payload,
-    offset: u64,
-    deadline: Option<Instant>,
-    sender: OutcomeSender,
-) {
-    let (mut payload, mut sender) = (payload, sender);
-    let simple = matches!(what, What::Read | What::Write(Durability::Volatile));
-    if simple
-        && deadline.is_none()
-        && let Payload::Buffer(buffer) = payload
-    {
-        let shared = &*file.shared;
-        if let Err(error) = admit(inner, shared) {
-            return sender.refuse(error, Payload::Buffer(buffer));
-        }
-        let (op, taken) = match what {
-            What::Read => (Op::Read, Counter::SimpleTaken),
-            _ => (Op::Write, Counter::WriteShared),
-        };
-        let place = |buffer: &Buffer| match op {
-            Op::Read => simple::read(shared, buffer, offset),
-            _ => simple::write(shared, buffer, offset),
-        };
-        let (unpushed, unused) = match inner.push_awaited(shared.index, op, buffer, sender, place) {
-            Ok(()) => return inner.count(taken),
-            Err(refused) => refused,
-        };
-        sender = unused;
-        payload = match unpushed {
-            Unpushed::NoPlace(buffer) => {
-                if op == Op::Read {
-                    simple::count_refusal(inner, shared, &buffer, offset);
-                }
-                Payload::Buffer(buffer)
-            }
-            Unpushed::NoRoom(buffer) => {
-                if op == Op::Read {
-                    inner.count(Counter::SimpleFull);
-                }
-                Payload::Buffer(buffer)
-            }
-        };
-    } else {
-        count_refusal(inner, what, &payload, deadline);
-    }
-    match inner.admit(&file.shared.core) {
-        Ok(admitted) => {
-            let asker = Asker::Cell(sender);
-            start_admitted(inner, admitted, file, what, payload, offset, deadline, asker);
-        }
-        Err(error) => sender.refuse(error, payload),
-    }
-}
-
 impl<R> Ask<R> {
-    /// Has the operation stop at its next safe step when `deadline` comes. Its
-    /// result is then ETIMEDOUT.
+    /// Stops the operation at its next safe step at this time. Its result is then ETIMEDOUT. No effect once it
+    /// has started.
     pub fn deadline(mut self, deadline: Instant) -> Ask<R> {
-        self.deadline = Some(deadline);
+        if let Some(request) = &mut self.request {
+            request.deadline = Some(deadline);
+        }
         self
     }
 
-    /// Asks the operation to stop at its next safe step. It still ends, and
-    /// awaiting it says how.
+    /// Requests that the operation stops at its next safe step. It still ends, and
+    /// awaiting it returns how.
     pub fn cancel(&mut self) {
-        match &self.started {
-            None => {
-                let cell = OutcomeCell::default();
-                let payload = self.payload.take().unwrap_or(Payload::Length(0));
-                cell.sender().refuse(Errno::CANCELED, payload);
-                self.started = Some((cell, None));
-            }
-            Some((cell, remote)) => {
-                let cell = cell.clone();
-                if let Some(remote) = remote {
-                    remote.run(move |inner| inner.cancel_by_cell(&cell));
-                }
-            }
+        if let Some(request) = self.request.take() {
+            let cell = OutcomeCell::default();
+            cell.sender().refuse(Errno::CANCELED, request.payload);
+            self.started = Some((cell, None));
+        } else if let Some((cell, Some(remote))) = &self.started {
+            let cell = cell.clone();
+            remote.run(move |inner| inner.cancel_by_cell(&cell));
         }
     }
 
-    /// Starts it if it was not, and answers how it ended.
+    /// What was requested, to be started by token.
+    pub(crate) fn into_request(self) -> FileRequest {
+        self.request.expect("it has not been started")
+    }
+
+    /// Starts it if it was not, and returns how it ended.
     fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         if self.started.is_none() {
             if let Some(outcome) = self.answer_from_cache() {
@@ -611,48 +233,44 @@ impl<R> Ask<R> {
         outcome
     }
 
-    /// A read of what is cached needs no reactor.
+    /// Answers a read of cached bytes, which needs no reactor.
     fn answer_from_cache(&mut self) -> Option<Outcome> {
-        let Some(Payload::Buffer(buffer)) = &mut self.payload else { return None };
-        if self.what != What::Read {
+        let request = self.request.as_mut()?;
+        let (OpKind::Read, Payload::Buffer(buffer)) = (request.kind, &mut request.payload) else {
             return None;
-        }
-        let read = buffered::read_now(&self.file.shared, buffer, self.offset)?;
+        };
+        let read = buffered::read_now(&request.file.shared, buffer, request.offset)?;
         if let Some(inner) = current() {
             inner.count(Counter::CacheHit);
         }
-        let payload = self.payload.take().expect("it is a buffer");
+        let FileRequest { payload, .. } = self.request.take()?;
         Some(Outcome { result: Ok(read as u64), fate: Fate::Done, payload })
     }
 
-    /// On this thread's reactor, else on the process's own.
+    /// Starts it on this thread's reactor, else on the process's own.
     fn start(&mut self) {
         let Some(inner) = current() else { return self.start_on_service() };
         let cell = OutcomeCell::default();
-        let payload = self.payload.take().expect("it has not been started");
-        let (file, what, offset, deadline) =
-            (self.file.clone(), self.what, self.offset, self.deadline);
-        start_awaited(&inner, file, what, payload, offset, deadline, cell.sender());
+        let request = self.request.take().expect("it has not been started");
+        request.start_awaited(&inner, cell.sender());
         inner.ask_for_turn();
         self.started = Some((cell, Some(inner.remote())));
     }
 
     fn start_on_service(&mut self) {
         let cell = OutcomeCell::default();
-        let payload = self.payload.take().expect("it has not been started");
-        let (file, what, offset, deadline) =
-            (self.file.clone(), self.what, self.offset, self.deadline);
+        let request = self.request.take().expect("it has not been started");
         let remote = match service() {
             Err(error) => {
                 let why = Errno::from_io_error(&error).unwrap_or(Errno::NOSYS);
-                cell.sender().refuse(why, payload);
+                cell.sender().refuse(why, request.payload);
                 None
             }
             Ok(remote) => {
                 let sender = cell.sender();
                 remote.run(move |inner| {
                     inner.count(Counter::Remote);
-                    start_awaited(inner, file, what, payload, offset, deadline, sender);
+                    request.start_awaited(inner, sender);
                 });
                 Some(remote)
             }
@@ -660,13 +278,13 @@ impl<R> Ask<R> {
         self.started = Some((cell, remote));
     }
 
-    /// Starts it on the process's own reactor: whoever awaits it may hold up this thread's.
+    /// Starts it on the process's own reactor: awaiting it may block this thread's.
     fn on_service(mut self) -> Ask<R> {
         self.start_on_service();
         self
     }
 
-    /// How it ended, in full: the result, what became of it, and the memory.
+    /// Awaits the full outcome: the result, what became of the request, and the memory.
     pub async fn outcome(mut self) -> Outcome {
         std::future::poll_fn(move |context| self.poll_outcome(context)).await
     }

@@ -9,6 +9,7 @@ use crate::map::hot_extent::View;
 use crate::map::mapping::{
     Commit, Durable, Generation, Map, Mapping, Place, Preparation, Prepared, Promise,
 };
+use crate::map::refusal::Refusal;
 
 /// The map of an image or a bare device: one written extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +188,10 @@ impl AnyMap {
 
     /// See [`Map::simple_read`].
     #[inline(always)]
-    pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
+    pub(crate) fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         // Each way ends for itself: joined, what they answer is looked at twice.
-        Some(match self {
-            AnyMap::Flat(flat) => flat.written(offset, length)?,
+        Ok(match self {
+            AnyMap::Flat(flat) => flat.written(offset, length).ok_or(Refusal::Size)?,
             AnyMap::Other(map, view) => match view.address(offset, length) {
                 Some(address) => address,
                 None => map.simple_read(offset, length)?,
@@ -200,9 +201,9 @@ impl AnyMap {
 
     /// See [`Map::simple_write`].
     #[inline(always)]
-    pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
+    pub(crate) fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
         match self {
-            AnyMap::Flat(flat) => flat.written(offset, length),
+            AnyMap::Flat(flat) => flat.written(offset, length).ok_or(Refusal::Size),
             AnyMap::Other(map, _) => map.simple_write(offset, length),
         }
     }

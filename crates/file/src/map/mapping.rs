@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use uringfs_reactor::Epoch;
 
 use crate::map::hot_extent::View;
+use crate::map::refusal::Refusal;
 
 /// What lies behind a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,15 +326,21 @@ pub trait Map: Send + Sync + 'static {
         View::default()
     }
 
-    /// [`Self::written`] for a read that nothing but its one request belongs to, and that has not found
-    /// its bytes in the [`view`](Self::view); none when [`Self::note_read`] has something to do.
-    fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
-        self.written(offset, length)
+    /// [`Self::written`] for a read that is one request, and that has not found its bytes in the
+    /// [`view`](Self::view).
+    ///
+    /// # Errors
+    /// [`Refusal::Noted`] when [`Self::note_read`] has something to do, [`Refusal::Size`], [`Refusal::Extent`].
+    fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+        self.written(offset, length).ok_or(Refusal::Extent)
     }
 
-    /// The same for a write; none when [`Self::note_write`] has something to do.
-    fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
-        self.written(offset, length)
+    /// The same for a write.
+    ///
+    /// # Errors
+    /// [`Refusal::Noted`] when [`Self::note_write`] has something to do, [`Refusal::Size`], [`Refusal::Extent`].
+    fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+        self.written(offset, length).ok_or(Refusal::Extent)
     }
 
     /// Hears that the file is read, of every read that is not simple: its time of access moves.

@@ -3,3 +3,4 @@
 pub(crate) mod file_map;
 pub(crate) mod hot_extent;
 pub(crate) mod mapping;
+pub(crate) mod refusal;

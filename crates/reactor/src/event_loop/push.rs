@@ -14,9 +14,9 @@ use crate::tasks::waiters::tag_of_cell;
 
 /// Why [`Inner::push_simple`] has not pushed, with the memory.
 #[derive(Debug)]
-pub enum Unpushed {
-    /// It has no one place on the device.
-    NoPlace(Buffer),
+pub enum Unpushed<R> {
+    /// It has no one place on the device, for this reason.
+    NoPlace(Buffer, R),
     /// The queue is full, or the device is not attached here.
     NoRoom(Buffer),
 }
@@ -27,16 +27,16 @@ impl Inner {
     /// pushes it.
     ///
     /// # Errors
-    /// Why it was not pushed, with the buffer.
+    /// Why it was not pushed, with the buffer; where `place` refused, its reason.
     #[inline(always)]
-    pub fn push_simple(
+    pub fn push_simple<R>(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         tag: Tag,
-        place: impl FnOnce(&Buffer) -> Option<u64>,
-    ) -> Result<(), Unpushed> {
+        place: impl FnOnce(&Buffer) -> Result<u64, R>,
+    ) -> Result<(), Unpushed<R>> {
         // Not dropped by a panic on the way, and so kept in registers.
         let buffer = ManuallyDrop::new(buffer);
         let owned = |buffer| ManuallyDrop::into_inner(buffer);
@@ -45,10 +45,13 @@ impl Inner {
             return Err(Unpushed::NoRoom(owned(buffer)));
         };
         let mark = lane.tracker.begin();
-        let Some(address) = place(&buffer) else {
-            io.state.end(device, mark);
-            io.state.settle();
-            return Err(Unpushed::NoPlace(owned(buffer)));
+        let address = match place(&buffer) {
+            Ok(address) => address,
+            Err(reason) => {
+                io.state.end(device, mark);
+                io.state.settle();
+                return Err(Unpushed::NoPlace(owned(buffer), reason));
+            }
         };
         // Made where it goes, and nowhere else.
         let simple = || Simple { device, op, address, tag, mark };
@@ -60,7 +63,7 @@ impl Inner {
         // What is answered in memory is looked at here, not joined with what is not.
         match push_elsewhere(io, simple(), Payload::Buffer(owned(buffer))) {
             Ok(()) => Ok(()),
-            Err(unpushed) => Err(unpushed),
+            Err(buffer) => Err(Unpushed::NoRoom(buffer)),
         }
     }
 
@@ -68,14 +71,14 @@ impl Inner {
     ///
     /// # Errors
     /// As [`Self::push_simple`], with what was to answer.
-    pub fn push_awaited(
+    pub fn push_awaited<R>(
         &self,
         device: DeviceIndex,
         op: Op,
         buffer: Buffer,
         sender: OutcomeSender,
-        place: impl FnOnce(&Buffer) -> Option<u64>,
-    ) -> Result<(), (Unpushed, OutcomeSender)> {
+        place: impl FnOnce(&Buffer) -> Result<u64, R>,
+    ) -> Result<(), (Unpushed<R>, OutcomeSender)> {
         let index = self.io.borrow_mut().state.cells.open_awaited(sender);
         let pushed = self.push_simple(device, op, buffer, tag_of_cell(index), place);
         pushed.map_err(|unpushed| (unpushed, self.io.borrow_mut().state.cells.close_awaited(index)))
@@ -112,14 +115,15 @@ impl Simple {
     }
 }
 
-/// Pushes what [`Inner::push_simple`] could not push into the ring at once.
+/// Pushes what [`Inner::push_simple`] could not push into the ring at once; gives the buffer back where
+/// there is no room.
 #[inline(never)]
-fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), Unpushed> {
+fn push_elsewhere(io: &mut Io, simple: Simple, payload: Payload) -> Result<(), Buffer> {
     io.push(simple.request(payload)).map_err(|request| {
         io.state.end(request.device, request.mark);
         io.state.settle();
         match request.payload {
-            Payload::Buffer(buffer) => Unpushed::NoRoom(buffer),
+            Payload::Buffer(buffer) => buffer,
             Payload::Buffers(_) | Payload::Length(_) => unreachable!("it has one buffer"),
         }
     })

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use uringfs_file::{Durable, Generation, Glance, Window, WriteLock};
+use uringfs_file::{Durable, Generation, Glance, Refusal, Window, WriteLock};
 use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
@@ -164,25 +164,32 @@ impl OpenFile {
     }
 
     /// The address of a range that is written, inside the size, and lies together.
+    ///
+    /// # Errors
+    /// [`Refusal::Size`] or [`Refusal::Extent`].
     #[inline]
-    pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        self.glance.address(offset, end).or_else(|| self.address_elsewhere(offset, end))
+    pub(crate) fn address(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
+        self.glance.address(offset, end).map_or_else(|| self.address_elsewhere(offset, end), Ok)
     }
 
     /// The same where the glance has been asked.
     #[inline]
-    pub(crate) fn address_elsewhere(&self, offset: u64, end: u64) -> Option<u64> {
-        self.lookaside.address(offset, end).or_else(|| self.looked_up(offset, end))
+    pub(crate) fn address_elsewhere(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
+        self.lookaside.address(offset, end).map_or_else(|| self.looked_up(offset, end), Ok)
     }
 
     /// The same by all extents. Notes it for the next, if nobody is changing the file.
-    fn looked_up(&self, offset: u64, end: u64) -> Option<u64> {
+    fn looked_up(&self, offset: u64, end: u64) -> Result<u64, Refusal> {
         let snapshot = self.snapshot.load();
-        let window = snapshot.window(offset / BLOCK).filter(|window| end <= window.end)?;
+        if end > snapshot.size() {
+            return Err(Refusal::Size);
+        }
+        let window = snapshot.window(offset / BLOCK).filter(|window| end <= window.end);
+        let window = window.ok_or(Refusal::Extent)?;
         if snapshot.extents.len() > 1 && self.lookaside.has_room(offset) {
             self.note_window(offset);
         }
-        Some(window.address + (offset - window.start))
+        Ok(window.address + (offset - window.start))
     }
 
     #[cold]
@@ -616,7 +623,7 @@ mod tests {
                     }
                     _ => None,
                 };
-                assert_eq!(file.address(offset, end), expected);
+                assert_eq!(file.address(offset, end).ok(), expected);
                 found += u64::from(file.lookaside.address(offset, end).is_some());
             }
         }

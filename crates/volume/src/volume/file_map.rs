@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use uringfs_file::{
-    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Reservation, View,
+    Commit, Durable, Generation, Map, Mapping, Place, Prepared, Promise, Reads, Refusal,
+    Reservation, View,
 };
 use uringfs_reactor::ForkMark;
 
@@ -92,7 +93,7 @@ impl Map for VolumeMap {
     #[inline]
     fn written(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        self.file.address(offset, end)
+        self.file.address(offset, end).ok()
     }
 
     fn size(&self) -> u64 {
@@ -216,15 +217,20 @@ impl Map for VolumeMap {
     }
 
     #[inline]
-    fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
-        let end = offset.checked_add(length)?;
-        if self.is_access_due() { None } else { self.file.address_elsewhere(offset, end) }
+    fn simple_read(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+        let end = offset.checked_add(length).ok_or(Refusal::Size)?;
+        if self.is_access_due() {
+            return Err(Refusal::Noted);
+        }
+        self.file.address_elsewhere(offset, end)
     }
 
     #[inline]
-    fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
-        let has_to_tell = self.file.is_change_due() || self.takes_rights() || self.fork.is_forked();
-        if has_to_tell { None } else { self.written(offset, length) }
+    fn simple_write(&self, offset: u64, length: u64) -> Result<u64, Refusal> {
+        if self.file.is_change_due() || self.takes_rights() || self.fork.is_forked() {
+            return Err(Refusal::Noted);
+        }
+        self.file.address(offset, offset.checked_add(length).ok_or(Refusal::Size)?)
     }
 
     fn note_read(&self) {

@@ -1,0 +1,257 @@
+//! A request to a file before it starts: what to do, with which memory, where, and until when.
+//!
+//! - [`FileRequest::start`]: as a task of a reactor.
+//! - [`FileRequest::start_awaited`]: on the fast path where one device request does it, else as a task.
+//! - [`FileRequest::run_here`]: the same, and waits for the outcome.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use uringfs_buffer::Buffer;
+use uringfs_device::{Durability, Op, Payload};
+use uringfs_reactor::{
+    Admitted, Asker, Counter, Inner, Operation, Outcome, OutcomeCell, OutcomeSender, Refused,
+    Unpushed,
+};
+
+use crate::buffered::{read as buffered, write as buffered_write};
+use crate::direct::fallocate::{self as space, Change};
+use crate::direct::fast_path;
+use crate::direct::{append, atomic_write, read as direct_read, write as direct};
+use crate::map::mapping::Durable;
+use crate::state::cache_handle::Advice;
+use crate::state::file::{File, Shared};
+use crate::writeback::runs as write_back;
+use crate::writeback::sync;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    Read,
+    /// Through the cache, waiting in this thread's reactor whatever `buffered.wait` says.
+    ReadHere,
+    Write(Durability),
+    WriteAtomic,
+    Append(Durability),
+    Flush(Durable),
+    /// Makes a range durable.
+    FlushRange,
+    /// Writes dirty folios back.
+    WriteBack,
+    Discard,
+    WriteZeroes,
+    SetSize,
+    Change(Change),
+    Advise(Advice),
+}
+
+/// A request to a file that has not started.
+pub(crate) struct FileRequest {
+    pub(crate) file: File,
+    pub(crate) kind: OpKind,
+    pub(crate) payload: Payload,
+    /// Bytes; the new size for [`OpKind::SetSize`].
+    pub(crate) offset: u64,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl FileRequest {
+    /// Starts it as a task of this reactor.
+    ///
+    /// # Errors
+    /// As [`Inner::admit`], with the memory.
+    pub(crate) fn start(self, inner: &Rc<Inner>, requester: Asker) -> Result<(), Refused> {
+        match inner.admit(&self.file.shared.core) {
+            Ok(admitted) => {
+                self.start_admitted(inner, admitted, requester);
+                Ok(())
+            }
+            Err(error) => Err(Refused { error, payload: self.payload }),
+        }
+    }
+
+    /// Starts it for a caller that awaits: on the fast path where one device request does it.
+    pub(crate) fn start_awaited(self, inner: &Rc<Inner>, sender: OutcomeSender) {
+        let (request, sender) = match (self.fast_op(), self.payload) {
+            (Some(op), Payload::Buffer(buffer)) => {
+                let shared = &*self.file.shared;
+                if let Err(error) = attach_first(inner, shared) {
+                    return sender.refuse(error, Payload::Buffer(buffer));
+                }
+                match push_awaited(inner, shared, op, buffer, self.offset, sender) {
+                    Ok(()) => return,
+                    Err((sender, buffer)) => {
+                        (FileRequest { payload: Payload::Buffer(buffer), ..self }, sender)
+                    }
+                }
+            }
+            (_, payload) => {
+                let request = FileRequest { payload, ..self };
+                request.count_refusal(inner);
+                (request, sender)
+            }
+        };
+        match inner.admit(&request.file.shared.core) {
+            Ok(admitted) => request.start_admitted(inner, admitted, Asker::Cell(sender)),
+            Err(error) => sender.refuse(error, request.payload),
+        }
+    }
+
+    /// Starts it on this reactor, which the caller's thread drives, and returns how it ended.
+    pub(crate) async fn run_here(self, inner: Rc<Inner>) -> Outcome {
+        let cell = OutcomeCell::default();
+        self.start_awaited(&inner, cell.sender());
+        inner.ask_for_turn();
+        poll_fn(|context| cell.poll(context)).await
+    }
+
+    /// The device request that the fast path may make of it.
+    fn fast_op(&self) -> Option<Op> {
+        match self.kind {
+            OpKind::Read if self.deadline.is_none() => Some(Op::Read),
+            OpKind::Write(Durability::Volatile) if self.deadline.is_none() => Some(Op::Write),
+            _ => None,
+        }
+    }
+
+    /// Counts why a read is not one for the fast path by its form alone.
+    pub(crate) fn count_refusal(&self, inner: &Inner) {
+        match (self.kind, &self.payload) {
+            (OpKind::Read, Payload::Buffers(_)) => inner.count(Counter::SimplePieces),
+            (OpKind::Read, _) if self.deadline.is_some() => inner.count(Counter::SimpleDeadline),
+            _ => {}
+        }
+    }
+
+    /// Starts what is counted in. Inlined where the kind is known, so that it is not asked twice.
+    #[inline(always)]
+    pub(crate) fn start_admitted(self, inner: &Rc<Inner>, admitted: Admitted, requester: Asker) {
+        let FileRequest { file, kind, payload, offset, deadline } = self;
+        let task = Task { inner, admitted, requester, deadline };
+        let length = payload.length();
+        match kind {
+            OpKind::Read if file.shared.waits_in_threads() => task.start(|operation| {
+                buffered::read_in_thread(operation, payload, move |reactor, payload| {
+                    let kind = OpKind::ReadHere;
+                    let read = FileRequest { file, kind, payload, offset, deadline: None };
+                    reactor.block_on(read.run_here(reactor.inner().clone()))
+                })
+            }),
+            OpKind::Read | OpKind::ReadHere if file.shared.cache.is_some() => {
+                task.start(|operation| buffered::read(operation, file, payload, offset));
+            }
+            OpKind::Read | OpKind::ReadHere => {
+                task.start(|operation| direct_read::read(operation, file, payload, offset));
+            }
+            OpKind::Write(Durability::Volatile) if file.shared.cache.is_some() => {
+                task.start(|operation| buffered_write::write(operation, file, payload, offset));
+            }
+            OpKind::Write(durability) => {
+                task.start(|operation| direct::write(operation, file, payload, offset, durability))
+            }
+            OpKind::Append(durability) => {
+                task.start(|operation| append::append(operation, file, payload, durability));
+            }
+            OpKind::WriteAtomic => {
+                task.start(|operation| atomic_write::write(operation, file, payload, offset));
+            }
+            OpKind::Flush(what) => {
+                task.start(|operation| sync::flush(operation, file, what, 0..u64::MAX));
+            }
+            OpKind::FlushRange => {
+                let range = offset..offset.saturating_add(length);
+                task.start(|operation| sync::flush(operation, file, Durable::Data, range));
+            }
+            OpKind::WriteBack => task.start(|operation| write_back::save_all(operation, file)),
+            OpKind::Discard => {
+                task.start(|operation| space::discard(operation, file, offset, length));
+            }
+            OpKind::WriteZeroes => {
+                task.start(|operation| space::write_zeroes(operation, file, offset, length));
+            }
+            OpKind::Advise(advice) => {
+                task.start(|operation| buffered::advise(operation, file, advice, offset, length));
+            }
+            OpKind::SetSize => task.start(|operation| space::set_size(operation, file, offset)),
+            OpKind::Change(how) => {
+                task.start(|operation| space::change(operation, file, how, offset, length));
+            }
+        }
+    }
+}
+
+/// A task that is counted in, without its body.
+struct Task<'r> {
+    inner: &'r Rc<Inner>,
+    admitted: Admitted,
+    requester: Asker,
+    deadline: Option<Instant>,
+}
+
+impl Task<'_> {
+    #[inline(always)]
+    fn start<F>(self, body: impl FnOnce(Operation) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.inner.start_operation(self.admitted, self.requester, self.deadline, body);
+    }
+}
+
+/// Pushes an awaited transfer as one device request. The device is attached.
+///
+/// # Errors
+/// Gives sender and buffer back where the slow path has to take it, and counts why.
+fn push_awaited(
+    inner: &Inner,
+    shared: &Shared,
+    op: Op,
+    buffer: Buffer,
+    offset: u64,
+    sender: OutcomeSender,
+) -> Result<(), (OutcomeSender, Buffer)> {
+    let place = |buffer: &Buffer| match op {
+        Op::Read => fast_path::read(shared, buffer, offset),
+        _ => fast_path::write(shared, buffer, offset),
+    };
+    match inner.push_awaited(shared.index, op, buffer, sender, place) {
+        Ok(()) => {
+            inner.count(if op == Op::Read { Counter::SimpleTaken } else { Counter::WriteShared });
+            Ok(())
+        }
+        Err((Unpushed::NoPlace(buffer, refusal), sender)) => {
+            if op == Op::Read {
+                fast_path::count_refusal(inner, shared, refusal);
+            }
+            Err((sender, buffer))
+        }
+        Err((Unpushed::NoRoom(buffer), sender)) => {
+            if op == Op::Read {
+                inner.count(Counter::SimpleFull);
+            }
+            Err((sender, buffer))
+        }
+    }
+}
+
+/// Attaches the file's device to this reactor if it was not: true when it is attached only now.
+///
+/// # Errors
+/// ECHILD in the child of a fork, ENODEV when the device is closed, errors of attaching.
+pub(crate) fn attach_first(inner: &Inner, shared: &Shared) -> Result<bool, Errno> {
+    if inner.is_forked() {
+        return Err(Errno::CHILD);
+    }
+    if shared.core.is_closed() {
+        return Err(Errno::NODEV);
+    }
+    if inner.is_attached(shared.index) {
+        return Ok(false);
+    }
+    inner
+        .attach(&shared.core)
+        .map(|()| true)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
