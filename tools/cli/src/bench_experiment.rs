@@ -57,7 +57,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     refuse_missing(&arguments.target)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
-    let progress = Progress::show(&live);
+    let progress = Progress::start(&live);
     let conditions = Conditions {
         target: &arguments.target,
         seconds: arguments.seconds,

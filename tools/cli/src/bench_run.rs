@@ -1,6 +1,6 @@
 //! `uringfs bench run`: fio job files and keys, on an engine, reported as fio reports.
 
-use crate::output::{Output, print};
+use crate::output::{ReportOutput, print};
 use crate::progress::Progress;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,10 +61,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         return Ok(0);
     }
     let config = config(&arguments)?;
-    let output = Output::check(arguments.output.as_deref(), &set)?;
+    let output = ReportOutput::new(arguments.output.as_deref(), &set)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
-    let progress = Progress::show(&live);
+    let progress = Progress::start(&live);
     let results = Run {
         set: &set,
         config: &config,
@@ -75,9 +75,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     .run();
     drop(progress);
     let results = results?;
-    let put = output.put(&report::render(&results, &formats));
-    results.failures().iter().for_each(|line| crate::output::complain(line));
-    put?;
+    let written = output.write(&report::render(&results, &formats));
+    results.failures().iter().for_each(|line| crate::output::print_error(line));
+    written?;
     Ok(results.exit_code())
 }
 

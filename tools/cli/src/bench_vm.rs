@@ -17,7 +17,7 @@ use uringfs_lab::vm::{self, Conditions, Laboratory, functional, jobs, program, s
 #[derive(clap::Args)]
 pub struct Arguments {
     /// fio job files, or `experiment NAME`; without either the standard table
-    what: Vec<PathBuf>,
+    jobs: Vec<PathBuf>,
 
     /// null_blk or nvme; the standard table has both unless one is named
     #[arg(long, value_name = "NAME")]
@@ -28,7 +28,7 @@ pub struct Arguments {
     kernel: Option<String>,
 
     /// Run static test programs under every kernel, without counting
-    #[arg(long, value_name = "PROGRAM", num_args = 1.., conflicts_with_all = ["what", "device"])]
+    #[arg(long, value_name = "PROGRAM", num_args = 1.., conflicts_with_all = ["jobs", "device"])]
     test: Vec<PathBuf>,
 
     /// A static build of this program for x86-64
@@ -52,13 +52,13 @@ pub struct Arguments {
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let device = arguments.device.as_deref().map(str::parse::<GuestDevice>).transpose()?;
-    let work = Work::of(&arguments, device)?;
+    let work = GuestWork::from_arguments(&arguments, device)?;
     let program = program::find(arguments.program.as_deref())?;
     let cache = arguments.cache.or_else(vm::default_cache);
     let cache = cache.ok_or_else(|| Error::input("there is no home folder: give --cache DIR"))?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
-    let progress = Progress::show(&live);
+    let progress = Progress::start(&live);
     let conditions = Conditions {
         cache: &cache,
         kernel: arguments.kernel.as_deref(),
@@ -75,20 +75,20 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
 }
 
 /// What is to be done in guests; all that is foreign has been parsed.
-enum Work {
+enum GuestWork {
     Table(Vec<GuestDevice>),
     Jobs(GuestDevice, Vec<JobSet>),
     Experiment(GuestDevice, String),
     Tests(Vec<PathBuf>),
 }
 
-impl Work {
-    fn of(arguments: &Arguments, device: Option<GuestDevice>) -> Result<Self, Error> {
+impl GuestWork {
+    fn from_arguments(arguments: &Arguments, device: Option<GuestDevice>) -> Result<Self, Error> {
         let one = device.unwrap_or(GuestDevice::NullBlk);
         if !arguments.test.is_empty() {
             return Ok(Self::Tests(arguments.test.clone()));
         }
-        let words: Vec<_> = arguments.what.iter().map(|word| word.to_str()).collect();
+        let words: Vec<_> = arguments.jobs.iter().map(|word| word.to_str()).collect();
         match words[..] {
             [] => Ok(Self::Table(match device {
                 None => vec![GuestDevice::NullBlk, GuestDevice::Nvme],
@@ -99,7 +99,7 @@ impl Work {
                 Ok(Self::Experiment(one, name.to_owned()))
             }
             [Some("experiment"), ..] => Err(Error::input("experiment: give the name of one")),
-            _ => Ok(Self::Jobs(one, jobs::parse(&arguments.what, one)?)),
+            _ => Ok(Self::Jobs(one, jobs::parse(&arguments.jobs, one)?)),
         }
     }
 

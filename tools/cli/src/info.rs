@@ -2,7 +2,7 @@
 //! holds. Writes nothing.
 
 use crate::output::print;
-use crate::volume::about::About;
+use crate::volume::volume_info::VolumeInfo;
 use serde_json::{Value, json};
 use std::io;
 use uringfs::Target;
@@ -25,51 +25,51 @@ pub struct Arguments {
 
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let found = Found::of(&arguments.target)?;
+    let info = TargetInfo::probe(&arguments.target)?;
     if arguments.json {
-        print(&format!("{:#}\n", found.json()))?;
+        print(&format!("{:#}\n", info.json()))?;
     } else {
-        print(&found.text())?;
+        print(&info.text())?;
     }
     Ok(0)
 }
 
 /// Everything the command says.
-struct Found {
+struct TargetInfo {
     description: String,
     geometry: Geometry,
     /// Why it could not be opened for writing; what only a writer learns is then not known.
-    reading_only: Option<String>,
+    read_only_reason: Option<String>,
     tier: String,
     features: Result<&'static Features, String>,
     queue: String,
     queue_reason: String,
-    registered: Registered,
+    registered: RegisteredMemory,
     /// If it holds one: what is known of it, or why it cannot be read.
-    volume: Option<Result<About, String>>,
+    volume: Option<Result<VolumeInfo, String>>,
 }
 
 /// Whether requests name the memory of pools by index.
-struct Registered {
+struct RegisteredMemory {
     used: bool,
     reason: String,
 }
 
-impl Found {
-    fn of(name: &str) -> Result<Found, Error> {
-        let target: Target = name.parse().map_err(refused)?;
-        let (device, reading_only) = open(&target)?;
-        let reactor = Reactor::new(ReactorOptions::default()).map_err(refused)?;
-        let (queue, queue_reason) = reactor.queue_of(&device).map_err(refused)?;
-        Ok(Found {
+impl TargetInfo {
+    fn probe(name: &str) -> Result<TargetInfo, Error> {
+        let target: Target = name.parse().map_err(input_error)?;
+        let (device, read_only_reason) = open(&target)?;
+        let reactor = Reactor::new(ReactorOptions::default()).map_err(input_error)?;
+        let (queue, queue_reason) = reactor.queue_of(&device).map_err(input_error)?;
+        Ok(TargetInfo {
             description: device.description(),
             geometry: device.geometry().clone(),
-            reading_only,
+            read_only_reason,
             tier: reactor.tier(),
             features: Features::probe(),
-            registered: registered(&reactor, device, &queue)?,
+            registered: probe_registered_memory(&reactor, device, &queue)?,
             volume: match &target {
-                Target::Path(path) => About::of(path.as_os_str()),
+                Target::Path(path) => VolumeInfo::read(path.as_os_str()),
                 _ => None,
             },
             queue,
@@ -94,18 +94,18 @@ impl Found {
             ("volatile_cache", json!(geometry.volatile_cache), volatile_cache(geometry).into()),
             ("fua", json!(geometry.fua), fua(geometry).into()),
         ];
-        lines.push(match &self.reading_only {
+        lines.push(match &self.read_only_reason {
             None => ("writable", json!(true), String::new()),
             Some(why) => ("writable", json!(false), why.clone()),
         });
-        lines.extend(self.of_writers());
+        lines.extend(self.writable_lines());
         lines.push(("rotational", json!(geometry.rotational), String::new()));
         lines
     }
 
     /// What is known only of a target that may be written.
-    fn of_writers(&self) -> Vec<(&'static str, Value, String)> {
-        if self.reading_only.is_some() {
+    fn writable_lines(&self) -> Vec<(&'static str, Value, String)> {
+        if self.read_only_reason.is_some() {
             let why = "not known: asked only of what is opened for writing";
             let unknown = |name| (name, Value::Null, why.into());
             return vec![unknown("discard"), unknown("write_zeroes")];
@@ -137,7 +137,7 @@ impl Found {
             text.push('\n');
         };
         for (name, value, reason) in self.lines() {
-            line(name, &word(&value), &reason);
+            line(name, &value_text(&value), &reason);
         }
         line("queue", &self.queue, &self.queue_reason);
         line("registered memory", yes_no(self.registered.used), &self.registered.reason);
@@ -215,30 +215,36 @@ fn open(target: &Target) -> Result<(Device, Option<String>), Error> {
     match target.open(Access::ReadWrite) {
         Ok(device) => Ok((device, None)),
         Err(why) => {
-            let device = target.open(Access::Read).map_err(refused)?;
+            let device = target.open(Access::Read).map_err(input_error)?;
             Ok((device, Some(why.to_string())))
         }
     }
 }
 
 /// Finds out by reading a block into memory of a pool.
-fn registered(reactor: &Reactor, device: Device, queue: &str) -> Result<Registered, Error> {
-    let no = |reason: String| Ok(Registered { used: false, reason });
+fn probe_registered_memory(
+    reactor: &Reactor,
+    device: Device,
+    queue: &str,
+) -> Result<RegisteredMemory, Error> {
+    let no = |reason: String| Ok(RegisteredMemory { used: false, reason });
     if !queue.starts_with("ring") {
         return no(format!("only the ring registers memory; the queue here is {queue}"));
     }
     let block = device.geometry().block_size.max(4096) as usize;
-    let pool = BufferPool::new(block, 1).map_err(refused)?;
+    let pool = BufferPool::new(block, 1).map_err(input_error)?;
     let buffer = pool.get().unwrap_or_else(|| Buffer::zeroed(block));
     let file = File::over(device, FileOptions::default());
     reactor
         .read(&file, buffer, 0, Token::new(0))
-        .map_err(|refused| failed(refused.error.into()))?;
+        .map_err(|refused| read_error(refused.error.into()))?;
     let mut completed = Vec::new();
-    reactor.reap(1, None, &mut completed).map_err(|error| failed(error.into()))?;
+    reactor.reap(1, None, &mut completed).map_err(|error| read_error(error.into()))?;
     match reactor.registration_refused() {
         Some(why) => no(why),
-        None => Ok(Registered { used: true, reason: "pinned once, then named by index".into() }),
+        None => {
+            Ok(RegisteredMemory { used: true, reason: "pinned once, then named by index".into() })
+        }
     }
 }
 
@@ -270,7 +276,7 @@ fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
 
-fn word(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::Bool(value) => yes_no(*value).into(),
         Value::Null => "-".into(),
@@ -279,10 +285,10 @@ fn word(value: &Value) -> String {
     }
 }
 
-fn refused(error: io::Error) -> Error {
+fn input_error(error: io::Error) -> Error {
     Error::input(error.to_string())
 }
 
-fn failed(error: io::Error) -> Error {
+fn read_error(error: io::Error) -> Error {
     Error::run("reading a block").because(error)
 }

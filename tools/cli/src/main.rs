@@ -43,7 +43,7 @@ enum Command {
     /// Make a volume larger.
     Resize(volume::resize::Arguments),
     /// Say how much room a volume has.
-    Df(volume::list::DfArguments),
+    Df(volume::df::Arguments),
     /// Put files and directories into a volume.
     ///
     /// What is there: a directory goes into a directory that is there, and nothing else takes the place of
@@ -67,27 +67,27 @@ enum Command {
     /// What cannot be got is named, and the others have their turn; the exit code is 1 then.
     Get(volume::get::Arguments),
     /// List names in a volume.
-    Ls(volume::list::LsArguments),
+    Ls(volume::ls::Arguments),
     /// Show what is below a directory of a volume.
-    Tree(volume::list::TreeArguments),
+    Tree(volume::tree::Arguments),
     /// Write a volume's files to standard output.
-    Cat(volume::show::CatArguments),
+    Cat(volume::cat::Arguments),
     /// Say what is known of a volume's files.
-    Stat(volume::show::StatArguments),
+    Stat(volume::stat::Arguments),
     /// Make directories in a volume.
-    Mkdir(volume::names::MkdirArguments),
+    Mkdir(volume::mkdir::Arguments),
     /// Remove files, and with -r directories, from a volume.
-    Rm(volume::names::RmArguments),
+    Rm(volume::rm::Arguments),
     /// Move or rename in a volume.
     ///
     /// What is there: a directory takes the place of an empty one, and nothing else takes that of a directory.
     /// A file or a link is replaced, the link itself and not what it leads to. A device, a FIFO or a socket is
     /// replaced only by its like, or with -f. With -n what is there stays as it is, and nothing is moved.
-    Mv(volume::names::MvArguments),
+    Mv(volume::mv::Arguments),
     /// Give a volume's file one more name, or make a symbolic link.
-    Ln(volume::names::LnArguments),
+    Ln(volume::ln::Arguments),
     /// Set permissions in a volume.
-    Chmod(volume::names::ChmodArguments),
+    Chmod(volume::chmod::Arguments),
     /// Give a volume's files to another user or group.
     Chown(volume::chown::Arguments),
     /// Read and set extended attributes in a volume.
@@ -110,11 +110,12 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let arguments = match fio_keys::gather(&Arguments::command(), std::env::args_os().collect()) {
+    let arguments = match fio_keys::wrap_keys(&Arguments::command(), std::env::args_os().collect())
+    {
         Ok(arguments) => Arguments::parse_from(arguments),
         Err(error) => return fail(&error),
     };
-    let done = match arguments.command {
+    let result = match arguments.command {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
@@ -122,30 +123,30 @@ fn main() -> ExitCode {
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),
         Command::Check(arguments) => volume::check::run(arguments),
         Command::Resize(arguments) => volume::resize::run(arguments),
-        Command::Df(arguments) => volume::list::df(arguments),
+        Command::Df(arguments) => volume::df::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),
-        Command::Ls(arguments) => volume::list::ls(arguments),
-        Command::Tree(arguments) => volume::list::tree(arguments),
-        Command::Cat(arguments) => volume::show::cat(arguments),
-        Command::Stat(arguments) => volume::show::stat(arguments),
-        Command::Mkdir(arguments) => volume::names::mkdir(arguments),
-        Command::Rm(arguments) => volume::names::rm(arguments),
-        Command::Mv(arguments) => volume::names::mv(arguments),
-        Command::Ln(arguments) => volume::names::ln(arguments),
-        Command::Chmod(arguments) => volume::names::chmod(arguments),
+        Command::Ls(arguments) => volume::ls::run(arguments),
+        Command::Tree(arguments) => volume::tree::run(arguments),
+        Command::Cat(arguments) => volume::cat::run(arguments),
+        Command::Stat(arguments) => volume::stat::run(arguments),
+        Command::Mkdir(arguments) => volume::mkdir::run(arguments),
+        Command::Rm(arguments) => volume::rm::run(arguments),
+        Command::Mv(arguments) => volume::mv::run(arguments),
+        Command::Ln(arguments) => volume::ln::run(arguments),
+        Command::Chmod(arguments) => volume::chmod::run(arguments),
         Command::Chown(arguments) => volume::chown::run(arguments),
         Command::Xattr(arguments) => volume::xattr::run(arguments),
         Command::Truncate(arguments) => volume::truncate::run(arguments),
         Command::Du(arguments) => volume::du::run(arguments),
     };
-    match done {
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
     }
 }
 
 fn fail(error: &Error) -> ExitCode {
-    output::complain(&error.to_string());
+    output::print_error(&error.to_string());
     ExitCode::from(error.exit_code())
 }

@@ -9,12 +9,12 @@ use uringfs_lab::job::JobSet;
 use uringfs_lab::targets::Target;
 
 /// A place that was found fit.
-pub struct Output(Option<PathBuf>);
+pub struct ReportOutput(Option<PathBuf>);
 
-impl Output {
+impl ReportOutput {
     /// Looks whether `path` can be written, without making or changing it. It must be none of the
     /// jobs' targets.
-    pub fn check(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
+    pub fn new(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self(None)) };
         let refuse = |why: &str| Error::input(format!("--output {}: {why}", path.display()));
         if path.is_dir() {
@@ -26,7 +26,7 @@ impl Output {
             let opened = std::fs::File::options().append(true).open(path);
             opened.map_err(|error| refuse("cannot be written").because(error))?;
         } else if found.is_err() {
-            let folder = folder(path);
+            let folder = parent_directory(path);
             if !folder.is_dir() {
                 return Err(refuse(&format!("there is no directory {}", folder.display())));
             }
@@ -34,11 +34,11 @@ impl Output {
             nix::unistd::access(folder, mode)
                 .map_err(|errno| refuse("cannot be made there").because(errno))?;
         }
-        let here = identity(path);
+        let here = resolved(path);
         for job in &set.jobs {
             for thread in 0..job.options.jobs {
                 let targets = Target::of_job(&job.name, &job.options, thread);
-                let same = |path| identity(path) == here;
+                let same = |path| resolved(path) == here;
                 if targets.iter().filter_map(Target::path).any(same) {
                     return Err(refuse(&format!("is a target of job `{}`", job.name)));
                 }
@@ -48,7 +48,7 @@ impl Output {
     }
 
     /// Puts the report there; on standard output if the place has become unfit.
-    pub fn put(&self, text: &str) -> Result<(), Error> {
+    pub fn write(&self, text: &str) -> Result<(), Error> {
         let Some(path) = &self.0 else { return print(text) };
         std::fs::write(path, text).map_err(|error| {
             // Better there than nowhere; the error is told either way.
@@ -59,7 +59,7 @@ impl Output {
     }
 }
 
-fn folder(path: &Path) -> &Path {
+fn parent_directory(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -67,12 +67,12 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// A path as the system sees it, whether or not something is there.
-fn identity(path: &Path) -> Option<PathBuf> {
-    let in_folder = || {
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let in_parent = || {
         let name = path.file_name().unwrap_or(OsStr::new(""));
-        folder(path).canonicalize().map(|folder| folder.join(name))
+        parent_directory(path).canonicalize().map(|parent| parent.join(name))
     };
-    path.canonicalize().or_else(|_| in_folder()).ok()
+    path.canonicalize().or_else(|_| in_parent()).ok()
 }
 
 /// Prints to standard output; a reader who has gone away is no error worth a word.
@@ -93,7 +93,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
 
 /// Says a line on standard error; if nobody hears it, the exit code has to do. Names and what other
 /// programs said stand in it as they came: their control characters are shown, not sent.
-pub fn complain(words: &str) {
+pub fn print_error(words: &str) {
     let mut line = String::with_capacity(words.len());
     for character in words.chars() {
         if character.is_control() {

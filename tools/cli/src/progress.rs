@@ -14,7 +14,7 @@ pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
     /// Shows `live`, if there is a terminal to show it on.
-    pub fn show(live: &Arc<Live>) -> Self {
+    pub fn start(live: &Arc<Live>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(None);
         }
@@ -23,18 +23,18 @@ impl Progress {
         // A thread of its own: those that run jobs only leave their figures where it looks.
         let drawer = std::thread::spawn(move || {
             // As often as there are new figures.
-            const EVERY: Duration = Duration::from_millis(500);
-            const WHOLE: u64 = 1000;
-            let bar = ProgressBar::new(WHOLE);
+            const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
+            const BAR_LENGTH: u64 = 1000;
+            let bar = ProgressBar::new(BAR_LENGTH);
             let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}");
             bar.set_style(style.expect("a template that is constant"));
             loop {
                 let now = live.now();
                 let share = now.estimate.map_or(0.0, |estimate| estimate.share);
-                bar.set_position((share * WHOLE as f64) as u64);
+                bar.set_position((share * BAR_LENGTH as f64) as u64);
                 bar.set_message(report::progress(&now));
                 bar.tick();
-                if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                if ended.recv_timeout(REDRAW_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return bar.finish_and_clear();
                 }
             }

@@ -2,9 +2,9 @@
 //! one of an older version one of this. Exit codes are those of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
 //! device failed.
 
-use super::place::said;
-use super::size::BLOCK;
-use super::words;
+use super::format;
+use super::size_change::BLOCK;
+use super::volume_path::with_path;
 use crate::output::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub struct Arguments {
     repair: bool,
 
     /// Repair though the device does not give all blocks of the catalog: what they hold is lost then, and blocks that
-    /// may be of files whose places are lost stay taken until the next --repair. Without it such a volume is not
+    /// may be of files whose paths are lost stay taken until the next --repair. Without it such a volume is not
     /// repaired (exit code 8): copy the device to a good one first, and repair the copy
     #[arg(long, requires = "repair")]
     accept_unreadable: bool,
@@ -47,9 +47,9 @@ pub struct Arguments {
     json: bool,
 }
 
-const REPAIRED: u8 = 1;
-const LEFT: u8 = 4;
-const FAILED: u8 = 8;
+const EXIT_REPAIRED: u8 = 1;
+const EXIT_DAMAGED: u8 = 4;
+const EXIT_IO_ERROR: u8 = 8;
 
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
@@ -63,8 +63,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         deep: arguments.deep,
         accept_unreadable: arguments.accept_unreadable,
     };
-    let line = Line::show();
-    let mut progress = |step, done| line.say(step, done);
+    let line = ProgressLine::start();
+    let mut progress = |step, done| line.update(step, done);
     let upgraded = match arguments.upgrade {
         true => Volume::upgrade(&device, &mut progress),
         false => Ok(false),
@@ -76,11 +76,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         Ok(checked) => checked,
         Err(error) => {
             let code = match error.kind() {
-                VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => LEFT,
-                VolumeErrorKind::Io(_) => FAILED,
-                _ => return Err(said(&shown, error)),
+                VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => EXIT_DAMAGED,
+                VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
+                _ => return Err(with_path(&shown, error)),
             };
-            crate::output::complain(&format!("{shown}: {error}"));
+            crate::output::print_error(&format!("{shown}: {error}"));
             return Ok(code);
         }
     };
@@ -94,8 +94,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     Ok(match report {
         _ if report.is_sound() => 0,
-        _ if report.is_repaired() => REPAIRED,
-        _ => LEFT,
+        _ if report.is_repaired() => EXIT_REPAIRED,
+        _ => EXIT_DAMAGED,
     })
 }
 
@@ -124,7 +124,7 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
             "metadata is sound: {} directories, {} files, {} in use; {files}",
             report.directories,
             report.files,
-            words::size(report.used_blocks * BLOCK),
+            format::size(report.used_blocks * BLOCK),
         );
     }
     let found = report.findings.len() as u64 + report.unlisted;
@@ -161,30 +161,30 @@ fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
 }
 
 /// A line on the terminal that says how far the check is; none where standard error is no terminal.
-struct Line(Option<ProgressBar>);
+struct ProgressLine(Option<ProgressBar>);
 
-impl Line {
-    fn show() -> Self {
+impl ProgressLine {
+    fn start() -> Self {
         Self(std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
             ProgressBar::new_spinner().with_style(style.expect("a template that is constant"))
         }))
     }
 
-    fn say(&self, step: CheckStep, done: u64) {
+    fn update(&self, step: CheckStep, done: u64) {
         let Some(bar) = &self.0 else { return };
         bar.set_message(match step {
             CheckStep::Pages => "pages of the catalog".into(),
             CheckStep::Records => format!("records: {done}"),
             CheckStep::Names => format!("names: {done}"),
             CheckStep::Blocks => format!("extents: {done}"),
-            CheckStep::Data => format!("bytes of files: {}", words::size(done * BLOCK)),
+            CheckStep::Data => format!("bytes of files: {}", format::size(done * BLOCK)),
         });
         bar.tick();
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

@@ -1,7 +1,7 @@
 //! The names in a directory of a volume.
 
-use super::complaints::Complaints;
-use super::place::{Place, join};
+use super::error_sink::ErrorSink;
+use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{DirectoryEntry, Volume, VolumeError};
 
 /// The names in a directory, in order of their bytes; a few at a time are in memory. Behind one that is
@@ -15,31 +15,33 @@ pub(super) struct Entries<'v> {
 }
 
 impl<'v> Entries<'v> {
-    pub(super) fn of(volume: &'v Volume, directory: &[u8]) -> Self {
+    pub(super) fn new(volume: &'v Volume, directory: &[u8]) -> Self {
         let batch = Vec::new().into_iter();
         Self { volume, directory: directory.to_vec(), after: Some(Vec::new()), batch }
     }
 
-    /// The same with their places, the directory's being this. Of what cannot be read it is told.
-    pub(super) fn places(
+    /// The same with their paths, the directory's being this. Of what cannot be read it is told.
+    pub(super) fn with_paths(
         mut self,
-        place: &Place,
-        complaints: &Complaints,
-    ) -> impl Iterator<Item = (Place, DirectoryEntry)> {
-        std::iter::from_fn(move || self.next_place(place, complaints))
+        path: &VolumePath,
+        errors: &ErrorSink,
+    ) -> impl Iterator<Item = (VolumePath, DirectoryEntry)> {
+        std::iter::from_fn(move || self.next_with_path(path, errors))
     }
 
-    pub(super) fn next_place(
+    pub(super) fn next_with_path(
         &mut self,
-        place: &Place,
-        complaints: &Complaints,
-    ) -> Option<(Place, DirectoryEntry)> {
+        path: &VolumePath,
+        errors: &ErrorSink,
+    ) -> Option<(VolumePath, DirectoryEntry)> {
         self.find_map(|entry| {
             let entry = entry.map_err(|error| match error.damaged_name() {
-                Some(name) => place.at(join(&place.path, name)).said(error),
-                None => place.said(error),
+                Some(name) => with_path(&path.in_same_volume(join(&path.bytes, name)), error),
+                None => with_path(path, error),
             });
-            complaints.told(entry).map(|entry| (place.at(join(&place.path, &entry.name)), entry))
+            errors
+                .record(entry)
+                .map(|entry| (path.in_same_volume(join(&path.bytes, &entry.name)), entry))
         })
     }
 }

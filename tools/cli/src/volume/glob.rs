@@ -1,24 +1,24 @@
 //! Wildcards in the paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as shells have them. A name
 //! that is there as it is written means itself.
 
-use super::complaints::Complaints;
 use super::entries::Entries;
-use super::place::{Place, join};
+use super::error_sink::ErrorSink;
+use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
-/// The places that one with wildcards stands for, in order; itself, if it has none.
-pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
-    let is_there = |path: &[u8]| match volume.inode(path, Follow::No) {
+/// The paths that one with wildcards stands for, in order; itself, if it has none.
+pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
+    let exists = |path: &[u8]| match volume.inode(path, Follow::No) {
         Ok(_) => true,
-        // What is damaged is there: who is given the place is told so.
-        Err(error) => !leads_nowhere(&error),
+        // What is damaged is there: who is given the path is told so.
+        Err(error) => !is_not_found(&error),
     };
-    if !is_pattern(&place.path) || is_there(&place.path) {
-        return Ok(vec![place.clone()]);
+    if !is_pattern(&path.bytes) || exists(&path.bytes) {
+        return Ok(vec![path.clone()]);
     }
     let mut found = vec![b"/".to_vec()];
-    for name in place.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+    for name in path.bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let mut next = Vec::new();
         for directory in &found {
             if !is_pattern(name) {
@@ -27,7 +27,7 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
             }
             match volume.inode(directory, Follow::Yes) {
                 Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
-                Err(error) if leads_nowhere(&error) => continue,
+                Err(error) if is_not_found(&error) => continue,
                 // The pattern stands for what is in it: who is given that is told why there is none.
                 Err(_) => {
                     next.push(join(directory, name));
@@ -35,12 +35,14 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
                 }
                 Ok(_) => {}
             }
-            for entry in Entries::of(volume, directory) {
+            for entry in Entries::new(volume, directory) {
                 let found = match entry {
                     Ok(entry) => entry.name,
                     Err(error) => match error.damaged_name() {
                         Some(name) => name.to_vec(),
-                        None => return Err(place.at(directory.clone()).said(error)),
+                        None => {
+                            return Err(with_path(&path.in_same_volume(directory.clone()), error));
+                        }
                     },
                 };
                 if matches(name, &found) {
@@ -50,39 +52,39 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
         }
         found = next;
     }
-    if place.path.ends_with(b"/") {
+    if path.bytes.ends_with(b"/") {
         found.iter_mut().for_each(|path| path.push(b'/'));
     }
-    found.retain(|path| is_there(path));
+    found.retain(|path| exists(path));
     match found.is_empty() {
-        true => Err(Error::input(format!("{place}: no name fits this pattern"))),
-        false => Ok(found.into_iter().map(|path| place.at(path)).collect()),
+        true => Err(Error::input(format!("{path}: no name fits this pattern"))),
+        false => Ok(found.into_iter().map(|found| path.in_same_volume(found)).collect()),
     }
 }
 
-/// The places that several stand for, but of those for which there are none: of these it is told.
-pub fn expand_each(volume: &Volume, places: &[Place], complaints: &Complaints) -> Vec<Place> {
+/// The paths that several stand for, but of those for which there are none: of these it is told.
+pub fn expand_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Vec<VolumePath> {
     let mut all = Vec::new();
-    for place in places {
-        match expand(volume, place) {
+    for path in paths {
+        match expand(volume, path) {
             Ok(found) => all.extend(found),
-            Err(error) => _ = complaints.told::<()>(Err(error)),
+            Err(error) => _ = errors.record::<()>(Err(error)),
         }
     }
     all
 }
 
-/// The places that several stand for.
-pub fn expand_all(volume: &Volume, places: &[Place]) -> Result<Vec<Place>, Error> {
+/// The paths that several stand for.
+pub fn expand_all(volume: &Volume, paths: &[VolumePath]) -> Result<Vec<VolumePath>, Error> {
     let mut all = Vec::new();
-    for place in places {
-        all.extend(expand(volume, place)?);
+    for path in paths {
+        all.extend(expand(volume, path)?);
     }
     Ok(all)
 }
 
 /// Whether it says that nothing is there, and not that it cannot be read.
-fn leads_nowhere(error: &VolumeError) -> bool {
+fn is_not_found(error: &VolumeError) -> bool {
     matches!(error.kind(), VolumeErrorKind::Refused(_))
 }
 
@@ -105,7 +107,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             at = rest;
             continue;
         }
-        match (one(at, taken.first().copied()), &mut star) {
+        match (match_one(at, taken.first().copied()), &mut star) {
             _ if at.is_empty() && taken.is_empty() => return true,
             (Some(rest), _) => (at, taken) = (rest, &taken[1..]),
             (None, Some((behind, from))) if !from.is_empty() => {
@@ -118,12 +120,12 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// The pattern behind what stands for this byte, if its beginning does.
-fn one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
+fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let byte = byte?;
     let (first, rest) = pattern.split_first()?;
     match first {
         b'?' => Some(rest),
-        b'[' => match class(rest, byte) {
+        b'[' => match match_class(rest, byte) {
             Some((true, behind)) => Some(behind),
             Some((false, _)) => None,
             // A bracket that nothing closes is a bracket.
@@ -134,7 +136,7 @@ fn one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
 }
 
 /// Whether a byte is in the class that begins here, and what follows it.
-fn class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
+fn match_class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let negated = matches!(text.first(), Some(b'!' | b'^'));
     let mut rest = if negated { &text[1..] } else { text };
     let (mut is_in, mut is_first) = (false, true);

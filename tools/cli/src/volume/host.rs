@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Whether two files are one: the device they are on, and their number there.
-pub type Identity = (u64, u64);
+pub type FileId = (u64, u64);
 
-pub fn identity(found: &Metadata) -> Identity {
+pub fn file_id(found: &Metadata) -> FileId {
     (found.dev(), found.ino())
 }
 
-/// A file of any kind that is held, and neither read nor written by that (`O_PATH`). A symbolic link is
+/// A file of any kind that is held, and neither read nor user_path by that (`O_PATH`). A symbolic link is
 /// held itself.
-pub struct Handle(File);
+pub struct PathHandle(File);
 
-impl Handle {
+impl PathHandle {
     fn new(descriptor: OwnedFd) -> Self {
         Self(descriptor.into())
     }
 
     /// What has a name in a directory; a link is not followed.
-    pub fn at(directory: &Handle, name: &OsStr) -> io::Result<Self> {
+    pub fn at(directory: &PathHandle, name: &OsStr) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self::new(openat(directory, name, flags, Mode::empty())?))
     }
@@ -38,7 +38,7 @@ impl Handle {
 
     /// A path that leads to this file alone, whatever its names lead to meanwhile.
     pub fn path(&self) -> PathBuf {
-        path(&self.0)
+        fd_path(&self.0)
     }
 
     /// Opens a file to read it. Nothing is waited for: some files of `/proc` would.
@@ -48,67 +48,67 @@ impl Handle {
     }
 }
 
-impl AsFd for Handle {
+impl AsFd for PathHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
 /// The path of a descriptor's file. Calls that follow links reach it by this, whatever kind it is.
-pub fn path(descriptor: &impl AsRawFd) -> PathBuf {
+pub fn fd_path(descriptor: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
 }
 
 /// A directory that the user has named, and all that is below it: no link there is followed.
-pub struct Tree {
+pub struct HostTree {
     /// As the user wrote it.
-    written: PathBuf,
-    top: Handle,
-    /// The directory that was asked for last.
-    last: Option<(PathBuf, Rc<Handle>)>,
+    user_path: PathBuf,
+    top: PathHandle,
+    /// The directory that was asked for last_parent.
+    last_parent: Option<(PathBuf, Rc<PathHandle>)>,
 }
 
-impl Tree {
+impl HostTree {
     /// The directory of a path, which may lead there by links.
-    pub fn open(written: &Path) -> io::Result<Self> {
-        let directory = match written.as_os_str().is_empty() {
+    pub fn open(user_path: &Path) -> io::Result<Self> {
+        let directory = match user_path.as_os_str().is_empty() {
             true => Path::new("."),
-            false => written,
+            false => user_path,
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = Handle::new(openat(CWD, directory, flags, Mode::empty())?);
-        Ok(Self { written: written.to_owned(), top, last: None })
+        let top = PathHandle::new(openat(CWD, directory, flags, Mode::empty())?);
+        Ok(Self { user_path: user_path.to_owned(), top, last_parent: None })
     }
 
     /// A path below as the user would write it.
-    pub fn shown(&self, below: &Path) -> PathBuf {
-        match below.as_os_str().is_empty() {
-            true => self.written.clone(),
-            false => self.written.join(below),
+    pub fn display_path(&self, relative: &Path) -> PathBuf {
+        match relative.as_os_str().is_empty() {
+            true => self.user_path.clone(),
+            false => self.user_path.join(relative),
         }
     }
 
     /// What a path below leads to; itself, if it is a link.
-    pub fn find(&self, below: &Path) -> io::Result<Handle> {
-        self.hold(below, OFlags::NOFOLLOW)
+    pub fn find(&self, relative: &Path) -> io::Result<PathHandle> {
+        self.open_path(relative, OFlags::NOFOLLOW)
     }
 
-    fn hold(&self, below: &Path, flags: OFlags) -> io::Result<Handle> {
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    fn open_path(&self, relative: &Path, flags: OFlags) -> io::Result<PathHandle> {
+        let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        Ok(Handle::new(openat2(&self.top, below, flags, Mode::empty(), resolve)?))
+        Ok(PathHandle::new(openat2(&self.top, relative, flags, Mode::empty(), resolve)?))
     }
 
     /// The directory that a path below is in, and the path's name there.
-    pub fn parent<'p>(&mut self, below: &'p Path) -> io::Result<(Rc<Handle>, &'p OsStr)> {
-        let name = below.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let parent = below.parent().unwrap_or(Path::new(""));
-        let directory = match &self.last {
-            Some((last, directory)) if last == parent => Rc::clone(directory),
+    pub fn parent<'p>(&mut self, relative: &'p Path) -> io::Result<(Rc<PathHandle>, &'p OsStr)> {
+        let name = relative.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        let directory = match &self.last_parent {
+            Some((last_parent, directory)) if last_parent == parent => Rc::clone(directory),
             _ => {
-                let directory = Rc::new(self.hold(parent, OFlags::DIRECTORY)?);
-                self.last = Some((parent.to_owned(), Rc::clone(&directory)));
+                let directory = Rc::new(self.open_path(parent, OFlags::DIRECTORY)?);
+                self.last_parent = Some((parent.to_owned(), Rc::clone(&directory)));
                 directory
             }
         };
@@ -131,7 +131,7 @@ mod tests {
         fs::write(folder.join("top/real/a"), "of a").unwrap();
         symlink("real", folder.join("top/link")).unwrap();
         symlink("top", folder.join("way")).unwrap();
-        let mut tree = Tree::open(&folder.join("way")).unwrap();
+        let mut tree = HostTree::open(&folder.join("way")).unwrap();
         assert!(tree.find(Path::new("real/a")).unwrap().metadata().unwrap().is_file());
         assert!(tree.find(Path::new("")).unwrap().metadata().unwrap().is_dir());
         assert!(tree.find(Path::new("link")).unwrap().metadata().unwrap().is_symlink());
@@ -148,7 +148,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         fs::write(folder.join("secret"), "of others").unwrap();
-        let tree = Tree::open(folder).unwrap();
+        let tree = HostTree::open(folder).unwrap();
         let swap_in: [&dyn Fn(&Path); 2] = [&|path| symlink("secret", path).unwrap(), &|path| {
             mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap()
         }];

@@ -1,10 +1,10 @@
 //! `uringfs mkfs`: an empty volume on a block device or in a file, which is made if it is not
 //! there. What holds something, or is in use, is left alone.
 
-use super::place::said;
-use super::resize::lengthen;
-use super::size::BLOCK;
-use super::words;
+use super::format;
+use super::resize::append_zeros;
+use super::size_change::BLOCK;
+use super::volume_path::with_path;
 use crate::output::print;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
@@ -48,7 +48,7 @@ pub struct Arguments {
 
 /// Bytes at a target's end where others have what they are known by, or come back from: the copy of a GUID
 /// partition table, what RAID members say of themselves, labels of ZFS.
-const END: u64 = 1 << 20;
+const TAIL_BYTES: u64 = 1 << 20;
 
 fn parse_block_size(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
@@ -70,22 +70,22 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         })?;
         let stop = stop_on_interrupt()?;
         create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
-        in_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
+        format_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
             // It is no volume, and nobody else's.
             let _ = std::fs::remove_file(path);
         })?
     } else {
-        check(path, &found, arguments.force)?;
-        (String::new(), format(path, &options)?)
+        refuse_data(path, &found, arguments.force)?;
+        (String::new(), format_target(path, &options)?)
     };
-    print(&format!("{text}{shown}: a volume of {}\n", words::size(made)))?;
+    print(&format!("{text}{shown}: a volume of {}\n", format::size(made)))?;
     Ok(0)
 }
 
 /// Makes a volume in an empty file, which it fills with zeros: the file's blocks are reserved, and later
 /// writes change none of its file system's metadata. Answers in words what that took, and the
 /// volume's size in bytes.
-fn in_new_file(
+fn format_new_file(
     path: &Path,
     size: u64,
     options: &FormatOptions,
@@ -99,20 +99,20 @@ fn in_new_file(
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
     // Of holes at first: what cannot be a volume is known before zeros are written for minutes.
     file.set_len(size).map_err(failed)?;
-    format(path, options)?;
+    format_target(path, options)?;
     file.set_len(0).map_err(failed)?;
     let began = Instant::now();
-    lengthen(&file, 0, size, stop).map_err(failed)?;
+    append_zeros(&file, 0, size, stop).map_err(failed)?;
     let text = format!(
         "{shown}: wrote {} of zeros in {:.1} s, so that its blocks are reserved\n",
-        words::size(size),
+        format::size(size),
         began.elapsed().as_secs_f64(),
     );
-    Ok((text, format(path, options)?))
+    Ok((text, format_target(path, options)?))
 }
 
 /// Refuses what holds something.
-fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
+fn refuse_data(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
     let shown = path.display();
     if found.size() == 0 {
         let what = format!("{shown}: is empty; remove it, and it is made with --size");
@@ -128,7 +128,7 @@ fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
     let holds = match (holds, found) {
         (Some(known), _) => Some(known),
         // Of a device only what is known counts; a file may be anything of the user's.
-        (None, Found::File { size, .. }) if !is_blank(&file, *size).map_err(unreadable)? => {
+        (None, Found::File { size, .. }) if !is_all_zero(&file, *size).map_err(unreadable)? => {
             Some("data")
         }
         _ => None,
@@ -140,7 +140,7 @@ fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
 }
 
 /// Whether a file is all zeros.
-fn is_blank(file: &HostFile, size: u64) -> io::Result<bool> {
+fn is_all_zero(file: &HostFile, size: u64) -> io::Result<bool> {
     let mut part = vec![0; 1 << 20];
     let mut at = 0;
     while at < size {
@@ -157,23 +157,24 @@ fn is_blank(file: &HostFile, size: u64) -> io::Result<bool> {
 }
 
 /// What of a range is no superblock: there other file systems and partition tables have what they are known by.
-fn between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
-    let (mut at, mut between) = (range.start, Vec::new());
+fn gaps_between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
+    let (mut at, mut gaps) = (range.start, Vec::new());
     for superblock in superblocks.iter().filter(|address| range.contains(address)) {
-        between.push(at..*superblock);
+        gaps.push(at..*superblock);
         at = superblock + BLOCK;
     }
-    between.push(at..range.end);
-    between.retain(|range| !range.is_empty());
-    between
+    gaps.push(at..range.end);
+    gaps.retain(|range| !range.is_empty());
+    gaps
 }
 
 /// Makes the volume; answers its size in bytes.
-fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
+fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     let device =
         Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
-    Volume::format(&device, options).map_err(|error| said(&path.display(), error))?;
-    let volume = Volume::open_on(device.clone()).map_err(|error| said(&path.display(), error))?;
+    Volume::format(&device, options).map_err(|error| with_path(&path.display(), error))?;
+    let volume =
+        Volume::open_on(device.clone()).map_err(|error| with_path(&path.display(), error))?;
     let failed = |error: io::Error| {
         Error::run(format!("{}: cannot be written", path.display())).because(error)
     };
@@ -183,8 +184,8 @@ fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
         .block_on(async {
             let end = device.geometry().size;
             let superblocks = volume.superblocks();
-            for ends in [0..volume.reserved_bytes(), end - END..end] {
-                for unused in between(ends, &superblocks) {
+            for ends in [0..volume.reserved_bytes(), end - TAIL_BYTES..end] {
+                for unused in gaps_between(ends, &superblocks) {
                     whole.write_zeroes(unused.start, unused.end - unused.start).await?;
                 }
             }

@@ -1,10 +1,10 @@
 //! `uringfs resize`: a volume that becomes larger. A file becomes larger with its volume, and its blocks
 //! are reserved as `mkfs` does.
 
-use super::opening::open;
-use super::place::said;
-use super::size::{BLOCK, NewSize};
-use super::words;
+use super::format;
+use super::open_volume::open;
+use super::size_change::{BLOCK, SizeChange};
+use super::volume_path::with_path;
 use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -25,35 +25,35 @@ pub struct Arguments {
     target: OsString,
 
     /// SIZE as in 8G, or +SIZE to grow by, in whole blocks of 4096 bytes: not less than it has, and of a
-    /// device not more than that has. K and KiB are 1024 bytes, KB 1000; so M, G, T
-    #[arg(value_parser = NewSize::parse_larger)]
-    size: NewSize,
+    /// device not more than that current. K and KiB are 1024 bytes, KB 1000; so M, G, T
+    #[arg(value_parser = SizeChange::parse_larger)]
+    size: SizeChange,
 }
 
 /// Runs the command; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
-    let has = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
-    let size = arguments.size.of(has).map(|size| size / BLOCK * BLOCK);
+    let current = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
+    let size = arguments.size.apply(current).map(|size| size / BLOCK * BLOCK);
     let size = size.ok_or_else(|| Error::input(format!("{shown}: no volume is so large")))?;
-    if size < has {
-        let what = format!("{shown}: has {has} bytes, and a volume cannot shrink to {size}");
+    if size < current {
+        let what = format!("{shown}: has {current} bytes, and a volume cannot shrink to {size}");
         return Err(Error::input(what));
     }
     // Nobody has it open: known before the file becomes larger.
     drop(open(&arguments.target, Access::ReadWrite)?);
     if path.is_file() {
-        make_longer(path, size)?;
+        extend_file(path, size)?;
     }
     let volume = open(&arguments.target, Access::ReadWrite)?;
-    volume.resize(size).map_err(|error| said(&shown, error))?;
-    print(&format!("{shown}: a volume of {}\n", words::size(size)))?;
+    volume.resize(size).map_err(|error| with_path(&shown, error))?;
+    print(&format!("{shown}: a volume of {}\n", format::size(size)))?;
     Ok(0)
 }
 
 /// Makes a file at least as long, or leaves it as it was. Meanwhile nobody opens the volume in it.
-fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
+fn extend_file(path: &Path, size: u64) -> Result<(), Error> {
     let shown = path.display();
     let failed =
         |error: io::Error| Error::run(format!("{shown}: cannot be made larger")).because(error);
@@ -68,7 +68,7 @@ fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
         locked => locked.map_err(|errno| failed(errno.into()))?,
     }
     let length = file.metadata().map_err(failed)?.len();
-    if let Err(error) = lengthen(&file, length, size, &stop) {
+    if let Err(error) = append_zeros(&file, length, size, &stop) {
         // The volume does not know of it yet.
         file.set_len(length).map_err(failed)?;
         return Err(match stop.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
 }
 
 /// Writes zeros behind a file's end. An error also when it is told to stop.
-pub fn lengthen(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
+pub fn append_zeros(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
     if from < to {
         // Finds out about a full disk before anything is written; not every file system can.
         match fallocate(file, FallocateFlags::empty(), from, to - from) {

@@ -8,20 +8,20 @@ use uringfs_lab::Error;
 
 /// A path in the volume of a target, written `TARGET:/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct VolumePath {
     pub(super) target: OsString,
     /// From the root on, with its slash.
-    pub(super) path: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
-impl Place {
+impl VolumePath {
     /// Splits at the last `:/`.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
         match bytes.windows(2).rposition(|pair| pair == b":/") {
             Some(at) if at > 0 => Ok(Self {
                 target: OsStr::from_bytes(&bytes[..at]).to_owned(),
-                path: bytes[at + 1..].to_vec(),
+                bytes: bytes[at + 1..].to_vec(),
             }),
             _ => Err(Error::input(format!(
                 "{}: expected a path in a volume, as in TARGET:/path",
@@ -32,46 +32,41 @@ impl Place {
 
     /// Several, which must lie in the same volume.
     pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Self>, Error> {
-        let places =
+        let paths =
             arguments.iter().map(|one| Self::parse(one)).collect::<Result<Vec<_>, Error>>()?;
-        match places.iter().find(|place| place.target != places[0].target) {
+        match paths.iter().find(|path| path.target != paths[0].target) {
             Some(other) => Err(Error::input(format!(
                 "{other}: the other paths are in {}; name paths of one volume",
-                places[0].target.display()
+                paths[0].target.display()
             ))),
-            None => Ok(places),
+            None => Ok(paths),
         }
     }
 
     /// Another path in the same volume.
-    pub(super) fn at(&self, path: Vec<u8>) -> Self {
-        Self { target: self.target.clone(), path }
-    }
-
-    /// What the volume says about this place.
-    pub(super) fn said(&self, error: VolumeError) -> Error {
-        said(self, error)
+    pub(super) fn in_same_volume(&self, bytes: Vec<u8>) -> Self {
+        Self { target: self.target.clone(), bytes }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for VolumePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.target.display(), OsStr::from_bytes(&self.path).display())
+        write!(f, "{}:{}", self.target.display(), OsStr::from_bytes(&self.bytes).display())
     }
 }
 
 /// A volume's error, about something: the user's turn where the volume refuses, else the machine's.
-pub(super) fn said(about: &impl fmt::Display, error: VolumeError) -> Error {
-    let told = match error.kind() {
+pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
+    let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
-            return Error::input(about.to_string()).because(format!("{error}; see uringfs mkfs"));
+            return Error::input(path.to_string()).because(format!("{error}; see uringfs mkfs"));
         }
         VolumeErrorKind::Refused(_) | VolumeErrorKind::Input | VolumeErrorKind::Unsupported => {
-            Error::input(about.to_string())
+            Error::input(path.to_string())
         }
-        _ => Error::run(about.to_string()),
+        _ => Error::run(path.to_string()),
     };
-    told.because(error)
+    wrapped.because(error)
 }
 
 /// A name in a directory.
@@ -92,17 +87,17 @@ mod tests {
 
     #[test]
     fn a_place_splits_at_the_last_colon_and_slash() {
-        let place = |text: &str| Place::parse(OsStr::new(text));
+        let parse = |text: &str| VolumePath::parse(OsStr::new(text));
         let is = |text, target: &str, path: &str| {
-            let found = place(text).unwrap();
-            assert_eq!((found.target.to_str(), &found.path[..]), (Some(target), path.as_bytes()));
+            let found = parse(text).unwrap();
+            assert_eq!((found.target.to_str(), &found.bytes[..]), (Some(target), path.as_bytes()));
             assert_eq!(found.to_string(), text);
         };
         is("v:/a/b", "v", "/a/b");
         is("a:/b:/c", "a:/b", "/c");
         is("./x:y:/", "./x:y", "/");
         for bad in ["v", "v:a", ":/a", ""] {
-            assert!(place(bad).unwrap_err().to_string().contains("TARGET:/path"), "{bad}");
+            assert!(parse(bad).unwrap_err().to_string().contains("TARGET:/path"), "{bad}");
         }
     }
 

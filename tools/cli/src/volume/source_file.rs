@@ -1,7 +1,7 @@
 //! What `put` finds on the machine: a file's attributes, extended attributes, and where it has data.
 
-use super::host::{Handle, Tree};
-use super::transfer::Xattr;
+use super::copy_progress::Xattr;
+use super::host::{HostTree, PathHandle};
 use rustix::fs::{Dir, SeekFrom, getxattr, listxattr, readlinkat, seek};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -15,34 +15,34 @@ use uringfs::{FileKind, Inode, Time};
 use uringfs_lab::Error;
 
 /// Bytes of all names of extended attributes that a file may have on Linux, and of one value.
-const LONGEST_LIST: usize = 65_536;
-const LARGEST_VALUE: usize = 65_536;
+const MAX_XATTR_LIST_BYTES: usize = 65_536;
+const MAX_XATTR_VALUE_BYTES: usize = 65_536;
 
 /// A file of the machine that is to be put.
-pub struct Source {
+pub struct SourceFile {
     /// As the user would write it.
     pub path: PathBuf,
-    pub found: Metadata,
-    held: Handle,
+    pub metadata: Metadata,
+    handle: PathHandle,
 }
 
-impl Source {
+impl SourceFile {
     /// Looks at a file below a directory; a symbolic link is not followed.
-    pub fn find(tree: &Tree, below: &Path) -> Result<Self, Error> {
-        let path = tree.shown(below);
-        let found = tree.find(below).and_then(|held| Ok((held.metadata()?, held)));
-        let (found, held) = found.map_err(|error| cannot_read(&path, error))?;
-        Ok(Self { path, found, held })
+    pub fn find(tree: &HostTree, below: &Path) -> Result<Self, Error> {
+        let path = tree.display_path(below);
+        let opened = tree.find(below).and_then(|handle| Ok((handle.metadata()?, handle)));
+        let (metadata, handle) = opened.map_err(|error| cannot_read(&path, error))?;
+        Ok(Self { path, metadata, handle })
     }
 
     /// Opens it to be read.
     pub fn open(&self) -> Result<HostFile, Error> {
-        self.held.open().map_err(|error| self.cannot_read(error))
+        self.handle.open().map_err(|error| self.cannot_read(error))
     }
 
     /// The names in a directory, in order of their bytes, from the last one on.
-    pub fn names(&self) -> Result<Vec<OsString>, Error> {
-        let names = self.held.open().and_then(|directory| {
+    pub fn names_reversed(&self) -> Result<Vec<OsString>, Error> {
+        let names = self.handle.open().and_then(|directory| {
             let names = Dir::new(directory)?
                 .map(|entry| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned()));
             names.collect::<io::Result<Vec<OsString>>>()
@@ -55,25 +55,25 @@ impl Source {
 
     /// Its extended attributes; none where its file system has none.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
-        xattrs(&self.held.path()).map_err(|error| self.cannot_read(error))
+        xattrs(&self.handle.path()).map_err(|error| self.cannot_read(error))
     }
 
     /// What it is in a volume.
     pub fn attributes(&self) -> Result<Inode, Error> {
-        let found = &self.found;
-        let kind = FileKind::of_mode(found.mode() as u16, found.rdev())
+        let metadata = &self.metadata;
+        let kind = FileKind::of_mode(metadata.mode() as u16, metadata.rdev())
             .ok_or_else(|| Error::input(format!("{}: is of no known kind", self.path.display())))?;
-        let mut inode = Inode::new(kind, found.mode() as u16 & 0o7777);
-        (inode.user, inode.group) = (found.uid(), found.gid());
+        let mut inode = Inode::new(kind, metadata.mode() as u16 & 0o7777);
+        (inode.user, inode.group) = (metadata.uid(), metadata.gid());
         let time = |seconds: i64, nanoseconds: i64| {
             let time = u32::try_from(nanoseconds).ok().and_then(|part| Time::new(seconds, part));
             let what = || format!("{}: has a time that cannot be", self.path.display());
             time.ok_or_else(|| Error::input(what()))
         };
-        inode.accessed = time(found.atime(), found.atime_nsec())?;
-        inode.modified = time(found.mtime(), found.mtime_nsec())?;
+        inode.accessed = time(metadata.atime(), metadata.atime_nsec())?;
+        inode.modified = time(metadata.mtime(), metadata.mtime_nsec())?;
         if kind == FileKind::Symlink {
-            let target = readlinkat(&self.held, "", Vec::new());
+            let target = readlinkat(&self.handle, "", Vec::new());
             let target = target.map_err(|errno| self.cannot_read(errno.into()))?.into_bytes();
             (inode.size, inode.target) = (target.len() as u64, target.into());
         }
@@ -90,10 +90,10 @@ pub fn cannot_read(path: &Path, error: io::Error) -> Error {
 }
 
 /// Where a file has data: all of it, or what lies between its holes.
-pub fn data(host: &HostFile, found: &Metadata) -> io::Result<Vec<Range<u64>>> {
-    let size = found.len();
+pub fn data_ranges(host: &HostFile, metadata: &Metadata) -> io::Result<Vec<Range<u64>>> {
+    let size = metadata.len();
     let all = || Vec::from_iter((size > 0).then_some(0..size));
-    if found.blocks() * 512 >= size {
+    if metadata.blocks() * 512 >= size {
         return Ok(all());
     }
     let (mut ranges, mut at) = (Vec::new(), 0);
@@ -124,12 +124,12 @@ fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
         Err(Errno::RANGE) => {}
         listed => _ = listed?,
     }
-    let mut list = vec![0; LONGEST_LIST];
+    let mut list = vec![0; MAX_XATTR_LIST_BYTES];
     let listed = listxattr(path, &mut list[..])?;
     let names = list[..listed].split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let mut found = Vec::new();
     for name in names {
-        let mut value = vec![0; LARGEST_VALUE];
+        let mut value = vec![0; MAX_XATTR_VALUE_BYTES];
         match getxattr(path, name, &mut value[..]) {
             // It was removed meanwhile.
             Err(Errno::NODATA) => {}

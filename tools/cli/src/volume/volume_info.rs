@@ -1,8 +1,8 @@
 //! What `uringfs info` tells of the volume that a target holds.
 
-use super::list::Space;
-use super::opening::open;
-use super::words;
+use super::df::SpaceUsage;
+use super::format;
+use super::open_volume::open;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::File as HostFile;
@@ -10,25 +10,25 @@ use uringfs::Access;
 use uringfs_lab::targets::probe;
 
 /// What a volume says of itself, opened for reading.
-pub struct About {
+pub struct VolumeInfo {
     label: String,
     uuid: String,
-    space: Space,
+    space: SpaceUsage,
     flaws: Vec<String>,
     errors: Vec<String>,
 }
 
-impl About {
+impl VolumeInfo {
     /// The volume of a file or a block device: none, if it holds none; or why it cannot be read.
-    pub fn of(target: &OsStr) -> Option<Result<About, String>> {
+    pub fn read(target: &OsStr) -> Option<Result<VolumeInfo, String>> {
         let file = HostFile::open(target).ok()?;
         if probe(&file).ok()? != Some("a uringfs volume") {
             return None;
         }
-        let about = |volume: uringfs::Volume| About {
+        let about = |volume: uringfs::Volume| VolumeInfo {
             label: volume.label().to_owned(),
-            uuid: words::uuid(volume.uuid()),
-            space: Space::of(&volume),
+            uuid: format::uuid(volume.uuid()),
+            space: SpaceUsage::new(&volume),
             flaws: volume.flaws(),
             errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
         };
@@ -37,7 +37,7 @@ impl About {
 
     /// A line a property, as of the target: name, value, reason.
     pub fn lines(&self) -> Vec<(&'static str, String, String)> {
-        let exact = |bytes: u64| (words::size(bytes), format!("{bytes} bytes"));
+        let exact = |bytes: u64| (format::size(bytes), format!("{bytes} bytes"));
         let ((size, size_exact), (free, free_exact)) =
             (exact(self.space.size), exact(self.space.free));
         let mut lines = vec![

@@ -1,7 +1,7 @@
 //! Opens and closes the volume of a command.
 
-use super::place::said;
-use super::staging::remove_staging;
+use super::put_staging::remove_leftovers;
+use super::volume_path::with_path;
 use std::ffi::OsStr;
 use std::path::Path;
 use uringfs::{Access, Device, FileKind, Follow, Volume};
@@ -14,16 +14,16 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
     let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
     let opened = Volume::open_on(device).and_then(|volume| {
         if access == Access::ReadWrite {
-            remove_staging(&volume)?;
+            remove_leftovers(&volume)?;
         }
         Ok(volume)
     });
-    opened.map_err(|error| said(&path.display(), error))
+    opened.map_err(|error| with_path(&path.display(), error))
 }
 
 /// Makes all changes durable.
-pub(super) fn close(volume: &Volume, target: &OsStr) -> Result<(), Error> {
-    volume.sync().map_err(|error| said(&target.display(), error))
+pub(super) fn sync(volume: &Volume, target: &OsStr) -> Result<(), Error> {
+    volume.sync().map_err(|error| with_path(&target.display(), error))
 }
 
 /// Whether it leads to a directory.

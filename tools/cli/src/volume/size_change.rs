@@ -8,9 +8,9 @@ pub const BLOCK: u64 = 4096;
 
 /// A new size, by itself or from the old one. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewSize {
+pub enum SizeChange {
     /// So many.
-    To(u64),
+    Set(u64),
     /// `+`: so many more.
     Grow(u64),
     /// `-`: so many less, or none.
@@ -25,11 +25,11 @@ pub enum NewSize {
     RoundUp(u64),
 }
 
-impl NewSize {
+impl SizeChange {
     /// Reads any of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let Some(make) = text.chars().next().and_then(Self::of_prefix) else {
-            return parse_size(text).map(Self::To);
+        let Some(make) = text.chars().next().and_then(Self::from_prefix) else {
+            return parse_size(text).map(Self::Set);
         };
         match make(parse_size(&text[1..])?) {
             Self::RoundDown(0) | Self::RoundUp(0) => Err(format!("'{text}' divides by zero")),
@@ -41,11 +41,11 @@ impl NewSize {
     pub fn parse_larger(text: &str) -> Result<Self, String> {
         match text.strip_prefix('+') {
             Some(more) => parse_size(more).map(Self::Grow),
-            None => parse_size(text).map(Self::To),
+            None => parse_size(text).map(Self::Set),
         }
     }
 
-    fn of_prefix(prefix: char) -> Option<fn(u64) -> Self> {
+    fn from_prefix(prefix: char) -> Option<fn(u64) -> Self> {
         Some(match prefix {
             '+' => Self::Grow,
             '-' => Self::Shrink,
@@ -58,9 +58,9 @@ impl NewSize {
     }
 
     /// The new size of what has this one; none, if no number of 64 bits holds it.
-    pub fn of(self, size: u64) -> Option<u64> {
+    pub fn apply(self, size: u64) -> Option<u64> {
         Some(match self {
-            Self::To(to) => to,
+            Self::Set(to) => to,
             Self::Grow(by) => size.checked_add(by)?,
             Self::Shrink(by) => size.saturating_sub(by),
             Self::AtMost(most) => size.min(most),
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn sizes_are_changed_as_truncate_does() {
-        let of = |text: &str, size| NewSize::parse(text).unwrap().of(size);
+        let apply = |text: &str, size| SizeChange::parse(text).unwrap().apply(size);
         for (text, becomes) in [
             ("1K", 1024),
             ("+1K", 5024),
@@ -91,20 +91,20 @@ mod tests {
             ("%1K", 4096),
             ("%4kB", 4000),
         ] {
-            assert_eq!(of(text, 4000), Some(becomes), "{text}");
+            assert_eq!(apply(text, 4000), Some(becomes), "{text}");
         }
-        assert_eq!(of("+1", u64::MAX), None);
-        assert_eq!(of("%1K", u64::MAX), None);
+        assert_eq!(apply("+1", u64::MAX), None);
+        assert_eq!(apply("%1K", u64::MAX), None);
     }
 
     #[test]
     fn what_is_no_size_is_refused() {
         for text in ["", "+", "++1", "+-1", "/0", "%0", "x", "é1", "1kb"] {
-            assert!(NewSize::parse(text).is_err(), "{text}");
+            assert!(SizeChange::parse(text).is_err(), "{text}");
         }
-        assert_eq!(NewSize::parse_larger("+1G"), Ok(NewSize::Grow(1 << 30)));
+        assert_eq!(SizeChange::parse_larger("+1G"), Ok(SizeChange::Grow(1 << 30)));
         for text in ["-1G", "<1G", "%4K", "++1"] {
-            assert!(NewSize::parse_larger(text).is_err(), "{text}");
+            assert!(SizeChange::parse_larger(text).is_err(), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The directory in which `put` has files until they are whole.
 
 use super::entries::Entries;
-use super::place::join;
+use super::volume_path::join;
 use rustix::io::Errno;
 use uringfs::{FileKind, Follow, Volume, VolumeError};
 
@@ -9,10 +9,10 @@ use uringfs::{FileKind, Follow, Volume, VolumeError};
 pub(super) const STAGING: &str = "/.uringfs-put";
 
 /// Removes what is half-written: directories with the flag of staging. What else has their names is the user's.
-pub(super) fn remove_staging(volume: &Volume) -> Result<(), VolumeError> {
-    for path in stagings() {
+pub(super) fn remove_leftovers(volume: &Volume) -> Result<(), VolumeError> {
+    for path in staging_names() {
         match volume.inode(&path, Follow::No) {
-            Ok((_, inode)) if inode.is_staging => remove_with_all(volume, &path)?,
+            Ok((_, inode)) if inode.is_staging => remove_staging_directory(volume, &path)?,
             Ok(_) => {}
             Err(error) if error.errno() == Errno::NOENT => break,
             Err(error) => return Err(error),
@@ -22,8 +22,8 @@ pub(super) fn remove_staging(volume: &Volume) -> Result<(), VolumeError> {
 }
 
 /// A staging directory, and all that is in it.
-pub(super) fn remove_with_all(volume: &Volume, staging: &[u8]) -> Result<(), VolumeError> {
-    for entry in Entries::of(volume, staging) {
+pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Result<(), VolumeError> {
+    for entry in Entries::new(volume, staging) {
         let entry = entry?;
         let path = join(staging, &entry.name);
         match entry.kind {
@@ -35,8 +35,8 @@ pub(super) fn remove_with_all(volume: &Volume, staging: &[u8]) -> Result<(), Vol
 }
 
 /// The first name for a staging directory that nothing has.
-pub(super) fn free_staging(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
-    for path in stagings() {
+pub(super) fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
+    for path in staging_names() {
         match volume.inode(&path, Follow::No) {
             Ok(_) => {}
             Err(error) if error.errno() == Errno::NOENT => return Ok(path),
@@ -47,7 +47,7 @@ pub(super) fn free_staging(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
 }
 
 /// Names of staging directories: the first is the usual one, the others are for where the user has that.
-pub(super) fn stagings() -> impl Iterator<Item = Vec<u8>> {
+pub(super) fn staging_names() -> impl Iterator<Item = Vec<u8>> {
     let others = (1_u64..).map(|number| format!("{STAGING}-{number}"));
     std::iter::once(STAGING.to_owned()).chain(others).map(String::into_bytes)
 }

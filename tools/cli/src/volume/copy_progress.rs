@@ -1,6 +1,6 @@
 //! What `put` and `get` have in common: counting, showing how far it is, and being stopped.
 
-use super::words;
+use super::format;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
@@ -17,19 +17,19 @@ use uringfs_lab::run::{readable_on_interrupt, stop_on_interrupt};
 pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// One run of either.
-pub struct Transfer {
+pub struct CopyProgress {
     stop: Arc<AtomicBool>,
     /// Readable from then on.
-    stopped: UnixStream,
+    stop_event: UnixStream,
     /// Draws on a terminal only.
     line: ProgressBar,
     began: Instant,
-    pub done: Done,
+    pub counts: CopyCounts,
 }
 
 /// What has been brought over.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct CopyCounts {
     pub files: u64,
     pub directories: u64,
     /// Symbolic links, devices and the like.
@@ -39,22 +39,22 @@ pub struct Done {
     pub bytes: u64,
 }
 
-impl Transfer {
-    pub fn begin() -> Result<Self, Error> {
+impl CopyProgress {
+    pub fn start() -> Result<Self, Error> {
         let line = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{spinner} {wide_msg}");
         line.set_style(style.expect("a template that is constant"));
         Ok(Self {
             stop: stop_on_interrupt()?,
-            stopped: readable_on_interrupt()?,
+            stop_event: readable_on_interrupt()?,
             line,
             began: Instant::now(),
-            done: Done::default(),
+            counts: CopyCounts::default(),
         })
     }
 
     /// An error, once the user has asked to stop.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check_stop(&self) -> Result<(), Error> {
         match self.stop.load(Ordering::Relaxed) {
             true => Err(Error::interrupted()),
             false => Ok(()),
@@ -65,8 +65,8 @@ impl Transfer {
     ///
     /// # Errors
     /// Once the user has asked to stop; what `poll` says.
-    pub fn wait_for(&self, input: &impl AsFd) -> io::Result<()> {
-        let mut either = [input.as_fd(), self.stopped.as_fd()]
+    pub fn wait_readable(&self, input: &impl AsFd) -> io::Result<()> {
+        let mut either = [input.as_fd(), self.stop_event.as_fd()]
             .map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
         poll(&mut either, None)?;
         match either[1].revents().is_empty() {
@@ -76,11 +76,11 @@ impl Transfer {
     }
 
     /// A file has arrived.
-    pub fn arrived(&mut self, bytes: u64) {
-        self.done.files += 1;
-        self.done.bytes += bytes;
+    pub fn add_file(&mut self, bytes: u64) {
+        self.counts.files += 1;
+        self.counts.bytes += bytes;
         if !self.line.is_hidden() {
-            self.line.set_message(self.done.text());
+            self.line.set_message(self.counts.text());
             self.line.tick();
         }
     }
@@ -89,28 +89,28 @@ impl Transfer {
     pub fn report(self, as_json: bool) -> String {
         self.line.finish_and_clear();
         let seconds = self.began.elapsed().as_secs_f64();
-        let done = self.done;
+        let counts = self.counts;
         if !as_json {
-            return format!("{} in {seconds:.2} s\n", done.text());
+            return format!("{} in {seconds:.2} s\n", counts.text());
         }
         let json = json!({
-            "files": done.files,
-            "directories": done.directories,
-            "others": done.others,
-            "links": done.links,
-            "bytes": done.bytes,
+            "files": counts.files,
+            "directories": counts.directories,
+            "others": counts.others,
+            "links": counts.links,
+            "bytes": counts.bytes,
             "seconds": seconds,
         });
         format!("{json:#}\n")
     }
 }
 
-impl Done {
-    pub fn is_nothing(&self) -> bool {
+impl CopyCounts {
+    pub fn is_empty(&self) -> bool {
         self.files + self.directories + self.others + self.links == 0
     }
 
     fn text(&self) -> String {
-        format!("{} files, {}", self.files, words::size(self.bytes))
+        format!("{} files, {}", self.files, format::size(self.bytes))
     }
 }

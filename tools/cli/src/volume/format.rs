@@ -6,7 +6,7 @@ use uringfs::{FileKind, Inode, Time};
 
 /// A name as it goes to standard output: its bytes, except that a terminal is sent no control
 /// characters.
-pub fn shown(name: &[u8]) -> Vec<u8> {
+pub fn printable(name: &[u8]) -> Vec<u8> {
     if !std::io::stdout().is_terminal() {
         return name.to_vec();
     }
