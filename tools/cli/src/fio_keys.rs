@@ -1,12 +1,12 @@
-//! `bench run` takes fio's keys as options of its own kind: `--bs=4k`, `--bs 4k`, `--time_based`.
-//! clap knows none of them, so they are wrapped here, before it looks, into `--key KEY=VALUE`.
+//! `bench run` accepts fio's keys as options: `--bs=4k`, `--bs 4k`, `--time_based`. clap does not
+//! know them, so this module rewrites them to `--key=KEY=VALUE` before clap parses.
 
 use clap::Command;
 use std::ffi::OsString;
 use uringfs_lab::Error;
 use uringfs_lab::job::find_key;
 
-/// The arguments of a command with every fio key of `bench run` wrapped; others are left alone.
+/// Rewrites the fio keys of `bench run`. Other commands stay as they are.
 pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
     let is = |at: usize, word: &str| arguments.get(at).is_some_and(|argument| argument == word);
     if !(is(1, "bench") && is(2, "run")) {
@@ -22,7 +22,7 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
             continue;
         };
         if word.is_empty() {
-            // What follows `--` is job files.
+            // Everything after `--` is a job file.
             wrapped.push(argument);
             wrapped.extend(rest);
             break;
@@ -44,8 +44,8 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
             (None, Some(key)) if !key.is_flag() => {
                 let next = rest.next();
                 let next = next.ok_or_else(|| Error::input(format!("--{name} needs a value")))?;
-                let foreign = |_| Error::input(format!("--{name}: not UTF-8"));
-                Some(next.into_string().map_err(foreign)?)
+                let not_utf8 = |_| Error::input(format!("--{name}: not UTF-8"));
+                Some(next.into_string().map_err(not_utf8)?)
             }
             (value, _) => value,
         };
@@ -55,7 +55,7 @@ pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsSt
     Ok(wrapped)
 }
 
-/// The options of `bench run` itself, and whether each takes a value.
+/// The options of `bench run` other than keys, and whether each takes a value.
 fn own_options(command: &Command) -> Vec<(String, bool)> {
     let run = command.find_subcommand("bench").and_then(|bench| bench.find_subcommand("run"));
     let arguments = run.into_iter().flat_map(|run| run.get_arguments());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_wrapped_and_own_options_are_not() {
+    fn fio_keys_are_wrapped_and_own_options_are_not() {
         for (line, expected) in [
             ("u bench run a.fio --bs=4k", "u bench run a.fio --key=bs=4k"),
             ("u bench run --bs 4k --time_based b", "u bench run --key=bs=4k --key=time_based b"),

@@ -1,4 +1,4 @@
-//! `uringfs cat`: files' bytes on standard output.
+//! `uringfs cat`: writes the contents of files to standard output.
 
 use super::error_sink::ErrorSink;
 use super::glob;
@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Write};
 use uringfs::{Access, Buffer, OpenOptions, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path, with wildcards
@@ -20,7 +20,7 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
@@ -30,7 +30,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(errors.exit_code())
 }
 
-/// Writes files to standard output, one after the other; gives the program's exit code.
+/// Writes files to standard output, one after the other. Returns the exit code.
 pub fn print_contents(volume: &Volume, paths: &[VolumePath]) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     print_each(volume, paths, &errors)?;
@@ -39,16 +39,16 @@ pub fn print_contents(volume: &Volume, paths: &[VolumePath]) -> Result<u8, Error
 
 fn print_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let unusable = |error| Error::run("cannot write to standard output").because(error);
+    let output_error = |error| Error::run("cannot write to standard output").because(error);
     let Some(first) = paths.first() else { return Ok(()) };
-    if ImageFiles::of_volume(&first.target)?.contains_open_file(&out).map_err(unusable)? {
-        return Err(Error::input("standard output: it is the image that is read"));
+    if ImageFiles::of_volume(&first.target)?.contains_open_file(&out).map_err(output_error)? {
+        return Err(Error::input("standard output is the image that is being read"));
     }
     for path in paths {
         match print_file(volume, path, &mut out) {
-            // Who reads has had enough.
+            // The reader of the pipe has closed it.
             Err(Failed::Output(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            Err(Failed::Output(error)) => return Err(unusable(error)),
+            Err(Failed::Output(error)) => return Err(output_error(error)),
             Err(Failed::Input(error)) => _ = errors.record::<()>(Err(error)),
             Ok(()) => _ = errors.record(Ok(())),
         }
@@ -61,7 +61,7 @@ enum Failed {
     Output(std::io::Error),
 }
 
-/// Pieces are read many at once, and written in their order.
+/// Reads many chunks at once, and writes them in order.
 fn print_file(volume: &Volume, path: &VolumePath, out: &mut impl Write) -> Result<(), Failed> {
     let unreadable = |error: std::io::Error| {
         Failed::Input(Error::run(format!("{path}: cannot be read")).because(error))

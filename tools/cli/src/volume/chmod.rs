@@ -1,4 +1,4 @@
-//! `uringfs chmod`: sets permissions in a volume.
+//! `uringfs chmod`: changes the permissions of files in a volume.
 
 use super::error_sink::ErrorSink;
 use super::glob;
@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use uringfs::{Access, Follow};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Permissions in parse_mode digits, as in 644
+    /// Permissions in octal, as in 644
     #[arg(value_parser = parse_mode)]
     mode: u16,
 
@@ -23,11 +23,11 @@ pub struct Arguments {
 fn parse_mode(text: &str) -> Result<u16, String> {
     match u16::from_str_radix(text, 8) {
         Ok(mode @ 0..=0o7777) => Ok(mode),
-        _ => Err("expected parse_mode digits up to 7777, as in 644".into()),
+        _ => Err("expected octal digits up to 7777, as in 644".into()),
     }
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;

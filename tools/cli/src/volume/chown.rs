@@ -1,4 +1,4 @@
-//! `uringfs chown`: who owns files in a volume.
+//! `uringfs chown`: changes the user and group of files in a volume.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -11,10 +11,10 @@ use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Numbers, or names of this machine: USER, USER:GROUP or :GROUP
+    /// USER, USER:GROUP or :GROUP; numbers, or names of users and groups of this machine
     #[arg(value_parser = parse_owner)]
     owner: Owner,
 
@@ -22,16 +22,16 @@ pub struct Arguments {
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 
-    /// All that is in directories, too
+    /// Change directories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Symbolic links themselves, and not what they lead to
+    /// Change symbolic links themselves, not their targets
     #[arg(long = "no-dereference")]
     no_dereference: bool,
 }
 
-/// Who is to own them; none stays who it is.
+/// The new user and group. None leaves the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     user: Option<u32>,
@@ -51,15 +51,15 @@ fn parse_owner(text: &str) -> Result<Owner, String> {
 
 fn user_id(name: &str) -> Result<u32, String> {
     let known = || User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
-    name.parse().ok().or_else(known).ok_or_else(|| format!("there is no user {name}"))
+    name.parse().ok().or_else(known).ok_or_else(|| format!("unknown user {name}"))
 }
 
 fn group_id(name: &str) -> Result<u32, String> {
     let known = || Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
-    name.parse().ok().or_else(known).ok_or_else(|| format!("there is no group {name}"))
+    name.parse().ok().or_else(known).ok_or_else(|| format!("unknown group {name}"))
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
@@ -86,7 +86,7 @@ fn set_owner(
     set.map_err(|error| with_path(path, error))
 }
 
-/// All that is in a directory, without recursion: trees may be deep. Links below are not followed.
+/// Changes all entries below a directory. Follows no links. Uses no recursion, as trees may be deep.
 fn set_recursive(
     volume: &Volume,
     top: &VolumePath,

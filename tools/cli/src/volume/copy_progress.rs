@@ -1,4 +1,4 @@
-//! What `put` and `get` have in common: counting, showing how far it is, and being stopped.
+//! Progress of `put` and `get`: counters, the progress line, and Ctrl-C.
 
 use super::format;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,28 +13,28 @@ use std::time::Instant;
 use uringfs_lab::Error;
 use uringfs_lab::run::{readable_on_interrupt, stop_on_interrupt};
 
-/// An extended attribute's name and value.
+/// The name and value of an extended attribute.
 pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
-/// One run of either.
+/// The progress of one run.
 pub struct CopyProgress {
     stop: Arc<AtomicBool>,
-    /// Readable from then on.
+    /// Readable once `stop` is set.
     stop_event: UnixStream,
-    /// Draws on a terminal only.
+    /// Draws only on a terminal.
     line: ProgressBar,
     began: Instant,
     pub counts: CopyCounts,
 }
 
-/// What has been brought over.
+/// The number of files and bytes copied.
 #[derive(Debug, Default)]
 pub struct CopyCounts {
     pub files: u64,
     pub directories: u64,
-    /// Symbolic links, devices and the like.
+    /// Symbolic links, devices, FIFOs and sockets.
     pub others: u64,
-    /// Further names of files.
+    /// Hard links: further names of files.
     pub links: u64,
     pub bytes: u64,
 }
@@ -43,7 +43,7 @@ impl CopyProgress {
     pub fn start() -> Result<Self, Error> {
         let line = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-        line.set_style(style.expect("a template that is constant"));
+        line.set_style(style.expect("the template is a constant"));
         Ok(Self {
             stop: stop_on_interrupt()?,
             stop_event: readable_on_interrupt()?,
@@ -53,7 +53,7 @@ impl CopyProgress {
         })
     }
 
-    /// An error, once the user has asked to stop.
+    /// Returns an error once the user has pressed Ctrl-C.
     pub fn check_stop(&self) -> Result<(), Error> {
         match self.stop.load(Ordering::Relaxed) {
             true => Err(Error::interrupted()),
@@ -61,10 +61,10 @@ impl CopyProgress {
         }
     }
 
-    /// Waits until a read of this answers at once.
+    /// Waits until a read of `input` does not block.
     ///
     /// # Errors
-    /// Once the user has asked to stop; what `poll` says.
+    /// The user has pressed Ctrl-C, or `poll` failed.
     pub fn wait_readable(&self, input: &impl AsFd) -> io::Result<()> {
         let mut either = [input.as_fd(), self.stop_event.as_fd()]
             .map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
@@ -75,7 +75,7 @@ impl CopyProgress {
         }
     }
 
-    /// A file has arrived.
+    /// Counts a copied file of this size.
     pub fn add_file(&mut self, bytes: u64) {
         self.counts.files += 1;
         self.counts.bytes += bytes;
@@ -85,7 +85,7 @@ impl CopyProgress {
         }
     }
 
-    /// What is to be printed at the end.
+    /// The report to print at the end.
     pub fn report(self, as_json: bool) -> String {
         self.line.finish_and_clear();
         let seconds = self.began.elapsed().as_secs_f64();

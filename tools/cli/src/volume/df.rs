@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A file or a block device with a volume
@@ -20,7 +20,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let volume = open(&arguments.target, Access::Read)?;
     let space = SpaceUsage::new(&volume);
@@ -38,10 +38,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// A volume's room, in bytes.
+/// The size of a volume and its free space, in bytes.
 pub struct SpaceUsage {
     pub size: u64,
-    /// What files can still have; what is kept for the catalog counts as used.
+    /// Space for files. Blocks reserved for the catalog count as used.
     pub free: u64,
 }
 

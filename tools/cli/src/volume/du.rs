@@ -1,4 +1,4 @@
-//! `uringfs du`: the room that files and directories take on the device.
+//! `uringfs du`: shows the space that files and directories use on the device.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -12,19 +12,19 @@ use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, InodeNumber, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Of each path only the sum
+    /// Print only a total for each path
     #[arg(short, long)]
     summarize: bool,
 
-    /// TARGET:/path, with wildcards; a directory with all that is in it
+    /// TARGET:/path, with wildcards; directories are counted recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 }
 
-/// Runs the command: a line a directory, in units of 1024 bytes, as the system's `du`. Gives its exit code.
+/// Prints one line per directory, in units of 1024 bytes, as `du` of coreutils. Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
@@ -38,7 +38,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         counter.visited = VisitedDirectories::default();
         let mut stack: Vec<Directory<'_>> = Vec::new();
         let mut next = Some(path.clone());
-        // Without recursion: trees may be deep.
+        // Uses no recursion, as trees may be deep.
         loop {
             let mut bytes = 0;
             match next.take() {
@@ -54,12 +54,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
                     None => {}
                 },
             }
-            let last = stack.last_mut().expect("what is no directory has been printed");
+            let last = stack.last_mut().expect("the loop ends at a path that is not a directory");
             last.bytes += bytes;
             match last.entries.next_with_path(&last.path, &errors) {
                 Some((path, _)) => next = Some(path),
                 None => {
-                    let Directory { path, bytes, .. } = stack.pop().expect("it was just there");
+                    let Directory { path, bytes, .. } =
+                        stack.pop().expect("the stack is not empty");
                     if !arguments.summarize || stack.is_empty() {
                         print_bytes(&line(bytes, &path))?;
                     }
@@ -74,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(errors.exit_code())
 }
 
-/// One that is being counted.
+/// A directory that is being counted.
 struct Directory<'v> {
     path: VolumePath,
     entries: Entries<'v>,
@@ -95,9 +96,9 @@ enum Usage {
 
 struct UsageCounter<'v> {
     volume: &'v Volume,
-    /// Files of several names, each counted under its first.
+    /// Files with several names. Each is counted under the first name that is met.
     counted: HashSet<InodeNumber>,
-    /// From the path on that has its turn.
+    /// The directories visited from the current path on.
     visited: VisitedDirectories,
 }
 

@@ -1,15 +1,15 @@
-//! The names in a directory of a volume.
+//! The entries of a directory in a volume.
 
 use super::error_sink::ErrorSink;
 use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{DirectoryEntry, Volume, VolumeError};
 
-/// The names in a directory, in order of their bytes; a few at a time are in memory. Behind one that is
-/// damaged the others follow; behind another error, none.
+/// Iterates over the entries of a directory, sorted by the bytes of their names, and holds a batch of them in memory.
+/// After a damaged entry the iteration continues; after any other error it ends.
 pub(super) struct Entries<'v> {
     volume: &'v Volume,
     directory: Vec<u8>,
-    /// Behind which the next ones are, if there may be any.
+    /// The last name returned: the next batch starts after it. None after the end.
     after: Option<Vec<u8>>,
     batch: std::vec::IntoIter<DirectoryEntry>,
 }
@@ -20,7 +20,7 @@ impl<'v> Entries<'v> {
         Self { volume, directory: directory.to_vec(), after: Some(Vec::new()), batch }
     }
 
-    /// The same with their paths, the directory's being this. Of what cannot be read it is told.
+    /// The entries with their paths, where `path` is the path of the directory. Reports unreadable entries to `errors`.
     pub(super) fn with_paths(
         mut self,
         path: &VolumePath,

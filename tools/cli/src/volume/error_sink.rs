@@ -4,18 +4,18 @@ use crate::output::print_error;
 use std::cell::Cell;
 use uringfs_lab::Error;
 
-/// What went wrong with some of many names: each is told in a line, and the others have their turn.
+/// Prints the error of each name that fails, so that the command can continue with the others.
 #[derive(Default)]
 pub(super) struct ErrorSink {
-    /// Of what went wrong first, the error's own; 0 of nothing.
+    /// The exit code of the first error; 0 if there is none.
     first_exit_code: Cell<u8>,
-    /// How many names went wrong, and how many had their turn.
+    /// The number of errors, and of results.
     failed: Cell<u64>,
     recorded: Cell<u64>,
 }
 
 impl ErrorSink {
-    /// What was asked for; nothing, once it was told why.
+    /// Returns the value, or prints the error and returns None.
     pub(super) fn record<T>(&self, result: Result<T, Error>) -> Option<T> {
         self.recorded.set(self.recorded.get() + 1);
         let report = |error: Error| {
@@ -27,7 +27,7 @@ impl ErrorSink {
         result.map_err(report).ok()
     }
 
-    /// With which the program ends: 1 where some of several went wrong, and with one alone its error's.
+    /// The exit code of the program: that of the error if it is the only result, else 1 if there are errors.
     pub(super) fn exit_code(&self) -> u8 {
         match (self.failed.get(), self.recorded.get()) {
             (0, _) => 0,

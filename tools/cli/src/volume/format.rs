@@ -1,11 +1,10 @@
-//! How names, modes, times and sizes are printed.
+//! Formats of names, modes, times and sizes in output.
 
 use jiff::Timestamp;
 use std::io::IsTerminal;
 use uringfs::{FileKind, Inode, Time};
 
-/// A name as it goes to standard output: its bytes, except that a terminal is sent no control
-/// characters.
+/// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
 pub fn printable(name: &[u8]) -> Vec<u8> {
     if !std::io::stdout().is_terminal() {
         return name.to_vec();
@@ -20,7 +19,7 @@ pub fn printable(name: &[u8]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// `drwxr-xr-x`.
+/// The mode as in `ls -l`: `drwxr-xr-x`.
 pub fn mode(inode: &Inode) -> String {
     let bit = |mask: u16, letter: char| if inode.permissions & mask != 0 { letter } else { '-' };
     let mut text = String::from(letter(inode.kind));
@@ -52,7 +51,7 @@ fn letter(kind: FileKind) -> char {
     }
 }
 
-/// A kind of file in words.
+/// The name of a file type.
 pub fn kind(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "file",
@@ -65,8 +64,8 @@ pub fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// A time in UTC, to the second: `2026-11-22 07:40:00`. Of years that have more than four digits the seconds since
-/// 1970, as `date` takes them: `@1099511627776000`.
+/// A time in UTC, in whole seconds: `2026-11-22 07:40:00`. A time outside the range of the calendar is printed in
+/// seconds since 1970, in the form that `date` reads: `@1099511627776000`.
 pub fn time(time: Time) -> String {
     match Timestamp::from_second(time.seconds()) {
         Ok(moment) => moment.strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -74,7 +73,7 @@ pub fn time(time: Time) -> String {
     }
 }
 
-/// A size for people: `1.5 GiB`.
+/// A size in binary units: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     let mut scaled = bytes as f64;
     for unit in ["bytes", "KiB", "MiB", "GiB"] {
@@ -87,7 +86,7 @@ pub fn size(bytes: u64) -> String {
     format!("{scaled:.1} TiB")
 }
 
-/// `8-4-4-4-12`.
+/// The UUID in the form 8-4-4-4-12.
 pub fn uuid(bytes: [u8; 16]) -> String {
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
@@ -99,33 +98,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_dates_of_the_calendar() {
-        let shown = |seconds: i64| time(Time::new(seconds, 999_999_999).unwrap());
-        assert_eq!(shown(0), "1970-01-01 00:00:00");
-        assert_eq!(shown(-1), "1969-12-31 23:59:59");
-        assert_eq!(shown(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(shown(1_795_333_265), "2026-11-22 07:41:05");
-        assert_eq!(shown(4_102_444_799), "2099-12-31 23:59:59");
-        assert_eq!(shown(-2_082_844_800), "1904-01-01 00:00:00");
-        assert_eq!(shown(-315_619_200), "1960-01-01 00:00:00");
-        assert_eq!(shown(-63_158_400), "1968-01-01 00:00:00");
-        assert_eq!(shown(-9_223_372_037), "1677-09-21 00:12:43");
-        assert_eq!(shown(9_223_372_037), "2262-04-11 23:47:17");
-        assert_eq!(shown(13_569_465_600), "2400-01-01 00:00:00");
-        assert_eq!(shown(i64::MIN), "@-9223372036854775808");
+    fn times_are_calendar_dates_in_utc() {
+        let text = |seconds: i64| time(Time::new(seconds, 999_999_999).unwrap());
+        assert_eq!(text(0), "1970-01-01 00:00:00");
+        assert_eq!(text(-1), "1969-12-31 23:59:59");
+        assert_eq!(text(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(text(1_795_333_265), "2026-11-22 07:41:05");
+        assert_eq!(text(4_102_444_799), "2099-12-31 23:59:59");
+        assert_eq!(text(-2_082_844_800), "1904-01-01 00:00:00");
+        assert_eq!(text(-315_619_200), "1960-01-01 00:00:00");
+        assert_eq!(text(-63_158_400), "1968-01-01 00:00:00");
+        assert_eq!(text(-9_223_372_037), "1677-09-21 00:12:43");
+        assert_eq!(text(9_223_372_037), "2262-04-11 23:47:17");
+        assert_eq!(text(13_569_465_600), "2400-01-01 00:00:00");
+        assert_eq!(text(i64::MIN), "@-9223372036854775808");
     }
 
     #[test]
-    fn modes_are_as_in_ls() {
-        let shown = |kind, permissions| mode(&Inode::new(kind, permissions));
-        assert_eq!(shown(FileKind::File, 0o644), "-rw-r--r--");
-        assert_eq!(shown(FileKind::Directory, 0o1777), "drwxrwxrwt");
-        assert_eq!(shown(FileKind::Fifo, 0o6750), "prwsr-s---");
-        assert_eq!(shown(FileKind::File, 0o4600), "-rwS------");
+    fn modes_are_printed_as_in_ls() {
+        let text = |kind, permissions| mode(&Inode::new(kind, permissions));
+        assert_eq!(text(FileKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(text(FileKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(text(FileKind::Fifo, 0o6750), "prwsr-s---");
+        assert_eq!(text(FileKind::File, 0o4600), "-rwS------");
     }
 
     #[test]
-    fn sizes_are_short() {
+    fn sizes_have_binary_units() {
         assert_eq!(size(1023), "1023 bytes");
         assert_eq!(size(3 << 29), "1.5 GiB");
         assert_eq!(size(5 << 40), "5.0 TiB");

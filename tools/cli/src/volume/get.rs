@@ -33,7 +33,7 @@ use uringfs::{
 };
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path, with wildcards; a directory with all that is in it
@@ -56,7 +56,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.sources)?;
     let volume = open(&paths[0].target, Access::Read)?;

@@ -1,5 +1,5 @@
-//! What `get` makes under another name in its directory, until all of it is there. What does not become
-//! whole goes with this.
+//! Temporary names of `get`: a file is created under a temporary name in its directory and renamed when it is
+//! complete.
 
 use super::host::{HostTree, PathHandle};
 use super::overwrite::NameAction;
@@ -10,6 +10,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
+/// A file under a temporary name. Dropping it removes the file, unless it was renamed.
 pub struct StagedEntry {
     directory: Rc<PathHandle>,
     name: String,
@@ -17,7 +18,7 @@ pub struct StagedEntry {
 }
 
 impl StagedEntry {
-    /// Makes something in the directory of a path, under the first name from a number on that is free.
+    /// Creates a file by `create` in the directory of `target`, under the first free temporary name from `number` on.
     pub fn create<T>(
         tree: &mut HostTree,
         target: &Path,
@@ -29,7 +30,7 @@ impl StagedEntry {
             *number += 1;
             let name = format!(".uringfs-get-{}-{number}", std::process::id());
             match create(&directory, &name) {
-                // A killed one of this number has left it.
+                // Left by a killed process with the same id.
                 Err(Errno::EXIST) => {}
                 made => {
                     let made = made?;
@@ -39,15 +40,15 @@ impl StagedEntry {
         }
     }
 
-    /// Holds it.
+    /// Opens a handle of the file.
     pub fn open_path(&self) -> io::Result<PathHandle> {
         PathHandle::at(&self.directory, OsStr::new(&self.name))
     }
 
-    /// Gives it the name that it is for.
+    /// Renames the file to the last name of `target`.
     ///
     /// # Errors
-    /// EEXIST, if the name was to be free and is not.
+    /// EEXIST for `Create` if the name exists.
     pub fn rename(mut self, target: &Path, action: NameAction) -> io::Result<()> {
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let (from, to) = (&self.directory, &self.directory);
@@ -56,7 +57,7 @@ impl StagedEntry {
             _ => Err(Errno::INVAL),
         };
         match renamed {
-            // Not every file system has the other.
+            // Not every file system supports `RENAME_NOREPLACE`.
             Err(Errno::INVAL) => renameat(from, &self.name, to, name)?,
             renamed => renamed?,
         }
@@ -68,7 +69,7 @@ impl StagedEntry {
 impl Drop for StagedEntry {
     fn drop(&mut self) {
         if self.exists {
-            // What keeps it from being removed has kept it from its name before, and was said.
+            // The cause of a failure here has made the rename fail before, and that was reported.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
     }

@@ -1,5 +1,5 @@
-//! Wildcards in the paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as shells have them. A name
-//! that is there as it is written means itself.
+//! Wildcards in paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as in a shell. A path that exists
+//! literally stands for itself.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -7,11 +7,11 @@ use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
-/// The paths that one with wildcards stands for, in order; itself, if it has none.
+/// The paths that match `path`, sorted; `path` itself if it has no wildcards.
 pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
     let exists = |path: &[u8]| match volume.inode(path, Follow::No) {
         Ok(_) => true,
-        // What is damaged is there: who is given the path is told so.
+        // A damaged file exists: the caller gets its path, and the error when it uses the path.
         Err(error) => !is_not_found(&error),
     };
     if !is_pattern(&path.bytes) || exists(&path.bytes) {
@@ -28,7 +28,7 @@ pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
             match volume.inode(directory, Follow::Yes) {
                 Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
                 Err(error) if is_not_found(&error) => continue,
-                // The pattern stands for what is in it: who is given that is told why there is none.
+                // The directory is damaged: return the pattern, so that the caller gets the error when it uses it.
                 Err(_) => {
                     next.push(join(directory, name));
                     continue;
@@ -57,12 +57,12 @@ pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
     }
     found.retain(|path| exists(path));
     match found.is_empty() {
-        true => Err(Error::input(format!("{path}: no name fits this pattern"))),
+        true => Err(Error::input(format!("{path}: no name matches this pattern"))),
         false => Ok(found.into_iter().map(|found| path.in_same_volume(found)).collect()),
     }
 }
 
-/// The paths that several stand for, but of those for which there are none: of these it is told.
+/// The paths that match any of `paths`. Reports those without a match to `errors`.
 pub fn expand_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Vec<VolumePath> {
     let mut all = Vec::new();
     for path in paths {
@@ -74,7 +74,7 @@ pub fn expand_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) ->
     all
 }
 
-/// The paths that several stand for.
+/// The paths that match any of `paths`; an error if one has no match.
 pub fn expand_all(volume: &Volume, paths: &[VolumePath]) -> Result<Vec<VolumePath>, Error> {
     let mut all = Vec::new();
     for path in paths {
@@ -83,7 +83,7 @@ pub fn expand_all(volume: &Volume, paths: &[VolumePath]) -> Result<Vec<VolumePat
     Ok(all)
 }
 
-/// Whether it says that nothing is there, and not that it cannot be read.
+/// Whether the error means that the path does not exist, and not that it cannot be read.
 fn is_not_found(error: &VolumeError) -> bool {
     matches!(error.kind(), VolumeErrorKind::Refused(_))
 }
@@ -92,34 +92,34 @@ fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// Whether a name fits a pattern. One that begins with a dot wants its dot written.
+/// Whether a name matches a pattern. A leading dot is matched only by a literal dot.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    // Where the last star stood, and how much of the name it had taken: going back to it once more
-    // is enough, so that no pattern takes long.
-    let (mut at, mut taken) = (pattern, name);
+    // The rest of the pattern and of the name after the last star. It is enough to backtrack to the last
+    // star, so no pattern takes long.
+    let (mut pattern_rest, mut name_rest) = (pattern, name);
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
-        if let [b'*', rest @ ..] = at {
-            star = Some((rest, taken));
-            at = rest;
+        if let [b'*', rest @ ..] = pattern_rest {
+            star = Some((rest, name_rest));
+            pattern_rest = rest;
             continue;
         }
-        match (match_one(at, taken.first().copied()), &mut star) {
-            _ if at.is_empty() && taken.is_empty() => return true,
-            (Some(rest), _) => (at, taken) = (rest, &taken[1..]),
+        match (match_one(pattern_rest, name_rest.first().copied()), &mut star) {
+            _ if pattern_rest.is_empty() && name_rest.is_empty() => return true,
+            (Some(rest), _) => (pattern_rest, name_rest) = (rest, &name_rest[1..]),
             (None, Some((behind, from))) if !from.is_empty() => {
                 *from = &from[1..];
-                (at, taken) = (*behind, *from);
+                (pattern_rest, name_rest) = (*behind, *from);
             }
             _ => return false,
         }
     }
 }
 
-/// The pattern behind what stands for this byte, if its beginning does.
+/// The rest of the pattern if its first element matches the byte.
 fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let byte = byte?;
     let (first, rest) = pattern.split_first()?;
@@ -128,14 +128,14 @@ fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
         b'[' => match match_class(rest, byte) {
             Some((true, behind)) => Some(behind),
             Some((false, _)) => None,
-            // A bracket that nothing closes is a bracket.
+            // A bracket that is not closed is a literal bracket.
             None => (byte == b'[').then_some(rest),
         },
         first => (*first == byte).then_some(rest),
     }
 }
 
-/// Whether a byte is in the class that begins here, and what follows it.
+/// Whether a byte is in the character class at the beginning, and the rest of the pattern.
 fn match_class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let negated = matches!(text.first(), Some(b'!' | b'^'));
     let mut rest = if negated { &text[1..] } else { text };
@@ -162,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_as_in_a_shell() {
-        let fits = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
+    fn patterns_match_as_in_a_shell() {
+        let is_match = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         for (pattern, name) in [
             ("*", "abc"),
             ("*", ""),
@@ -178,7 +178,7 @@ mod tests {
             (".*", ".x"),
             ("a**", "a"),
         ] {
-            assert!(fits(pattern, name), "{pattern} {name}");
+            assert!(is_match(pattern, name), "{pattern} {name}");
         }
         for (pattern, name) in [
             ("*", ".x"),
@@ -190,12 +190,12 @@ mod tests {
             ("a", "ab"),
             ("*a", "ab"),
         ] {
-            assert!(!fits(pattern, name), "{pattern} {name}");
+            assert!(!is_match(pattern, name), "{pattern} {name}");
         }
     }
 
     #[test]
-    fn many_stars_do_not_take_long() {
+    fn a_pattern_of_many_stars_is_matched_quickly() {
         let name = [b'a'; 255];
         assert!(!matches(&[b"*a".repeat(60), b"b".to_vec()].concat(), &name));
     }

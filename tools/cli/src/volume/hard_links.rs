@@ -1,54 +1,54 @@
-//! Files of several names: `put` and `get` copy one where they meet its first name, and make links to it of
-//! the others.
+//! Files with several names. `put` and `get` copy such a file at its first name, and create hard links to the copy
+//! for its other names.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The files of several names that have been seen; `K` tells them apart, `P` is the path of a copy.
+/// The files with several names seen so far. `K` identifies a file, `P` is the path of a copy.
 pub struct HardLinks<K, P> {
-    seen: HashMap<K, SeenFile<P>>,
+    files: HashMap<K, SeenFile<P>>,
 }
 
 struct SeenFile<P> {
     first: P,
-    /// Names that have not been seen.
+    /// The number of names not seen yet.
     left: u32,
     state: CopyState<P>,
 }
 
 enum CopyState<P> {
-    /// On its way; these are to become links to it.
+    /// The copy is in progress. These paths will become links to it.
     Pending(Vec<P>),
     Done,
     Failed,
 }
 
-/// What a name becomes.
+/// What to do for a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LinkAction<P> {
-    /// The first of its file, which is to be copied.
+    /// Copy the file: this is its first name.
     Copy,
-    /// A link, once the copy is there.
+    /// Wait: the name becomes a link when the copy is done.
     Wait,
-    /// A link to the copy.
+    /// Create a link to the copy at this path.
     Link(P),
-    /// Nothing: there is no copy.
+    /// Fail: the copy at this path failed.
     Fail(P),
 }
 
 impl<K: Eq + Hash, P: Clone> HardLinks<K, P> {
     pub fn new() -> Self {
-        Self { seen: HashMap::new() }
+        Self { files: HashMap::new() }
     }
 
-    /// One of the `names` names of a file, of which the copy gets this path.
+    /// Records a name of a file that has `names` names; a copy or link would get this path.
     pub fn add_name(&mut self, file: K, names: u32, path: &P) -> LinkAction<P> {
         if names < 2 {
             return LinkAction::Copy;
         }
-        let Some(seen) = self.seen.get_mut(&file) else {
+        let Some(seen) = self.files.get_mut(&file) else {
             let (first, state) = (path.clone(), CopyState::Pending(Vec::new()));
-            self.seen.insert(file, SeenFile { first, left: names - 1, state });
+            self.files.insert(file, SeenFile { first, left: names - 1, state });
             return LinkAction::Copy;
         };
         seen.left = seen.left.saturating_sub(1);
@@ -60,7 +60,7 @@ impl<K: Eq + Hash, P: Clone> HardLinks<K, P> {
             }
             CopyState::Done => {
                 if seen.left == 0 {
-                    self.seen.remove(&file);
+                    self.files.remove(&file);
                 }
                 LinkAction::Link(first)
             }
@@ -68,22 +68,22 @@ impl<K: Eq + Hash, P: Clone> HardLinks<K, P> {
         }
     }
 
-    /// The copy is there; these wait to be links to it.
+    /// Records that the copy is done. Returns the paths that wait to become links.
     pub fn copy_done(&mut self, file: &K) -> Vec<P> {
         let waiting = self.settle(file, CopyState::Done);
-        if self.seen.get(file).is_some_and(|seen| seen.left == 0) {
-            self.seen.remove(file);
+        if self.files.get(file).is_some_and(|seen| seen.left == 0) {
+            self.files.remove(file);
         }
         waiting
     }
 
-    /// No copy becomes of it; these have waited for one.
+    /// Records that the copy failed. Returns the paths that waited for it.
     pub fn copy_failed(&mut self, file: &K) -> Vec<P> {
         self.settle(file, CopyState::Failed)
     }
 
     fn settle(&mut self, file: &K, state: CopyState<P>) -> Vec<P> {
-        match self.seen.get_mut(file).map(|seen| std::mem::replace(&mut seen.state, state)) {
+        match self.files.get_mut(file).map(|seen| std::mem::replace(&mut seen.state, state)) {
             Some(CopyState::Pending(waiting)) => waiting,
             _ => Vec::new(),
         }
@@ -95,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_links_once_the_copy_is_there() {
+    fn names_become_links_when_the_copy_is_done() {
         let mut links = HardLinks::new();
         assert_eq!(links.add_name(1, 1, &"alone"), LinkAction::Copy);
         assert_eq!(links.add_name(7, 3, &"a"), LinkAction::Copy);
         assert_eq!(links.add_name(7, 3, &"b"), LinkAction::Wait);
         assert_eq!(links.copy_done(&7), ["b"]);
         assert_eq!(links.add_name(7, 3, &"c"), LinkAction::Link("a"));
-        assert!(links.seen.is_empty(), "all its names have been seen");
+        assert!(links.files.is_empty(), "all names were seen");
         assert_eq!(links.add_name(8, 9, &"d"), LinkAction::Copy);
         assert_eq!(links.add_name(8, 9, &"e"), LinkAction::Wait);
         assert_eq!(links.copy_failed(&8), ["e"]);

@@ -1,4 +1,4 @@
-//! The files that hold the volume. No command reads them into the volume or replaces them.
+//! The files that hold the volume. No command copies them into the volume or replaces them.
 
 use super::host::{FileId, file_id};
 use std::ffi::OsStr;
@@ -10,17 +10,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uringfs_lab::Error;
 
-/// The files that a volume is in: its image by any name, or what a loop device has below it.
+/// The files that a volume is in: the image file by any name, and the files below a loop device.
 pub struct ImageFiles(Vec<FileId>);
 
 impl ImageFiles {
-    /// Of the volume at a path.
+    /// The files of the volume at a path.
     pub fn of_volume(target: &OsStr) -> Result<Self, Error> {
         let target = Path::new(target);
         let mut files = Vec::new();
         let mut next = Some(target.to_owned());
         while let Some(found) = next.take().map(|path| path.metadata()) {
-            // A file below a device may have no name any more.
+            // The backing file of a device may have been unlinked.
             let Ok(found) = found else { break };
             if files.contains(&file_id(&found)) {
                 break;
@@ -31,7 +31,7 @@ impl ImageFiles {
             }
         }
         match files.is_empty() {
-            true => Err(Error::run(format!("{}: is not there any more", target.display()))),
+            true => Err(Error::run(format!("{}: does not exist any more", target.display()))),
             false => Ok(Self(files)),
         }
     }
@@ -40,14 +40,14 @@ impl ImageFiles {
         self.0.contains(&file_id(found))
     }
 
-    /// Whether it is what this reads or writes.
+    /// Whether the open file is one of them.
     pub fn contains_open_file(&self, descriptor: &impl AsFd) -> io::Result<bool> {
         let found = std::fs::File::from(descriptor.as_fd().try_clone_to_owned()?).metadata()?;
         Ok(self.contains(&found))
     }
 }
 
-/// The file below a loop device, or below the one that a partition is on.
+/// The backing file of a loop device, or of the loop device that a partition is on.
 fn backing_file(device: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let node = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize().ok()?;

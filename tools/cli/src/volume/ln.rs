@@ -1,4 +1,4 @@
-//! `uringfs ln`: makes hard and symbolic links in a volume.
+//! `uringfs ln`: creates hard and symbolic links in a volume.
 
 use super::open_volume::{open, sync};
 use super::two_paths::{target_path, with_both_paths};
@@ -8,29 +8,29 @@ use std::os::unix::ffi::OsStrExt;
 use uringfs::Access;
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path of a file; with -s, what the link is to lead to, as it is to stand in it
+    /// TARGET:/path of an existing file; with -s, the target of the link, stored as given
     source: OsString,
 
-    /// TARGET:/path: a directory to make the link in, or its name
+    /// TARGET:/path of the link, or of a directory to create it in
     #[arg(value_name = "TARGET:/new")]
     destination: OsString,
 
-    /// A symbolic link
+    /// Create a symbolic link
     #[arg(short)]
     symbolic: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     if arguments.symbolic {
         let path = VolumePath::parse(&arguments.destination)?;
         let volume = open(&path.target, Access::ReadWrite)?;
-        let leads_to = arguments.source.as_bytes();
-        let path = target_path(&volume, &path.in_same_volume(leads_to.to_vec()), &path);
-        let made = volume.make_symlink(leads_to, &path.bytes);
+        let link_target = arguments.source.as_bytes();
+        let path = target_path(&volume, &path.in_same_volume(link_target.to_vec()), &path);
+        let made = volume.make_symlink(link_target, &path.bytes);
         made.map_err(|error| with_path(&path, error))?;
         sync(&volume, &path.target)?;
     } else {

@@ -1,4 +1,4 @@
-//! `uringfs ls`: the names in directories of a volume.
+//! `uringfs ls`: lists directories of a volume.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -11,23 +11,23 @@ use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path, with wildcards
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 
-    /// Mode, links, owners, size and time (UTC) of each
+    /// Long format: mode, links, user, group, size and modification time (UTC)
     #[arg(short)]
     long: bool,
 
-    /// All that is in directories, too
+    /// List directories recursively
     #[arg(short = 'R')]
     recursive: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
@@ -35,7 +35,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let found = glob::expand_each(&volume, &paths, &errors);
     let is_alone = found.len() == 1 && !arguments.recursive;
     let is_listed = |path: &VolumePath| match arguments.long {
-        // A link is shown then, not what it leads to.
+        // The long format shows a link itself.
         true => {
             let found = volume.inode(&path.bytes, Follow::No);
             found.is_ok_and(|(_, inode)| inode.kind == FileKind::Directory)
@@ -52,7 +52,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let mut is_first = files.is_empty();
     for top in directories {
         let mut visited = VisitedDirectories::default();
-        // What is still to be shown, the next one last.
+        // The directories to list, the next one last.
         let mut left = vec![top];
         while let Some(directory) = left.pop() {
             let mut text = Vec::new();
@@ -81,7 +81,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(errors.exit_code())
 }
 
-/// A name, with what is known of the file if that was asked for.
+/// One line of output: a name, in the long format with its attributes.
 fn line(volume: &Volume, path: &VolumePath, name: &[u8], long: bool) -> Result<Vec<u8>, Error> {
     let mut line = Vec::new();
     if long || name == path.bytes {

@@ -1,4 +1,4 @@
-//! `uringfs mkdir`: makes directories in a volume.
+//! `uringfs mkdir`: creates directories in a volume.
 
 use super::error_sink::ErrorSink;
 use super::open_volume::{is_directory, open, sync};
@@ -8,19 +8,19 @@ use std::ffi::OsString;
 use uringfs::{Access, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 
-    /// With the directories above it; no error if it is there
+    /// Create parent directories as needed; no error if the directory exists
     #[arg(short)]
     parents: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;

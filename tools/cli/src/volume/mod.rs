@@ -1,5 +1,5 @@
-//! The commands on volumes, and what they share: how a path in a volume is written, how a volume
-//! is opened, and what is said of it.
+//! The commands on volumes, one file each, and what they share: paths in volumes, opening,
+//! errors, formats.
 
 pub mod cat;
 pub mod check;

@@ -1,4 +1,4 @@
-//! `uringfs mv`: moves and renames in a volume.
+//! `uringfs mv`: moves and renames files in a volume.
 
 use super::open_volume::{open, sync};
 use super::overwrite::{NameAction, OverwriteOptions};
@@ -8,14 +8,14 @@ use std::ffi::OsString;
 use uringfs::{Access, Follow, Rename};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path
     #[arg(value_name = "TARGET:/path")]
     source: OsString,
 
-    /// TARGET:/path: a directory to move it into, or its new name
+    /// TARGET:/path of the new name, or of a directory to move the source into
     #[arg(value_name = "TARGET:/new")]
     destination: OsString,
 
@@ -23,15 +23,15 @@ pub struct Arguments {
     overwrite: OverwriteOptions,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&[arguments.source, arguments.destination])?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let to = target_path(&volume, &paths[0], &paths[1]);
     let found = [&paths[0], &to].map(|path| volume.inode(&path.bytes, Follow::No));
-    if let [Ok((_, moved)), Ok((_, there))] = found {
-        let turn = arguments.overwrite.action(there.kind, moved.kind);
-        if turn.map_err(|why| Error::input(format!("{to}: {why}")))? == NameAction::Skip {
+    if let [Ok((_, moved)), Ok((_, existing))] = found {
+        let action = arguments.overwrite.action(existing.kind, moved.kind);
+        if action.map_err(|why| Error::input(format!("{to}: {why}")))? == NameAction::Skip {
             return Ok(0);
         }
     }

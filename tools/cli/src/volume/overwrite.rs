@@ -1,51 +1,52 @@
-//! What `put` and `get` do with what is there already, and the files that none of them touches: those of
-//! the volume itself.
+//! The rule of `put`, `get` and `mv` for names that exist already.
 
 use uringfs::FileKind;
 
-/// What the user wants.
+/// The options about existing files.
 #[derive(clap::Args, Clone, Copy)]
 pub struct OverwriteOptions {
-    /// Leave what is there as it is
+    /// Do not replace existing files
     #[arg(short, long, overrides_with = "force")]
     no_clobber: bool,
 
-    /// Replace devices, FIFOs and sockets that are there, too
+    /// Also replace existing devices, FIFOs and sockets
     #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
 }
 
-/// How something new comes to its name.
+/// What to do about the name of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameAction {
-    /// The name is free.
+    /// Create: the name is free.
     Create,
-    /// What has the name gives way.
+    /// Replace the existing file.
     Replace,
-    /// A directory that is there: what is in the new one goes into it.
+    /// Merge the new directory into the existing one.
     Merge,
-    /// What is there stays.
+    /// Keep the existing file.
     Skip,
 }
 
 impl OverwriteOptions {
-    /// The rule, where something of the kind `there` has the name that something of the kind `new` is to get;
-    /// or why it cannot.
+    /// The action for a new file of kind `new` whose name has a file of kind `existing`.
+    ///
+    /// # Errors
+    /// Why the existing file must not be replaced.
     pub fn action(self, existing: FileKind, new: FileKind) -> Result<NameAction, &'static str> {
         let is_special = !matches!(existing, FileKind::File | FileKind::Symlink);
         match (existing, new) {
             (FileKind::Directory, FileKind::Directory) => Ok(NameAction::Merge),
-            (FileKind::Directory, _) => Err("what is there is a directory"),
-            (_, FileKind::Directory) => Err("what is there is no directory"),
+            (FileKind::Directory, _) => Err("the existing file is a directory"),
+            (_, FileKind::Directory) => Err("the existing file is not a directory"),
             _ if self.no_clobber => Ok(NameAction::Skip),
             _ if is_special && !self.force && !is_like(existing, new) => {
-                Err("what is there is neither a file nor a link; -f replaces it")
+                Err("the existing file is a device, FIFO or socket; use -f to replace it")
             }
             _ => Ok(NameAction::Replace),
         }
     }
 
-    /// Whether what is there stays as it is, directories with their attributes.
+    /// Whether existing files, and the attributes of existing directories, stay as they are.
     pub fn skips_existing(self) -> bool {
         self.no_clobber
     }
@@ -60,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_gives_way_as_the_rule_says() {
+    fn existing_files_are_replaced_by_the_rule() {
         use FileKind::*;
         let rule = |no_clobber, force| OverwriteOptions { no_clobber, force };
         let plain = rule(false, false);
         for new in [File, Symlink, Fifo, BlockDevice(1)] {
-            for there in [File, Symlink] {
-                assert_eq!(plain.action(there, new), Ok(NameAction::Replace));
-                assert_eq!(rule(true, false).action(there, new), Ok(NameAction::Skip));
+            for existing in [File, Symlink] {
+                assert_eq!(plain.action(existing, new), Ok(NameAction::Replace));
+                assert_eq!(rule(true, false).action(existing, new), Ok(NameAction::Skip));
             }
             for rule in [plain, rule(true, false), rule(false, true)] {
                 assert!(

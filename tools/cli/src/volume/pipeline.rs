@@ -1,18 +1,18 @@
-//! Pieces of files on their direction to or from a volume: many at once, on one reactor.
+//! Reads and writes chunks of files in a volume, many at once, on one reactor.
 
 use std::collections::HashMap;
 use std::io;
 use uringfs::{Buffer, Completed, Errno, File, Payload, Reactor, ReactorOptions, Token, Tokens};
 use uringfs_lab::Error;
 
-/// Bytes of a chunk: large enough that a device works at its speed with a few of them.
+/// The size of a chunk: large enough that a few of them in flight use the full speed of a device.
 pub const CHUNK_BYTES: usize = 1 << 20;
-/// Why fewer bytes of a file were read than it has.
+/// The reason of a read that returned fewer bytes than the file has.
 pub const DEVICE_TOO_SHORT: &str = "the volume's device ends before the file does";
-/// Pieces on their direction at once.
+/// The maximum number of chunks in flight.
 const MAX_IN_FLIGHT: usize = 32;
 
-/// What is on its direction; `P` is what the caller wants to know of a chunk when it has finished.
+/// The chunks in flight. `C` is what the caller needs to know about a chunk when it has finished.
 pub struct Pipeline<C> {
     reactor: Reactor,
     in_flight: HashMap<u64, C>,
@@ -20,7 +20,7 @@ pub struct Pipeline<C> {
     completed: Vec<Completed>,
 }
 
-/// A chunk that is there, or is not.
+/// A chunk that was read or written, or failed.
 pub struct FinishedChunk<C> {
     pub context: C,
     pub result: Result<u64, Errno>,
@@ -35,16 +35,16 @@ enum Direction {
 impl<C> Pipeline<C> {
     pub fn new() -> Result<Self, Error> {
         let reactor = Reactor::new(ReactorOptions::default())
-            .map_err(|error| Error::run("cannot begin").because(error))?;
+            .map_err(|error| Error::run("cannot start I/O").because(error))?;
         Ok(Self { reactor, in_flight: HashMap::new(), next: 0, completed: Vec::new() })
     }
 
-    /// Reads into a buffer. There has to be room for one more.
+    /// Starts to read into a buffer. The caller has waited for a slot.
     pub fn read(&mut self, file: &File, buffer: Buffer, offset: u64, context: C) -> io::Result<()> {
         self.start(Direction::Read, file, buffer, offset, context)
     }
 
-    /// Writes a buffer. There has to be room for one more.
+    /// Starts to write a buffer. The caller has waited for a slot.
     pub fn write(
         &mut self,
         file: &File,
@@ -83,17 +83,17 @@ impl<C> Pipeline<C> {
         Ok(())
     }
 
-    /// Does something that is no chunk, to its end.
+    /// Runs another operation to its end.
     pub fn block_on<T>(&self, operation: impl Future<Output = T>) -> T {
         self.reactor.block_on(operation)
     }
 
-    /// Waits until there is room for one more, and gives what has finished.
+    /// Waits until another chunk can start. Returns the finished chunks.
     pub fn wait_for_slot(&mut self) -> io::Result<Vec<FinishedChunk<C>>> {
         self.reap_until(MAX_IN_FLIGHT - 1)
     }
 
-    /// Waits for everything.
+    /// Waits for all chunks. Returns the finished ones.
     pub fn drain(&mut self) -> io::Result<Vec<FinishedChunk<C>>> {
         self.reap_until(0)
     }
@@ -103,7 +103,7 @@ impl<C> Pipeline<C> {
         loop {
             for completed in std::mem::take(&mut self.completed) {
                 let context = self.in_flight.remove(&completed.token().get());
-                let context = context.expect("what completes has been started");
+                let context = context.expect("only started chunks complete");
                 let result = completed.result();
                 finished.push(FinishedChunk { context, result, buffer: completed.into_buffer() });
             }

@@ -1,6 +1,6 @@
-//! `uringfs put`: files and trees of the machine into a volume. A file is written under another
-//! name and moved when it is whole; commits take a name only with the bytes it stands for. What cannot
-//! be put is told, and the others go on.
+//! `uringfs put`: copies files and trees of the host into a volume. A file is written under a staging name
+//! and renamed when it is complete; a commit contains a name only together with the file's data. An error of one
+//! file is reported, and the copy continues with the others.
 
 use super::copy_progress::{CopyProgress, Xattr};
 use super::hard_links::{HardLinks, LinkAction};
@@ -28,17 +28,17 @@ use uringfs::{
 };
 use uringfs_lab::{Error, ErrorKind};
 
-/// The access control list that what is made in a directory gets.
+/// The attribute for the ACL that new files in a directory inherit.
 const DEFAULT_ACL_XATTR: &str = "system.posix_acl_default";
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Files and directories; - is standard input
+    /// Files and directories; - reads standard input
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
 
-    /// TARGET:/path: a directory to put them in, or the name of a single one
+    /// TARGET:/path of a directory to copy into, or of the new file
     #[arg(value_name = "TARGET:/path")]
     destination: OsString,
 
@@ -50,7 +50,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = VolumePath::parse(&arguments.destination)?;
     let volume = open(&path.target, Access::ReadWrite)?;
@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         staging: Vec::new(),
         pipeline: Pipeline::new()?,
         progress: CopyProgress::start()?,
-        writing: HashMap::new(),
+        files: HashMap::new(),
         next: 0,
         created: HashSet::new(),
         links: HardLinks::new(),
@@ -71,11 +71,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         errors: PutErrors::default(),
     };
     let done = put.run(&arguments.sources, targets);
-    // In any case: nothing half-written stays.
-    let clean = put.clean_up();
+    // In any case, so that no partial file stays.
+    let cleaned_up = put.clean_up();
     let PutJob { progress, errors, .. } = put;
-    let closed = sync(&volume, &path.target);
-    let done = done.and(clean).and(closed);
+    let synced = sync(&volume, &path.target);
+    let done = done.and(cleaned_up).and(synced);
     let code = errors.finish(done.is_ok() && progress.counts.is_empty());
     done?;
     let code = code?;
@@ -83,10 +83,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Files that could not be put.
+/// The errors of files that could not be copied.
 #[derive(Default)]
 struct PutErrors {
-    /// The first, as long as it is the only one.
+    /// The first error, as long as it is the only one.
     first: Option<Error>,
     are_several: bool,
 }
@@ -103,7 +103,7 @@ impl PutErrors {
         }
     }
 
-    /// The exit code: that of the one thing that could not be done, if nothing else was, or 1.
+    /// The exit code: 1 if there are errors. Returns the error itself if it is the only one and nothing was copied.
     fn finish(self, is_nothing_done: bool) -> Result<u8, Error> {
         match self.first {
             Some(error) if is_nothing_done => return Err(error),
@@ -114,7 +114,7 @@ impl PutErrors {
     }
 }
 
-/// What each source becomes: a name in the directory that the path is, or the path itself.
+/// The path in the volume for each source: a name in the destination if that is a directory, else the destination.
 fn targets(
     volume: &Volume,
     sources: &[OsString],
@@ -122,14 +122,14 @@ fn targets(
 ) -> Result<Vec<Vec<u8>>, Error> {
     if !is_directory(volume, &destination.bytes) {
         if sources.len() > 1 || destination.bytes.ends_with(b"/") {
-            let what = format!("{destination}: is no directory; make it with uringfs mkdir");
+            let what = format!("{destination}: is not a directory; create it with uringfs mkdir");
             return Err(Error::input(what));
         }
         return Ok(vec![destination.bytes.clone()]);
     }
     let name = |source: &OsString| {
         if source == "-" {
-            let what = format!("{destination}: is a directory; say what - is to be called in it");
+            let what = format!("{destination}: is a directory; name the file for standard input");
             return Err(Error::input(what));
         }
         let path = Path::new(source);
@@ -139,7 +139,7 @@ fn targets(
         });
         match named {
             Some(name) => Ok(join(&destination.bytes, name.as_bytes())),
-            None => Err(Error::input(format!("{}: has no name to put it under", path.display()))),
+            None => Err(Error::input(format!("{}: has no name for the copy", path.display()))),
         }
     };
     sources.iter().map(name).collect()
@@ -150,58 +150,59 @@ struct PutJob<'v> {
     destination: &'v VolumePath,
     image: ImageFiles,
     overwrite: OverwriteOptions,
-    /// Where files lie until they are whole.
+    /// The directory for files until they are complete.
     staging: Vec<u8>,
     pipeline: Pipeline<Chunk>,
     progress: CopyProgress,
-    /// Files of which chunks are on their way, or still to be read.
-    writing: HashMap<u64, PartialFile>,
+    /// Files that have chunks in flight or still to be read.
+    files: HashMap<u64, PartialFile>,
     next: u64,
-    /// What this command has put, except directories: nothing of it is replaced.
+    /// Files that this command has created, except directories. They are never replaced.
     created: HashSet<InodeNumber>,
     links: HardLinks<FileId, NewName>,
-    /// Get their attributes last: names made in them change their times.
+    /// Directories get their attributes last: new names in them change their times.
     directories: Vec<(Vec<u8>, Inode)>,
     errors: PutErrors,
 }
 
-/// A part of a file.
+/// A part of a file, in bytes.
 struct Chunk {
     file: u64,
     length: u64,
 }
 
-/// A file's name in the volume, and how it comes to it.
+/// The path of a new file in the volume, and what to do about an existing file there.
 #[derive(Clone)]
 struct NewName {
     target: Vec<u8>,
     action: NameAction,
 }
 
-/// A directory whose names have their turn, one after the other.
+/// A source directory whose names are copied one after the other.
 struct OpenDirectory {
     below: PathBuf,
     target: Vec<u8>,
-    /// This command has made it: nothing is in it yet.
+    /// Created by this command: names in it cannot exist yet.
     is_new: bool,
-    /// From the last one on.
+    /// The names that are left, in reverse order.
     names: Vec<OsString>,
 }
 
+/// A file that is being copied.
 struct PartialFile {
     file: File,
     number: InodeNumber,
-    /// Which file of the machine it is; none is standard input.
+    /// The source file; None for standard input.
     source: Option<FileId>,
     staged: Vec<u8>,
     name: NewName,
     inode: Inode,
-    /// What it ends with if that is a hole: the file becomes at least as long.
+    /// The minimum size at the end, for a file that ends with a hole.
     size: u64,
-    /// Set when all is written: a write takes capabilities away.
+    /// Set after all writes: a write removes capabilities.
     xattrs: Vec<Xattr>,
     chunks: usize,
-    is_all_read: bool,
+    is_fully_read: bool,
     has_failed: bool,
 }
 
@@ -213,18 +214,19 @@ impl PutJob<'_> {
                 true => self.put_stdin(target),
                 false => self.put_tree(Path::new(source), target),
             };
-            self.report_input_error(done)?;
+            self.continue_after(done)?;
         }
         let finished = self.pipeline.drain();
         self.on_finished(finished)?;
         for (path, inode) in std::mem::take(&mut self.directories).iter().rev() {
             let done = self.with_path(path, self.set_attributes(path, inode));
-            self.report_input_error(done)?;
+            self.continue_after(done)?;
         }
         Ok(())
     }
 
-    /// What is made here gets nothing from it, whatever the root hands on: all comes from its source.
+    /// Creates the staging directory, so that files in it inherit no group and no ACL from the root directory: all
+    /// attributes come from the sources.
     fn make_staging(&self) -> Result<Vec<u8>, VolumeError> {
         let path = unused_staging_name(self.volume)?;
         let inode = Inode { is_staging: true, ..Inode::new(FileKind::Directory, 0o700) };
@@ -236,9 +238,9 @@ impl PutJob<'_> {
         }
     }
 
-    /// Tells what is wrong with one file. What is wrong with the volume or the machine, or a Ctrl-C,
-    /// stays an error.
-    fn report_input_error(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+    /// Reports the error of one file, so that the copy continues. An error of the volume or the machine, or a
+    /// Ctrl-C, is returned.
+    fn continue_after(&mut self, done: Result<(), Error>) -> Result<(), Error> {
         match done {
             Err(error) if error.kind() == ErrorKind::Input => self.errors.report(error),
             done => done?,
@@ -246,7 +248,7 @@ impl PutJob<'_> {
         Ok(())
     }
 
-    /// Everything from a path on, without recursion: trees may be deep.
+    /// Copies a source and everything below it. Uses no recursion, as trees may be deep.
     fn put_tree(&mut self, source: &Path, target: Vec<u8>) -> Result<(), Error> {
         let (tree, below) = open_tree(source).map_err(|error| cannot_read(source, error))?;
         let mut stack = Vec::from_iter(self.put_entry(&tree, below, target, false)?);
@@ -259,13 +261,13 @@ impl PutJob<'_> {
                 (directory.below.join(&name), join(&directory.target, name.as_bytes()));
             match self.put_entry(&tree, below, target, directory.is_new) {
                 Ok(found) => stack.extend(found),
-                failed => self.report_input_error(failed.map(drop))?,
+                failed => self.continue_after(failed.map(drop))?,
             }
         }
         Ok(())
     }
 
-    /// One of them; a directory's names come next.
+    /// Copies one file, or creates one directory and returns it for its names.
     fn put_entry(
         &mut self,
         tree: &HostTree,
@@ -307,22 +309,22 @@ impl PutJob<'_> {
         Ok(None)
     }
 
-    /// How something of this kind comes to a name that may be there.
+    /// The action for a new file of this kind at a path that may exist.
     fn action(&self, target: &[u8], kind: FileKind) -> Result<NameAction, Error> {
         let path = || self.destination.in_same_volume(target.to_vec());
-        let is_just_put =
-            || Error::input(format!("{}: is what this command has just put there", path()));
-        if self.writing.values().any(|writing| writing.name.target == target) {
-            return Err(is_just_put());
+        let already_written =
+            || Error::input(format!("{}: was already written by this command", path()));
+        if self.files.values().any(|partial| partial.name.target == target) {
+            return Err(already_written());
         }
         let (number, existing) = match self.volume.inode(target, Follow::No) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(NameAction::Create),
             found => self.with_path(target, found)?,
         };
         if self.created.contains(&number) {
-            return Err(is_just_put());
+            return Err(already_written());
         }
-        // A directory goes where a link leads that was there before.
+        // A directory is merged into the target of an existing link.
         if kind == FileKind::Directory && is_directory(self.volume, target) {
             return Ok(NameAction::Merge);
         }
@@ -353,7 +355,7 @@ impl PutJob<'_> {
         Ok(OpenDirectory { below, target, is_new, names })
     }
 
-    /// Puts what is neither a file nor a directory.
+    /// Copies a link, device, FIFO or socket.
     fn put_special(
         &mut self,
         source: &SourceFile,
@@ -369,7 +371,7 @@ impl PutJob<'_> {
         self.copy_done(number, Some(file_id(&source.metadata)), name)
     }
 
-    /// A copy has its name: others become links to it.
+    /// A copy has its name: creates the links that wait for it.
     fn copy_done(
         &mut self,
         number: InodeNumber,
@@ -379,7 +381,7 @@ impl PutJob<'_> {
         self.created.insert(number);
         for name in source.map_or(Vec::new(), |source| self.links.copy_done(&source)) {
             let done = self.put_link(first, &name);
-            self.report_input_error(done)?;
+            self.continue_after(done)?;
         }
         Ok(())
     }
@@ -387,7 +389,7 @@ impl PutJob<'_> {
     fn copy_failed(&mut self, source: FileId, first: &NewName) -> Result<(), Error> {
         for name in self.links.copy_failed(&source) {
             let lost = self.first_name_failed(first, &name);
-            self.report_input_error(Err(lost))?;
+            self.continue_after(Err(lost))?;
         }
         Ok(())
     }
@@ -395,10 +397,10 @@ impl PutJob<'_> {
     fn first_name_failed(&self, first: &NewName, name: &NewName) -> Error {
         let [name, first] =
             [name, first].map(|name| self.destination.in_same_volume(name.target.clone()));
-        Error::input(format!("{name}: is another name of {first}, which could not be put"))
+        Error::input(format!("{name}: is a hard link to {first}, which could not be copied"))
     }
 
-    /// Gives a file that this command has put one more name.
+    /// Creates a hard link to a file that this command has created.
     fn put_link(&mut self, first: &NewName, name: &NewName) -> Result<(), Error> {
         let staged = self.new_staged_path();
         self.with_path(&name.target, self.volume.link(&first.target, &staged))?;
@@ -407,7 +409,7 @@ impl PutJob<'_> {
         Ok(())
     }
 
-    /// Those that volumes have; what else the machine's file systems have is left out.
+    /// Sets the extended attributes that volumes support, and skips others.
     fn set_xattrs(
         &self,
         xattrs: &[Xattr],
@@ -430,14 +432,14 @@ impl PutJob<'_> {
             data_ranges(&host, &source.metadata).map_err(|error| source.cannot_read(error))?;
         let xattrs = source.xattrs()?;
         let id = self.begin_file(Some(file_id(&source.metadata)), name, inode)?;
-        self.writing.get_mut(&id).expect("it has begun").xattrs = xattrs;
+        self.files.get_mut(&id).expect("the file has begun").xattrs = xattrs;
         let copied = self.copy(id, &host, source, &ranges);
         let ended = self.end_of_input(id, copied.is_ok());
         copied.and(ended)
     }
 
-    /// Copies what has data, and then all that comes behind the size that was found: a file may grow, and
-    /// those of `/proc` say that they have none.
+    /// Copies the data ranges, and then everything after the size from the metadata: a file may grow, and files of
+    /// `/proc` have a size of 0.
     fn copy(
         &mut self,
         id: u64,
@@ -449,20 +451,20 @@ impl PutJob<'_> {
         for range in ranges {
             self.copy_range(id, host, source, range.clone())?;
         }
-        // A file that does not grow is asked once more, for a block.
+        // Probe one block first: a file that has not grown costs only this read.
         let probe = found..found + 4096;
         if self.copy_range(id, host, source, probe.clone())? {
             self.copy_range(id, host, source, probe.end..u64::MAX)?;
         }
         if ranges.last().map_or(0, |range| range.end) < found {
-            // It ends in a hole; or was cut off meanwhile.
+            // The file ends with a hole, or was truncated meanwhile.
             let size = host.metadata().map_err(|error| source.cannot_read(error))?.len();
-            self.writing.get_mut(&id).expect("it has begun").size = size.min(found);
+            self.files.get_mut(&id).expect("the file has begun").size = size.min(found);
         }
         Ok(())
     }
 
-    /// Whether all of it was there.
+    /// Copies a range. Returns whether the whole range could be read.
     fn copy_range(
         &mut self,
         id: u64,
@@ -472,7 +474,7 @@ impl PutJob<'_> {
     ) -> Result<bool, Error> {
         let mut at = range.start;
         while at < range.end {
-            if self.writing[&id].has_failed {
+            if self.files[&id].has_failed {
                 return Ok(false);
             }
             self.progress.check_stop()?;
@@ -511,10 +513,10 @@ impl PutJob<'_> {
                 self.progress.wait_readable(&input)?;
                 Ok(rustix::io::read(&input, part)?)
             });
-            // Also at the end: a Ctrl-C ends the program that writes into the pipe, too.
+            // Also at the end of input: Ctrl-C ends the writer of the pipe, too.
             self.progress.check_stop()?;
             let read = read.map_err(unreadable)?;
-            if read == 0 || self.writing[&id].has_failed {
+            if read == 0 || self.files[&id].has_failed {
                 return self.end_of_input(id, true);
             }
             drop(buffer.split_off(read));
@@ -523,7 +525,7 @@ impl PutJob<'_> {
         }
     }
 
-    /// Begins a file under another name.
+    /// Creates a file under a staging name.
     fn begin_file(
         &mut self,
         source: Option<FileId>,
@@ -534,7 +536,7 @@ impl PutJob<'_> {
         let number = self.with_path(&name.target, self.volume.make(&staged, inode.clone()))?;
         let file =
             self.with_path(&name.target, self.volume.open(&staged, OpenOptions::direct()))?;
-        let writing = PartialFile {
+        let partial = PartialFile {
             file,
             number,
             source,
@@ -544,10 +546,10 @@ impl PutJob<'_> {
             size: 0,
             xattrs: Vec::new(),
             chunks: 0,
-            is_all_read: false,
+            is_fully_read: false,
             has_failed: false,
         };
-        self.writing.insert(id, writing);
+        self.files.insert(id, partial);
         Ok(id)
     }
 
@@ -555,17 +557,17 @@ impl PutJob<'_> {
         let finished = self.pipeline.wait_for_slot();
         self.on_finished(finished)?;
         let chunk = Chunk { file: id, length: buffer.len() as u64 };
-        let writing = self.writing.get_mut(&id).expect("it has begun");
-        writing.chunks += 1;
-        let started = self.pipeline.write(&writing.file, buffer, offset, chunk);
+        let partial = self.files.get_mut(&id).expect("the file has begun");
+        partial.chunks += 1;
+        let started = self.pipeline.write(&partial.file, buffer, offset, chunk);
         started.map_err(|error| self.write_error(error))
     }
 
-    /// Nothing more is to be written to it.
+    /// The source was read to its end, or failed.
     fn end_of_input(&mut self, id: u64, is_whole: bool) -> Result<(), Error> {
-        let writing = self.writing.get_mut(&id).expect("it has begun");
-        writing.is_all_read = true;
-        writing.has_failed |= !is_whole;
+        let partial = self.files.get_mut(&id).expect("the file has begun");
+        partial.is_fully_read = true;
+        partial.has_failed |= !is_whole;
         self.finish_if_written(id)
     }
 
@@ -576,13 +578,13 @@ impl PutJob<'_> {
         for FinishedChunk { context: chunk, result, .. } in
             finished.map_err(|error| self.write_error(error))?
         {
-            let writing = self.writing.get_mut(&chunk.file).expect("it has chunks on their way");
-            writing.chunks -= 1;
-            if result != Ok(chunk.length) && !writing.has_failed {
-                writing.has_failed = true;
-                let path = self.destination.in_same_volume(writing.name.target.clone());
+            let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
+            partial.chunks -= 1;
+            if result != Ok(chunk.length) && !partial.has_failed {
+                partial.has_failed = true;
+                let path = self.destination.in_same_volume(partial.name.target.clone());
                 let why = match result {
-                    // There may be room for others.
+                    // Other files may still fit.
                     Err(Errno::NOSPC) => self.volume.shortage().to_string(),
                     Err(errno) => errno.to_string(),
                     Ok(written) => format!("{written} of {} bytes were written", chunk.length),
@@ -590,40 +592,40 @@ impl PutJob<'_> {
                 self.errors.report(Error::run(format!("{path}: cannot be written: {why}")));
             }
             let done = self.finish_if_written(chunk.file);
-            self.report_input_error(done)?;
+            self.continue_after(done)?;
         }
         Ok(())
     }
 
-    /// Gives it its name when all of it is there; what has failed goes.
+    /// Renames the file if it is complete; removes it if it has failed.
     fn finish_if_written(&mut self, id: u64) -> Result<(), Error> {
-        let writing = &self.writing[&id];
-        if writing.chunks > 0 || !writing.is_all_read {
+        let partial = &self.files[&id];
+        if partial.chunks > 0 || !partial.is_fully_read {
             return Ok(());
         }
-        let writing = self.writing.remove(&id).expect("it was just there");
-        let (source, name) = (writing.source, writing.name.clone());
-        if !writing.has_failed {
-            let done = self.finish_file(writing);
+        let partial = self.files.remove(&id).expect("the file has begun");
+        let (source, name) = (partial.source, partial.name.clone());
+        if !partial.has_failed {
+            let done = self.finish_file(partial);
             if done.is_ok() {
                 return done;
             }
-            self.report_input_error(done)?;
+            self.continue_after(done)?;
         } else {
-            self.with_path(&name.target, self.volume.remove(&writing.staged))?;
+            self.with_path(&name.target, self.volume.remove(&partial.staged))?;
         }
         source.map_or(Ok(()), |source| self.copy_failed(source, &name))
     }
 
-    fn finish_file(&mut self, writing: PartialFile) -> Result<(), Error> {
-        let PartialFile { file, number, source, staged, name, inode, size, xattrs, .. } = writing;
+    fn finish_file(&mut self, partial: PartialFile) -> Result<(), Error> {
+        let PartialFile { file, number, source, staged, name, inode, size, xattrs, .. } = partial;
         let target = &name.target;
         if file.size() < size {
             let longer = self.pipeline.block_on(file.set_size(size));
             longer.map_err(|errno| self.write_error(errno.into()))?;
         }
         if file.size() > 0 {
-            // Writing has changed its times.
+            // Writes have changed the times.
             self.with_path(target, self.set_attributes(&staged, &inode))?;
         }
         self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
@@ -632,14 +634,14 @@ impl PutJob<'_> {
         self.copy_done(number, source, &name)
     }
 
-    /// What is whole gets its name.
+    /// Renames a complete file to its path.
     fn rename_into_place(&mut self, staged: &[u8], name: &NewName) -> Result<(), Error> {
         let how =
             if name.action == NameAction::Create { Rename::NoReplace } else { Rename::Replace };
         self.with_path(&name.target, self.volume.rename(staged, &name.target, how))
     }
 
-    /// Of a file or a directory, which may be there as a link to one.
+    /// Sets the attributes of a file, or of a directory, which may exist as a link to one.
     fn set_attributes(&self, path: &[u8], inode: &Inode) -> Result<(), VolumeError> {
         self.volume.set_attributes(path, Follow::Yes, |its| {
             its.permissions = inode.permissions;
@@ -648,17 +650,17 @@ impl PutJob<'_> {
         })
     }
 
-    /// A name that nobody else uses.
+    /// A new unique staging path.
     fn new_staged_path(&mut self) -> Vec<u8> {
         self.next += 1;
         join(&self.staging, self.next.to_string().as_bytes())
     }
 
-    /// Removes what has not become whole.
+    /// Removes partial files.
     fn clean_up(&mut self) -> Result<(), Error> {
-        // Nobody writes any more to what is about to be removed.
+        // No write may be in flight to a file that is about to be removed.
         let _ = self.pipeline.drain();
-        self.writing.clear();
+        self.files.clear();
         self.with_path(&self.staging, remove_leftovers(self.volume))
     }
 
@@ -666,7 +668,7 @@ impl PutJob<'_> {
         result.map_err(|error| {
             let path = self.destination.in_same_volume(path.to_vec());
             match error.kind() {
-                // Others can be put where this one cannot.
+                // Only this file is affected; others can still be copied.
                 VolumeErrorKind::Damaged => Error::input(path.to_string()).because(error),
                 _ => with_path(&path, error),
             }
@@ -679,9 +681,9 @@ impl PutJob<'_> {
     }
 }
 
-/// The directory that a source is in, and its name there; of what has none, the source itself.
+/// The directory of a source, and its name there. A source without a name is the directory itself.
 fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
-    // A slash at the end follows a name.
+    // A path with a slash at the end follows a link.
     let is_directory = source.as_os_str().as_bytes().ends_with(b"/");
     match source.file_name() {
         Some(name) if !is_directory => {
@@ -693,10 +695,10 @@ fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
 }
 
 fn refuse_image(source: &str) -> Error {
-    Error::input(format!("{source}: is the volume's own image, and cannot go into itself"))
+    Error::input(format!("{source}: is the volume's own image, and cannot be copied into it"))
 }
 
-/// Reads until the buffer is full or nothing more comes; answers how much that was.
+/// Reads until the buffer is full or the input ends. Returns the number of bytes.
 fn read_full(
     buffer: &mut [u8],
     mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>,

@@ -1,14 +1,15 @@
-//! The directory in which `put` has files until they are whole.
+//! The staging directory of `put` in a volume: files stay there until they are complete.
 
 use super::entries::Entries;
 use super::volume_path::join;
 use rustix::io::Errno;
 use uringfs::{FileKind, Follow, Volume, VolumeError};
 
-/// Where `put` has files until they are whole: a directory whose inode says so.
+/// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";
 
-/// Removes what is half-written: directories with the flag of staging. What else has their names is the user's.
+/// Removes staging directories that a killed `put` has left. A file of the same name without the flag belongs to the user
+/// and stays.
 pub(super) fn remove_leftovers(volume: &Volume) -> Result<(), VolumeError> {
     for path in staging_names() {
         match volume.inode(&path, Follow::No) {
@@ -21,7 +22,7 @@ pub(super) fn remove_leftovers(volume: &Volume) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// A staging directory, and all that is in it.
+/// Removes a staging directory and its contents.
 pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Result<(), VolumeError> {
     for entry in Entries::new(volume, staging) {
         let entry = entry?;
@@ -34,7 +35,7 @@ pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Resul
     volume.remove_directory(staging)
 }
 
-/// The first name for a staging directory that nothing has.
+/// The first free name for a staging directory.
 pub(super) fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
     for path in staging_names() {
         match volume.inode(&path, Follow::No) {
@@ -46,7 +47,7 @@ pub(super) fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeErro
     unreachable!("a directory does not hold every name")
 }
 
-/// Names of staging directories: the first is the usual one, the others are for where the user has that.
+/// The possible names of staging directories. All but the first are used only if the user has a file of that name.
 pub(super) fn staging_names() -> impl Iterator<Item = Vec<u8>> {
     let others = (1_u64..).map(|number| format!("{STAGING}-{number}"));
     std::iter::once(STAGING.to_owned()).chain(others).map(String::into_bytes)

@@ -1,4 +1,4 @@
-//! `uringfs rm`: removes files and trees in a volume.
+//! `uringfs rm`: removes files and directories from a volume.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -11,19 +11,19 @@ use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, Volume, VolumeError};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path, with wildcards
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 
-    /// Directories, too, with all that is in them
+    /// Remove directories and their contents recursively
     #[arg(short)]
     recursive: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
@@ -41,22 +41,22 @@ fn remove(
     recursive: bool,
     errors: &ErrorSink,
 ) -> Result<(), Error> {
-    // Of a link with a slash behind it the link: what it leads to is not removed.
+    // Without the slash at the end, this is a link itself: its target must not be removed.
     let found = volume.inode(without_slashes(&path.bytes), Follow::No);
     let (_, inode) = found.map_err(|error| with_path(&path, error))?;
     if inode.kind != FileKind::Directory {
         volume.remove(&path.bytes).map_err(|error| with_path(&path, error))?;
     } else if !recursive {
-        return Err(Error::input(format!("{path}: is a directory; rm -r removes it")));
+        return Err(Error::input(format!("{path}: is a directory; use rm -r to remove it")));
     } else if last_name(&path.bytes).is_none() {
-        return Err(Error::input(format!("{path}: cannot be removed; name what is in it")));
+        return Err(Error::input(format!("{path}: cannot be removed; name its entries instead")));
     } else {
         remove_tree(volume, path, errors);
     }
     Ok(())
 }
 
-/// A path without the slashes that it ends in; the root has none to lose.
+/// The path without slashes at the end. The root stays as it is.
 fn without_slashes(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|byte| *byte != b'/') {
         Some(last) => &path[..=last],
@@ -64,16 +64,16 @@ fn without_slashes(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Removes a directory and what is in it, as far as that can be, without recursion: trees may be deep.
+/// Removes a directory and its contents as far as possible. Uses no recursion, as trees may be deep.
 fn remove_tree(volume: &Volume, top: &VolumePath, errors: &ErrorSink) {
     let mut visited = VisitedDirectories::default();
-    // Each with whether what is in it has had its turn.
+    // Each directory, with whether its contents were already processed.
     let mut left = vec![(top.clone(), false)];
     while let Some((path, is_done)) = left.pop() {
         if is_done {
             let removed = volume.remove_directory(&path.bytes);
             let is_left = |error: &VolumeError| error.errno() == Errno::NOTEMPTY;
-            // What stays in it has been told of.
+            // The errors of the entries that are left were already reported.
             if errors.exit_code() == 0 || !removed.as_ref().is_err_and(is_left) {
                 errors.record(removed.map_err(|error| with_path(&path, error)));
             }

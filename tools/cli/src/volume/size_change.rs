@@ -1,43 +1,42 @@
-//! How long something becomes, as the system's `truncate` has it written: `SIZE`, or what is done to the
-//! size that it has.
+//! Sizes as `truncate` of coreutils takes them: an absolute size, or a change of the current size.
 
 use uringfs::backend::parse_size;
 
-/// A volume's blocks, in bytes.
+/// The block size of volumes, in bytes.
 pub const BLOCK: u64 = 4096;
 
-/// A new size, by itself or from the old one. All in bytes.
+/// A new size, absolute or relative to the current one, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SizeChange {
-    /// So many.
+    /// `SIZE`: this size.
     Set(u64),
-    /// `+`: so many more.
+    /// `+SIZE`: larger by this.
     Grow(u64),
-    /// `-`: so many less, or none.
+    /// `-SIZE`: smaller by this, but not below 0.
     Shrink(u64),
-    /// `<`: so many at most.
+    /// `<SIZE`: at most this.
     AtMost(u64),
-    /// `>`: so many at least.
+    /// `>SIZE`: at least this.
     AtLeast(u64),
-    /// `/`: the next lower multiple.
+    /// `/SIZE`: rounded down to a multiple of this.
     RoundDown(u64),
-    /// `%`: the next higher multiple.
+    /// `%SIZE`: rounded up to a multiple of this.
     RoundUp(u64),
 }
 
 impl SizeChange {
-    /// Reads any of them.
+    /// Parses any form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some(make) = text.chars().next().and_then(Self::from_prefix) else {
             return parse_size(text).map(Self::Set);
         };
         match make(parse_size(&text[1..])?) {
-            Self::RoundDown(0) | Self::RoundUp(0) => Err(format!("'{text}' divides by zero")),
+            Self::RoundDown(0) | Self::RoundUp(0) => Err(format!("'{text}': division by zero")),
             size => Ok(size),
         }
     }
 
-    /// Reads `SIZE` or `+SIZE`: of what never shrinks.
+    /// Parses `SIZE` or `+SIZE`, for a size that never shrinks.
     pub fn parse_larger(text: &str) -> Result<Self, String> {
         match text.strip_prefix('+') {
             Some(more) => parse_size(more).map(Self::Grow),
@@ -57,7 +56,7 @@ impl SizeChange {
         })
     }
 
-    /// The new size of what has this one; none, if no number of 64 bits holds it.
+    /// The new size for a current size. None if it does not fit into 64 bits.
     pub fn apply(self, size: u64) -> Option<u64> {
         Some(match self {
             Self::Set(to) => to,
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_changed_as_truncate_does() {
+    fn sizes_change_as_in_truncate() {
         let apply = |text: &str, size| SizeChange::parse(text).unwrap().apply(size);
         for (text, becomes) in [
             ("1K", 1024),
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "+", "++1", "+-1", "/0", "%0", "x", "é1", "1kb"] {
             assert!(SizeChange::parse(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! What `put` finds on the machine: a file's attributes, extended attributes, and where it has data.
+//! Files of the host that `put` reads: attributes, extended attributes, and data ranges.
 
 use super::copy_progress::Xattr;
 use super::host::{HostTree, PathHandle};
@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 use uringfs::{FileKind, Inode, Time};
 use uringfs_lab::Error;
 
-/// Bytes of all names of extended attributes that a file may have on Linux, and of one value.
+/// Limits of Linux for the names of all extended attributes of a file, and for one value.
 const MAX_XATTR_LIST_BYTES: usize = 65_536;
 const MAX_XATTR_VALUE_BYTES: usize = 65_536;
 
-/// A file of the machine that is to be put.
+/// A file of the host to copy into the volume.
 pub struct SourceFile {
-    /// As the user would write it.
+    /// The path as the user would write it.
     pub path: PathBuf,
     pub metadata: Metadata,
     handle: PathHandle,
 }
 
 impl SourceFile {
-    /// Looks at a file below a directory; a symbolic link is not followed.
+    /// Opens a handle of a file below a directory. Does not follow a symbolic link.
     pub fn find(tree: &HostTree, below: &Path) -> Result<Self, Error> {
         let path = tree.display_path(below);
         let opened = tree.find(below).and_then(|handle| Ok((handle.metadata()?, handle)));
@@ -35,12 +35,12 @@ impl SourceFile {
         Ok(Self { path, metadata, handle })
     }
 
-    /// Opens it to be read.
+    /// Opens the file for reading.
     pub fn open(&self) -> Result<HostFile, Error> {
         self.handle.open().map_err(|error| self.cannot_read(error))
     }
 
-    /// The names in a directory, in order of their bytes, from the last one on.
+    /// The names in a directory, in descending order of their bytes.
     pub fn names_reversed(&self) -> Result<Vec<OsString>, Error> {
         let names = self.handle.open().and_then(|directory| {
             let names = Dir::new(directory)?
@@ -53,21 +53,21 @@ impl SourceFile {
         Ok(names)
     }
 
-    /// Its extended attributes; none where its file system has none.
+    /// The extended attributes. Empty if the file system does not support them.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, Error> {
         xattrs(&self.handle.path()).map_err(|error| self.cannot_read(error))
     }
 
-    /// What it is in a volume.
+    /// The inode that the file gets in a volume.
     pub fn attributes(&self) -> Result<Inode, Error> {
         let metadata = &self.metadata;
         let kind = FileKind::of_mode(metadata.mode() as u16, metadata.rdev())
-            .ok_or_else(|| Error::input(format!("{}: is of no known kind", self.path.display())))?;
+            .ok_or_else(|| Error::input(format!("{}: unknown file type", self.path.display())))?;
         let mut inode = Inode::new(kind, metadata.mode() as u16 & 0o7777);
         (inode.user, inode.group) = (metadata.uid(), metadata.gid());
         let time = |seconds: i64, nanoseconds: i64| {
             let time = u32::try_from(nanoseconds).ok().and_then(|part| Time::new(seconds, part));
-            let what = || format!("{}: has a time that cannot be", self.path.display());
+            let what = || format!("{}: has an invalid time", self.path.display());
             time.ok_or_else(|| Error::input(what()))
         };
         inode.accessed = time(metadata.atime(), metadata.atime_nsec())?;
@@ -89,7 +89,7 @@ pub fn cannot_read(path: &Path, error: io::Error) -> Error {
     Error::input(format!("{}: cannot be read", path.display())).because(error)
 }
 
-/// Where a file has data: all of it, or what lies between its holes.
+/// The ranges of a file that have data. Without holes, the whole file.
 pub fn data_ranges(host: &HostFile, metadata: &Metadata) -> io::Result<Vec<Range<u64>>> {
     let size = metadata.len();
     let all = || Vec::from_iter((size > 0).then_some(0..size));
@@ -100,9 +100,9 @@ pub fn data_ranges(host: &HostFile, metadata: &Metadata) -> io::Result<Vec<Range
     while at < size {
         let start = match seek(host, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // Nothing but a hole is left.
+            // The rest is a hole.
             Err(Errno::NXIO) => break,
-            // Some files of `/sys` know of no holes.
+            // Some files of `/sys` do not support `SEEK_DATA`.
             Err(Errno::INVAL) => return Ok(all()),
             Err(errno) => return Err(errno.into()),
         };
@@ -116,9 +116,9 @@ pub fn data_ranges(host: &HostFile, metadata: &Metadata) -> io::Result<Vec<Range
     Ok(ranges)
 }
 
-/// By a path that leads to the file itself.
+/// Reads the extended attributes. The path must lead to the file itself.
 fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
-    // Hardly a file has any; a list of some does not fit into one byte.
+    // Hardly any file has extended attributes. A list that is not empty does not fit into one byte.
     match listxattr(path, &mut [0_u8; 1][..]) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Err(Errno::RANGE) => {}
@@ -131,7 +131,7 @@ fn xattrs(path: &Path) -> io::Result<Vec<Xattr>> {
     for name in names {
         let mut value = vec![0; MAX_XATTR_VALUE_BYTES];
         match getxattr(path, name, &mut value[..]) {
-            // It was removed meanwhile.
+            // The attribute was removed meanwhile.
             Err(Errno::NODATA) => {}
             length => {
                 value.truncate(length?);

@@ -1,4 +1,4 @@
-//! `uringfs stat`: the attributes of files.
+//! `uringfs stat`: shows the attributes of files in a volume.
 
 use super::error_sink::ErrorSink;
 use super::open_volume::open;
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, FileKind, Follow, Inode, InodeNumber, Time};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path, with wildcards
@@ -23,23 +23,23 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::Read)?;
     let errors = ErrorSink::default();
     let mut found = Vec::new();
     for path in glob::expand_each(&volume, &paths, &errors) {
-        let about = volume.inode(&path.bytes, Follow::No);
-        if let Some(about) = errors.record(about.map_err(|error| with_path(&path, error))) {
-            found.push((about, path));
+        let inode = volume.inode(&path.bytes, Follow::No);
+        if let Some(inode) = errors.record(inode.map_err(|error| with_path(&path, error))) {
+            found.push((inode, path));
         }
     }
     if arguments.json {
-        let all: Vec<Value> = found.iter().map(|(about, path)| json(path, about)).collect();
+        let all: Vec<Value> = found.iter().map(|(inode, path)| json(path, inode)).collect();
         print(&format!("{:#}\n", Value::from(all)))?;
     } else {
-        let text: Vec<Vec<u8>> = found.iter().map(|(about, path)| text(path, about)).collect();
+        let text: Vec<Vec<u8>> = found.iter().map(|(inode, path)| text(path, inode)).collect();
         print_bytes(&text.concat())?;
     }
     Ok(errors.exit_code())
@@ -75,7 +75,7 @@ fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
     text
 }
 
-/// Times in seconds since 1970, and the nanoseconds behind them. Names that are not UTF-8 have their foreign bytes replaced.
+/// Times are seconds since 1970, and nanoseconds. Names that are not UTF-8 are converted lossily.
 fn json(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Value {
     let lossy = |bytes: &[u8]| OsStr::from_bytes(bytes).to_string_lossy().into_owned();
     let time = |time: Time| json!({ "seconds": time.seconds(), "nanoseconds": time.nanoseconds() });

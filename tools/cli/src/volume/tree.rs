@@ -1,4 +1,4 @@
-//! `uringfs tree`: all names below a directory of a volume, drawn as a tree.
+//! `uringfs tree`: shows a directory of a volume as a tree.
 
 use super::entries::Entries;
 use super::error_sink::ErrorSink;
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use uringfs::{Access, DirectoryEntry, FileKind, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// TARGET:/path
@@ -19,7 +19,7 @@ pub struct Arguments {
     path: OsString,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = VolumePath::parse(&arguments.path)?;
     let volume = open(&path.target, Access::Read)?;
@@ -27,9 +27,9 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     text.push(b'\n');
     let (mut directories, mut others) = (0u64, 0u64);
     let mut visited = VisitedDirectories::default();
-    // What is still to be shown, the next one last: each with what it is led in by.
     let errors = ErrorSink::default();
     let branches = |directory: &VolumePath, lead: &str| branches(&volume, directory, lead, &errors);
+    // The entries to show, the next one last.
     let mut left = branches(&path, "");
     left.reverse();
     while let Some(Branch { path, entry, lead, is_last }) = left.pop() {
@@ -52,7 +52,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(errors.exit_code())
 }
 
-/// A name in a tree.
+/// An entry, with the lines of the tree that precede it.
 struct Branch {
     path: VolumePath,
     entry: DirectoryEntry,

@@ -1,4 +1,4 @@
-//! `uringfs truncate`: files in a volume cut off, or made longer by a hole.
+//! `uringfs truncate`: shrinks files in a volume, or extends them by a hole.
 
 use super::error_sink::ErrorSink;
 use super::glob;
@@ -10,15 +10,15 @@ use std::ffi::OsString;
 use uringfs::{Access, OpenOptions, Reactor, ReactorOptions, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How long they become, as in 4096 or 1G; K and KiB are 1024 bytes, KB 1000; so M, G, T. Behind a sign:
-    /// + longer by, - shorter by, < at most, > at least, / rounded down to a multiple, % rounded up
+    /// New size, as in 4096 or 1G. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise. A prefix changes the
+    /// current size: + extend by, - reduce by, < at most, > at least, / round down to a multiple, % round up
     #[arg(short, long, value_parser = SizeChange::parse, allow_hyphen_values = true)]
     size: SizeChange,
 
-    /// Leave out what is not there instead of making it
+    /// Do not create files that do not exist
     #[arg(short = 'c', long)]
     no_create: bool,
 
@@ -27,12 +27,12 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(&arguments.paths)?;
     let volume = open(&paths[0].target, Access::ReadWrite)?;
     let reactor = Reactor::new(ReactorOptions::default())
-        .map_err(|error| Error::run("cannot begin").because(error))?;
+        .map_err(|error| Error::run("cannot start I/O").because(error))?;
     let errors = ErrorSink::default();
     for path in glob::expand_each(&volume, &paths, &errors) {
         errors.record(set_size(&volume, &reactor, &path, &arguments));
@@ -52,8 +52,8 @@ fn set_size(
         Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
         opened => opened.map_err(|error| with_path(path, error))?,
     };
-    let too_long = || Error::input(format!("{path}: no file is so long"));
+    let too_long = || Error::input(format!("{path}: the new size is too large"));
     let size = arguments.size.apply(file.size()).ok_or_else(too_long)?;
     let cut = reactor.block_on(file.set_size(size));
-    cut.map_err(|errno| Error::run(format!("{path}: cannot be cut")).because(errno))
+    cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))
 }

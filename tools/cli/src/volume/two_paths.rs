@@ -5,7 +5,7 @@ use super::volume_path::{VolumePath, join, last_name, with_path};
 use uringfs::{Volume, VolumeError};
 use uringfs_lab::Error;
 
-/// The name itself, or in a directory the name that `source` has.
+/// The destination itself; if it is a directory, the last name of `source` in it.
 pub(super) fn target_path(
     volume: &Volume,
     source: &VolumePath,

@@ -1,4 +1,4 @@
-//! What `uringfs info` tells of the volume that a target holds.
+//! The volume part of `uringfs info`.
 
 use super::df::SpaceUsage;
 use super::format;
@@ -9,7 +9,7 @@ use std::fs::File as HostFile;
 use uringfs::Access;
 use uringfs_lab::targets::probe;
 
-/// What a volume says of itself, opened for reading.
+/// The properties of a volume.
 pub struct VolumeInfo {
     label: String,
     uuid: String,
@@ -19,23 +19,23 @@ pub struct VolumeInfo {
 }
 
 impl VolumeInfo {
-    /// The volume of a file or a block device: none, if it holds none; or why it cannot be read.
+    /// Reads the volume in a file or on a block device. None if there is no volume; an error if it cannot be read.
     pub fn read(target: &OsStr) -> Option<Result<VolumeInfo, String>> {
         let file = HostFile::open(target).ok()?;
         if probe(&file).ok()? != Some("a uringfs volume") {
             return None;
         }
-        let about = |volume: uringfs::Volume| VolumeInfo {
+        let info = |volume: uringfs::Volume| VolumeInfo {
             label: volume.label().to_owned(),
             uuid: format::uuid(volume.uuid()),
             space: SpaceUsage::new(&volume),
             flaws: volume.flaws(),
             errors: volume.recent_errors().iter().map(ToString::to_string).collect(),
         };
-        Some(open(target, Access::Read).map(about).map_err(|error| error.to_string()))
+        Some(open(target, Access::Read).map(info).map_err(|error| error.to_string()))
     }
 
-    /// A line a property, as of the target: name, value, reason.
+    /// One line per property: name, value, exact value.
     pub fn lines(&self) -> Vec<(&'static str, String, String)> {
         let exact = |bytes: u64| (format::size(bytes), format!("{bytes} bytes"));
         let ((size, size_exact), (free, free_exact)) =

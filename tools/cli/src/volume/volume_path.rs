@@ -1,4 +1,4 @@
-//! A path in the volume of a target, and what a volume says about it.
+//! Paths in volumes, written `TARGET:/path`, and errors about them.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -6,16 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 use uringfs::{VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
-/// A path in the volume of a target, written `TARGET:/path`.
+/// A path in a volume, written `TARGET:/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumePath {
     pub(super) target: OsString,
-    /// From the root on, with its slash.
+    /// The absolute path in the volume, which begins with a slash.
     pub(super) bytes: Vec<u8>,
 }
 
 impl VolumePath {
-    /// Splits at the last `:/`.
+    /// Splits the argument at the last `:/`.
     pub fn parse(argument: &OsStr) -> Result<Self, Error> {
         let bytes = argument.as_bytes();
         match bytes.windows(2).rposition(|pair| pair == b":/") {
@@ -30,13 +30,13 @@ impl VolumePath {
         }
     }
 
-    /// Several, which must lie in the same volume.
+    /// Parses paths that must all be in the same volume.
     pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Self>, Error> {
         let paths =
             arguments.iter().map(|one| Self::parse(one)).collect::<Result<Vec<_>, Error>>()?;
         match paths.iter().find(|path| path.target != paths[0].target) {
             Some(other) => Err(Error::input(format!(
-                "{other}: the other paths are in {}; name paths of one volume",
+                "{other}: not in the same volume as the other paths ({}); name paths of one volume",
                 paths[0].target.display()
             ))),
             None => Ok(paths),
@@ -55,7 +55,8 @@ impl fmt::Display for VolumePath {
     }
 }
 
-/// A volume's error, about something: the user's turn where the volume refuses, else the machine's.
+/// The error of a volume with the path that it concerns. An error that the user can correct is an input error,
+/// any other a run error.
 pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
     let wrapped = match error.kind() {
         VolumeErrorKind::NotAVolume => {
@@ -69,13 +70,13 @@ pub(super) fn with_path(path: impl fmt::Display, error: VolumeError) -> Error {
     wrapped.because(error)
 }
 
-/// A name in a directory.
+/// The path of a name in a directory.
 pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
     [directory, slash, name].concat()
 }
 
-/// The last name of a path: none of the root's, and of what ends in `..`.
+/// The last name of a path. None for the root and for a path that ends in `..`.
 pub(super) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let name = path.split(|byte| *byte == b'/').rfind(|name| !name.is_empty() && *name != b".")?;
     (name != b"..").then_some(name)
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn last_names_are_those_that_can_be_made() {
+    fn the_root_and_dot_dot_have_no_last_name() {
         let is = |path: &str, name: Option<&str>| {
             assert_eq!(last_name(path.as_bytes()), name.map(str::as_bytes), "{path}");
         };

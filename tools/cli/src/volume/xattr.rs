@@ -1,4 +1,4 @@
-//! `uringfs xattr`: the extended attributes of a volume's files.
+//! `uringfs xattr`: lists, reads, sets and removes extended attributes in a volume.
 
 use super::error_sink::ErrorSink;
 use super::open_volume::{open, sync};
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, Follow, SetXattr};
 use uringfs_lab::Error;
 
-/// What the command does.
+/// The subcommands.
 #[derive(Subcommand)]
 pub enum Arguments {
     /// Print the names of a file's attributes
@@ -20,9 +20,9 @@ pub enum Arguments {
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
     },
-    /// Print the bytes of an attribute
+    /// Print the value of an attribute
     Get {
-        /// As in user.name
+        /// The name of the attribute, as in user.comment
         name: OsString,
         /// TARGET:/path
         #[arg(value_name = "TARGET:/path")]
@@ -30,9 +30,9 @@ pub enum Arguments {
     },
     /// Set an attribute
     Set {
-        /// As in user.name
+        /// The name of the attribute, as in user.comment
         name: OsString,
-        /// Its bytes
+        /// The value
         value: OsString,
         /// TARGET:/path, with wildcards
         #[arg(required = true, value_name = "TARGET:/path")]
@@ -40,7 +40,7 @@ pub enum Arguments {
     },
     /// Remove an attribute
     Remove {
-        /// As in user.name
+        /// The name of the attribute, as in user.comment
         name: OsString,
         /// TARGET:/path, with wildcards
         #[arg(required = true, value_name = "TARGET:/path")]
@@ -48,7 +48,7 @@ pub enum Arguments {
     },
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
         Arguments::List { paths } => list(&paths),
@@ -69,7 +69,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
 }
 
-/// A name a line; with several files each below its path.
+/// Prints one name per line; with several files, below the path of each.
 fn list(paths: &[OsString]) -> Result<u8, Error> {
     let paths = VolumePath::parse_all(paths)?;
     let volume = open(&paths[0].target, Access::Read)?;

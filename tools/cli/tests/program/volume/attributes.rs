@@ -237,7 +237,7 @@ fn what_could_not_be_put_gets_no_further_names() {
     let output = run(folder, ["put", "tree", "v:/"]);
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), told.lines().count()), (Some(1), 2), "{told}");
-    assert!(told.contains("v:/tree/b: is another name of v:/tree/a, which"), "{told}");
+    assert!(told.contains("v:/tree/b: is a hard link to v:/tree/a, which"), "{told}");
     assert_eq!(done(folder, ["ls", "v:/tree"]), "a\n");
     assert_eq!(done(folder, ["cat", "v:/tree/a"]), "as it was");
 }

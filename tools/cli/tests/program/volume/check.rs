@@ -34,12 +34,12 @@ fn a_sound_volume_is_said_to_be_so() {
         (
             0,
             "v: metadata is sound: 2 directories, 1 files, 100.0 KiB in use; \
-             files' bytes are not verified\n"
+             file data was not verified\n"
                 .into()
         )
     );
     let (code, text) = check(folder, &["--deep", "--repair"]);
-    assert!(code == 0 && text.contains("all files' blocks can be read"), "{code}, {text}");
+    assert!(code == 0 && text.contains("all blocks of files can be read"), "{code}, {text}");
     let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
     assert_eq!((&json["sound"], &json["files"]), (&true.into(), &1.into()));
 }
@@ -57,7 +57,7 @@ fn of_files_whose_bytes_have_changed_no_soundness_is_claimed() {
     flip(folder, at as u64);
     assert_ne!(done(folder, ["cat", "v:/a"]).into_bytes(), bytes);
     let (code, text) = check(folder, &["--deep"]);
-    let unverified = "whether they hold what was written is not verified";
+    let unverified = "their contents were not verified";
     assert!(code == 0 && text.contains(unverified) && !text.contains(": sound"), "{code}, {text}");
     let json: Value = serde_json::from_str(&check(folder, &["--deep", "--json"]).1).unwrap();
     assert_eq!((&json["read"], &json["sound"]), (&20_480.into(), &true.into()));
@@ -79,7 +79,12 @@ fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
         let block = format!("block {}", offset / 4096);
         let (code, text) = check(folder, &[]);
         assert!(code == 4 && text.contains(&block), "{code}, {text}");
-        assert!(text.ends_with("v: 1 found; --repair mends what can be mended\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "v: errors found: 1; run with --repair to repair what can be repaired\n"
+            ),
+            "{text}"
+        );
         let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
         assert_eq!(
             (&json["sound"], &json["findings"][0]["repaired"]),
@@ -89,7 +94,7 @@ fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
         assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
         let (code, text) = check(folder, &["--repair"]);
         assert!(code == 1 && text.starts_with("repaired: "), "{code}, {text}");
-        assert!(text.ends_with("v: 1 found, all repaired\n"), "{text}");
+        assert!(text.ends_with("v: errors found: 1, all repaired\n"), "{text}");
         assert_eq!(check(folder, &[]).0, 0);
     }
     for offset in flips.into_iter().filter(|offset| offset / 4096 != 1025) {
@@ -113,7 +118,7 @@ fn a_volume_whose_beginning_was_written_over_comes_back_from_the_copy_of_its_sup
     assert!(String::from_utf8_lossy(&run(folder, ["ls", "v:/"]).stderr).contains(says));
     refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the copy");
     let (code, text) = check(folder, &["--repair"]);
-    assert!(code == 1 && text.ends_with("v: 2 found, all repaired\n"), "{code}, {text}");
+    assert!(code == 1 && text.ends_with("v: errors found: 2, all repaired\n"), "{code}, {text}");
     assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
 }
 

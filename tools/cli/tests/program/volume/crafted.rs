@@ -98,7 +98,7 @@ fn assert_told_of_each(arguments: &[&str], told: &[String]) {
     assert_eq!(told.len(), DEPTH - 1, "{arguments:?}: {told:#?}");
     for path in &levels()[..DEPTH - 1] {
         let line = format!(
-            "uringfs: {path}/twin: the directory is linked twice: the volume is damaged, run uringfs check"
+            "uringfs: {path}/twin: the directory has two names; the volume is damaged: run uringfs check"
         );
         assert!(told.contains(&line), "{arguments:?}: {line} in {told:#?}");
     }

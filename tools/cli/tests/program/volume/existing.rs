@@ -35,12 +35,15 @@ fn get_leaves_the_image_that_it_reads_from() {
     for target in ["v", "hard", "soft"] {
         for image in ["v", "hard", "soft"] {
             let (_, told) = incomplete(folder, ["get", &format!("{image}:/t/v"), target]);
-            assert!(told.contains(&format!("{target}: cannot be made: it is the image")), "{told}");
+            assert!(
+                told.contains(&format!("{target}: cannot be created: it is the image")),
+                "{told}"
+            );
         }
     }
     // Also where a tree would bring it.
     let (_, told) = incomplete(folder, ["get", "v:/t/*", "."]);
-    assert!(told.contains("v: cannot be made: it is the image"), "{told}");
+    assert!(told.contains("v: cannot be created: it is the image"), "{told}");
     assert_eq!(std::fs::read(folder.join("z")).unwrap(), b"of z");
     assert!(folder.join("soft").is_symlink());
     assert_eq!(done(folder, ["ls", "v:/t"]), "v\nz\n");
@@ -70,7 +73,7 @@ fn the_file_of_a_loop_device_is_its_image_too() {
         Loop(tool("losetup", &["--find", "--show", image.to_str().unwrap()]).trim().into());
     let place = |path: &str| format!("{}:{path}", device.0);
     let (_, told) = incomplete(folder, ["get", &place("/v"), "v"]);
-    assert!(told.contains("v: cannot be made: it is the image"), "{told}");
+    assert!(told.contains("v: cannot be created: it is the image"), "{told}");
     refused(folder, ["put", "v", &place("/w")], "v: is the volume's own image");
     drop(device);
     assert_eq!(done(folder, ["cat", "v:/v"]), "of a");
@@ -108,7 +111,10 @@ fn what_is_printed_does_not_go_into_the_image() {
         let image = File::options().append(true).open(folder.join("v")).unwrap();
         let output = command(folder, arguments).stdout(image).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && told.contains("it is the image"), "{told}");
+        assert!(
+            !output.status.success() && told.contains("is the image that is being read"),
+            "{told}"
+        );
     }
     assert!(std::fs::read(folder.join("v")).unwrap() == was);
 }
@@ -122,11 +128,11 @@ fn sources_of_one_name_do_not_replace_each_other() {
         write(folder, name, name);
     }
     let (_, told) = incomplete(folder, ["put", "a/x", "b/x", "v:/"]);
-    assert_eq!(told, "uringfs: v:/x: is what this command has just put there\n");
+    assert_eq!(told, "uringfs: v:/x: was already written by this command\n");
     assert_eq!(done(folder, ["cat", "v:/x"]), "a/x");
     // Directories are one, but for what is in both.
     let (_, told) = incomplete(folder, ["put", "a/d", "b/d", "v:/"]);
-    assert_eq!(told, "uringfs: v:/d/both: is what this command has just put there\n");
+    assert_eq!(told, "uringfs: v:/d/both: was already written by this command\n");
     assert_eq!(done(folder, ["ls", "v:/d"]), "both\none\nother\n");
     assert_eq!(done(folder, ["cat", "v:/d/both"]), "a/d/both");
     // A directory does not go where a link leads that was just put.
@@ -134,7 +140,7 @@ fn sources_of_one_name_do_not_replace_each_other() {
     symlink("/d", folder.join("l/x")).unwrap();
     write(folder, "m/x/new", "");
     let (_, told) = incomplete(folder, ["put", "l/x", "m/x", "v:/"]);
-    assert!(told.contains("v:/x: is what this command has just put there"), "{told}");
+    assert!(told.contains("v:/x: was already written by this command"), "{told}");
     assert_eq!(done(folder, ["ls", "v:/d"]), "both\none\nother\n");
 
     done(folder, ["rm", "-r", "v:/x", "v:/d"]);
@@ -142,7 +148,7 @@ fn sources_of_one_name_do_not_replace_each_other() {
     let (_, told) = incomplete(folder, ["get", "v:/a/*", "v:/b/*", "out"]);
     let mut lines: Vec<&str> = told.lines().collect();
     lines.sort_unstable();
-    let why = "cannot be made: this command has just made it";
+    let why = "cannot be created: it was already created by this command";
     assert_eq!(
         lines,
         [format!("uringfs: out/d/both: {why}"), format!("uringfs: out/x: {why}")],
@@ -205,8 +211,14 @@ fn what_is_there_is_replaced_or_left_as_the_rule_says() {
     for told in [told, incomplete(folder, ["get", "v:/tree", "out"]).1] {
         let lines: Vec<&str> = told.lines().collect();
         assert_eq!(lines.len(), 2, "{told}");
-        assert_eq!(lines[0], "uringfs: out/tree/d: cannot be made: what is there is no directory");
-        assert_eq!(lines[1], "uringfs: out/tree/f: cannot be made: what is there is a directory");
+        assert_eq!(
+            lines[0],
+            "uringfs: out/tree/d: cannot be created: the existing file is not a directory"
+        );
+        assert_eq!(
+            lines[1],
+            "uringfs: out/tree/f: cannot be created: the existing file is a directory"
+        );
     }
     assert_eq!((read("out/tree/a"), read("out/tree/d")), ("new".into(), "old".into()));
     // The link's name is taken; nothing is written where it leads.
@@ -221,8 +233,12 @@ fn what_is_there_is_replaced_or_left_as_the_rule_says() {
     done(folder, ["put", "-n", "-f", "more/a", "v:/tree"]);
     assert_eq!(done(folder, ["cat", "v:/tree/a"]), "more");
     write(folder, "x", "");
-    refused(folder, ["put", "x", "v:/tree"], "v:/tree/x: what is there is a directory");
-    refused(folder, ["put", "more/x", "v:/tree/a"], "v:/tree/a: what is there is no directory");
+    refused(folder, ["put", "x", "v:/tree"], "v:/tree/x: the existing file is a directory");
+    refused(
+        folder,
+        ["put", "more/x", "v:/tree/a"],
+        "v:/tree/a: the existing file is not a directory",
+    );
     assert_eq!(done(folder, ["cat", "v:/tree/a"]), "more");
 }
 
@@ -237,9 +253,9 @@ fn what_is_no_file_gives_way_to_its_like_or_by_force() {
     fifo("pipe");
     write(folder, "a", "of a");
     done(folder, ["put", "a", "pipe", "v:/"]);
-    let why = "what is there is neither a file nor a link; -f replaces it";
+    let why = "the existing file is a device, FIFO or socket; use -f to replace it";
     let (_, told) = incomplete(folder, ["get", "v:/a", "pipe"]);
-    assert_eq!(told, format!("uringfs: pipe: cannot be made: {why}\n"));
+    assert_eq!(told, format!("uringfs: pipe: cannot be created: {why}\n"));
     done(folder, ["get", "v:/pipe", "pipe"]);
     assert!(is_fifo("pipe"));
     done(folder, ["get", "-f", "v:/a", "pipe"]);
@@ -262,9 +278,9 @@ fn mv_follows_the_same_rule() {
     done(folder, ["mkdir", "-p", "v:/d/a"]);
     done(folder, ["mv", "-n", "v:/a", "v:/b"]);
     assert_eq!(done(folder, ["cat", "v:/a", "v:/b"]), "of aof b");
-    refused(folder, ["mv", "v:/a", "v:/d"], "v:/d/a: what is there is a directory");
-    refused(folder, ["mv", "v:/d", "v:/b"], "v:/b: what is there is no directory");
-    refused(folder, ["mv", "v:/a", "v:/pipe"], "-f replaces it");
+    refused(folder, ["mv", "v:/a", "v:/d"], "v:/d/a: the existing file is a directory");
+    refused(folder, ["mv", "v:/d", "v:/b"], "v:/b: the existing file is not a directory");
+    refused(folder, ["mv", "v:/a", "v:/pipe"], "use -f to replace it");
     done(folder, ["mv", "-f", "v:/a", "v:/pipe"]);
     done(folder, ["mv", "v:/b", "v:/pipe"]);
     assert_eq!(done(folder, ["cat", "v:/pipe"]), "of b");
@@ -287,6 +303,6 @@ fn get_leaves_nothing_of_what_cannot_get_its_name() {
     assert_tidy(&folder.join("out"));
     let output = run(folder, ["get", "v:/t/d", "none/d"]);
     assert_eq!(output.status.code(), Some(1));
-    refused(folder, ["get", "v:/t/d", "new/"], "new/: is no directory");
+    refused(folder, ["get", "v:/t/d", "new/"], "new/: is not a directory");
     assert!(!folder.join("new").exists());
 }

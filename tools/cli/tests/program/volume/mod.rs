@@ -120,8 +120,8 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
         (&["chmod", "600", "v:/m1/"], "'m1' is no directory"),
         (&["xattr", "set", "user.a", "b", "v:/m1/"], "'m1' is no directory"),
         (&["get", "v:/m1/", "out"], "'m1' is no directory"),
-        (&["put", "m1", "v:/archive/"], "v:/archive/: is no directory"),
-        (&["put", "m1", "v:/m2/"], "v:/m2/: is no directory"),
+        (&["put", "m1", "v:/archive/"], "v:/archive/: is not a directory"),
+        (&["put", "m1", "v:/m2/"], "v:/m2/: is not a directory"),
     ] {
         let output = run(folder, arguments);
         let line = String::from_utf8(output.stderr).unwrap();
@@ -191,7 +191,7 @@ fn wildcards_stand_for_the_names_that_fit() {
     std::fs::create_dir(folder.join("out")).unwrap();
     done(folder, ["get", "v:/[!b]?.h", "out"]);
     assert!(folder.join("out/a1.h").exists() && !folder.join("out/b1.h").exists());
-    refused(folder, ["rm", "v:/c*"], "v:/c*: no name fits this pattern");
+    refused(folder, ["rm", "v:/c*"], "v:/c*: no name matches this pattern");
     done(folder, ["rm", "v:/?1.*"]);
     assert_eq!(done(folder, ["ls", "v:/"]), ".a3.h\na*.h\na2.h\n");
 }
@@ -291,13 +291,13 @@ fn what_cannot_be_is_one_line_with_the_path() {
     refused(folder, ["ls", "none:/"], "none does not exist");
     write(folder, "text", vec![b'x'; 1 << 20]);
     refused(folder, ["ls", "text:/"], "see uringfs mkfs");
-    refused(folder, ["rm", "v:/d"], "v:/d: is a directory; rm -r removes it");
+    refused(folder, ["rm", "v:/d"], "v:/d: is a directory; use rm -r to remove it");
     refused(folder, ["rm", "-r", "v:/"], "v:/: cannot be removed");
     refused(folder, ["mv", "v:/d", "v:/d/e"], "v:/d to v:/d/e: ");
     refused(folder, ["mv", "v:/d", "w:/e"], "name paths of one volume");
     refused(folder, ["mkdir", "v:/d"], "v:/d: ");
     refused(folder, ["put", "none", "v:/"], "none: cannot be read");
-    refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is no directory");
-    refused(folder, ["put", "-", "v:/d"], "say what - is to be called");
+    refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is not a directory");
+    refused(folder, ["put", "-", "v:/d"], "name the file for standard input");
     assert_eq!(done(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n");
 }

@@ -148,7 +148,7 @@ fn an_ordinary_user_gets_all_but_what_only_root_may_make() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     let is_told = |name: &str| {
         told.lines()
-            .any(|line| line.starts_with(&format!("uringfs: out/t/{name}: cannot be made:")))
+            .any(|line| line.starts_with(&format!("uringfs: out/t/{name}: cannot be created:")))
     };
     assert!(is_told("closed/in"), "{told}");
     assert_eq!(is_told("b"), is_root, "{told}");
@@ -172,7 +172,7 @@ fn an_attribute_that_cannot_be_set_does_not_keep_its_file_back() {
         done(folder, ["xattr", "set", "security.capability", "any", "v:/t/a"]);
         let (_, told) = incomplete(folder, ["get", "v:/t", "out"]);
         assert_eq!(told.lines().count(), 1, "{told}");
-        let part = "out/a: its attribute security.capability cannot be set";
+        let part = "out/a: cannot set attribute security.capability";
         assert!(told.starts_with(&format!("uringfs: {part}")), "{told}");
     } else {
         // To set one of these is not theirs, and no mistake.
