@@ -1,6 +1,6 @@
-//! `uringfs get`: files and trees out of a volume. A file is written under another name in its
-//! directory and renamed when it is whole; holes stay holes. What cannot be got is told, and the others
-//! go on.
+//! `uringfs get`: copies files and trees out of a volume. A file is written under a temporary name in its
+//! directory and renamed when it is complete; holes stay holes. An error of one file is reported, and the copy
+//! continues with the others.
 
 use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
@@ -36,18 +36,18 @@ use uringfs_lab::Error;
 /// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards; a directory with all that is in it
+    /// TARGET:/path, with wildcards; directories are copied recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     sources: Vec<OsString>,
 
-    /// A directory to put them in, the name of a single one, or - for standard output
+    /// A directory to copy into, the name of the new file, or - for standard output
     #[arg(value_name = "DEST")]
     destination: PathBuf,
 
     #[command(flatten)]
     overwrite: OverwriteOptions,
 
-    /// Leave out what gives rights: set-ID bits, devices, security.* and trusted.* attributes
+    /// Do not copy what grants privileges: set-ID bits, devices, security.* and trusted.* attributes
     #[arg(long)]
     no_privileges: bool,
 
@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         is_root: nix::unistd::geteuid().is_root(),
         pipeline: Pipeline::new()?,
         progress: CopyProgress::start()?,
-        partial: HashMap::new(),
+        files: HashMap::new(),
         next: 0,
         created: HashSet::new(),
         links: HardLinks::new(),
@@ -88,8 +88,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(get.errors.exit_code())
 }
 
-/// Where all of it goes, and what each path becomes there: a name in the directory that the destination is,
-/// or the destination itself.
+/// The destination directory, and the path in it for each source: a name in the destination if that is a directory,
+/// else the destination itself in its parent.
 fn targets(
     volume: &Volume,
     paths: &[VolumePath],
@@ -98,25 +98,25 @@ fn targets(
     if let Ok(tree) = HostTree::open(destination) {
         let name = |path: &VolumePath| match last_name(&path.bytes) {
             Some(name) => PathBuf::from(OsStr::from_bytes(name)),
-            // All that is in a volume goes into the directory itself.
+            // The entries of the root go into the directory itself.
             None => PathBuf::new(),
         };
         return Ok((tree, paths.iter().map(name).collect()));
     }
-    let is_no_directory = |what: &str| {
-        Err(Error::input(format!("{}: is no directory; {what}", destination.display())))
+    let not_a_directory = |what: &str| {
+        Err(Error::input(format!("{}: is not a directory; {what}", destination.display())))
     };
-    let [path] = paths else { return is_no_directory("make it, to get several files") };
+    let [path] = paths else { return not_a_directory("create it to copy several files") };
     let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
     if is_for_directories && !super::open_volume::is_directory(volume, &path.bytes) {
-        return is_no_directory("make it first");
+        return not_a_directory("create it first");
     }
     let name = destination.file_name().map(PathBuf::from);
     let parent = destination.parent().unwrap_or(Path::new(""));
     match (HostTree::open(parent), name) {
         (Ok(tree), Some(name)) => Ok((tree, vec![name])),
         (Err(error), Some(_)) => Err(create_error(destination).because(error)),
-        (_, None) => is_no_directory("make it first"),
+        (_, None) => not_a_directory("create it first"),
     }
 }
 
@@ -130,31 +130,32 @@ struct GetJob<'v> {
     is_root: bool,
     pipeline: Pipeline<Chunk>,
     progress: CopyProgress,
-    partial: HashMap<u64, PartialFile>,
+    files: HashMap<u64, PartialFile>,
     next: u64,
-    /// What this command has made, except directories: nothing of it is replaced.
+    /// Files that this command has created, except directories. They are never replaced.
     created: HashSet<FileId>,
     links: HardLinks<InodeNumber, NewName>,
-    /// From the path on that has its turn.
+    /// The directories visited from the current source on.
     visited: VisitedDirectories,
-    /// Get their attributes last: names made in them change their times.
+    /// Directories get their attributes last: new names in them change their times.
     directories: Vec<(PathBuf, Attributes)>,
     errors: ErrorSink,
 }
 
-/// A part of a file.
+/// A part of a file, in bytes.
 struct Chunk {
     file: u64,
     offset: u64,
 }
 
-/// A file's name, and how it comes to it.
+/// The path of a new file below the destination, and what to do about an existing file there.
 #[derive(Clone)]
 struct NewName {
     target: PathBuf,
     action: NameAction,
 }
 
+/// A file that is being copied.
 struct PartialFile {
     source: Vec<u8>,
     number: InodeNumber,
@@ -164,21 +165,21 @@ struct PartialFile {
     attributes: Attributes,
     chunks: usize,
     is_all_requested: bool,
-    /// A part of it could not be copied, so that nothing becomes of it.
+    /// A part could not be copied: the file is given up.
     has_failed: bool,
 }
 
-/// What is kept of a file besides its bytes.
+/// The attributes of a file to copy besides its data.
 struct Attributes {
     inode: Inode,
     xattrs: Vec<Xattr>,
 }
 
-/// A directory whose names have their action, one after the other.
+/// A source directory whose entries are copied one after the other.
 struct OpenDirectory<'v> {
     path: VolumePath,
     target: PathBuf,
-    /// This command has made it: nothing is in it yet.
+    /// Created by this command: names in it cannot exist yet.
     is_new: bool,
     entries: Entries<'v>,
 }
@@ -199,7 +200,7 @@ impl<'v> GetJob<'v> {
         Ok(())
     }
 
-    /// Everything from a path on, without recursion: trees may be deep.
+    /// Copies a source and everything below it. Uses no recursion, as trees may be deep.
     fn get_tree(&mut self, path: VolumePath, target: PathBuf) -> Result<(), Error> {
         self.visited = VisitedDirectories::default();
         let mut stack = Vec::from_iter(self.get_entry(path, target, false)?);
@@ -211,7 +212,7 @@ impl<'v> GetJob<'v> {
                 continue;
             };
             if matches!(&entry.name[..], b"" | b"." | b"..") || entry.name.contains(&b'/') {
-                let what = format!("{}: holds a name that cannot be", directory.path);
+                let what = format!("{}: contains an invalid name", directory.path);
                 self.errors.record::<()>(Err(Error::run(what)));
                 continue;
             }
@@ -222,7 +223,7 @@ impl<'v> GetJob<'v> {
         Ok(())
     }
 
-    /// One of them; a directory's names come next.
+    /// Copies one file, or creates one directory and returns it for its entries.
     fn get_entry(
         &mut self,
         path: VolumePath,
@@ -269,40 +270,41 @@ impl<'v> GetJob<'v> {
         Ok(None)
     }
 
-    /// How something of this kind comes to a name that may be there.
+    /// The action for a new file of this kind at a path that may exist.
     fn action(&self, target: &Path, kind: FileKind) -> Result<NameAction, Error> {
         let cannot = |why: &str| self.create_error(target, why);
-        if self.partial.values().any(|partial| partial.name.target == target) {
+        if self.files.values().any(|partial| partial.name.target == target) {
             return Err(cannot(JUST_CREATED));
         }
-        let there = match self.tree.find(target).and_then(|handle| handle.metadata()) {
+        let existing = match self.tree.find(target).and_then(|handle| handle.metadata()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NameAction::Create),
-            there => there.map_err(|error| self.create_error(target, error))?,
+            existing => existing.map_err(|error| self.create_error(target, error))?,
         };
-        // To replace a link to the image would fail_read it, too.
+        // Replacing a link to the image would lose the image, too.
         let is_image = |path: &Path| path.metadata().is_ok_and(|found| self.image.contains(&found));
-        if self.image.contains(&there)
-            || there.is_symlink() && is_image(&self.tree.display_path(target))
+        if self.image.contains(&existing)
+            || existing.is_symlink() && is_image(&self.tree.display_path(target))
         {
-            return Err(cannot("it is the image that is read"));
+            return Err(cannot("it is the image that is being read"));
         }
-        if self.created.contains(&file_id(&there)) {
+        if self.created.contains(&file_id(&existing)) {
             return Err(cannot(JUST_CREATED));
         }
-        let there = kind_of(&there).ok_or_else(|| cannot("what is there is of no known kind"))?;
-        self.overwrite.action(there, kind).map_err(cannot)
+        let existing =
+            kind_of(&existing).ok_or_else(|| cannot("the existing file has an unknown type"))?;
+        self.overwrite.action(existing, kind).map_err(cannot)
     }
 
     fn attributes(&self, path: &VolumePath, inode: Inode) -> Attributes {
         let source = &path.bytes;
-        let told = |result| self.errors.record(result).into_iter();
-        let names = self.volume.xattrs(source, Follow::No).map_err(|error| with_path(&path, error));
+        let ok = |result| self.errors.record(result).into_iter();
+        let names = self.volume.xattrs(source, Follow::No).map_err(|error| with_path(path, error));
         let value = |name: Vec<u8>| {
             let value = self.volume.xattr(source, Follow::No, &name);
-            value.map(|value| (name, value)).map_err(|error| with_path(&path, error))
+            value.map(|value| (name, value)).map_err(|error| with_path(path, error))
         };
         let xattrs = self.errors.record(names).into_iter().flatten();
-        Attributes { inode, xattrs: xattrs.flat_map(|name| told(value(name))).collect() }
+        Attributes { inode, xattrs: xattrs.flat_map(|name| ok(value(name))).collect() }
     }
 
     fn get_directory(
@@ -314,12 +316,12 @@ impl<'v> GetJob<'v> {
     ) -> Option<OpenDirectory<'v>> {
         let is_new = action == NameAction::Create;
         if is_new {
-            let made = self
+            let created = self
                 .tree
                 .parent(&target)
                 .and_then(|(parent, name)| Ok(mkdirat(&*parent, name, Mode::RWXU)?));
-            let made = made.map_err(|error| self.create_error(&target, error));
-            self.errors.record(made)?;
+            let created = created.map_err(|error| self.create_error(&target, error));
+            self.errors.record(created)?;
         }
         if is_new || !self.overwrite.skips_existing() {
             self.directories.push((target.clone(), attributes));
@@ -329,33 +331,34 @@ impl<'v> GetJob<'v> {
         Some(OpenDirectory { path, target, is_new, entries })
     }
 
-    /// Makes what is neither a file nor a directory.
+    /// Copies a link, device, FIFO or socket.
     fn get_special(&mut self, number: InodeNumber, name: NewName, attributes: Attributes) {
-        let made = StagedEntry::create(&mut self.tree, &name.target, &mut self.next, |at, name| {
-            create_special(at, name, &attributes.inode)
-        });
-        let done = made.and_then(|(staged, ())| {
+        let created =
+            StagedEntry::create(&mut self.tree, &name.target, &mut self.next, |at, name| {
+                create_special(at, name, &attributes.inode)
+            });
+        let done = created.and_then(|(staged, ())| {
             let handle = staged.open_path()?;
             let found = handle.metadata()?;
             if kind_of(&found) != Some(attributes.inode.kind) || found.nlink() != 1 {
-                return Err(io::Error::other("another file took its path"));
+                return Err(io::Error::other("another file took its name"));
             }
             self.set_attributes(&handle.path(), &name.target, &attributes);
             staged.rename(&name.target, name.action)?;
             Ok(file_id(&found))
         });
         match self.errors.record(done.map_err(|error| self.create_error(&name.target, error))) {
-            Some(made) => {
+            Some(created) => {
                 self.progress.counts.others += 1;
-                self.copy_done(number, name, made);
+                self.copy_done(number, name, created);
             }
             None => self.copy_failed(number, &name),
         }
     }
 
-    /// A copy has its name: others become links to it.
-    fn copy_done(&mut self, number: InodeNumber, first: NewName, made: FileId) {
-        self.created.insert(made);
+    /// A copy has its name: creates the links that wait for it.
+    fn copy_done(&mut self, number: InodeNumber, first: NewName, created: FileId) {
+        self.created.insert(created);
         for name in self.links.copy_done(&number) {
             self.get_link(&first, &name);
         }
@@ -369,11 +372,11 @@ impl<'v> GetJob<'v> {
 
     fn report_first_name_failed(&self, first: &NewName, name: &NewName) {
         let first = self.tree.display_path(&first.target);
-        let why = format!("it is the same file as {}, which could not be made", first.display());
+        let why = format!("it is a hard link to {}, which could not be created", first.display());
         self.errors.record::<()>(Err(self.create_error(&name.target, why)));
     }
 
-    /// Gives a file that this command has made one more name.
+    /// Creates a hard link to a file that this command has created.
     fn get_link(&mut self, first: &NewName, name: &NewName) {
         let linked = self.tree.parent(&first.target).and_then(|(directory, first_name)| {
             let make = |at: &PathHandle, staged: &str| {
@@ -382,7 +385,7 @@ impl<'v> GetJob<'v> {
             let (staged, ()) =
                 StagedEntry::create(&mut self.tree, &name.target, &mut self.next, make)?;
             if !self.created.contains(&file_id(&staged.open_path()?.metadata()?)) {
-                return Err(io::Error::other("another file took the path of its first name"));
+                return Err(io::Error::other("another file took its first name"));
             }
             staged.rename(&name.target, name.action)
         });
@@ -401,12 +404,14 @@ impl<'v> GetJob<'v> {
     ) -> Result<(), Error> {
         let opened = self.volume.open(&path.bytes, OpenOptions::direct());
         let begun = opened.map_err(|error| with_path(&path, error)).and_then(|file| {
-            // Nobody but its owner has it while it is not whole, and nobody ever who is not to have it.
+            // Only the owner can open the partial file, so no user opens it who may not open the complete file.
             let mode = Mode::from_raw_mode(u32::from(attributes.inode.permissions) & 0o600);
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let make = |at: &PathHandle, name: &str| openat(at, name, flags, mode);
-            let made = StagedEntry::create(&mut self.tree, &name.target, &mut self.next, make);
-            made.map(|made| (file, made)).map_err(|error| self.create_error(&name.target, error))
+            let created = StagedEntry::create(&mut self.tree, &name.target, &mut self.next, make);
+            created
+                .map(|created| (file, created))
+                .map_err(|error| self.create_error(&name.target, error))
         });
         let Some((file, (staged, host))) = self.errors.record(begun) else {
             self.copy_failed(number, &name);
@@ -424,21 +429,21 @@ impl<'v> GetJob<'v> {
             is_all_requested: false,
             has_failed: false,
         };
-        self.partial.insert(id, partial);
+        self.files.insert(id, partial);
         self.request_all(id, &file)?;
-        self.partial.get_mut(&id).expect("it has begun").is_all_requested = true;
+        self.files.get_mut(&id).expect("the file has begun").is_all_requested = true;
         self.finish_if_whole(id);
         Ok(())
     }
 
-    /// Asks for all data of a file.
+    /// Starts the reads of all data of a file.
     fn request_all(&mut self, id: u64, file: &File) -> Result<(), Error> {
         let mut at = 0;
         loop {
             let data = file.seek_data(at).and_then(|start| Ok(start..file.seek_hole(start)?));
             let data = match data {
                 Ok(data) => data,
-                // Nothing but a hole is left.
+                // The rest is a hole.
                 Err(Errno::NXIO) => return Ok(()),
                 Err(errno) => {
                     self.fail_read(id, errno);
@@ -451,7 +456,7 @@ impl<'v> GetJob<'v> {
                 let finished = self.pipeline.wait_for_slot();
                 self.on_finished(finished)?;
                 let buffer = Buffer::zeroed((at - offset).min(CHUNK_BYTES as u64) as usize);
-                let partial = self.partial.get_mut(&id).expect("it has begun");
+                let partial = self.files.get_mut(&id).expect("the file has begun");
                 if partial.has_failed {
                     return Ok(());
                 }
@@ -469,13 +474,12 @@ impl<'v> GetJob<'v> {
         for FinishedChunk { context: chunk, result, buffer } in
             finished.map_err(|error| self.read_error(error))?
         {
-            let partial = self.partial.get_mut(&chunk.file).expect("it has chunks on their way");
+            let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
             partial.chunks -= 1;
             match result {
                 Ok(read) if read == buffer.len() as u64 => {
                     if let Err(error) = partial.host.write_all_at(&buffer, chunk.offset) {
-                        let error =
-                            self.create_error(&self.partial[&chunk.file].name.target, error);
+                        let error = self.create_error(&self.files[&chunk.file].name.target, error);
                         self.fail(chunk.file, error);
                     }
                 }
@@ -487,27 +491,27 @@ impl<'v> GetJob<'v> {
         Ok(())
     }
 
-    /// A part of a file cannot be read.
+    /// Gives up a file of which a part cannot be read.
     fn fail_read(&mut self, id: u64, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
-        let path = self.source.in_same_volume(self.partial[&id].source.clone());
+        let path = self.source.in_same_volume(self.files[&id].source.clone());
         self.fail(id, Error::run(format!("{path}: cannot be read")).because(why));
     }
 
     fn fail(&mut self, id: u64, error: Error) {
-        let partial = self.partial.get_mut(&id).expect("it has begun");
-        // One reason is enough.
+        let partial = self.files.get_mut(&id).expect("the file has begun");
+        // Only the first error of a file is reported.
         if !std::mem::replace(&mut partial.has_failed, true) {
             self.errors.record::<()>(Err(error));
         }
     }
 
     fn finish_if_whole(&mut self, id: u64) {
-        let partial = &self.partial[&id];
+        let partial = &self.files[&id];
         if partial.chunks > 0 || !partial.is_all_requested {
             return;
         }
         let PartialFile { number, host, staged, name, attributes, has_failed, .. } =
-            self.partial.remove(&id).expect("it was just there");
+            self.files.remove(&id).expect("the file has begun");
         if has_failed {
             self.copy_failed(number, &name);
             return;
@@ -515,33 +519,33 @@ impl<'v> GetJob<'v> {
         let size = attributes.inode.size;
         let done = host.set_len(size).and_then(|()| {
             self.set_attributes(&host::fd_path(&host), &name.target, &attributes);
-            let made = file_id(&host.metadata()?);
+            let created = file_id(&host.metadata()?);
             staged.rename(&name.target, name.action)?;
-            Ok(made)
+            Ok(created)
         });
         match self.errors.record(done.map_err(|error| self.create_error(&name.target, error))) {
-            Some(made) => {
+            Some(created) => {
                 self.progress.add_file(size);
-                self.copy_done(number, name, made);
+                self.copy_done(number, name, created);
             }
             None => self.copy_failed(number, &name),
         }
     }
 
-    /// All that can be set of what was made; what cannot is told. Owners only where the user may give files
-    /// away, and extended attributes where the file system and the user's rights allow them.
+    /// Sets the attributes of a new file, and reports those that cannot be set. Sets owners only as root, and skips
+    /// extended attributes that the file system or the user's privileges do not allow.
     fn set_attributes(&self, handle: &Path, target: &Path, its: &Attributes) {
         let Attributes { inode, xattrs } = its;
-        let tell = |what: &str, set: io::Result<()>| {
+        let report = |what: &str, set: io::Result<()>| {
             let shown = self.tree.display_path(target);
             let failed = |error: io::Error| {
-                Error::run(format!("{}: its {what} cannot be set", shown.display())).because(error)
+                Error::run(format!("{}: cannot set {what}", shown.display())).because(error)
             };
             self.errors.record(set.map_err(failed));
         };
         if self.is_root {
             let set = std::os::unix::fs::chown(handle, Some(inode.user), Some(inode.group));
-            tell("owner", set);
+            report("owner", set);
         }
         for (name, value) in xattrs {
             if self.no_privileges && grants_privileges(name) {
@@ -551,17 +555,17 @@ impl<'v> GetJob<'v> {
                 Err(Errno::OPNOTSUPP | Errno::PERM) => {}
                 set => {
                     let what = format!("attribute {}", OsStr::from_bytes(name).display());
-                    tell(&what, set.map_err(Into::into));
+                    report(&what, set.map_err(Into::into));
                 }
             }
         }
         if inode.kind != FileKind::Symlink {
-            // After the owners: to change those takes the set-ID bits away.
+            // After the owner: a change of the owner clears the set-ID bits.
             let set = handle.metadata().and_then(|found| {
                 let mode = Mode::from_raw_mode(self.permissions(inode, &found).into());
                 Ok(chmodat(CWD, handle, mode, AtFlags::empty())?)
             });
-            tell("mode", set);
+            report("mode", set);
         }
         let time =
             |time: Time| Timespec { tv_sec: time.seconds(), tv_nsec: time.nanoseconds().into() };
@@ -569,10 +573,10 @@ impl<'v> GetJob<'v> {
             last_access: time(inode.accessed),
             last_modification: time(inode.modified),
         };
-        tell("times", utimensat(CWD, handle, &times, AtFlags::empty()).map_err(Into::into));
+        report("times", utimensat(CWD, handle, &times, AtFlags::empty()).map_err(Into::into));
     }
 
-    /// The permissions of a file, with set-ID bits only for the user and the group that gave them.
+    /// The permissions to set. Set-ID bits are kept only if user and group are those of the source.
     fn permissions(&self, inode: &Inode, found: &Metadata) -> u16 {
         let mut permissions = inode.permissions;
         if self.no_privileges || found.uid() != inode.user {
@@ -597,22 +601,22 @@ impl<'v> GetJob<'v> {
     }
 }
 
-const JUST_CREATED: &str = "this command has just made it";
+const JUST_CREATED: &str = "it was already created by this command";
 
 fn create_error(path: &Path) -> Error {
-    Error::run(format!("{}: cannot be made", path.display()))
+    Error::run(format!("{}: cannot be created", path.display()))
 }
 
 fn kind_of(found: &Metadata) -> Option<FileKind> {
     FileKind::of_mode(found.mode() as u16, found.rdev())
 }
 
-/// Whether an extended attribute can let somebody do more than before.
+/// Whether an extended attribute can grant privileges.
 fn grants_privileges(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
-/// Makes what is neither a file nor a directory.
+/// Creates a link, device, FIFO or socket.
 fn create_special(at: &PathHandle, name: &str, inode: &Inode) -> rustix::io::Result<()> {
     let (kind, device) = match inode.kind {
         FileKind::Symlink => return symlinkat(&inode.target[..], at, name),

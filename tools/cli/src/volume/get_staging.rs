@@ -32,9 +32,9 @@ impl StagedEntry {
             match create(&directory, &name) {
                 // Left by a killed process with the same id.
                 Err(Errno::EXIST) => {}
-                made => {
-                    let made = made?;
-                    return Ok((Self { directory, name, exists: true }, made));
+                created => {
+                    let created = created?;
+                    return Ok((Self { directory, name, exists: true }, created));
                 }
             }
         }
@@ -69,7 +69,7 @@ impl StagedEntry {
 impl Drop for StagedEntry {
     fn drop(&mut self) {
         if self.exists {
-            // The cause of a failure here has made the rename fail before, and that was reported.
+            // The cause of a failure here has created the rename fail before, and that was reported.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
     }

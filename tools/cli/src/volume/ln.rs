@@ -30,8 +30,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         let volume = open(&path.target, Access::ReadWrite)?;
         let link_target = arguments.source.as_bytes();
         let path = target_path(&volume, &path.in_same_volume(link_target.to_vec()), &path);
-        let made = volume.make_symlink(link_target, &path.bytes);
-        made.map_err(|error| with_path(&path, error))?;
+        let created = volume.make_symlink(link_target, &path.bytes);
+        created.map_err(|error| with_path(&path, error))?;
         sync(&volume, &path.target)?;
     } else {
         let paths = VolumePath::parse_all(&[arguments.source, arguments.destination])?;

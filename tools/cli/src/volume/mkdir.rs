@@ -43,7 +43,9 @@ fn make_parents(volume: &Volume, path: &VolumePath) -> Result<(), Error> {
         parent = join(&parent, name);
         match volume.make_directory(&parent, 0o755) {
             Err(error) if error.errno() == Errno::EXIST && is_directory(volume, &parent) => {}
-            made => made.map_err(|error| with_path(path.in_same_volume(parent.clone()), error))?,
+            created => {
+                created.map_err(|error| with_path(path.in_same_volume(parent.clone()), error))?
+            }
         }
     }
     Ok(())

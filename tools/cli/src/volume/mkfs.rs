@@ -64,7 +64,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let blocks = arguments.size.map(|size| size / arguments.block_size);
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
-    let (text, made) = if found == Found::Nothing {
+    let (text, size_bytes) = if found == Found::Nothing {
         let blocks = blocks.ok_or_else(|| {
             Error::input(format!("{shown} does not exist; give --size, as in 4G, to create it"))
         })?;
@@ -78,7 +78,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         refuse_data(path, &found, arguments.force)?;
         (String::new(), format_target(path, &options)?)
     };
-    print(&format!("{text}{shown}: a volume of {}\n", format::size(made)))?;
+    print(&format!("{text}{shown}: a volume of {}\n", format::size(size_bytes)))?;
     Ok(0)
 }
 
