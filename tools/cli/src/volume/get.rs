@@ -404,7 +404,7 @@ impl<'v> GetJob<'v> {
     ) -> Result<(), Error> {
         let opened = self.volume.open(&path.bytes, OpenOptions::direct());
         let begun = opened.map_err(|error| with_path(&path, error)).and_then(|file| {
-            // Only the owner can open the partial file, so no user opens it who may not open the complete file.
+            // Only the owner can open the partial file, so no other user reads it before its mode is set.
             let mode = Mode::from_raw_mode(u32::from(attributes.inode.permissions) & 0o600);
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let make = |at: &PathHandle, name: &str| openat(at, name, flags, mode);

@@ -1,7 +1,7 @@
 //! `uringfs info` as a user meets it.
 
+use super::process::tool;
 use super::root::{as_root, is_root};
-use super::running::tool;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn image(folder: &Path) -> String {
 }
 
 #[test]
-fn every_line_of_the_text_has_its_reason() {
+fn every_line_of_text_has_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let output = info(&[&image]);
@@ -67,7 +67,7 @@ fn json_has_the_geometry_the_queue_and_every_feature() {
 }
 
 #[test]
-fn devices_of_our_own_are_described_too() {
+fn built_in_devices_are_described() {
     let null = json("null:1g");
     assert_eq!(null["geometry"]["size"], 1 << 30);
     assert_eq!(json("memory:1m")["queue"]["name"], "sync");
@@ -80,7 +80,7 @@ fn devices_of_our_own_are_described_too() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_one_line_and_exit_code_2() {
+fn an_invalid_target_is_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();
     for (target, part) in [
@@ -102,7 +102,7 @@ fn refused(output: &Output, part: &str) {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not() {
+fn a_read_only_file_is_described_and_an_unreadable_one_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let with_mode = |mode| {
@@ -128,7 +128,7 @@ fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not
 }
 
 #[test]
-fn as_root_a_mounted_block_device_is_described_for_reading() {
+fn as_root_a_mounted_device_is_opened_read_only() {
     if !as_root() {
         return;
     }

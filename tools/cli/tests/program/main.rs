@@ -4,5 +4,5 @@ mod bench_run;
 mod bench_vm;
 mod info;
 mod root;
-mod running;
+mod process;
 mod volume;

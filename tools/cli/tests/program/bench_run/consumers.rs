@@ -1,6 +1,6 @@
 //! Programs that know fio's JSON and nothing else, fed with fio's reports and with ours.
 
-use super::like_fio::fio;
+use super::fio_parity::fio;
 use super::{bench, folder};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn a_table_of_jobs_has_the_same_rows() {
 }
 
 #[test]
-fn shares_of_classes_have_the_same_rows() {
+fn histogram_buckets_have_the_same_rows() {
     let reports = Reports::of(JOB);
     let [fio, ours] =
         ["fio", "ours"].map(|whose| said(consumer("histogram.py", &[&reports.path(whose)], &[])));
@@ -81,7 +81,7 @@ fn shares_of_classes_have_the_same_rows() {
 }
 
 #[test]
-fn a_run_of_ours_compares_with_one_of_fios() {
+fn our_run_compares_with_fios() {
     let reports = Reports::of(JOB);
     let (fio, ours) = (reports.path("fio"), reports.path("ours"));
     let same = said(consumer("compare.py", &[&ours, &ours], &[]));
@@ -111,7 +111,7 @@ fn with_slower(report: &Path, job: &str, way: &str) -> PathBuf {
 }
 
 #[test]
-fn what_became_slower_is_found_in_both() {
+fn a_slower_run_is_found_in_both_reports() {
     let reports = Reports::of(JOB);
     for whose in ["fio", "ours"] {
         let quick = reports.path(whose);

@@ -3,8 +3,8 @@
 
 use super::failed::failed;
 use super::{Running, bench, command, folder, json_of, refused};
+use crate::process::{tool, wait_until};
 use crate::root::as_root;
-use crate::running::{tool, wait_until};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
@@ -106,7 +106,7 @@ fn never_written(disk: &Disk, device: &str, part: &str) {
 }
 
 #[test]
-fn as_root_a_mounted_device_is_never_written_and_may_be_read() {
+fn as_root_a_mounted_device_is_read_and_never_written() {
     if !as_root() {
         return;
     }
@@ -140,7 +140,7 @@ fn as_root_a_disk_with_a_mounted_partition_is_never_written() {
 
 /// Swap is held so, and whatever else the kernel or a program has made its own.
 #[test]
-fn as_root_a_device_that_somebody_holds_is_never_written() {
+fn as_root_a_device_held_exclusively_is_never_written() {
     if !as_root() {
         return;
     }
@@ -153,7 +153,7 @@ fn as_root_a_device_that_somebody_holds_is_never_written() {
 }
 
 #[test]
-fn as_root_a_device_that_holds_something_is_written_with_overwrite_only() {
+fn as_root_a_device_with_data_is_written_only_with_overwrite() {
     if !as_root() {
         return;
     }
@@ -185,7 +185,7 @@ fn as_root_a_device_that_holds_something_is_written_with_overwrite_only() {
 }
 
 #[test]
-fn as_root_an_empty_device_is_written_and_its_disk_accounts_for_it() {
+fn as_root_writes_to_an_empty_device_show_in_disk_util() {
     if !as_root() {
         return;
     }
@@ -212,7 +212,7 @@ fn as_root_an_empty_device_is_written_and_its_disk_accounts_for_it() {
 
 /// The file under a loop device is cut off: from then on it answers with errors.
 #[test]
-fn as_root_a_device_that_is_lost_under_the_run_fails_it() {
+fn as_root_a_device_lost_during_the_run_fails_it() {
     if !as_root() {
         return;
     }
@@ -243,7 +243,7 @@ fn as_root_a_device_that_is_lost_under_the_run_fails_it() {
 
 /// Its file can be laid out, since it has no blocks yet; there is no room for them.
 #[test]
-fn as_root_a_file_system_that_is_full_fails_the_run() {
+fn as_root_a_full_file_system_fails_the_run() {
     if !as_root() {
         return;
     }

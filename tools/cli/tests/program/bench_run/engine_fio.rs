@@ -1,9 +1,9 @@
 //! `--engine fio` passes on what fio printed, to the digit; `--showcmd` prints a command line that
 //! asks fio for the same.
 
-use super::like_fio::fio;
+use super::fio_parity::fio;
 use super::{bench, folder, json_of, refused};
-use crate::running::make_script;
+use crate::process::make_script;
 use serde_json::{Map, Value};
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn keeping_fio(folder: &Path) -> String {
 }
 
 #[test]
-fn both_reports_are_fios_own_to_the_digit() {
+fn both_reports_equal_fios_own() {
     let folder = folder();
     let here = folder.path();
     std::fs::write(here.join("job.fio"), JOB).unwrap();
@@ -66,7 +66,7 @@ fn numbers(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_fio_complains_of_is_passed_on() {
+fn errors_of_fio_are_passed_on() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=1m", "--engine=fio"];
     for (more, part) in [
@@ -96,7 +96,7 @@ fn options_of(report: &Value) -> Vec<Map<String, Value>> {
 }
 
 #[test]
-fn the_command_line_of_showcmd_runs_in_a_shell_and_means_the_same() {
+fn the_command_line_of_showcmd_is_equivalent() {
     let folder = folder();
     let here = folder.path();
     let job = "[global]\nbs=4k\nsize=64k\nrandseed=5\n[it's a \"job\" & more]\nrw=randread\nblocksize=8k\n\

@@ -2,7 +2,7 @@
 //! still reports what was done.
 
 use super::{Running, bench, command, folder};
-use crate::running::wait_until;
+use crate::process::wait_until;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn a_file_that_cannot_be_laid_out_is_removed() {
 }
 
 #[test]
-fn a_target_that_takes_no_more_fails_the_run_on_every_engine() {
+fn a_failed_write_fails_the_run_on_every_engine() {
     for engine in ["psync", "threads", "ring", "uringfs"] {
         let folder = folder();
         std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
@@ -59,7 +59,7 @@ fn a_target_that_takes_no_more_fails_the_run_on_every_engine() {
 
 /// One line a job: its threads mostly fail for one reason.
 #[test]
-fn threads_that_fail_together_are_told_together() {
+fn threads_of_a_job_that_fail_are_one_line() {
     let folder = folder();
     std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
     let keys = "--filename=there --overwrite --output-format=json --engine=psync --numjobs=3";
@@ -82,7 +82,7 @@ fn the_jobs_after_one_that_fails_run() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
+fn a_file_truncated_during_the_run_fails_every_engine() {
     let end = ", at the end of the target";
     // The library fails what breaks off before the end that the device had when it was opened.
     for (engine, why) in
@@ -106,7 +106,7 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
 }
 
 #[test]
-fn a_simulated_device_that_fails_is_told() {
+fn an_error_of_a_simulated_device_is_reported() {
     let folder = folder();
     let keys = ["--name=x", "--filename=sim:1m,errors=20,seed=3", "--rw=read"];
     let output = bench(folder.path(), &[&keys[..], &["--output-format=json"]].concat());
@@ -114,7 +114,7 @@ fn a_simulated_device_that_fails_is_told() {
 }
 
 #[test]
-fn a_reader_of_the_report_may_go_away() {
+fn a_broken_pipe_is_not_an_error() {
     let folder = folder();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -4,16 +4,16 @@ mod consumers;
 pub mod devices;
 mod engine_fio;
 mod failed;
-mod like_fio;
-mod numbers;
+mod fio_parity;
+mod figures;
 mod refused;
-mod relations;
-mod stopped;
+mod invariants;
+mod interrupted;
 mod terminal;
 mod verify;
 mod volumes;
 
-use super::running::Running;
+use super::process::Running;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -70,7 +70,7 @@ fn refused_command(folder: &Path, mut command: Command, part: &str) {
 }
 
 #[test]
-fn a_job_file_runs_on_a_file_it_lays_out_and_names_it() {
+fn a_job_file_runs_on_a_file_that_it_lays_out() {
     let folder = folder();
     let job =
         "[global]\nbs=4k\nsize=1m\n[scan]\nrw=randread\n[fill]\nstonewall\nrw=write\nend_fsync=1\n";
@@ -105,7 +105,7 @@ fn a_job_file_runs_on_a_file_it_lays_out_and_names_it() {
 }
 
 #[test]
-fn unlink_removes_what_the_run_made() {
+fn unlink_removes_files_that_the_run_created() {
     let folder = folder();
     let keys = ["--name=x", "--rw=write", "--size=64k", "--unlink=1"];
     let output = bench(folder.path(), &[&keys[..], &["--engine=psync"]].concat());

@@ -1,7 +1,7 @@
 //! What a terminal shows while a run is under way.
 
 use super::{Running, command, folder};
-use crate::running::Deadline;
+use crate::process::Deadline;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
 use std::fs::File;
@@ -24,7 +24,7 @@ fn read_until(screen: &mut File, parts: &[&str]) -> String {
 }
 
 #[test]
-fn a_terminal_shows_how_fast_how_far_and_how_long_to_go() {
+fn a_terminal_shows_rates_progress_and_remaining_time() {
     let size = Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
     let folder = folder();

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 const ENGINES: [&str; 4] = ["psync", "threads", "ring", "uringfs"];
 
 #[test]
-fn a_planted_wrong_block_is_named_on_every_engine() {
+fn every_engine_reports_a_wrong_block() {
     for engine in ENGINES {
         let folder = folder();
         let engine = format!("--engine={engine}");
@@ -47,7 +47,7 @@ fn a_planted_wrong_block_is_named_on_every_engine() {
 }
 
 #[test]
-fn an_image_in_memory_is_verified_through_faults() {
+fn a_simulated_device_with_short_transfers_verifies() {
     let folder = folder();
     let keys = "--name=x --rw=randrw --bsrange=4k-64k --iodepth=8 --verify=crc32c --loops=3";
     let mut keys: Vec<&str> = keys.split(' ').collect();
@@ -60,7 +60,7 @@ fn an_image_in_memory_is_verified_through_faults() {
 }
 
 #[test]
-fn a_key_that_can_do_nothing_is_told() {
+fn a_key_without_effect_is_reported() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=64k", "--direct=1"];
     for (engine, key, told) in [

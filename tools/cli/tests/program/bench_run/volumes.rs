@@ -37,7 +37,7 @@ fn counter(job: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn files_in_a_volume_are_named_as_files_elsewhere_are() {
+fn files_in_a_volume_are_named_as_elsewhere() {
     let folder = volume();
     let folder = folder.path();
     uringfs(folder, &["mkdir", "v:/d"]);
@@ -68,7 +68,7 @@ fn files_in_a_volume_are_named_as_files_elsewhere_are() {
 }
 
 #[test]
-fn threads_on_one_volume_find_what_they_wrote() {
+fn threads_on_one_volume_verify_their_writes() {
     let folder = volume();
     let keys = "--name=x --volume=v --rw=randrw --bsrange=512-16k --size=2m --iodepth=8 --numjobs=3 \
                 --loops=2 --verify=crc32c --fsync=50 --end_fsync=1";
@@ -96,7 +96,7 @@ fn threads_on_one_volume_find_what_they_wrote() {
 }
 
 #[test]
-fn reads_take_the_simple_way_and_what_cannot_is_counted_by_reason() {
+fn reads_take_the_fast_path_and_refusals_are_counted_by_reason() {
     let folder = volume();
     let job = "[global]\nvolume=v\nfilename_format=f\nsize=1m\nrw=randread\niodepth=4\n\
                [simple]\n[long]\nstonewall\nbs=8k\n[off]\nstonewall\ndirect.simple_read=off\n\
@@ -118,7 +118,7 @@ fn reads_take_the_simple_way_and_what_cannot_is_counted_by_reason() {
 }
 
 #[test]
-fn syncs_of_every_kind_leave_the_file_as_long_as_it_was_written() {
+fn every_kind_of_sync_keeps_the_written_size() {
     let folder = volume();
     for (name, keys) in [
         ("fsync", "--fsync=1"),
@@ -138,7 +138,7 @@ fn syncs_of_every_kind_leave_the_file_as_long_as_it_was_written() {
 }
 
 #[test]
-fn files_come_by_their_space_as_the_job_says() {
+fn files_are_allocated_as_fallocate_says() {
     let folder = volume();
     let free = || -> u64 {
         let df: Value =
@@ -165,7 +165,7 @@ fn files_come_by_their_space_as_the_job_says() {
 }
 
 #[test]
-fn what_a_volume_or_an_engine_cannot_is_refused() {
+fn unsupported_volumes_and_engines_are_refused() {
     let folder = volume();
     let here = folder.path();
     let keys = ["--name=x", "--filename=v:/a", "--rw=write", "--size=64k"];
@@ -210,7 +210,7 @@ fn what_a_volume_or_an_engine_cannot_is_refused() {
 }
 
 #[test]
-fn an_experiment_holds_a_file_in_a_volume_against_the_bytes_of_the_volume() {
+fn an_experiment_compares_a_file_with_the_raw_volume() {
     let folder = volume();
     let here = folder.path();
     assert!(
@@ -275,7 +275,7 @@ fn counter_of(experiment: &Value, side: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn an_experiment_makes_unwritten_blocks_in_the_volume_and_beside_and_removes_them() {
+fn an_experiment_removes_the_unwritten_files_it_creates() {
     let folder = volume();
     let folder = folder.path();
     report(folder, "--name=x --volume=v --filename=f --rw=write --size=1m");
@@ -303,7 +303,7 @@ fn an_experiment_makes_unwritten_blocks_in_the_volume_and_beside_and_removes_the
 }
 
 #[test]
-fn an_experiment_tells_what_was_counted_and_that_nothing_was() {
+fn an_experiment_prints_counters_that_are_zero_too() {
     let folder = volume();
     std::fs::write(folder.path().join("image"), vec![0; 1 << 20]).unwrap();
     std::fs::write(folder.path().join("beside"), vec![0; 1 << 20]).unwrap();
@@ -345,7 +345,7 @@ fn buffered_reads_wait_in_threads_on_one_side_only() {
 }
 
 #[test]
-fn what_one_job_has_read_through_the_cache_another_finds_there() {
+fn jobs_share_the_page_cache() {
     let folder = volume();
     std::fs::write(folder.path().join("image"), vec![7; 1 << 20]).unwrap();
     let job = "--name=x --filename=image --rw=randread --numjobs=2 --direct=0 --invalidate=0";

@@ -41,7 +41,7 @@ fn with_packages() -> StandIns {
 }
 
 #[test]
-fn it_is_filled_once_and_its_programs_have_no_set_id_bits() {
+fn the_cache_is_filled_once_and_set_id_bits_are_removed() {
     let stand_ins = with_packages();
     fails(&stand_ins, &[], 1, "QEMU failed: it is none");
     let mut found = names(&stand_ins.cache());
@@ -59,7 +59,7 @@ fn it_is_filled_once_and_its_programs_have_no_set_id_bits() {
 }
 
 #[test]
-fn a_complete_one_needs_no_lock() {
+fn a_complete_cache_needs_no_lock() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add("qemu-system-x86_64", "exit 1");
     fails(&stand_ins, &[], 1, "QEMU failed");
@@ -67,7 +67,7 @@ fn a_complete_one_needs_no_lock() {
 }
 
 #[test]
-fn what_a_killed_run_had_begun_is_removed() {
+fn leftovers_of_a_killed_run_are_removed() {
     let stand_ins = StandIns::new();
     fs::create_dir_all(stand_ins.cache().join("fetching-1/new")).unwrap();
     fails(&stand_ins, &[], 1, "busybox-static");
@@ -75,7 +75,7 @@ fn what_a_killed_run_had_begun_is_removed() {
 }
 
 #[test]
-fn one_that_is_not_whole_says_what_to_remove() {
+fn an_incomplete_cache_is_an_error_that_names_what_to_remove() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add("qemu-system-x86_64", "exit 1");
     let guest = stand_ins.cache().join("guest");
@@ -87,7 +87,7 @@ fn one_that_is_not_whole_says_what_to_remove() {
 }
 
 #[test]
-fn a_place_that_cannot_have_one_is_told() {
+fn an_unusable_cache_directory_is_an_error() {
     let stand_ins = StandIns::new();
     fs::write(stand_ins.cache(), "a file").unwrap();
     fails(&stand_ins, &[], 1, "--cache DIR names another");

@@ -2,11 +2,11 @@
 //! that no child outlives it. Programs that stand in for apt-get and QEMU are shell scripts.
 
 mod cache;
-mod stand_ins;
+mod fake_programs;
 
-use super::running::Running;
+use super::process::Running;
+use fake_programs::{StandIns, static_program};
 use nix::sys::signal::Signal;
-use stand_ins::{StandIns, static_program};
 use std::path::Path;
 
 /// Exit code and what stands on standard error, which is one line.
@@ -21,7 +21,7 @@ fn fails(stand_ins: &StandIns, arguments: &[&str], code: i32, part: &str) {
 }
 
 #[test]
-fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
+fn invalid_arguments_are_one_line_and_create_no_cache() {
     let stand_ins = StandIns::new();
     let path = |name: &str| stand_ins.folder().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("own.fio"), "[a]\nfilename=/dev/sda\nio_size=1m\n").unwrap();
@@ -47,14 +47,14 @@ fn what_cannot_be_used_is_one_line_and_makes_no_cache() {
 }
 
 #[test]
-fn a_machine_without_apt_is_told_what_is_needed() {
+fn without_apt_the_error_names_the_packages() {
     let stand_ins = StandIns::new();
     fails(&stand_ins, &[], 1, "busybox-static");
     assert_eq!(names(&stand_ins.cache()), ["lock"]);
 }
 
 #[test]
-fn the_mirror_is_found_on_a_machine_whose_apt_has_no_lists_yet() {
+fn the_mirror_is_found_without_apt_lists() {
     let stand_ins = StandIns::new();
     stand_ins.add(
         "apt-get",
@@ -68,14 +68,14 @@ fn the_mirror_is_found_on_a_machine_whose_apt_has_no_lists_yet() {
 }
 
 #[test]
-fn a_machine_whose_apt_has_no_sources_is_told_so() {
+fn apt_without_sources_is_an_error() {
     let stand_ins = StandIns::new();
     stand_ins.add("apt-get", "");
     fails(&stand_ins, &[], 1, "no Debian mirror answers among the sources of this machine's apt;");
 }
 
 #[test]
-fn ctrl_c_while_packages_are_fetched_leaves_nothing() {
+fn ctrl_c_during_a_download_leaves_nothing() {
     let stand_ins = StandIns::new();
     let mut apt = stand_ins.waiting("apt-get");
     let run = Running::start(&mut stand_ins.bench_vm(&[]));
@@ -87,7 +87,7 @@ fn ctrl_c_while_packages_are_fetched_leaves_nothing() {
 }
 
 #[test]
-fn a_machine_does_not_outlive_a_program_that_is_killed() {
+fn the_guest_ends_when_the_program_is_killed() {
     let stand_ins = StandIns::with_cache();
     let mut qemu = stand_ins.waiting("qemu-system-x86_64");
     let run = Running::start(&mut stand_ins.bench_vm(&[]));
@@ -98,7 +98,7 @@ fn a_machine_does_not_outlive_a_program_that_is_killed() {
 }
 
 #[test]
-fn a_guest_that_hangs_is_ended_when_its_time_is_over() {
+fn a_hanging_guest_is_killed_after_the_timeout() {
     let stand_ins = StandIns::with_cache();
     let qemu = stand_ins.waiting("qemu-system-x86_64");
     fails(&stand_ins, &["--timeout", "1"], 1, "it took longer than it may (--timeout)");
@@ -107,7 +107,7 @@ fn a_guest_that_hangs_is_ended_when_its_time_is_over() {
 }
 
 #[test]
-fn a_guest_that_ends_early_is_told_by_the_last_lines_of_its_console() {
+fn an_early_end_is_reported_with_the_end_of_the_console() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add(
         "qemu-system-x86_64",
@@ -119,21 +119,21 @@ fn a_guest_that_ends_early_is_told_by_the_last_lines_of_its_console() {
 }
 
 #[test]
-fn a_step_that_fails_says_what_the_guest_said() {
+fn a_failed_step_reports_the_guests_error() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add("qemu-system-x86_64", "printf '::begin 0\\nuringfs: no luck\\n::end 0 1\\n'");
     fails(&stand_ins, &["experiment", "simple-read"], 1, "in the guest, simple-read: no luck");
 }
 
 #[test]
-fn a_machine_that_does_not_start_says_why() {
+fn a_guest_that_does_not_start_reports_qemus_error() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add("qemu-system-x86_64", "echo 'qemu: cannot allocate memory' >&2; exit 1");
     fails(&stand_ins, &[], 1, "QEMU failed: qemu: cannot allocate memory");
 }
 
 #[test]
-fn a_kernel_that_is_not_there_names_those_that_are() {
+fn an_unknown_kernel_error_lists_the_known_ones() {
     let stand_ins = StandIns::with_cache();
     stand_ins.add("qemu-system-x86_64", "exit 1");
     fails(&stand_ins, &["--kernel", "9."], 2, "no kernel 9. (there are 6.1.0-1-cloud-amd64");

@@ -17,7 +17,7 @@ fn stat(folder: &Path, place: &str) -> serde_json::Value {
 }
 
 #[test]
-fn files_are_given_to_others_with_all_below() {
+fn chown_changes_a_tree_recursively() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -45,7 +45,7 @@ fn files_are_given_to_others_with_all_below() {
 }
 
 #[test]
-fn times_before_1970_and_behind_2262_are_kept_and_printed() {
+fn times_before_1970_and_after_2262_are_kept_and_printed() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("out")).unwrap();
@@ -95,7 +95,7 @@ fn extended_attributes_are_set_printed_and_removed() {
 }
 
 #[test]
-fn files_are_cut_and_made_longer_and_the_room_they_take_is_told() {
+fn truncate_changes_sizes_and_du_shows_the_space() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![1; 100_000]);
@@ -122,7 +122,7 @@ fn files_are_cut_and_made_longer_and_the_room_they_take_is_told() {
 }
 
 #[test]
-fn extended_attributes_go_in_and_come_out_with_their_files() {
+fn put_and_get_copy_extended_attributes() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("tree")).unwrap();
@@ -156,7 +156,7 @@ fn extended_attributes_go_in_and_come_out_with_their_files() {
 }
 
 #[test]
-fn holes_at_the_end_and_what_is_zeros_stay_what_they_are() {
+fn holes_stay_holes_and_zeros_stay_data() {
     let folder = volume();
     let folder = folder.path();
     let holes = std::fs::File::create(folder.join("holes")).unwrap();
@@ -172,7 +172,7 @@ fn holes_at_the_end_and_what_is_zeros_stay_what_they_are() {
 }
 
 #[test]
-fn put_goes_on_after_what_cannot_be_put_and_says_what_that_was() {
+fn put_continues_after_an_error_and_reports_it() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir_all(folder.join("tree/d")).unwrap();
@@ -192,7 +192,7 @@ fn put_goes_on_after_what_cannot_be_put_and_says_what_that_was() {
 }
 
 #[test]
-fn what_has_no_room_is_told_and_leaves_room_for_others() {
+fn a_file_that_does_not_fit_is_reported_and_removed() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("tree")).unwrap();
@@ -209,7 +209,7 @@ fn what_has_no_room_is_told_and_leaves_room_for_others() {
 }
 
 #[test]
-fn what_a_killed_put_left_goes_with_the_next_change() {
+fn the_next_change_removes_files_of_a_killed_put() {
     let folder = volume();
     let folder = folder.path();
     let mut put = command(folder, ["put", "-", "v:/a"]);
@@ -225,7 +225,7 @@ fn what_a_killed_put_left_goes_with_the_next_change() {
 }
 
 #[test]
-fn what_could_not_be_put_gets_no_further_names() {
+fn no_hard_links_are_made_to_a_failed_copy() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "old", "as it was");
@@ -243,7 +243,7 @@ fn what_could_not_be_put_gets_no_further_names() {
 }
 
 #[test]
-fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
+fn a_directory_behind_a_link_gets_the_attributes() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("tree")).unwrap();
@@ -264,7 +264,7 @@ fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
 }
 
 #[test]
-fn what_is_put_is_as_its_source_whatever_its_directory_hands_on() {
+fn put_copies_attributes_and_inherits_none() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir_all(folder.join("tree/below")).unwrap();
@@ -287,7 +287,7 @@ fn what_is_put_is_as_its_source_whatever_its_directory_hands_on() {
 }
 
 #[test]
-fn capabilities_go_in_and_come_out_where_the_machine_grants_them() {
+fn put_and_get_copy_capabilities() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");

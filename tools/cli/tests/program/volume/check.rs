@@ -23,7 +23,7 @@ fn flip(folder: &Path, offset: u64) {
 }
 
 #[test]
-fn a_sound_volume_is_said_to_be_so() {
+fn check_of_a_sound_volume_reports_no_errors() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![7; 100_000]);
@@ -46,7 +46,7 @@ fn a_sound_volume_is_said_to_be_so() {
 
 /// There are no checksums of files' bytes: what cannot be known is not claimed.
 #[test]
-fn of_files_whose_bytes_have_changed_no_soundness_is_claimed() {
+fn check_does_not_claim_to_verify_file_data() {
     let folder = volume();
     let folder = folder.path();
     let bytes = b"as it was written".repeat(1000);
@@ -68,7 +68,7 @@ fn of_files_whose_bytes_have_changed_no_soundness_is_claimed() {
 }
 
 #[test]
-fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
+fn each_error_is_one_line_and_repair_fixes_it() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -105,7 +105,7 @@ fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
 }
 
 #[test]
-fn a_volume_whose_beginning_was_written_over_comes_back_from_the_copy_of_its_superblock() {
+fn an_overwritten_beginning_is_restored_from_the_superblock_copy() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -123,7 +123,7 @@ fn a_volume_whose_beginning_was_written_over_comes_back_from_the_copy_of_its_sup
 }
 
 #[test]
-fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
+fn an_older_version_is_read_only_until_upgraded() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let image = include_bytes!("../../../../../crates/volume/tests/images/version2-small.gz");
@@ -151,7 +151,7 @@ fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
 }
 
 #[test]
-fn what_is_no_volume_or_in_use_is_refused() {
+fn check_refuses_a_target_without_volume_or_in_use() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "text", vec![b'x'; 1 << 20]);

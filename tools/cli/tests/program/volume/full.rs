@@ -2,8 +2,8 @@
 
 use super::{done, run, write};
 use crate::bench_run::folder;
+use crate::process::tool;
 use crate::root::as_root;
-use crate::running::tool;
 use std::path::PathBuf;
 
 /// A file system of memory; none any more when this goes.
@@ -16,7 +16,7 @@ impl Drop for Tiny {
 }
 
 #[test]
-fn as_root_a_full_file_system_below_is_not_said_to_be_a_full_volume() {
+fn as_root_a_full_host_file_system_is_not_reported_as_a_full_volume() {
     if !as_root() {
         return;
     }

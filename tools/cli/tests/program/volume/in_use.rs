@@ -4,8 +4,8 @@
 use super::{done, refused, volume};
 use crate::bench_run::devices::{Disk, Mounted};
 use crate::bench_run::folder;
+use crate::process::tool;
 use crate::root::as_root;
-use crate::running::tool;
 use std::path::Path;
 use uringfs::{Access, Device, FormatOptions, Volume};
 
@@ -37,7 +37,7 @@ fn open(path: &str, access: Access) -> Result<Volume, String> {
 }
 
 #[test]
-fn a_volume_that_another_program_has_open_is_never_written_over() {
+fn an_open_volume_is_never_overwritten() {
     let folder = volume();
     let path = folder.path().join("v").display().to_string();
     for access in [Access::ReadWrite, Access::Read] {
@@ -52,7 +52,7 @@ fn a_volume_that_another_program_has_open_is_never_written_over() {
 }
 
 #[test]
-fn as_root_a_volume_is_open_under_one_of_its_names_only() {
+fn as_root_a_volume_opens_under_only_one_device_name() {
     if !as_root() {
         return;
     }

@@ -1,13 +1,13 @@
 //! `mkfs` destroys nothing that it was not told to; `info` and `df` tell of what it made.
 
 use super::{command, done, refused, volume, write};
-use crate::running::{Running, tool, wait_until};
+use crate::process::{Running, tool, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::File;
 
 #[test]
-fn what_holds_something_is_refused_and_named() {
+fn mkfs_refuses_a_target_with_data_and_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let path = folder.join("ext4");
@@ -27,7 +27,7 @@ fn what_holds_something_is_refused_and_named() {
 }
 
 #[test]
-fn nothing_of_a_partition_table_is_left_at_either_end() {
+fn mkfs_erases_partition_tables_at_both_ends() {
     for size in [16 << 20, (16 << 20) + 512] {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = vec![0; size];
@@ -46,7 +46,7 @@ fn nothing_of_a_partition_table_is_left_at_either_end() {
 }
 
 #[test]
-fn what_a_raid_member_says_of_itself_at_its_end_is_found_and_does_not_stay() {
+fn mkfs_detects_and_erases_a_raid_superblock() {
     let size = 16 << 20;
     // Where mdadm has it: versions 0.90 and 1.0.
     for at in [size - (64 << 10), size - (8 << 10)] {
@@ -63,7 +63,7 @@ fn what_a_raid_member_says_of_itself_at_its_end_is_found_and_does_not_stay() {
 }
 
 #[test]
-fn a_file_of_zeros_is_taken_as_it_is() {
+fn mkfs_accepts_a_file_of_zeros() {
     let folder = tempfile::tempdir().unwrap();
     File::create(folder.path().join("zeros")).unwrap().set_len(16 << 20).unwrap();
     done(folder.path(), ["mkfs", "zeros"]);
@@ -71,7 +71,7 @@ fn a_file_of_zeros_is_taken_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_a_volume_leaves_no_file() {
+fn a_failed_mkfs_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     refused(folder, ["mkfs", "v"], "v does not exist; give --size");
@@ -84,7 +84,7 @@ fn what_cannot_be_a_volume_leaves_no_file() {
 }
 
 #[test]
-fn the_first_ctrl_c_ends_it_and_leaves_no_file() {
+fn ctrl_c_ends_mkfs_and_leaves_no_file() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let folder = tempfile::tempdir().unwrap();
         let mkfs = Running::start(&mut command(folder.path(), ["mkfs", "v", "--size", "1G"]));
@@ -106,7 +106,7 @@ fn the_first_ctrl_c_ends_it_and_leaves_no_file() {
 }
 
 #[test]
-fn the_volume_is_told_of() {
+fn info_and_df_describe_the_volume() {
     let folder = volume();
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&done(folder.path(), arguments)).unwrap()

@@ -2,20 +2,20 @@
 
 mod attributes;
 mod check;
-mod crafted;
-mod cut;
-mod existing;
+mod crafted_image;
+mod truncated_image;
+mod overwrite;
 mod full;
 mod in_use;
 mod mkfs;
 mod resize;
-mod rights;
+mod privileges;
 mod sizes;
 mod sources;
-mod stopped;
-mod trees;
+mod interrupted;
+mod round_trip;
 
-use crate::running::Running;
+use crate::process::Running;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -61,7 +61,7 @@ fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 }
 
 #[test]
-fn names_are_made_moved_and_removed() {
+fn names_are_created_moved_and_removed() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -94,7 +94,7 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
-fn a_slash_behind_a_name_makes_it_a_directorys() {
+fn a_trailing_slash_requires_a_directory() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "m1", "of m1");
@@ -138,7 +138,7 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
 }
 
 #[test]
-fn what_cannot_be_done_keeps_nothing_else_from_its_turn() {
+fn an_error_of_one_path_does_not_stop_the_others() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -178,7 +178,7 @@ fn what_cannot_be_done_keeps_nothing_else_from_its_turn() {
 }
 
 #[test]
-fn wildcards_stand_for_the_names_that_fit() {
+fn wildcards_match_names() {
     let folder = volume();
     let folder = folder.path();
     for name in ["a1.h", "a2.h", "b1.h", "a*.h", ".a3.h"] {
@@ -197,7 +197,7 @@ fn wildcards_stand_for_the_names_that_fit() {
 }
 
 #[test]
-fn what_is_damaged_is_not_left_out_of_what_wildcards_stand_for() {
+fn wildcards_match_damaged_files_too() {
     let folder = volume();
     let folder = folder.path();
     // So many that names and inodes lie in pages of their own.
@@ -238,7 +238,7 @@ fn incomplete<S: AsRef<OsStr>>(
 }
 
 #[test]
-fn commands_on_trees_pass_over_what_is_damaged_and_say_so() {
+fn recursive_commands_report_damaged_files_and_continue() {
     let folder = volume();
     let folder = folder.path();
     let name = |directory: usize, file: usize| format!("{directory:02}{file:03}-").repeat(16);
@@ -279,7 +279,7 @@ fn commands_on_trees_pass_over_what_is_damaged_and_say_so() {
 }
 
 #[test]
-fn what_cannot_be_is_one_line_with_the_path() {
+fn an_input_error_is_one_line_with_the_path() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");

@@ -1,13 +1,13 @@
 //! `resize` makes a volume larger, and the file it is in; or changes nothing.
 
 use super::{command, done, refused, volume, write};
-use crate::running::{Running, wait_until};
+use crate::process::{Running, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
-fn a_volume_in_a_file_becomes_larger_with_its_file() {
+fn resize_extends_the_file_and_the_volume() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![9; 3 << 20]);
@@ -24,7 +24,7 @@ fn a_volume_in_a_file_becomes_larger_with_its_file() {
 }
 
 #[test]
-fn what_cannot_be_changes_nothing() {
+fn a_refused_resize_changes_nothing() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "text", vec![b'x'; 1 << 20]);
@@ -36,7 +36,7 @@ fn what_cannot_be_changes_nothing() {
 }
 
 #[test]
-fn while_the_file_becomes_larger_others_are_refused() {
+fn other_programs_are_refused_during_a_resize() {
     let folder = volume();
     let folder = folder.path();
     let file = folder.join("v");

@@ -9,7 +9,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn mkfs_and_resize_take_binary_and_decimal_units_and_make_whole_blocks() {
+fn mkfs_and_resize_take_units_and_round_to_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let size = || json(folder, &["df", "v", "--json"])["size"].as_u64().unwrap();
@@ -39,7 +39,7 @@ fn mkfs_and_resize_take_binary_and_decimal_units_and_make_whole_blocks() {
 }
 
 #[test]
-fn truncate_takes_what_the_systems_takes() {
+fn truncate_takes_the_sizes_of_coreutils() {
     let folder = volume();
     let folder = folder.path();
     let size = || json(folder, &["stat", "--json", "v:/f"])[0]["size"].as_u64().unwrap();
@@ -49,13 +49,13 @@ fn truncate_takes_what_the_systems_takes() {
         ["10KiB", "10kB", "10KB", "10K", "+1K", "-1kB", "<8K", ">9K", "/1kB", "%4K", "-1M", "1m"]
     {
         done(folder, ["truncate", "-s", text, "v:/f"]);
-        crate::running::tool("truncate", &["-s", text, system.to_str().unwrap()]);
+        crate::process::tool("truncate", &["-s", text, system.to_str().unwrap()]);
         assert_eq!(size(), std::fs::metadata(&system).unwrap().len(), "{text}");
     }
 }
 
 #[test]
-fn what_is_no_size_is_refused() {
+fn invalid_sizes_are_refused() {
     let folder = volume();
     let folder = folder.path();
     for text in ["1kb", "1mib", "1b", "0x10", "(4k*2)", "-"] {
@@ -78,7 +78,7 @@ fn what_is_no_size_is_refused() {
 }
 
 #[test]
-fn targets_of_memory_take_the_same() {
+fn memory_targets_take_the_same_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for (text, bytes) in [("memory:512kB", 512_000), ("null:1MiB", 1 << 20), ("sim:2m", 2 << 20)] {

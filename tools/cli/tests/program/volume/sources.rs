@@ -2,14 +2,14 @@
 //! that end early.
 
 use super::{command, done, incomplete, run, volume, write};
-use crate::running::{Running, wait_until};
+use crate::process::{Running, wait_until};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[test]
-fn a_file_is_read_to_its_end_whatever_size_it_says() {
+fn put_reads_to_the_end_whatever_size_a_file_reports() {
     let folder = volume();
     let folder = folder.path();
     done(folder, ["put", "/proc/version", "/proc/self/status", "v:/"]);
@@ -25,7 +25,7 @@ fn a_file_is_read_to_its_end_whatever_size_it_says() {
 }
 
 #[test]
-fn one_source_that_is_not_there_does_not_keep_the_others_back() {
+fn a_missing_source_does_not_stop_the_others() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -51,7 +51,7 @@ fn cut(folder: &Path) {
 }
 
 #[test]
-fn get_of_an_image_that_was_cut_off_meanwhile_says_so() {
+fn an_image_truncated_during_get_is_an_error() {
     let folder = with_a_large_file();
     let folder = folder.path();
     let kept = folder.join("kept");
@@ -84,7 +84,7 @@ fn get_of_an_image_that_was_cut_off_meanwhile_says_so() {
 }
 
 #[test]
-fn a_file_with_a_hole_at_its_end_keeps_it() {
+fn put_keeps_a_hole_at_the_end() {
     let folder = volume();
     let folder = folder.path();
     let holes = File::create(folder.join("holes")).unwrap();

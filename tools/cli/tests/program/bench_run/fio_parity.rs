@@ -1,7 +1,7 @@
 //! The JSON report beside the installed fio's, on the same job: the same key paths with the same
 //! types, the same counts, and figures that hang together as fio's do.
 
-use super::relations::{disks_hang_together, hangs_together, number, ours_is_exact};
+use super::invariants::{disks_hang_together, hangs_together, number, ours_is_exact};
 use super::{Running, bench, folder, json_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ pub fn same_shape(theirs: &Value, ours: &Value, name: &str) {
 }
 
 #[test]
-fn every_key_of_fios_is_in_ours_with_its_type_and_its_meaning() {
+fn our_json_has_every_key_of_fio_with_its_type() {
     for case in CASES {
         let name = case.name;
         let (theirs, ours) = both(case);
@@ -193,7 +193,7 @@ fn lines_of(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_report_for_people_has_fios_lines_in_fios_order() {
+fn the_text_report_has_fios_lines_in_fios_order() {
     for job in [
         "[j]\nrw=randread\n",
         "[j]\nrw=randrw\nrwmixread=70\ndescription=words\nfsync=16\nnumjobs=2\n",
@@ -228,7 +228,7 @@ fn the_report_for_people_has_fios_lines_in_fios_order() {
 
 /// A limit on file sizes makes writes fail as a full disk does.
 #[test]
-fn a_job_that_fails_has_fios_keys_too() {
+fn the_json_of_a_failed_job_has_fios_keys() {
     let job = "[j]\nrw=write\nbs=4k\nsize=1m\nfilename=there\n";
     let run = |program: &str| {
         let folder = folder();

@@ -1,6 +1,6 @@
 //! A folder of programs that stand in for those `bench vm` runs, and a cache that looks filled.
 
-use crate::running::{Deadline, make_script};
+use crate::process::{Deadline, make_script};
 use nix::libc::O_NONBLOCK;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

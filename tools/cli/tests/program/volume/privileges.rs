@@ -2,7 +2,7 @@
 //! what an image should not give.
 
 use super::{command, done, incomplete, volume, write};
-use crate::running::{Running, tool, wait_until};
+use crate::process::{Running, tool, wait_until};
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -38,7 +38,7 @@ fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_file_is_its_owners_alone_while_it_is_got() {
+fn a_partial_file_of_get_is_readable_only_by_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     done(folder, ["mkfs", "v", "--size", "128M"]);
@@ -67,7 +67,7 @@ fn a_file_is_its_owners_alone_while_it_is_got() {
 }
 
 #[test]
-fn set_id_bits_go_only_with_the_owner_that_they_are_of() {
+fn set_id_bits_are_kept_only_with_their_owner() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir_all(folder.join("t")).unwrap();
@@ -97,7 +97,7 @@ fn set_id_bits_go_only_with_the_owner_that_they_are_of() {
 }
 
 #[test]
-fn what_gives_rights_is_left_out_of_a_strangers_image() {
+fn no_privileges_drops_set_id_bits_and_capabilities() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir_all(folder.join("t/d")).unwrap();
@@ -126,7 +126,7 @@ fn what_gives_rights_is_left_out_of_a_strangers_image() {
 }
 
 #[test]
-fn an_ordinary_user_gets_all_but_what_only_root_may_make() {
+fn an_ordinary_user_gets_all_but_devices_and_closed_directories() {
     let folder = volume();
     let folder = folder.path();
     for name in ["t/closed", "t/d", "out/t/closed"] {
@@ -160,7 +160,7 @@ fn an_ordinary_user_gets_all_but_what_only_root_may_make() {
 }
 
 #[test]
-fn an_attribute_that_cannot_be_set_does_not_keep_its_file_back() {
+fn a_file_is_copied_even_if_an_attribute_cannot_be_set() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("t")).unwrap();

@@ -2,7 +2,7 @@
 //! the files that the run made removed. The second ends the program at once.
 
 use super::{Running, command, folder};
-use crate::running::{children, wait_until};
+use crate::process::{children, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::read_to_string;
@@ -102,7 +102,7 @@ fn a_run_is_stopped_while_it_ramps_up() {
 
 /// Between its I/Os a thread sleeps, but not longer than the user waits.
 #[test]
-fn a_run_that_waits_for_its_time_is_stopped() {
+fn a_run_that_sleeps_is_stopped() {
     for (key, bytes) in [
         ("--rate_iops=1", 4096),
         ("--rate=1", 4096),
@@ -120,7 +120,7 @@ fn a_run_that_waits_for_its_time_is_stopped() {
 
 /// As by Ctrl-Z and `fg`, which interrupts the system call that waits.
 #[test]
-fn a_run_that_is_suspended_goes_on() {
+fn a_suspended_run_continues() {
     for engine in ["psync", "threads", "ring", "uringfs"] {
         let folder = folder();
         let engine = format!("--engine={engine}");
@@ -169,7 +169,7 @@ fn the_second_ctrl_c_ends_the_program_at_once() {
 
 /// fio hears of it from us when the signal was sent to us alone.
 #[test]
-fn fio_is_stopped_and_its_report_passed_on() {
+fn fio_is_stopped_and_its_report_is_passed_on() {
     let folder = folder();
     let keys = ["--rw=randread", "--size=1m", "--output-format=json", "--engine=fio"];
     let run = start(folder.path(), &[&LONG[..], &keys].concat());

@@ -1,7 +1,7 @@
 //! A `put` that is killed or stopped in the middle of a file: the file is what it was before.
 
 use super::{command, done, run, volume, write};
-use crate::running::{Running, wait_until};
+use crate::process::{Running, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::io::ioctl_fionread;
@@ -43,7 +43,7 @@ fn with_a_file() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_killed_put_leaves_the_file_as_it_was() {
+fn a_killed_put_leaves_the_old_file() {
     let folder = with_a_file();
     let folder = folder.path();
     for place in ["v:/a", "v:/new"] {
@@ -59,7 +59,7 @@ fn a_killed_put_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn of_a_tree_whose_put_is_killed_every_file_is_whole_or_absent() {
+fn after_a_killed_put_each_file_is_complete_or_absent() {
     const FILES: u8 = 200;
     let bytes = |file: u8| vec![file + 1; 100_000];
     let folder = volume();
@@ -91,7 +91,7 @@ fn of_a_tree_whose_put_is_killed_every_file_is_whole_or_absent() {
 }
 
 #[test]
-fn ctrl_c_removes_what_is_half_written() {
+fn ctrl_c_removes_partial_files() {
     let folder = with_a_file();
     let folder = folder.path();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
@@ -124,7 +124,7 @@ fn ctrl_c_does_not_wait_for_more_input() {
 }
 
 #[test]
-fn while_one_program_writes_another_is_refused() {
+fn a_second_program_is_refused_while_one_writes() {
     let folder = with_a_file();
     let folder = folder.path();
     let mut fed = Fed::start(folder, "v:/new");
@@ -139,7 +139,7 @@ fn while_one_program_writes_another_is_refused() {
 }
 
 #[test]
-fn a_name_of_staging_that_is_the_users_own_is_left_alone() {
+fn user_files_with_staging_names_are_left_alone() {
     let folder = with_a_file();
     let folder = folder.path();
     write(folder, "b", "precious");

@@ -9,7 +9,7 @@ use std::process::Stdio;
 const LENGTH: usize = 48 << 20;
 
 #[test]
-fn a_file_whose_image_is_cut_off_meanwhile_is_an_error_and_not_its_end() {
+fn an_image_truncated_during_cat_is_an_error_not_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     done(folder, ["mkfs", "v", "--size", "64M"]);

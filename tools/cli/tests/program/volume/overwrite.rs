@@ -2,7 +2,7 @@
 //! volume's own image, nor what the same command has just made.
 
 use super::{command, done, incomplete, refused, run, volume, write};
-use crate::running::tool;
+use crate::process::tool;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -23,7 +23,7 @@ fn assert_tidy(folder: &Path) {
 }
 
 #[test]
-fn get_leaves_the_image_that_it_reads_from() {
+fn get_does_not_replace_the_image_it_reads() {
     let folder = volume();
     let folder = folder.path();
     make_directories(folder, &["t"]);
@@ -60,7 +60,7 @@ impl Drop for Loop {
 }
 
 #[test]
-fn the_file_of_a_loop_device_is_its_image_too() {
+fn the_backing_file_of_a_loop_device_is_the_image() {
     if !crate::root::as_root() {
         return;
     }
@@ -81,7 +81,7 @@ fn the_file_of_a_loop_device_is_its_image_too() {
 }
 
 #[test]
-fn put_leaves_the_image_out_of_itself() {
+fn put_does_not_copy_the_image_into_itself() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -101,7 +101,7 @@ fn put_leaves_the_image_out_of_itself() {
 }
 
 #[test]
-fn what_is_printed_does_not_go_into_the_image() {
+fn cat_and_get_do_not_print_into_the_image() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
@@ -161,7 +161,7 @@ fn sources_of_one_name_do_not_replace_each_other() {
 }
 
 #[test]
-fn a_further_name_is_of_its_own_file() {
+fn hard_links_lead_to_their_own_file() {
     let folder = volume();
     let folder = folder.path();
     make_directories(folder, &["p", "q", "r", "out"]);
@@ -191,7 +191,7 @@ fn a_further_name_is_of_its_own_file() {
 }
 
 #[test]
-fn what_is_there_is_replaced_or_left_as_the_rule_says() {
+fn existing_files_are_replaced_by_the_rule() {
     let folder = volume();
     let folder = folder.path();
     make_directories(folder, &["tree/d", "out/tree/f"]);
@@ -243,7 +243,7 @@ fn what_is_there_is_replaced_or_left_as_the_rule_says() {
 }
 
 #[test]
-fn what_is_no_file_gives_way_to_its_like_or_by_force() {
+fn a_special_file_is_replaced_by_its_type_or_with_force() {
     let folder = volume();
     let folder = folder.path();
     let fifo = |name: &str| {
@@ -288,7 +288,7 @@ fn mv_follows_the_same_rule() {
 }
 
 #[test]
-fn get_leaves_nothing_of_what_cannot_get_its_name() {
+fn get_leaves_no_temporary_file_if_the_rename_fails() {
     let folder = volume();
     let folder = folder.path();
     make_directories(folder, &["t", "out/b", "out/c"]);

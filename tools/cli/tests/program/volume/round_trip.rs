@@ -74,7 +74,7 @@ fn assert_same(one: &Path, other: &Path) {
 }
 
 #[test]
-fn a_tree_comes_out_as_it_went_in() {
+fn a_tree_is_unchanged_after_put_and_get() {
     let folder = volume();
     let folder = folder.path();
     let tree = folder.join("tree");
@@ -97,7 +97,7 @@ fn a_tree_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn standard_input_becomes_a_file_and_files_standard_output() {
+fn put_reads_standard_input_and_cat_and_get_print_it() {
     let folder = volume();
     let folder = folder.path();
     let bytes: Vec<u8> = (0..3_000_001u32).map(|at| (at / 3) as u8).collect();
@@ -122,7 +122,7 @@ fn a_file_does_not_replace_a_directory() {
 }
 
 #[test]
-fn nothing_is_written_through_a_link_that_came_out_of_the_volume() {
+fn get_does_not_follow_links_that_came_from_the_volume() {
     let folder = volume();
     let folder = folder.path();
     let elsewhere = folder.join("elsewhere");

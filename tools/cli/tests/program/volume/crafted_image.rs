@@ -2,7 +2,7 @@
 //! doubles at each level: every command that walks tells of the second name, enters once, and ends.
 
 use super::{command, done, run, volume, write};
-use crate::running::Running;
+use crate::process::Running;
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -105,7 +105,7 @@ fn assert_told_of_each(arguments: &[&str], told: &[String]) {
 }
 
 #[test]
-fn a_directory_of_two_names_is_entered_once_by_whatever_walks() {
+fn recursive_commands_visit_a_directory_of_two_names_once() {
     let folder = doubled(DIRECTORY);
     let folder = folder.path();
     // What each prints of the innermost file or directory, which is met once.
@@ -132,7 +132,7 @@ fn a_directory_of_two_names_is_entered_once_by_whatever_walks() {
 }
 
 #[test]
-fn a_directory_of_two_names_is_removed_once_and_check_mends_what_is_left() {
+fn check_repairs_what_rm_leaves_of_two_names() {
     let folder = doubled(DIRECTORY);
     let folder = folder.path();
     let arguments = ["rm", "-r", "v:/d"];
@@ -144,7 +144,7 @@ fn a_directory_of_two_names_is_removed_once_and_check_mends_what_is_left() {
 }
 
 #[test]
-fn check_finds_a_directory_of_two_names_and_repairs_it() {
+fn check_repairs_a_directory_of_two_names() {
     let folder = doubled(DIRECTORY);
     let folder = folder.path();
     let output = run(folder, ["check", "v"]);
@@ -156,7 +156,7 @@ fn check_finds_a_directory_of_two_names_and_repairs_it() {
 }
 
 #[test]
-fn a_second_name_that_says_it_is_a_files_is_not_entered_either() {
+fn a_second_name_of_kind_file_is_not_visited_either() {
     let folder = doubled(FILE);
     let folder = folder.path();
     for arguments in [&["du", "v:/"][..], &["get", "v:/d", "."]] {

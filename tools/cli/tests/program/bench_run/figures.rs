@@ -15,7 +15,7 @@ fn figure(value: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn the_runtime_leaves_out_the_ramp() {
+fn the_runtime_excludes_the_ramp() {
     let job =
         "[j]\nrw=read\nfilename=null:1m\ntime_based\nruntime=200ms\nramp_time=1\nthinktime=1ms\n";
     let report = report_of(job, &[]);
@@ -30,7 +30,7 @@ fn the_runtime_leaves_out_the_ramp() {
 }
 
 #[test]
-fn switches_of_context_are_counted_for_each_job() {
+fn context_switches_are_counted_per_job() {
     let job = "[global]\nsize=400k\nrw=read\n[thinks]\nthinktime=1ms\n[does]\nstonewall\n";
     let report = report_of(job, &["--engine=psync"]);
     let thinks = figure(&report["jobs"][0], "ctx");
@@ -68,7 +68,7 @@ fn groups_add_up() {
 }
 
 #[test]
-fn the_report_for_people_lists_groups_and_disks() {
+fn the_text_report_lists_groups_and_disks() {
     let folder = folder();
     let job = "[global]\nsize=64k\nrw=read\n[a]\n[b]\n[c]\nstonewall\npercentile_list=50:99.9\n";
     std::fs::write(folder.path().join("job.fio"), job).unwrap();
