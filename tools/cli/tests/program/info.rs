@@ -1,4 +1,4 @@
-//! `uringfs info` as a user meets it.
+//! Tests of `uringfs info`.
 
 use super::process::tool;
 use super::root::{as_root, is_root};
@@ -17,7 +17,7 @@ fn json(target: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// An ordinary file of whole blocks, with something in it.
+/// A regular file of whole blocks that is not empty.
 fn image(folder: &Path) -> String {
     let path = folder.join("image");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -108,7 +108,7 @@ fn a_read_only_file_is_described_and_an_unreadable_one_refused() {
     let with_mode = |mode| {
         std::fs::set_permissions(&image, std::fs::Permissions::from_mode(mode)).unwrap();
         let program = env!("CARGO_BIN_EXE_uringfs");
-        // The superuser may read everything, but not without his capabilities.
+        // root can read every file, but not without its capabilities.
         let mut command = match is_root() {
             true => {
                 let mut command = Command::new("setpriv");
@@ -141,7 +141,7 @@ fn as_root_a_mounted_device_is_opened_read_only() {
     assert!(found["reasons"]["writable"].as_str().unwrap().contains("mounted"));
 }
 
-/// A file system in a file, mounted over a loop device that goes with it.
+/// A file system in a file, mounted over a loop device. Unmounted on drop.
 struct Mounted {
     device: String,
     place: std::path::PathBuf,

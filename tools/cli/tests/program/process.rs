@@ -1,5 +1,5 @@
-//! Programs that a test starts. Whatever becomes of the test they end with it, and nothing is waited
-//! for without a bound.
+//! Child processes of tests. They end with the test, even if it panics, and every wait has a
+//! timeout.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,27 +12,27 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine; shorter than what is to be stopped would run.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longer than any step takes on a busy machine, and shorter than the runs that tests stop.
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A program while it runs; killed with this, and so is whatever it has started.
-pub struct Running {
+/// A running program. Dropping it kills the program and all its children.
+pub struct ChildProcess {
     child: Child,
     stdout: File,
     stderr: File,
 }
 
-impl Running {
-    /// Starts it. What it prints goes to files, which nobody has to empty.
+impl ChildProcess {
+    /// Starts a program. Its output goes to files, so it never blocks on a full pipe.
     pub fn start(command: &mut Command) -> Self {
         Self::start_with(command, None)
     }
 
-    /// The same with its standard error on a terminal, if there is one.
+    /// Starts a program, with its standard error on a terminal if one is given.
     pub fn start_with(command: &mut Command, terminal: Option<OwnedFd>) -> Self {
         let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
-        let told = terminal.unwrap_or_else(|| stderr.try_clone().unwrap().into());
-        command.stdin(Stdio::null()).stdout(stdout.try_clone().unwrap()).stderr(told);
+        let stderr_target = terminal.unwrap_or_else(|| stderr.try_clone().unwrap().into());
+        command.stdin(Stdio::null()).stdout(stdout.try_clone().unwrap()).stderr(stderr_target);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Self { child, stdout, stderr }
     }
@@ -49,12 +49,12 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end, and gives what it printed.
+    /// Waits for the end. Returns the exit status and the output.
     pub fn end(mut self) -> Output {
         if !self.has_ended() {
             let pid = rustix::process::Pid::from_child(&self.child);
             let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-            assert!(Deadline::new().readable(&process), "it runs on");
+            assert!(Deadline::new().readable(&process), "it did not end");
         }
         let status = self.child.wait().unwrap();
         let [stdout, stderr] = [&mut self.stdout, &mut self.stderr].map(|file| {
@@ -66,22 +66,22 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         if !self.has_ended() {
-            end_family(self.id());
+            kill_tree(self.id());
             let _ = self.child.wait();
         }
     }
 }
 
-/// fio's jobs outlive their parent, and have sessions of their own.
-fn end_family(process: u32) {
-    children(process).into_iter().for_each(end_family);
+/// Kills a process and its children. fio's jobs outlive their parent and have their own sessions.
+fn kill_tree(process: u32) {
+    children(process).into_iter().for_each(kill_tree);
     let _ = kill(Pid::from_raw(process as i32), Signal::SIGKILL);
 }
 
-/// The processes that this one has started, by any of its threads.
+/// The children of all threads of a process.
 pub fn children(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let lists = tasks.flat_map(|task| std::fs::read_to_string(task.path().join("children")));
@@ -90,17 +90,17 @@ pub fn children(process: u32) -> Vec<u32> {
         .collect()
 }
 
-/// When it is no use to wait any longer.
+/// The time at which a wait fails.
 #[derive(Clone, Copy)]
 pub struct Deadline(Instant);
 
 impl Deadline {
     pub fn new() -> Self {
-        Self(Instant::now() + PATIENCE)
+        Self(Instant::now() + TEST_TIMEOUT)
     }
 
-    /// Waits until there is something to read, or nobody left to write it; of a process, until it
-    /// has ended. False if nothing comes.
+    /// Waits until the source is readable, or all writers have closed it; for a pidfd, until the process
+    /// has ended. Returns false on a timeout.
     pub fn readable(self, source: &impl AsFd) -> bool {
         let left = self.0.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).unwrap();
@@ -108,26 +108,26 @@ impl Deadline {
     }
 }
 
-/// Runs a tool of the system, and gives what it says.
+/// Runs a tool of the system. Returns its output.
 pub fn tool(program: &str, arguments: &[&str]) -> String {
-    let output = Running::start(Command::new(program).args(arguments)).end();
+    let output = ChildProcess::start(Command::new(program).args(arguments)).end();
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Makes a shell script to be run. Another process writes it: what other tests start meanwhile has
-/// the files that this one has open, until it is another program, and a file that is open for
-/// writing cannot be run.
+/// Creates an executable shell script. Another process writes it: children that other tests fork
+/// inherit the open files of this process until they exec, and a file that is open for writing
+/// cannot be executed.
 pub fn make_script(path: &Path, text: &str) {
     let mut source = tempfile::NamedTempFile::new().unwrap();
     write!(source, "#!/bin/sh\n{text}\n").unwrap();
     tool("install", &["-m", "755", source.path().to_str().unwrap(), path.to_str().unwrap()]);
 }
 
-/// Waits for something to be so.
-pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+/// Waits until a condition is true.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Deadline::new();
-    while !so() {
+    while !condition() {
         assert!(Instant::now() < deadline.0, "waited for {what}");
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! Programs that know fio's JSON and nothing else, fed with fio's reports and with ours.
+//! Programs that know fio's JSON and nothing else, put with fio's reports and with ours.
 
 use super::fio_parity::fio;
 use super::{bench, folder};
@@ -16,7 +16,7 @@ struct Reports {
 }
 
 impl Reports {
-    fn of(job: &str) -> Self {
+    fn of_job(job: &str) -> Self {
         let here = folder();
         for name in ["fio", "ours"] {
             let folder = here.path().join(name);
@@ -59,7 +59,7 @@ fn shape(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn a_table_of_jobs_has_the_same_rows() {
-    let reports = Reports::of(JOB);
+    let reports = Reports::of_job(JOB);
     let [fio, ours] =
         ["fio", "ours"].map(|whose| said(consumer("table.py", &[&reports.path(whose)], &[])));
     assert_eq!(shape(&fio), shape(&ours), "{fio}\n{ours}");
@@ -69,7 +69,7 @@ fn a_table_of_jobs_has_the_same_rows() {
 
 #[test]
 fn histogram_buckets_have_the_same_rows() {
-    let reports = Reports::of(JOB);
+    let reports = Reports::of_job(JOB);
     let [fio, ours] =
         ["fio", "ours"].map(|whose| said(consumer("histogram.py", &[&reports.path(whose)], &[])));
     let rows = |text: &str| -> Vec<String> {
@@ -82,7 +82,7 @@ fn histogram_buckets_have_the_same_rows() {
 
 #[test]
 fn our_run_compares_with_fios() {
-    let reports = Reports::of(JOB);
+    let reports = Reports::of_job(JOB);
     let (fio, ours) = (reports.path("fio"), reports.path("ours"));
     let same = said(consumer("compare.py", &[&ours, &ours], &[]));
     assert!(same.lines().count() == 6 * 3 && !same.contains("SLOWER"), "{same}");
@@ -112,7 +112,7 @@ fn with_slower(report: &Path, job: &str, way: &str) -> PathBuf {
 
 #[test]
 fn a_slower_run_is_found_in_both_reports() {
-    let reports = Reports::of(JOB);
+    let reports = Reports::of_job(JOB);
     for whose in ["fio", "ours"] {
         let quick = reports.path(whose);
         // No median is known of what ran without a clock.

@@ -2,7 +2,7 @@
 //! mount them; each goes with the test, also when that panics.
 
 use super::failed::failed;
-use super::{Running, bench, command, folder, json_of, refused};
+use super::{ChildProcess, bench, command, folder, json_of, refused};
 use crate::process::{tool, wait_until};
 use crate::root::as_root;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// A loop device over `disk` in a folder of its own, apart from the folder that jobs run in.
-pub struct Disk {
+pub struct LoopDisk {
     pub device: String,
     /// Keeps the device there: it was detached at once, which the kernel does at its last close.
     open: Option<File>,
@@ -20,7 +20,7 @@ pub struct Disk {
 
 const SIZE: u64 = 16 << 20;
 
-impl Disk {
+impl LoopDisk {
     pub fn new() -> Self {
         let folder = folder();
         let mut image = File::create(folder.path().join("disk")).unwrap();
@@ -58,7 +58,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for LoopDisk {
     fn drop(&mut self) {
         if Path::new(&format!("{}p1", self.device)).exists() {
             tool("delpart", &[&self.device, "1"]);
@@ -85,7 +85,7 @@ impl Drop for Mounted {
 }
 
 /// A job that writes to `device` is refused under each of its names, with and without --overwrite.
-fn never_written(disk: &Disk, device: &str, part: &str) {
+fn assert_never_written(disk: &LoopDisk, device: &str, part: &str) {
     let folder = folder();
     let here = folder.path();
     symlink(device, here.join("link")).unwrap();
@@ -110,11 +110,11 @@ fn as_root_a_mounted_device_is_read_and_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     tool("mkfs.ext4", &["-q", &disk.device]);
     let place = disk.folder.path().join("place");
     let _mounted = Mounted::new(&disk.device, &place);
-    never_written(&disk, &disk.device, &format!("is mounted at {}", place.display()));
+    assert_never_written(&disk, &disk.device, &format!("is mounted at {}", place.display()));
     let keys = ["--name=x", "--rw=randread", "--size=1m", "--direct=1", "--output-format=json"];
     let filename = format!("--filename={}", disk.device);
     for engine in ["--engine=psync", "--engine=uringfs", "--engine=ring"] {
@@ -129,13 +129,13 @@ fn as_root_a_disk_with_a_mounted_partition_is_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     tool("mkfs.ext4", &["-q", &partition]);
     let place = disk.folder.path().join("place");
     let _mounted = Mounted::new(&partition, &place);
-    never_written(&disk, &partition, &format!("is mounted at {}", place.display()));
-    never_written(&disk, &disk.device, "p1, which is mounted at ");
+    assert_never_written(&disk, &partition, &format!("is mounted at {}", place.display()));
+    assert_never_written(&disk, &disk.device, "p1, which is mounted at ");
 }
 
 /// Swap is held so, and whatever else the kernel or a program has made its own.
@@ -144,12 +144,12 @@ fn as_root_a_device_held_exclusively_is_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     let held = File::options().read(true).custom_flags(nix::libc::O_EXCL).open(&partition);
     let _held = held.unwrap();
-    never_written(&disk, &partition, "is in use");
-    never_written(&disk, &disk.device, "is in use");
+    assert_never_written(&disk, &partition, "is in use");
+    assert_never_written(&disk, &disk.device, "is in use");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn as_root_a_device_with_data_is_written_only_with_overwrite() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     let folder = folder();
     let write = |device: &str, more: &[&str]| {
@@ -189,7 +189,7 @@ fn as_root_writes_to_an_empty_device_show_in_disk_util() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     let name = disk.device.strip_prefix("/dev/").unwrap();
     let folder = folder();
@@ -216,16 +216,16 @@ fn as_root_a_device_lost_during_the_run_fails_it() {
     if !as_root() {
         return;
     }
-    // With its queue told: to find out which is best it reads before the job does.
+    // With its queue stderr: to find out which is best it reads before the job does.
     const OURS: &[&str] = &["--engine=uringfs", "--set", "device.queue=ring"];
     for engine in [&["--engine=psync"][..], &["--engine=ring"], OURS] {
-        let disk = Disk::new();
+        let disk = LoopDisk::new();
         let folder = folder();
         let filename = format!("--filename={}", disk.device);
         let keys = ["--name=x", &filename, "--rw=randread", "--direct=1", "--time_based"];
         let more = ["--runtime=600", "--output-format=json"];
         let keys = [&keys[..], &more, engine].concat();
-        let run = Running::start(&mut command(folder.path(), &keys));
+        let run = ChildProcess::start(&mut command(folder.path(), &keys));
         let used = format!("/sys/block/{}/stat", disk.device.strip_prefix("/dev/").unwrap());
         let reads = || {
             let stat = std::fs::read_to_string(&used).unwrap();
@@ -247,7 +247,7 @@ fn as_root_a_full_file_system_fails_the_run() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     tool("mkfs.ext4", &["-q", &disk.device]);
     let place = disk.folder.path().join("place");
     let mounted = Mounted::new(&disk.device, &place);

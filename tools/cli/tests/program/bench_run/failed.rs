@@ -1,7 +1,7 @@
 //! A run that fails says so in a line that names the job and the target, ends with code 1, and
 //! still reports what was done.
 
-use super::{Running, bench, command, folder};
+use super::{ChildProcess, bench, command, folder};
 use crate::process::wait_until;
 use serde_json::Value;
 use std::fs::File;
@@ -94,7 +94,7 @@ fn a_file_truncated_during_the_run_fails_every_engine() {
         let keys = ["--name=x", "--filename=there", "--rw=randread", "--direct=1", "--time_based"];
         let sign = ["--runtime=600", "--name=y", "--filename=sign", "--rw=write", "--size=4k"];
         let more = [&sign[..], &["--output-format=json", &engine]].concat();
-        let run = Running::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
+        let run = ChildProcess::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
         // No thread of the two begins before all have their targets open.
         wait_until("the other job's write", || {
             let sign = std::fs::read(folder.path().join("sign")).unwrap_or_default();

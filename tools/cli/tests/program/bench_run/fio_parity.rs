@@ -1,8 +1,8 @@
 //! The JSON report beside the installed fio's, on the same job: the same key paths with the same
 //! types, the same counts, and figures that hang together as fio's do.
 
-use super::invariants::{disks_hang_together, hangs_together, number, ours_is_exact};
-use super::{Running, bench, folder, json_of};
+use super::invariants::{check_disks, check_job, check_our_job, number};
+use super::{ChildProcess, bench, folder, json_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn both(case: &Case) -> (Value, Value) {
 }
 
 pub fn fio(folder: &Path, arguments: &[&str]) -> Output {
-    Running::start(Command::new("fio").args(arguments).current_dir(folder)).end()
+    ChildProcess::start(Command::new("fio").args(arguments).current_dir(folder)).end()
 }
 
 /// Every key path with its type. Elements of a list are all called `*`.
@@ -104,7 +104,7 @@ fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     found
 }
 
-pub fn same_shape(theirs: &Value, ours: &Value, name: &str) {
+pub fn assert_same_keys(theirs: &Value, ours: &Value, name: &str) {
     let (theirs, ours) = (paths(theirs), paths(ours));
     for (path, kind) in &theirs {
         assert_eq!(ours.get(path), Some(kind), "{name}: {path} of fio's (left is ours)");
@@ -119,7 +119,7 @@ fn our_json_has_every_key_of_fio_with_its_type() {
     for case in CASES {
         let name = case.name;
         let (theirs, ours) = both(case);
-        same_shape(&theirs, &ours, name);
+        assert_same_keys(&theirs, &ours, name);
         let count = |report: &Value| report["jobs"].as_array().unwrap().len();
         assert_eq!(count(&theirs), count(&ours), "{name}: jobs");
         for (index, job) in ours["jobs"].as_array().unwrap().iter().enumerate() {
@@ -129,33 +129,33 @@ fn our_json_has_every_key_of_fio_with_its_type() {
             for key in ["latency_depth", "latency_target", "latency_percentile", "error", "desc"] {
                 assert_eq!(theirs[key], job[key], "{name}: {key}");
             }
-            given_options_are_there(&theirs["job options"], &job["job options"], name);
+            assert_has_options(&theirs["job options"], &job["job options"], name);
             if case.fixed {
-                same_amounts(theirs, job, name);
+                assert_same_amounts(theirs, job, name);
             }
         }
         // fio's own report has to pass what ours has to.
         for report in [&theirs, &ours] {
             let text = report.to_string();
             assert!(!text.contains(":-") && !text.contains("null,"), "{name}: {text}");
-            report["jobs"].as_array().unwrap().iter().for_each(|job| hangs_together(job, name));
-            disks_hang_together(report, name);
+            report["jobs"].as_array().unwrap().iter().for_each(|job| check_job(job, name));
+            check_disks(report, name);
         }
         for job in ours["jobs"].as_array().unwrap() {
             // A thread that thinks a millisecond before each of its I/Os has samples however it is
             // held up: what comes after its last sample is less than half a second.
-            ours_is_exact(job, case.job.contains("thinktime"), name);
+            check_our_job(job, case.job.contains("thinktime"), name);
         }
     }
 }
 
-fn given_options_are_there(theirs: &Value, ours: &Value, name: &str) {
+fn assert_has_options(theirs: &Value, ours: &Value, name: &str) {
     for (key, value) in theirs.as_object().unwrap() {
         assert_eq!(ours.get(key), Some(value), "{name}: option {key}");
     }
 }
 
-fn same_amounts(theirs: &Value, ours: &Value, name: &str) {
+fn assert_same_amounts(theirs: &Value, ours: &Value, name: &str) {
     let of_both = |job: &Value, key| number(&job["read"], key) + number(&job["write"], key);
     for key in ["io_bytes", "io_kbytes", "total_ios"] {
         assert_eq!(of_both(theirs, key), of_both(ours, key), "{name}: {key}");
@@ -247,7 +247,7 @@ fn the_json_of_a_failed_job_has_fios_keys() {
     let theirs = run("fio");
     let program = env!("CARGO_BIN_EXE_uringfs");
     let ours = run(&format!("{program} bench run --engine=psync --overwrite"));
-    same_shape(&theirs, &ours, "a failing job");
+    assert_same_keys(&theirs, &ours, "a failing job");
     assert_eq!(theirs["jobs"][0]["error"], nix::errno::Errno::EFBIG as i32);
     assert_eq!(ours["jobs"][0]["error"], theirs["jobs"][0]["error"]);
     assert!(ours["jobs"][0]["uringfs"]["failure"].as_str().unwrap().contains("there"));

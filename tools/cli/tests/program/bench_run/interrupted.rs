@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: the report of what was done until then, marked incomplete; exit code 130;
 //! the files that the run made removed. The second ends the program at once.
 
-use super::{Running, command, folder};
+use super::{ChildProcess, command, folder};
 use crate::process::{children, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -9,12 +9,12 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Output;
 
-fn start(folder: &Path, arguments: &[&str]) -> Running {
-    Running::start(&mut command(folder, arguments))
+fn start(folder: &Path, arguments: &[&str]) -> ChildProcess {
+    ChildProcess::start(&mut command(folder, arguments))
 }
 
 /// Waits until the first thread of a job has read so much.
-fn wait_for_job(run: &Running, bytes: u64) {
+fn wait_for_job(run: &ChildProcess, bytes: u64) {
     let tasks = format!("/proc/{}/task", run.id());
     wait_until("the job's thread", || {
         std::fs::read_dir(&tasks).into_iter().flatten().flatten().any(|task| {
@@ -25,7 +25,7 @@ fn wait_for_job(run: &Running, bytes: u64) {
 }
 
 /// Stops it, and checks what holds for every run that is stopped.
-fn stop(run: Running, signal: Signal, folder: &Path) -> Output {
+fn stop(run: ChildProcess, signal: Signal, folder: &Path) -> Output {
     run.signal(signal);
     let output = run.end();
     assert_eq!(output.status.code(), Some(130), "{output:?}");

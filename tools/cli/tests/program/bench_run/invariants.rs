@@ -5,10 +5,10 @@
 use serde_json::Value;
 
 /// Relations between the figures of one job.
-pub fn hangs_together(job: &Value, name: &str) {
+pub fn check_job(job: &Value, name: &str) {
     let ios = ["read", "write"].map(|way| number(&job[way], "total_ios"));
     for way in ["read", "write", "trim"] {
-        direction_hangs_together(&job[way], &format!("{name}: {way}"));
+        check_direction(&job[way], &format!("{name}: {way}"));
     }
     let sum = |key: &str| -> f64 {
         job[key].as_object().unwrap().values().map(|share| share.as_f64().unwrap()).sum()
@@ -30,10 +30,10 @@ pub fn hangs_together(job: &Value, name: &str) {
     assert!(number(job, "usr_cpu") >= 0.0 && number(job, "sys_cpu") >= 0.0, "{name}");
     let sync = &job["sync"];
     assert_eq!(sync["total_ios"], sync["lat_ns"]["N"], "{name}: syncs");
-    times_hang_together(&sync["lat_ns"], &format!("{name}: sync"));
+    check_latencies(&sync["lat_ns"], &format!("{name}: sync"));
 }
 
-fn direction_hangs_together(side: &Value, name: &str) {
+fn check_direction(side: &Value, name: &str) {
     let of = |key| number(side, key);
     assert_eq!(of("io_kbytes"), (of("io_bytes") / 1024.0).floor(), "{name}");
     assert_eq!(of("bw"), (of("bw_bytes") / 1024.0).floor(), "{name}");
@@ -50,7 +50,7 @@ fn direction_hangs_together(side: &Value, name: &str) {
     }
     let [slat, clat, lat] = ["slat_ns", "clat_ns", "lat_ns"].map(|key| &side[key]);
     for (times, key) in [(slat, "slat"), (clat, "clat"), (lat, "lat")] {
-        times_hang_together(times, &format!("{name}: {key}"));
+        check_latencies(times, &format!("{name}: {key}"));
         assert!([0.0, of("total_ios")].contains(&number(times, "N")), "{name}: {key} N");
     }
     if number(lat, "N") > 0.0 {
@@ -66,7 +66,7 @@ fn direction_hangs_together(side: &Value, name: &str) {
 }
 
 /// What holds for ours alone, and whatever the machine does meanwhile.
-pub fn ours_is_exact(job: &Value, has_samples: bool, name: &str) {
+pub fn check_our_job(job: &Value, has_samples: bool, name: &str) {
     for way in ["read", "write"] {
         let side = &job[way];
         let of = |key| number(side, key);
@@ -86,7 +86,7 @@ pub fn ours_is_exact(job: &Value, has_samples: bool, name: &str) {
     }
 }
 
-fn times_hang_together(times: &Value, name: &str) {
+fn check_latencies(times: &Value, name: &str) {
     let of = |key| number(times, key);
     assert!(of("min") <= of("mean") && of("mean") <= of("max"), "{name}: {times}");
     if of("N") == 0.0 {
@@ -106,7 +106,7 @@ fn times_hang_together(times: &Value, name: &str) {
     assert!(list.iter().all(|(_, ns)| bounds.contains(ns)), "{name}: {list:?}");
 }
 
-pub fn disks_hang_together(report: &Value, name: &str) {
+pub fn check_disks(report: &Value, name: &str) {
     for disk in report.get("disk_util").and_then(Value::as_array).into_iter().flatten() {
         assert!((0.0..=100.0).contains(&number(disk, "util")), "{name}: {disk}");
         assert!(!disk["name"].as_str().unwrap().is_empty(), "{name}");

@@ -13,7 +13,7 @@ mod terminal;
 mod verify;
 mod volumes;
 
-use super::process::Running;
+use super::process::ChildProcess;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
-    Running::start(&mut command(folder, arguments)).end()
+    ChildProcess::start(&mut command(folder, arguments)).end()
 }
 
 pub fn folder() -> tempfile::TempDir {
@@ -59,7 +59,7 @@ pub fn refused(folder: &Path, arguments: &[&str], part: &str) {
 
 fn refused_command(folder: &Path, mut command: Command, part: &str) {
     let before = contents(folder);
-    let output = Running::start(&mut command).end();
+    let output = ChildProcess::start(&mut command).end();
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{command:?}: {line}");
     assert!(line.contains(part), "{command:?}: {line}");

@@ -1,6 +1,6 @@
 //! What a terminal shows while a run is under way.
 
-use super::{Running, command, folder};
+use super::{ChildProcess, command, folder};
 use crate::process::Deadline;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
@@ -43,7 +43,7 @@ fn a_terminal_shows_rates_progress_and_remaining_time() {
         // indicatif draws nothing on terminals that cannot move their cursor.
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         let slave = terminal.slave.try_clone().unwrap();
-        let run = Running::start_with(&mut command, Some(slave));
+        let run = ChildProcess::start_with(&mut command, Some(slave));
         let mut screen = File::from(terminal.master.try_clone().unwrap());
         read_until(&mut screen, parts);
         run.signal(Signal::SIGINT);

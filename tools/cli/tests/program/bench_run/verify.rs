@@ -1,4 +1,4 @@
-//! A wrong block is found and named on every engine, and keys that can do nothing are told.
+//! A wrong block is found and named on every engine, and keys that can do nothing are stderr.
 
 use super::{bench, folder, json_of};
 use std::os::unix::fs::FileExt;
@@ -35,7 +35,7 @@ fn every_engine_reports_a_wrong_block() {
         }
         assert_eq!(text.lines().count(), 3, "{text}");
 
-        // One at a time: of several in flight the later one may come first, and both are told.
+        // One at a time: of several in flight the later one may come first, and both are stderr.
         let fatal = ["--rw=read", "--verify_fatal=1", "--iodepth=1", "--output-format=json"];
         let output = bench(folder.path(), &[&common[..], &fatal].concat());
         let text = String::from_utf8(output.stderr).unwrap();
@@ -63,7 +63,7 @@ fn a_simulated_device_with_short_transfers_verifies() {
 fn a_key_without_effect_is_reported() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=64k", "--direct=1"];
-    for (engine, key, told) in [
+    for (engine, key, is_reported) in [
         ("psync", "--hipri=1", true),
         ("psync", "--hipri=0", false),
         ("threads", "--force_async=4", true),
@@ -76,6 +76,6 @@ fn a_key_without_effect_is_reported() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{text}");
         let line = format!("{} has no effect", &key[2..key.len() - 2]);
-        assert_eq!(text.contains(&line), told, "{engine} {key}\n{text}");
+        assert_eq!(text.contains(&line), is_reported, "{engine} {key}\n{text}");
     }
 }

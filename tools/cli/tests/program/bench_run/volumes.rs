@@ -1,7 +1,7 @@
 //! Jobs on files in a volume: named as files elsewhere are, laid out, verified, counted; and refused where
 //! a volume or an engine cannot.
 
-use super::{Running, bench, contents, folder, json_of, refused, refused_command};
+use super::{ChildProcess, bench, contents, folder, json_of, refused, refused_command};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -16,7 +16,7 @@ fn volume() -> TempDir {
 
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
-    Running::start(command.args(arguments).current_dir(folder)).end()
+    ChildProcess::start(command.args(arguments).current_dir(folder)).end()
 }
 
 /// What a command of the program prints that does its work.
@@ -52,8 +52,8 @@ fn files_in_a_volume_are_named_as_elsewhere() {
         let report = report(folder, &keys);
         let made: Vec<String> = names.split(' ').map(|name| format!("v:{name}")).collect();
         let unlinked = keys.contains("unlink");
-        let told = if unlinked { Vec::new() } else { made.clone() };
-        assert_eq!(report["jobs"][0]["uringfs"]["files_made"], Value::from(told), "{keys}");
+        let listed = if unlinked { Vec::new() } else { made.clone() };
+        assert_eq!(report["jobs"][0]["uringfs"]["files_made"], Value::from(listed), "{keys}");
         let notes = report["jobs"][0]["uringfs"]["notes"].as_array().unwrap();
         let of_queue = notes.iter().filter(|note| note.as_str().unwrap().starts_with("file v: "));
         assert_eq!(of_queue.count(), 1, "{notes:?}");

@@ -1,4 +1,4 @@
-//! A folder of programs that stand in for those `bench vm` runs, and a cache that looks filled.
+//! A directory of fakes for the programs that `bench vm` runs, and a cache that looks complete.
 
 use crate::process::{Deadline, make_script};
 use nix::libc::O_NONBLOCK;
@@ -10,11 +10,11 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder; its `bin` is all of `PATH`.
-pub struct StandIns(tempfile::TempDir);
+/// The directory. Its `bin` is the only directory in `PATH`.
+pub struct FakePrograms(tempfile::TempDir);
 
-impl StandIns {
-    /// The tools of a machine, and no package anywhere.
+impl FakePrograms {
+    /// The tools that every machine has, and no packages.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("bin");
@@ -27,10 +27,10 @@ impl StandIns {
         Self(folder)
     }
 
-    /// The same with a cache that has a kernel and tools, all of them empty files.
+    /// Adds a cache with a kernel and tools, all of them empty files.
     pub fn with_cache() -> Self {
-        let stand_ins = Self::new();
-        let guest = stand_ins.cache().join("guest");
+        let fakes = Self::new();
+        let guest = fakes.cache().join("guest");
         let kernel = guest.join("kernels/a-kernel");
         for folder in ["bin", "sbin"] {
             fs::create_dir_all(guest.join("tools").join(folder)).unwrap();
@@ -42,7 +42,7 @@ impl StandIns {
         fs::write(kernel.join("vmlinuz-6.1.0-1-cloud-amd64"), "").unwrap();
         let manifest = r#"{"packages": [{"name": "a-kernel", "version": "6.1-1"}]}"#;
         fs::write(guest.join("manifest.json"), manifest).unwrap();
-        stand_ins
+        fakes
     }
 
     pub fn folder(&self) -> &Path {
@@ -53,7 +53,7 @@ impl StandIns {
         self.folder().join("cache")
     }
 
-    /// `uringfs bench vm` with these programs, this cache and a program for the guest.
+    /// The command `uringfs bench vm` with these programs, this cache and a program for the guest.
     pub fn bench_vm(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
         command.args(["bench", "vm", "--cache"]).arg(self.cache()).args(arguments);
@@ -69,60 +69,60 @@ impl StandIns {
         make_script(&self.folder().join("bin").join(name), script);
     }
 
-    /// Adds a program that says that it runs and then goes on until it is killed.
-    pub fn waiting(&self, name: &str) -> Waiting {
+    /// Adds a program that reports its start and then runs until it is killed.
+    pub fn waiting(&self, name: &str) -> BlockedProgram {
         let path = self.folder().join("pipe");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         self.add(name, &format!("exec 9>{}\necho $$ >&9\nexec sleep 1000", path.display()));
         let pipe = File::options().read(true).custom_flags(O_NONBLOCK).open(path);
-        Waiting { pipe: pipe.unwrap(), said: Vec::new() }
+        BlockedProgram { pipe: pipe.unwrap(), output: Vec::new() }
     }
 }
 
-/// A program that goes on until it is killed, at the latest with this. It tells of itself by a pipe
-/// that it alone holds open.
-pub struct Waiting {
+/// A program that runs until it is killed, at the latest when this is dropped. It writes its process
+/// id to a pipe, of which it is the only writer.
+pub struct BlockedProgram {
     pipe: File,
-    said: Vec<u8>,
+    output: Vec<u8>,
 }
 
-impl Waiting {
-    /// Waits until it runs.
+impl BlockedProgram {
+    /// Waits until the program runs.
     pub fn started(&mut self) {
         let deadline = Deadline::new();
-        while !self.said.ends_with(b"\n") {
-            assert!(deadline.readable(&self.pipe), "nobody has started it");
-            self.listen();
+        while !self.output.ends_with(b"\n") {
+            assert!(deadline.readable(&self.pipe), "the program did not start");
+            self.read_pipe();
         }
     }
 
-    /// Waits for its end, for which it has no reason of its own.
+    /// Waits until the program was killed; it never ends by itself.
     pub fn ended(mut self) {
         let deadline = Deadline::new();
-        while !self.listen() {
-            assert!(deadline.readable(&self.pipe), "it runs on");
+        while !self.read_pipe() {
+            assert!(deadline.readable(&self.pipe), "the program did not end");
         }
     }
 
-    /// Reads what it says, without waiting; whether nobody holds the pipe open.
-    fn listen(&mut self) -> bool {
-        self.pipe.read_to_end(&mut self.said).is_ok()
+    /// Reads from the pipe without waiting. Returns whether the pipe has no writer any more.
+    fn read_pipe(&mut self) -> bool {
+        self.pipe.read_to_end(&mut self.output).is_ok()
     }
 }
 
-impl Drop for Waiting {
+impl Drop for BlockedProgram {
     fn drop(&mut self) {
-        if self.listen() {
+        if self.read_pipe() {
             return;
         }
-        // Whoever holds the pipe open is still there, and has the id that it said.
-        if let Ok(pid) = String::from_utf8_lossy(&self.said).trim().parse() {
+        // The pipe has a writer, so the program still runs, with the id that it has written.
+        if let Ok(pid) = String::from_utf8_lossy(&self.output).trim().parse() {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }
 
-/// The header of a static program: enough of one to be taken, and never run.
+/// Writes the header of a static program. This is enough to be accepted; it is never run.
 pub fn static_program(folder: &Path) -> PathBuf {
     let mut header = [0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -1,6 +1,6 @@
-//! `check` says what is wrong, mends it when told to, and says by its exit code which it was.
+//! `check` reports errors, repairs them with `--repair`, and sets its exit code accordingly.
 
-use super::{command, done, refused, run, volume, write};
+use super::{command, refused, run, run_ok, volume, write};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What `check` ends with, and what it prints.
+/// The exit code and the output of `check`.
 fn check(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let output = run(folder, [&["check", "v"], arguments].concat());
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
@@ -27,8 +27,8 @@ fn check_of_a_sound_volume_reports_no_errors() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![7; 100_000]);
-    done(folder, ["mkdir", "v:/d"]);
-    done(folder, ["put", "a", "v:/d"]);
+    run_ok(folder, ["mkdir", "v:/d"]);
+    run_ok(folder, ["put", "a", "v:/d"]);
     assert_eq!(
         check(folder, &[]),
         (
@@ -44,18 +44,18 @@ fn check_of_a_sound_volume_reports_no_errors() {
     assert_eq!((&json["sound"], &json["files"]), (&true.into(), &1.into()));
 }
 
-/// There are no checksums of files' bytes: what cannot be known is not claimed.
+/// File data has no checksums, so `check` must not claim to verify it.
 #[test]
 fn check_does_not_claim_to_verify_file_data() {
     let folder = volume();
     let folder = folder.path();
     let bytes = b"as it was written".repeat(1000);
     write(folder, "a", &bytes);
-    done(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["put", "a", "v:/"]);
     let image = std::fs::read(folder.join("v")).unwrap();
     let at = image.windows(bytes.len()).position(|found| found == bytes).unwrap();
     flip(folder, at as u64);
-    assert_ne!(done(folder, ["cat", "v:/a"]).into_bytes(), bytes);
+    assert_ne!(run_ok(folder, ["cat", "v:/a"]).into_bytes(), bytes);
     let (code, text) = check(folder, &["--deep"]);
     let unverified = "their contents were not verified";
     assert!(code == 0 && text.contains(unverified) && !text.contains(": sound"), "{code}, {text}");
@@ -63,7 +63,7 @@ fn check_does_not_claim_to_verify_file_data() {
     assert_eq!((&json["read"], &json["sound"]), (&20_480.into(), &true.into()));
     let verified = serde_json::json!({"metadata": true, "readable": true, "contents": false});
     assert_eq!(json["verified"], verified);
-    let help = done(folder, ["check", "--help"]);
+    let help = run_ok(folder, ["check", "--help"]);
     assert!(help.contains("there are no checksums"), "{help}");
 }
 
@@ -72,7 +72,7 @@ fn each_error_is_one_line_and_repair_fixes_it() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["put", "a", "v:/"]);
     let flips = [300, 16 * 4096 + 300, 1025 * 4096 + 100, (32 << 20) - 4096 + 300];
     for offset in flips {
         flip(folder, offset);
@@ -90,8 +90,8 @@ fn each_error_is_one_line_and_repair_fixes_it() {
             (&json["sound"], &json["findings"][0]["repaired"]),
             (&false.into(), &false.into())
         );
-        // It can be used as it is.
-        assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
+        // The volume can be used as it is.
+        assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
         let (code, text) = check(folder, &["--repair"]);
         assert!(code == 1 && text.starts_with("repaired: "), "{code}, {text}");
         assert!(text.ends_with("v: errors found: 1, all repaired\n"), "{text}");
@@ -109,7 +109,7 @@ fn an_overwritten_beginning_is_restored_from_the_superblock_copy() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["put", "a", "v:/"]);
     let file = File::options().write(true).open(folder.join("v")).unwrap();
     file.write_all_at(&vec![0; 4 << 20], 0).unwrap();
     let says = "the superblock copy in block 8191 is good: run uringfs check --repair";
@@ -119,7 +119,7 @@ fn an_overwritten_beginning_is_restored_from_the_superblock_copy() {
     refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the copy");
     let (code, text) = check(folder, &["--repair"]);
     assert!(code == 1 && text.ends_with("v: errors found: 2, all repaired\n"), "{code}, {text}");
-    assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
+    assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn an_older_version_is_read_only_until_upgraded() {
     for block in bytes[8..].chunks_exact(8 + 4096) {
         file.write_all_at(&block[8..], number(block) * 4096).unwrap();
     }
-    assert_eq!(done(folder, ["ls", "v:/"]), "a\nempty\none\n");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "a\nempty\none\n");
     assert_eq!(check(folder, &[]).0, 0);
     let says =
         "v: the volume is of an older version, which is only read: run uringfs check --upgrade";
@@ -145,7 +145,7 @@ fn an_older_version_is_read_only_until_upgraded() {
     refused(folder, ["check", "v", "--repair"], says);
     let (code, text) = check(folder, &["--upgrade"]);
     assert!(code == 0 && text.starts_with("v: upgraded\nv: metadata is sound: "), "{code}, {text}");
-    done(folder, ["mkdir", "v:/b"]);
+    run_ok(folder, ["mkdir", "v:/b"]);
     let (code, text) = check(folder, &["--upgrade"]);
     assert!(code == 0 && text.starts_with("v: metadata is sound: "), "{code}, {text}");
 }
@@ -157,9 +157,9 @@ fn check_refuses_a_target_without_volume_or_in_use() {
     write(folder, "text", vec![b'x'; 1 << 20]);
     refused(folder, ["check", "text"], "text: ");
     refused(folder, ["check", "none"], "none does not exist");
-    // A reader that waits for its own output to be read has the volume open.
+    // A reader that is blocked on its output has the volume open.
     write(folder, "large", vec![1; 4 << 20]);
-    done(folder, ["put", "large", "v:/"]);
+    run_ok(folder, ["put", "large", "v:/"]);
     let mut reader = command(folder, ["cat", "v:/large"]);
     let mut reader = reader.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut first = [0];

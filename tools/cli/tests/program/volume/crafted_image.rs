@@ -1,14 +1,14 @@
-//! An image of a stranger in which directories have two names each, so that a walk which enters by every name
-//! doubles at each level: every command that walks tells of the second name, enters once, and ends.
+//! A crafted image in which directories have two names each, so a walk that follows every name doubles at each
+//! level. Every recursive command reports the second name, visits the directory once, and ends.
 
-use super::{command, done, run, volume, write};
-use crate::process::Running;
+use super::{command, run, run_ok, volume, write};
+use crate::process::ChildProcess;
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Each in the one before. Few enough that a walk by every name ends, too, and fails by its count.
+/// The depth of nesting. Small enough that a walk by every name also ends, and fails by its count.
 const DEPTH: usize = 10;
 
 const BLOCK: usize = 4096;
@@ -28,7 +28,7 @@ fn sum(bytes: &[u8]) -> [u8; 4] {
     (!sum).to_le_bytes()
 }
 
-/// A change of the catalog's log that gives an inode the name `twin`.
+/// A change record of the catalog's log that gives an inode the name `twin`.
 fn change(directory: u64, inode: u64, kind: u16) -> Vec<u8> {
     let key = [&directory.to_be_bytes()[..], b"twin"].concat();
     let value = [&inode.to_be_bytes()[..], &kind.to_be_bytes()].concat();
@@ -37,17 +37,17 @@ fn change(directory: u64, inode: u64, kind: u16) -> Vec<u8> {
     [&[NAMES, 1][..], &lengths.concat(), &key, &stored].concat()
 }
 
-/// Commits changes as the volume itself would: as the log's next record, in both halves.
+/// Commits changes as the volume would: as the next record of the log, in both halves.
 fn commit(image: &Path, changes: &[u8]) {
     let bytes = std::fs::read(image).unwrap();
     let begins = |what: &[u8]| {
         let blocks = bytes.chunks(BLOCK).enumerate();
         Vec::from_iter(blocks.filter(|(_, block)| block.starts_with(what)).map(|(at, _)| at))
     };
-    // Behind the head's mark: its length, its sequence, and the last record that the catalog has.
+    // After the magic of the header: its length, its sequence number, and the last record that the catalog has.
     let head = bytes.windows(8).position(|found| found == b"urcatlog").unwrap();
     let last = u64::from_le_bytes(*bytes[head + 24..].first_chunk().unwrap());
-    // One has been written to each half's beginning, and nothing of several blocks.
+    // A record was written to the beginning of each half, and none has several blocks.
     let records = begins(b"urlogrec");
     let halves = [records[0], records[records.len() / 2]];
     assert!(records.len().is_multiple_of(2) && begins(b"urlogmor").is_empty(), "{records:?}");
@@ -62,22 +62,22 @@ fn commit(image: &Path, changes: &[u8]) {
     }
 }
 
-/// The directory of each level, from the first on.
+/// The directories, one per level, the outermost first.
 fn levels() -> Vec<String> {
     (1..=DEPTH).map(|depth| format!("v:{}", "/d".repeat(depth))).collect()
 }
 
-/// A volume of directories in each other, of which all but the first have a second name, of this kind, beside
-/// their own. A file lies in the innermost.
+/// A volume of nested directories. All but the first have a second name, whose entry has this kind, beside
+/// the first name. The innermost contains a file.
 fn doubled(kind: u16) -> tempfile::TempDir {
     let folder = volume();
     let path = folder.path();
     let levels = levels();
     write(path, "file", "of a");
-    done(path, ["mkdir", "-p", &levels[DEPTH - 1]]);
-    done(path, ["put", "file", &levels[DEPTH - 1]]);
+    run_ok(path, ["mkdir", "-p", &levels[DEPTH - 1]]);
+    run_ok(path, ["put", "file", &levels[DEPTH - 1]]);
     let stat = ["stat", "--json"].into_iter().chain(levels.iter().map(String::as_str));
-    let stat: Value = serde_json::from_str(&done(path, stat)).unwrap();
+    let stat: Value = serde_json::from_str(&run_ok(path, stat)).unwrap();
     let number = |one: &Value| one["inode"].as_u64().unwrap();
     let numbers: Vec<u64> = stat.as_array().unwrap().iter().map(number).collect();
     let changes = numbers.windows(2).flat_map(|pair| change(pair[0], pair[1], kind));
@@ -85,22 +85,22 @@ fn doubled(kind: u16) -> tempfile::TempDir {
     folder
 }
 
-/// Runs a command that walks: it ends with 1. Gives its output and its lines of complaint.
+/// Runs a recursive command, which must exit with 1. Returns its output and its error lines.
 fn walk(folder: &Path, arguments: &[&str]) -> (String, Vec<String>) {
     let output = run(folder, arguments);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {told}");
-    (String::from_utf8(output.stdout).unwrap(), told.lines().map(str::to_owned).collect())
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+    (String::from_utf8(output.stdout).unwrap(), stderr.lines().map(str::to_owned).collect())
 }
 
-/// One line for each directory of two names, which says what to do.
-fn assert_told_of_each(arguments: &[&str], told: &[String]) {
-    assert_eq!(told.len(), DEPTH - 1, "{arguments:?}: {told:#?}");
+/// Expects one line for each directory of two names, which says what to do.
+fn assert_each_reported(arguments: &[&str], stderr: &[String]) {
+    assert_eq!(stderr.len(), DEPTH - 1, "{arguments:?}: {stderr:#?}");
     for path in &levels()[..DEPTH - 1] {
         let line = format!(
             "uringfs: {path}/twin: the directory has two names; the volume is damaged: run uringfs check"
         );
-        assert!(told.contains(&line), "{arguments:?}: {line} in {told:#?}");
+        assert!(stderr.contains(&line), "{arguments:?}: {line} in {stderr:#?}");
     }
 }
 
@@ -108,7 +108,7 @@ fn assert_told_of_each(arguments: &[&str], told: &[String]) {
 fn recursive_commands_visit_a_directory_of_two_names_once() {
     let folder = doubled(DIRECTORY);
     let folder = folder.path();
-    // What each prints of the innermost file or directory, which is met once.
+    // The output of each command for the innermost file or directory, which is visited once.
     for (arguments, once) in [
         (&["ls", "-R", "v:/"][..], "file\n"),
         (&["ls", "-lR", "v:/d"], " file\n"),
@@ -118,17 +118,17 @@ fn recursive_commands_visit_a_directory_of_two_names_once() {
         (&["get", "v:/d", "."], "1 files"),
         (&["chown", "-R", "7:8", "v:/d"], ""),
     ] {
-        let (text, told) = walk(folder, arguments);
-        assert_told_of_each(arguments, &told);
+        let (text, stderr) = walk(folder, arguments);
+        assert_each_reported(arguments, &stderr);
         assert!(once.is_empty() || text.matches(once).count() == 1, "{arguments:?}: {text}");
     }
     assert!(folder.join("d".to_owned() + &"/d".repeat(DEPTH - 1)).join("file").is_file());
     assert!(!folder.join("d/twin").exists());
-    // A walk from each of several places enters anew.
-    let (_, told) = walk(folder, &["du", "-s", "v:/", "v:/d"]);
-    assert_eq!(told.len(), 2 * (DEPTH - 1), "{told:#?}");
-    let (text, told) = walk(folder, &["ls", "-R", "v:/", "v:/d"]);
-    assert_eq!((text.matches("file\n").count(), told.len()), (2, 2 * (DEPTH - 1)), "{told:#?}");
+    // The walks from several paths are independent.
+    let (_, stderr) = walk(folder, &["du", "-s", "v:/", "v:/d"]);
+    assert_eq!(stderr.len(), 2 * (DEPTH - 1), "{stderr:#?}");
+    let (text, stderr) = walk(folder, &["ls", "-R", "v:/", "v:/d"]);
+    assert_eq!((text.matches("file\n").count(), stderr.len()), (2, 2 * (DEPTH - 1)), "{stderr:#?}");
 }
 
 #[test]
@@ -136,11 +136,11 @@ fn check_repairs_what_rm_leaves_of_two_names() {
     let folder = doubled(DIRECTORY);
     let folder = folder.path();
     let arguments = ["rm", "-r", "v:/d"];
-    assert_told_of_each(&arguments, &walk(folder, &arguments).1);
-    let check = || Running::start(&mut command(folder, ["check", "v", "--repair"])).end();
+    assert_each_reported(&arguments, &walk(folder, &arguments).1);
+    let check = || ChildProcess::start(&mut command(folder, ["check", "v", "--repair"])).end();
     assert_eq!(check().status.code(), Some(1));
     assert_eq!(check().status.code(), Some(0));
-    done(folder, ["rm", "-r", "v:/d"]);
+    run_ok(folder, ["rm", "-r", "v:/d"]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn check_repairs_a_directory_of_two_names() {
     let found = text.matches("/twin: the directory has another name, too").count();
     assert_eq!((output.status.code(), found), (Some(4), DEPTH - 1), "{text}");
     assert_eq!(run(folder, ["check", "v", "--repair"]).status.code(), Some(1));
-    assert_eq!(done(folder, ["du", "v:/"]).lines().count(), DEPTH + 1);
+    assert_eq!(run_ok(folder, ["du", "v:/"]).lines().count(), DEPTH + 1);
 }
 
 #[test]
@@ -160,6 +160,6 @@ fn a_second_name_of_kind_file_is_not_visited_either() {
     let folder = doubled(FILE);
     let folder = folder.path();
     for arguments in [&["du", "v:/"][..], &["get", "v:/d", "."]] {
-        assert_told_of_each(arguments, &walk(folder, arguments).1);
+        assert_each_reported(arguments, &walk(folder, arguments).1);
     }
 }

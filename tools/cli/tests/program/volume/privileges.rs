@@ -1,8 +1,8 @@
-//! Rights while files are copied and after: nobody reads meanwhile what is not theirs, and nobody gains
-//! what an image should not give.
+//! Permissions during and after a copy: no user can read a partial file of another user, and no user gains
+//! privileges from an image.
 
-use super::{command, done, incomplete, volume, write};
-use crate::process::{Running, tool, wait_until};
+use super::{command, incomplete, run_ok, volume, write};
+use crate::process::{ChildProcess, tool, wait_until};
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// An ordinary user, other than who owns the files of these tests when that is root.
-const NOBODY: u32 = 65_534;
+/// An ordinary user, who does not own the files of these tests if they run as root.
+const ORDINARY_USER: u32 = 65_534;
 
 fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -21,8 +21,8 @@ fn mode(path: &Path) -> u32 {
     path.symlink_metadata().unwrap().mode() & 0o7777
 }
 
-/// The program as an ordinary user runs it; in a folder that this user may enter.
-fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
+/// The program as an ordinary user runs it, in a directory that this user can enter.
+fn as_ordinary_user(folder: &Path, arguments: &[&str]) -> Command {
     if !crate::root::is_root() {
         return command(folder, arguments);
     }
@@ -33,7 +33,7 @@ fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
         tool("install", &["-m", "755", env!("CARGO_BIN_EXE_uringfs"), program.to_str().unwrap()]);
     }
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).uid(NOBODY).gid(NOBODY);
+    command.args(arguments).current_dir(folder).uid(ORDINARY_USER).gid(ORDINARY_USER);
     command
 }
 
@@ -41,28 +41,28 @@ fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
 fn a_partial_file_of_get_is_readable_only_by_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    done(folder, ["mkfs", "v", "--size", "128M"]);
+    run_ok(folder, ["mkfs", "v", "--size", "128M"]);
     write(folder, "secret", vec![7; 64 << 20]);
     set_mode(&folder.join("secret"), 0o640);
-    done(folder, ["put", "secret", "v:/"]);
+    run_ok(folder, ["put", "secret", "v:/"]);
     let out = folder.join("out");
     let half_made = || {
         let mut names = out.read_dir().unwrap().map(|entry| entry.unwrap());
         names.find(|entry| entry.file_name().to_string_lossy().starts_with(".uringfs-get"))
     };
-    // It may end before anybody looks.
+    // The command may end before the test looks.
     let mut seen = None;
     while seen.is_none() {
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir(&out).unwrap();
-        let mut get = Running::start(&mut command(folder, ["get", "v:/secret", "out"]));
+        let mut get = ChildProcess::start(&mut command(folder, ["get", "v:/secret", "out"]));
         wait_until("a file half-made", || {
             seen = half_made().and_then(|entry| Some(entry.metadata().ok()?.mode() & 0o7777));
             seen.is_some() || get.has_ended()
         });
     }
     assert_eq!(seen, Some(0o600));
-    done(folder, ["get", "v:/secret", "out"]);
+    run_ok(folder, ["get", "v:/secret", "out"]);
     assert_eq!(mode(&folder.join("out/secret")), 0o640);
 }
 
@@ -74,14 +74,16 @@ fn set_id_bits_are_kept_only_with_their_owner() {
     write(folder, "t/prog", "a program");
     set_mode(&folder.join("t/prog"), 0o6755);
     set_mode(&folder.join("t"), 0o2775);
-    done(folder, ["put", "t", "v:/"]);
-    done(folder, ["chown", "12345:12345", "v:/t/prog", "v:/t"]);
-    done(folder, ["chmod", "6755", "v:/t/prog"]);
-    done(folder, ["chmod", "2775", "v:/t"]);
-    done(folder, ["put", "t/prog", "v:/mine"]);
+    run_ok(folder, ["put", "t", "v:/"]);
+    run_ok(folder, ["chown", "12345:12345", "v:/t/prog", "v:/t"]);
+    run_ok(folder, ["chmod", "6755", "v:/t/prog"]);
+    run_ok(folder, ["chmod", "2775", "v:/t"]);
+    run_ok(folder, ["put", "t/prog", "v:/mine"]);
     std::fs::create_dir(folder.join("out")).unwrap();
     set_mode(&folder.join("out"), 0o777);
-    assert!(as_nobody(folder, &["get", "v:/t", "v:/mine", "out"]).status().unwrap().success());
+    assert!(
+        as_ordinary_user(folder, &["get", "v:/t", "v:/mine", "out"]).status().unwrap().success()
+    );
     assert_eq!([mode(&folder.join("out/t")), mode(&folder.join("out/t/prog"))], [0o775, 0o755]);
     let mine = folder.join("out/mine");
     match crate::root::is_root() {
@@ -89,7 +91,7 @@ fn set_id_bits_are_kept_only_with_their_owner() {
         false => assert_eq!(mode(&mine), 0o6755),
     }
     if crate::root::is_root() {
-        done(folder, ["get", "v:/t", "all"]);
+        run_ok(folder, ["get", "v:/t", "all"]);
         let found = folder.join("all/prog").metadata().unwrap();
         assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (12345, 12345, 0o6755));
         assert_eq!(mode(&folder.join("all")), 0o2775);
@@ -105,14 +107,14 @@ fn no_privileges_drops_set_id_bits_and_capabilities() {
     set_mode(&folder.join("t/prog"), 0o6755);
     set_mode(&folder.join("t/d"), 0o3777);
     let user = lsetxattr(folder.join("t/prog"), "user.kept", b"value", XattrFlags::empty());
-    done(folder, ["put", "t", "v:/"]);
+    run_ok(folder, ["put", "t", "v:/"]);
     let capability = "security.capability";
-    done(folder, ["xattr", "set", capability, "any", "v:/t/prog"]);
-    done(folder, ["xattr", "set", "trusted.any", "any", "v:/t/prog"]);
+    run_ok(folder, ["xattr", "set", capability, "any", "v:/t/prog"]);
+    run_ok(folder, ["xattr", "set", "trusted.any", "any", "v:/t/prog"]);
     if crate::root::is_root() {
-        done(folder, ["put", "/dev/null", "v:/t/null"]);
+        run_ok(folder, ["put", "/dev/null", "v:/t/null"]);
     }
-    done(folder, ["get", "--no-privileges", "v:/t", "out"]);
+    run_ok(folder, ["get", "--no-privileges", "v:/t", "out"]);
     let prog = folder.join("out/prog");
     assert_eq!([mode(&prog), mode(&folder.join("out/d"))], [0o755, 0o1777]);
     assert!(!folder.join("out/null").exists());
@@ -135,23 +137,24 @@ fn an_ordinary_user_gets_all_but_devices_and_closed_directories() {
     for name in ["t/a", "t/closed/in", "t/d/in", "t/z"] {
         write(folder, name, name);
     }
-    done(folder, ["put", "t", "v:/"]);
+    run_ok(folder, ["put", "t", "v:/"]);
     let is_root = crate::root::is_root();
     if is_root {
-        done(folder, ["put", "/dev/null", "v:/t/b"]);
+        run_ok(folder, ["put", "/dev/null", "v:/t/b"]);
     }
     set_mode(&folder.join("out"), 0o777);
     set_mode(&folder.join("out/t"), 0o777);
     set_mode(&folder.join("out/t/closed"), 0o555);
-    let output = Running::start(&mut as_nobody(folder, &["get", "v:/t", "out"])).end();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    let is_told = |name: &str| {
-        told.lines()
+    let output = ChildProcess::start(&mut as_ordinary_user(folder, &["get", "v:/t", "out"])).end();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let is_reported = |name: &str| {
+        stderr
+            .lines()
             .any(|line| line.starts_with(&format!("uringfs: out/t/{name}: cannot be created:")))
     };
-    assert!(is_told("closed/in"), "{told}");
-    assert_eq!(is_told("b"), is_root, "{told}");
+    assert!(is_reported("closed/in"), "{stderr}");
+    assert_eq!(is_reported("b"), is_root, "{stderr}");
     for name in ["a", "d/in", "z"] {
         let bytes = std::fs::read_to_string(folder.join("out/t").join(name)).unwrap();
         assert_eq!(bytes, format!("t/{name}"));
@@ -166,18 +169,18 @@ fn a_file_is_copied_even_if_an_attribute_cannot_be_set() {
     std::fs::create_dir(folder.join("t")).unwrap();
     write(folder, "t/a", "of a");
     write(folder, "t/b", "of b");
-    done(folder, ["put", "t", "v:/"]);
+    run_ok(folder, ["put", "t", "v:/"]);
     if crate::root::is_root() {
-        // The kernel takes none that is no capability.
-        done(folder, ["xattr", "set", "security.capability", "any", "v:/t/a"]);
-        let (_, told) = incomplete(folder, ["get", "v:/t", "out"]);
-        assert_eq!(told.lines().count(), 1, "{told}");
+        // The kernel refuses a value that is not a capability.
+        run_ok(folder, ["xattr", "set", "security.capability", "any", "v:/t/a"]);
+        let (_, stderr) = incomplete(folder, ["get", "v:/t", "out"]);
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
         let part = "out/a: cannot set attribute security.capability";
-        assert!(told.starts_with(&format!("uringfs: {part}")), "{told}");
+        assert!(stderr.starts_with(&format!("uringfs: {part}")), "{stderr}");
     } else {
-        // To set one of these is not theirs, and no mistake.
-        done(folder, ["xattr", "set", "trusted.any", "any", "v:/t/a"]);
-        done(folder, ["get", "v:/t", "out"]);
+        // An ordinary user cannot set this one, and that is not an error.
+        run_ok(folder, ["xattr", "set", "trusted.any", "any", "v:/t/a"]);
+        run_ok(folder, ["get", "v:/t", "out"]);
     }
     for name in ["a", "b"] {
         let bytes = std::fs::read_to_string(folder.join("out").join(name)).unwrap();

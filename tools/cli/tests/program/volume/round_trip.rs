@@ -1,6 +1,6 @@
-//! A tree that goes into a volume comes out of it as it was.
+//! A tree is unchanged after `put` and `get`.
 
-use super::{command, done, refused, run, volume};
+use super::{command, refused, run, run_ok, volume};
 use rustix::fs::{CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Odd names, sizes around blocks and pieces, modes, times, links, a fifo and holes.
+/// Creates a tree with odd names, sizes near those of blocks and chunks, modes, times, links, a FIFO and holes.
 fn make_tree(top: &Path) {
     let foreign = top.join(OsStr::from_bytes(b"not \xff UTF-8\n"));
     std::fs::create_dir_all(foreign.join("deep/er")).unwrap();
@@ -38,7 +38,7 @@ fn make_tree(top: &Path) {
     }
 }
 
-/// Every path below, from there on, in order.
+/// Every path below `top`, relative to it, sorted.
 fn paths(top: &Path) -> Vec<PathBuf> {
     let mut all = vec![top.to_owned()];
     let mut at = 0;
@@ -81,19 +81,19 @@ fn a_tree_is_unchanged_after_put_and_get() {
     std::fs::create_dir(&tree).unwrap();
     make_tree(&tree);
     if !crate::root::is_root() {
-        // What its owner may not read cannot be put.
+        // A file that its owner may not read cannot be copied.
         let empty = tree.join(OsStr::from_bytes(b"not \xff UTF-8\n")).join("empty");
         std::fs::set_permissions(empty, Permissions::from_mode(0o400)).unwrap();
     }
-    done(folder, ["put", "tree", "v:/"]);
-    done(folder, ["get", "v:/tree", "out"]);
+    run_ok(folder, ["put", "tree", "v:/"]);
+    run_ok(folder, ["get", "v:/tree", "out"]);
     assert_same(&tree, &folder.join("out"));
     assert!(folder.join("out/holes").metadata().unwrap().blocks() * 512 < 1 << 20, "it has holes");
-    // Once more into what is there: the same files again, and nothing else.
-    done(folder, ["put", "tree", "v:/"]);
-    done(folder, ["get", "v:/", "again"]);
+    // Copy again over the existing tree: the same files, and nothing else.
+    run_ok(folder, ["put", "tree", "v:/"]);
+    run_ok(folder, ["get", "v:/", "again"]);
     assert_same(&tree, &folder.join("again/tree"));
-    assert_eq!(done(folder, ["ls", "v:/"]), "tree\n");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "tree\n");
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_file_does_not_replace_a_directory() {
     let folder = volume();
     let folder = folder.path();
     std::fs::write(folder.join("a"), "of a").unwrap();
-    done(folder, ["mkdir", "-p", "v:/d/a"]);
+    run_ok(folder, ["mkdir", "-p", "v:/d/a"]);
     refused(folder, ["put", "a", "v:/d"], "v:/d/a: ");
-    assert_eq!(done(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n\n/d/a:\n");
+    assert_eq!(run_ok(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n\n/d/a:\n");
 }
 
 #[test]
@@ -130,21 +130,21 @@ fn get_does_not_follow_links_that_came_from_the_volume() {
         std::fs::create_dir(folder.join(name)).unwrap();
     }
     std::fs::write(folder.join("a"), "of a").unwrap();
-    done(folder, ["mkdir", "-p", "v:/1", "v:/2/a"]);
-    done(folder, ["ln", "-s", elsewhere.to_str().unwrap(), "v:/1/a"]);
-    done(folder, ["put", "a", "v:/2/a"]);
+    run_ok(folder, ["mkdir", "-p", "v:/1", "v:/2/a"]);
+    run_ok(folder, ["ln", "-s", elsewhere.to_str().unwrap(), "v:/1/a"]);
+    run_ok(folder, ["put", "a", "v:/2/a"]);
     let fails = |arguments: [&str; 3]| {
         let output = run(folder, arguments);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("/a: cannot be created"), "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("/a: cannot be created"), "{stderr}");
         assert_eq!(elsewhere.read_dir().unwrap().count(), 0);
     };
     fails(["get", "v:/*/a", "out"]);
-    // Nor when an earlier command made the link.
-    done(folder, ["get", "v:/1/a", "again"]);
+    // The same if an earlier command created the link.
+    run_ok(folder, ["get", "v:/1/a", "again"]);
     fails(["get", "v:/2/a", "again"]);
-    // The destination is the user's own word.
-    done(folder, ["get", "v:/2/a", "again/a"]);
+    // A link in the destination that the user names is followed.
+    run_ok(folder, ["get", "v:/2/a", "again/a"]);
     assert_eq!(std::fs::read(elsewhere.join("a/a")).unwrap(), b"of a");
 }

@@ -1,11 +1,11 @@
-//! Sizes are written as coreutils has them, in whatever command, and printed in bytes by `--json`.
+//! All commands take sizes as coreutils does; `--json` prints them in bytes.
 
-use super::{done, refused, run, volume, write};
+use super::{refused, run, run_ok, volume, write};
 use serde_json::Value;
 use std::path::Path;
 
 fn json(folder: &Path, arguments: &[&str]) -> Value {
-    serde_json::from_str(&done(folder, arguments)).unwrap()
+    serde_json::from_str(&run_ok(folder, arguments)).unwrap()
 }
 
 #[test]
@@ -20,19 +20,19 @@ fn mkfs_and_resize_take_units_and_round_to_blocks() {
         ("17000001", 17_000_001 / 4096 * 4096),
         ("0.02GiB", 21_474_836 / 4096 * 4096),
     ] {
-        done(folder, ["mkfs", "v", "--size", text]);
+        run_ok(folder, ["mkfs", "v", "--size", text]);
         assert_eq!(size(), bytes, "{text}");
         assert_eq!(std::fs::metadata(folder.join("v")).unwrap().len(), bytes, "{text}");
         std::fs::remove_file(folder.join("v")).unwrap();
     }
-    done(folder, ["mkfs", "v", "--size", "16M"]);
+    run_ok(folder, ["mkfs", "v", "--size", "16M"]);
     for (text, bytes) in [
         ("17MiB", 17 << 20),
         ("18MB", 18_000_000 / 4096 * 4096),
         ("+1M", (18_000_000 / 4096 * 4096) + (1 << 20)),
         ("0.03GiB", 32_212_254 / 4096 * 4096),
     ] {
-        done(folder, ["resize", "v", text]);
+        run_ok(folder, ["resize", "v", text]);
         assert_eq!(size(), bytes, "{text}");
         assert_eq!(std::fs::metadata(folder.join("v")).unwrap().len(), bytes, "{text}");
     }
@@ -48,7 +48,7 @@ fn truncate_takes_the_sizes_of_coreutils() {
     for text in
         ["10KiB", "10kB", "10KB", "10K", "+1K", "-1kB", "<8K", ">9K", "/1kB", "%4K", "-1M", "1m"]
     {
-        done(folder, ["truncate", "-s", text, "v:/f"]);
+        run_ok(folder, ["truncate", "-s", text, "v:/f"]);
         crate::process::tool("truncate", &["-s", text, system.to_str().unwrap()]);
         assert_eq!(size(), std::fs::metadata(&system).unwrap().len(), "{text}");
     }
@@ -74,7 +74,7 @@ fn invalid_sizes_are_refused() {
         }
         refused(folder, ["info", &format!("memory:{text}")], "is no size");
     }
-    assert_eq!(done(folder, ["ls", "v:/"]), "");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "");
 }
 
 #[test]

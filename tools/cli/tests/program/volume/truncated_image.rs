@@ -1,20 +1,20 @@
-//! An image that is cut off while a file is read from it.
+//! An image that is truncated while a file is read from it.
 
-use super::{command, done, write};
+use super::{command, run_ok, write};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::process::Stdio;
 
-/// More than the program reads before its first bytes are taken.
+/// More than the program reads before the pipe takes its first bytes.
 const LENGTH: usize = 48 << 20;
 
 #[test]
 fn an_image_truncated_during_cat_is_an_error_not_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    done(folder, ["mkfs", "v", "--size", "64M"]);
+    run_ok(folder, ["mkfs", "v", "--size", "64M"]);
     write(folder, "big", vec![0xab; LENGTH]);
-    done(folder, ["put", "big", "v:/"]);
+    run_ok(folder, ["put", "big", "v:/"]);
     let image = std::fs::read(folder.join("v")).unwrap();
     for arguments in [&["cat", "v:/big"][..], &["get", "v:/big", "-"]] {
         write(folder, "v", &image);
@@ -23,7 +23,7 @@ fn an_image_truncated_during_cat_is_an_error_not_the_end() {
         let mut reader = command.spawn().unwrap();
         let mut out = reader.stdout.take().unwrap();
         out.read_exact(&mut [0]).unwrap();
-        // It waits for its bytes to be taken.
+        // The program blocks on the full pipe.
         OpenOptions::new().write(true).open(folder.join("v")).unwrap().set_len(0).unwrap();
         let mut printed = Vec::new();
         out.read_to_end(&mut printed).unwrap();
