@@ -23,7 +23,7 @@ enum CopyState<P> {
     Failed,
 }
 
-/// What to do for a name.
+/// The action for a name of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LinkAction<P> {
     /// Copy the file: this is its first name.

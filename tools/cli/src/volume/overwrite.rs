@@ -14,7 +14,7 @@ pub struct OverwriteOptions {
     force: bool,
 }
 
-/// What to do about the name of a new file.
+/// The action for the name of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameAction {
     /// Create: the name is free.

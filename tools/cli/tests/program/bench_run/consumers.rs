@@ -1,4 +1,4 @@
-//! Programs that know fio's JSON and nothing else, put with fio's reports and with ours.
+//! Programs that know only fio's JSON read fio's reports and ours.
 
 use super::fio_parity::fio;
 use super::{bench, folder};
@@ -10,7 +10,7 @@ const JOB: &str = "[global]\nbs=4k\nsize=1m\n[mix]\nrw=randrw\nrwmixread=70\nnum
     [scan]\nstonewall\nrw=read\nnumjobs=2\n[log]\nstonewall\nrw=write\nfsync=32\n\
     [fast]\nstonewall\nrw=randread\ngtod_reduce=1\n";
 
-/// What fio and what we report of a job.
+/// The reports of fio and of this program on one job.
 struct Reports {
     folder: tempfile::TempDir,
 }
@@ -48,7 +48,7 @@ fn said(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words, with every figure as `#`.
+/// The words of a text, with every number replaced by `#`.
 fn shape(text: &str) -> Vec<Vec<String>> {
     let word = |word: &str| match word.trim_matches(['(', ')', '+', '-', ',']).parse::<f64>() {
         Ok(_) => "#".to_owned(),
@@ -63,7 +63,7 @@ fn a_table_of_jobs_has_the_same_rows() {
     let [fio, ours] =
         ["fio", "ours"].map(|whose| said(consumer("table.py", &[&reports.path(whose)], &[])));
     assert_eq!(shape(&fio), shape(&ours), "{fio}\n{ours}");
-    // Head, mix twice, scan of two threads, log, fast, and the disk if there is one.
+    // The header, mix twice, scan of two threads, log, fast, and the disk if there is one.
     assert!(ours.lines().count() >= 7, "{ours}");
 }
 
@@ -76,7 +76,7 @@ fn histogram_buckets_have_the_same_rows() {
         text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned()).collect()
     };
     assert_eq!(rows(&fio), rows(&ours));
-    // 32 classes of latency and 21 of depth a job, and the head.
+    // 32 latency classes and 21 depth classes per job, and the header.
     assert_eq!(rows(&ours).len(), 5 * (32 + 21) + 1);
 }
 
@@ -91,7 +91,7 @@ fn our_run_compares_with_fios() {
     assert_eq!(across.lines().count(), same.lines().count(), "{across}");
 }
 
-/// The same report, but for one direction of one job, which is four times slower there.
+/// The same report with one direction of one job four times slower.
 fn with_slower(report: &Path, job: &str, way: &str) -> PathBuf {
     let mut changed: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     for side in changed["jobs"].as_array_mut().unwrap() {
@@ -115,7 +115,7 @@ fn a_slower_run_is_found_in_both_reports() {
     let reports = Reports::of_job(JOB);
     for whose in ["fio", "ours"] {
         let quick = reports.path(whose);
-        // No median is known of what ran without a clock.
+        // A job without a clock has no median.
         for (job, way, rows) in [
             ("log", "write", &["log write iops", "log write bw", "log write p50"][..]),
             ("fast", "read", &["fast read iops", "fast read bw"]),
@@ -127,7 +127,7 @@ fn a_slower_run_is_found_in_both_reports() {
             let slower = text.lines().filter(|line| line.ends_with("SLOWER"));
             let found: Vec<&str> = slower.map(|line| line.split_once(':').unwrap().0).collect();
             assert_eq!(found, rows, "{whose}: {text}");
-            // The other way round it became quicker.
+            // In the other order the run became faster.
             let quicker = said(consumer("compare.py", &[&slow, &quick], &[]));
             assert!(!quicker.contains("SLOWER"), "{whose}: {quicker}");
         }

@@ -1,5 +1,5 @@
-//! Block devices that a job must not write to, by whatever name. As root, who alone can make and
-//! mount them; each goes with the test, also when that panics.
+//! Block devices that a job must not write to, under any name. The tests need root, to create and mount
+//! devices; each device is removed with its test, even if that panics.
 
 use super::failed::failed;
 use super::{ChildProcess, bench, command, folder, json_of, refused};
@@ -10,10 +10,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A loop device over `disk` in a folder of its own, apart from the folder that jobs run in.
+/// A loop device over the file `disk` in its own directory, apart from the directory of the jobs.
 pub struct LoopDisk {
     pub device: String,
-    /// Keeps the device there: it was detached at once, which the kernel does at its last close.
+    /// Keeps the device: it was detached at once, and the kernel completes that at the last close.
     open: Option<File>,
     pub folder: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl LoopDisk {
         Self { device, open, folder }
     }
 
-    /// Adds a partition of 4 MiB. There is no table on the disk: only the kernel knows.
+    /// Adds a partition of 4 MiB, known only to the kernel: there is no partition table on the disk.
     pub fn partition(&self) -> String {
         tool("addpart", &[&self.device, "1", "2048", "8192"]);
         let partition = format!("{}p1", self.device);
@@ -46,7 +46,7 @@ impl LoopDisk {
         partition
     }
 
-    /// Its first sector, which no file system uses but every job would write.
+    /// The first sector, which no file system uses but every job would write.
     fn first_sector(&self, device: &str) -> Vec<u8> {
         let mut sector = vec![1; 512];
         File::open(device).unwrap().read_exact(&mut sector).unwrap();
@@ -67,7 +67,7 @@ impl Drop for LoopDisk {
     }
 }
 
-/// A device that is mounted; not any more when this goes.
+/// A mounted device. Unmounted on drop.
 pub struct Mounted(PathBuf);
 
 impl Mounted {
@@ -84,7 +84,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A job that writes to `device` is refused under each of its names, with and without --overwrite.
+/// Expects that jobs that write to `device` are refused under each of its names, with and without --overwrite.
 fn assert_never_written(disk: &LoopDisk, device: &str, part: &str) {
     let folder = folder();
     let here = folder.path();
@@ -138,7 +138,7 @@ fn as_root_a_disk_with_a_mounted_partition_is_never_written() {
     assert_never_written(&disk, &disk.device, "p1, which is mounted at ");
 }
 
-/// Swap is held so, and whatever else the kernel or a program has made its own.
+/// Swap devices are held like this, as are all devices that the kernel or a program has claimed.
 #[test]
 fn as_root_a_device_held_exclusively_is_never_written() {
     if !as_root() {
@@ -199,7 +199,7 @@ fn as_root_writes_to_an_empty_device_show_in_disk_util() {
         let arguments = [&keys[..], &[&filename, "--engine=psync", "--overwrite"]].concat();
         let report = json_of(&bench(folder.path(), &arguments));
         let disks = report["disk_util"].as_array().unwrap();
-        // The partition's disk is the disk.
+        // The statistics of a partition are those of its disk.
         assert_eq!((disks.len(), &disks[0]["name"]), (1, &name.into()));
         for way in ["read", "write"] {
             let ios = report["jobs"][0][way]["total_ios"].as_u64().unwrap();
@@ -210,13 +210,13 @@ fn as_root_writes_to_an_empty_device_show_in_disk_util() {
     assert!(json_of(&bench(folder.path(), &keys)).get("disk_util").is_none());
 }
 
-/// The file under a loop device is cut off: from then on it answers with errors.
+/// The file under a loop device is truncated: after that the device returns errors.
 #[test]
 fn as_root_a_device_lost_during_the_run_fails_it() {
     if !as_root() {
         return;
     }
-    // With its queue stderr: to find out which is best it reads before the job does.
+    // With a fixed queue: calibration would read before the job does.
     const OURS: &[&str] = &["--engine=uringfs", "--set", "device.queue=ring"];
     for engine in [&["--engine=psync"][..], &["--engine=ring"], OURS] {
         let disk = LoopDisk::new();
@@ -241,7 +241,7 @@ fn as_root_a_device_lost_during_the_run_fails_it() {
     }
 }
 
-/// Its file can be laid out, since it has no blocks yet; there is no room for them.
+/// The file can be laid out sparse, but there is no space for its blocks.
 #[test]
 fn as_root_a_full_file_system_fails_the_run() {
     if !as_root() {
@@ -263,7 +263,7 @@ fn as_root_a_full_file_system_fails_the_run() {
         assert!(report["jobs"][0]["write"]["io_bytes"].as_u64().unwrap() > 0);
         assert!(!mounted.0.join("x.0.0").exists(), "it has unlink=1");
     }
-    // Whose blocks are allocated first is refused before it begins.
+    // With blocks allocated at layout the job fails before it begins.
     let output = bench(&mounted.0, &["--name=x", "--rw=write", "--size=32m"]);
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");

@@ -1,5 +1,5 @@
-//! A run that fails says so in a line that names the job and the target, ends with code 1, and
-//! still reports what was done.
+//! A run that fails prints one line that names the job and the target, exits with 1, and still
+//! reports its results.
 
 use super::{ChildProcess, bench, command, folder};
 use crate::process::wait_until;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// One line, code 1; gives the report.
+/// Expects exit code 1 and one line with all parts. Returns the report.
 pub fn failed(output: &Output, parts: &[&str]) -> Value {
     let line = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{line}");
@@ -19,7 +19,7 @@ pub fn failed(output: &Output, parts: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The program under a limit of 64 blocks a file, at which writes fail as on a full disk.
+/// Runs the program under a limit of 64 blocks per file, at which writes fail as on a full disk.
 fn limited(folder: &Path, arguments: &str) -> Output {
     let program = env!("CARGO_BIN_EXE_uringfs");
     let line = format!(
@@ -50,14 +50,14 @@ fn a_failed_write_fails_the_run_on_every_engine() {
         let report = failed(&output, &parts);
         let job = &report["jobs"][0];
         assert_eq!(job["error"], nix::errno::Errno::EFBIG as i32, "{engine}");
-        // What was written before is counted.
+        // The writes before the failure are counted.
         assert!(job["write"]["total_ios"].as_u64().unwrap() > 0, "{engine}");
         assert!(job["uringfs"]["failure"].as_str().unwrap().starts_with("there: write"));
         assert_eq!(job["uringfs"]["incomplete"], false);
     }
 }
 
-/// One line a job: its threads mostly fail for one reason.
+/// One line per job: its threads usually fail for the same reason.
 #[test]
 fn threads_of_a_job_that_fail_are_one_line() {
     let folder = folder();
@@ -69,7 +69,7 @@ fn threads_of_a_job_that_fail_are_one_line() {
     );
 }
 
-/// A job that fails does not take the next one with it.
+/// A job that fails does not fail the next one.
 #[test]
 fn the_jobs_after_one_that_fails_run() {
     let folder = folder();
@@ -84,7 +84,7 @@ fn the_jobs_after_one_that_fails_run() {
 #[test]
 fn a_file_truncated_during_the_run_fails_every_engine() {
     let end = ", at the end of the target";
-    // The library fails what breaks off before the end that the device had when it was opened.
+    // The library reports an error for a read that ends before the end that the device had at open.
     for (engine, why) in
         [("psync", end), ("threads", end), ("ring", end), ("uringfs", ": Input/output error")]
     {
@@ -95,7 +95,7 @@ fn a_file_truncated_during_the_run_fails_every_engine() {
         let sign = ["--runtime=600", "--name=y", "--filename=sign", "--rw=write", "--size=4k"];
         let more = [&sign[..], &["--output-format=json", &engine]].concat();
         let run = ChildProcess::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
-        // No thread of the two begins before all have their targets open.
+        // No thread of the two jobs begins before all have opened their targets.
         wait_until("the other job's write", || {
             let sign = std::fs::read(folder.path().join("sign")).unwrap_or_default();
             sign.iter().any(|byte| *byte != 0)
@@ -133,7 +133,7 @@ fn a_report_that_cannot_be_printed_is_an_error() {
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");
     assert!(line.starts_with("uringfs: cannot write to standard output: No space left"), "{line}");
-    // Nobody hears the complaint either: no panic, the same code.
+    // The error cannot be printed either: no panic, and the same exit code.
     let status = command(folder.path(), &keys).stdout(full()).stderr(full()).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }

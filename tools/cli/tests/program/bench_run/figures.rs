@@ -1,4 +1,4 @@
-//! Figures of a report against what the jobs were asked to do.
+//! The figures of a report match the jobs.
 
 use super::{bench, folder, json_of};
 use serde_json::Value;
@@ -21,11 +21,11 @@ fn the_runtime_excludes_the_ramp() {
     let report = report_of(job, &[]);
     let job = &report["jobs"][0];
     let runtime_ms = figure(job, "job_runtime");
-    // `elapsed` is in seconds that have begun.
+    // `elapsed` is in seconds, rounded up.
     let whole_ms = figure(job, "elapsed") * 1000.0;
     assert!(runtime_ms >= 200.0 && runtime_ms + 1000.0 <= whole_ms, "{report}");
     assert!(figure(&job["read"], "runtime") <= runtime_ms + 1.0, "{report}");
-    // Thinking is not caught up: those of the ramp would be far too many.
+    // Think time is not caught up: with the I/Os of the ramp there would be far too many.
     assert!(figure(&job["read"], "total_ios") <= runtime_ms + 1.0, "{report}");
 }
 
@@ -34,14 +34,14 @@ fn context_switches_are_counted_per_job() {
     let job = "[global]\nsize=400k\nrw=read\n[thinks]\nthinktime=1ms\n[does]\nstonewall\n";
     let report = report_of(job, &["--engine=psync"]);
     let thinks = figure(&report["jobs"][0], "ctx");
-    // One to sleep before each but the first.
+    // One switch for the sleep before each I/O but the first.
     assert!(thinks >= 99.0, "{thinks}");
     assert!(figure(&report["jobs"][1], "ctx") < thinks, "{report}");
     let each = figure(&report["jobs"][0]["uringfs"], "context_switches_per_io");
     assert_eq!(each, thinks / 100.0);
 }
 
-/// Stonewalled jobs have a group each, and a group has done what its members have, together.
+/// Each stonewalled job has its own group, and the figures of a group are the sums of its members.
 #[test]
 fn groups_add_up() {
     let job = "[global]\nbs=4k\nrw=read\nfilename=null:400k\nthinktime=1ms\n\
@@ -59,8 +59,8 @@ fn groups_add_up() {
         let read = &together["read"];
         assert_eq!(figure(read, "total_ios"), 2.0 * reads);
         assert_eq!(figure(read, "io_bytes"), 2.0 * reads * 4096.0);
-        // Rates add up: none is below what all have done in the time of the longest, which is
-        // given in whole milliseconds.
+        // Rates add up: the rate is at least all I/Os over the longest runtime, which is given in
+        // whole milliseconds.
         let longest_s = (figure(read, "runtime") + 1.0) / 1000.0;
         assert!(figure(read, "iops") >= 2.0 * reads / longest_s, "{read}");
         assert!(figure(&together, "job_runtime") >= 2.0 * (reads - 1.0), "both threads' time");
@@ -90,7 +90,7 @@ fn the_text_report_lists_groups_and_disks() {
     ] {
         assert!(shown.contains(part), "no `{part}` in {shown}");
     }
-    // A folder in memory lies on no disk.
+    // A directory on tmpfs is on no disk.
     let report: Value = json_of(&bench(folder.path(), &["job.fio", "--output-format=json"]));
     let disks = report.get("disk_util").map(|disks| disks.as_array().unwrap().len());
     assert_eq!(shown.contains("\nDisk stats (read/write):\n  "), disks.is_some());

@@ -1,5 +1,5 @@
-//! The JSON report beside the installed fio's, on the same job: the same key paths with the same
-//! types, the same counts, and figures that hang together as fio's do.
+//! Compares the JSON report with that of the installed fio on the same job: the same key paths with the
+//! same types, the same counts, and figures that fulfil the same invariants.
 
 use super::invariants::{check_disks, check_job, check_our_job, number};
 use super::{ChildProcess, bench, folder, json_of};
@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Where one report may have a key path that the other has not. Everything else must match.
+/// Key paths that only one of the reports may have. Everything else must match.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("/jobs/*/uringfs", "ours has an object of its own"),
-    ("/jobs/*/job options/", "fio leaves out flags without a value, and says no word of --name's"),
+    ("/jobs/*/job options/", "fio leaves out flags without a value, and --name"),
     ("/global options/", "as above"),
 ];
 
-/// A job file for both, and what its figures must fulfil.
+/// A job file for both programs, and how to compare the reports.
 struct Case {
     name: &'static str,
     job: &'static str,
-    /// Ours to run it on, beside fio's own choice.
+    /// The engine of our run. fio uses that of the job file.
     engine: &'static str,
-    /// Both move the same amount.
+    /// Both programs transfer the same amount.
     fixed: bool,
 }
 
@@ -75,7 +75,7 @@ pub fn fio(folder: &Path, arguments: &[&str]) -> Output {
     ChildProcess::start(Command::new("fio").args(arguments).current_dir(folder)).end()
 }
 
-/// Every key path with its type. Elements of a list are all called `*`.
+/// Every key path with its type. All elements of a list are called `*`.
 fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     fn walk(value: &Value, path: String, found: &mut BTreeMap<String, &'static str>) {
         let kind = match value {
@@ -134,7 +134,7 @@ fn our_json_has_every_key_of_fio_with_its_type() {
                 assert_same_amounts(theirs, job, name);
             }
         }
-        // fio's own report has to pass what ours has to.
+        // fio's report must pass the same checks as ours.
         for report in [&theirs, &ours] {
             let text = report.to_string();
             assert!(!text.contains(":-") && !text.contains("null,"), "{name}: {text}");
@@ -142,8 +142,8 @@ fn our_json_has_every_key_of_fio_with_its_type() {
             check_disks(report, name);
         }
         for job in ours["jobs"].as_array().unwrap() {
-            // A thread that thinks a millisecond before each of its I/Os has samples however it is
-            // held up: what comes after its last sample is less than half a second.
+            // A thread with a millisecond of think time before each I/O has samples however it is
+            // delayed: the time after its last sample is less than half a second.
             check_our_job(job, case.job.contains("thinktime"), name);
         }
     }
@@ -166,15 +166,15 @@ fn assert_same_amounts(theirs: &Value, ours: &Value, name: &str) {
             assert!((0.62..0.78).contains(&reads), "{name}: {reads} are reads");
         }
     }
-    // Of the sync that is due after the last write fio thinks when it makes the next.
+    // fio issues a sync with the next write, so it omits the sync after the last write.
     let syncs = [ours, theirs].map(|job| number(&job["sync"], "total_ios"));
     assert!((0.0..=1.0).contains(&(syncs[0] - syncs[1])), "{name}: syncs {syncs:?}");
 }
 
-/// What each line of a report for people is about, in order: units, figures and how many lines a
-/// distribution takes depend on the run.
+/// The label of each line of a text report, in order. Units, figures and the number of lines of a
+/// distribution depend on the run.
 fn lines_of(text: &str) -> Vec<String> {
-    // What fio has not.
+    // Lines that fio does not have.
     const OURS: [&str; 3] = ["each I/O", "queue", "counters"];
     let body = text.find(": (groupid=").and_then(|at| text[..at].rfind("\n\n")).unwrap();
     let label = |line: &str| match line.trim_start().strip_prefix('|') {
@@ -206,13 +206,13 @@ fn the_text_report_has_fios_lines_in_fios_order() {
         let folders = [folder(), folder()];
         folders.iter().for_each(|f| std::fs::write(f.path().join("job.fio"), &text).unwrap());
         let theirs = fio(folders[0].path(), &["job.fio"]);
-        // Ours has a submission of its own where fio's has.
+        // Use an engine with a separate submission step if fio's has one.
         let engine = if job.contains("libaio") { "--engine=ring" } else { "--engine=psync" };
         let ours = bench(folders[1].path(), &["job.fio", engine]);
         let [theirs, ours] = [theirs, ours].map(|output| String::from_utf8(output.stdout).unwrap());
         let mut labels = [&theirs, &ours].map(|text| lines_of(text));
-        // Any run may become long enough for samples, if the machine stalls. This one is, but
-        // those of fio's are the business of a thread that may have come too late.
+        // Any run may become long enough for samples if the machine stalls. This one always is, but
+        // the thread in fio that takes the samples may have come too late.
         let long = job.contains("thinktime");
         for samples in ["   bw", "   iops"] {
             let has = |lines: &Vec<String>| lines.iter().any(|line| line == samples);
@@ -226,7 +226,7 @@ fn the_text_report_has_fios_lines_in_fios_order() {
     }
 }
 
-/// A limit on file sizes makes writes fail as a full disk does.
+/// A limit on file sizes makes writes fail as on a full disk.
 #[test]
 fn the_json_of_a_failed_job_has_fios_keys() {
     let job = "[j]\nrw=write\nbs=4k\nsize=1m\nfilename=there\n";
@@ -240,7 +240,7 @@ fn the_json_of_a_failed_job_has_fios_keys() {
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
-        // fio says what failed in front of its JSON.
+        // fio prints the error before its JSON.
         let begin = text.find("{\n").unwrap();
         serde_json::from_str::<Value>(&text[begin..]).unwrap()
     };

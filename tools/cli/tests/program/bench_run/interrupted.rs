@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the report of what was done until then, marked incomplete; exit code 130;
-//! the files that the run made removed. The second ends the program at once.
+//! Ctrl-C and SIGTERM: the run reports its results so far, marked incomplete, removes the files that it
+//! created, and exits with 130. A second signal ends the program at once.
 
 use super::{ChildProcess, command, folder};
 use crate::process::{children, wait_until};
@@ -13,7 +13,7 @@ fn start(folder: &Path, arguments: &[&str]) -> ChildProcess {
     ChildProcess::start(&mut command(folder, arguments))
 }
 
-/// Waits until the first thread of a job has read so much.
+/// Waits until the first thread of a job has read this many bytes.
 fn wait_for_job(run: &ChildProcess, bytes: u64) {
     let tasks = format!("/proc/{}/task", run.id());
     wait_until("the job's thread", || {
@@ -24,18 +24,18 @@ fn wait_for_job(run: &ChildProcess, bytes: u64) {
     });
 }
 
-/// Stops it, and checks what holds for every run that is stopped.
+/// Stops a run, and checks what holds for every stopped run.
 fn stop(run: ChildProcess, signal: Signal, folder: &Path) -> Output {
     run.signal(signal);
     let output = run.end();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     let made = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
     let made: Vec<_> = made.filter(|name| name != "report" && name != "job.fio").collect();
-    assert_eq!(made, [""; 0], "files that it made");
+    assert_eq!(made, [""; 0], "files that the run created");
     output
 }
 
-/// `rchar` of an account in /proc.
+/// The `rchar` of /proc/PID/io.
 fn read_bytes(account: &str) -> u64 {
     let first = account.lines().next().and_then(|line| line.split_once(": "));
     first.and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or(0)
@@ -55,7 +55,7 @@ fn either_signal_stops_a_run_and_leaves_its_report() {
     }
 }
 
-/// JSON goes to a file; jobs that never began are in it too.
+/// The JSON report goes to the file, and contains jobs that never began.
 #[test]
 fn a_stopped_run_writes_its_output_file() {
     let folder = folder();
@@ -100,7 +100,7 @@ fn a_run_is_stopped_while_it_ramps_up() {
     assert!(text.contains("INCOMPLETE"), "{text}");
 }
 
-/// Between its I/Os a thread sleeps, but not longer than the user waits.
+/// A thread that sleeps between its I/Os wakes for a stop.
 #[test]
 fn a_run_that_sleeps_is_stopped() {
     for (key, bytes) in [
@@ -118,7 +118,7 @@ fn a_run_that_sleeps_is_stopped() {
     }
 }
 
-/// As by Ctrl-Z and `fg`, which interrupts the system call that waits.
+/// As with Ctrl-Z and `fg`, which interrupt the waiting system call.
 #[test]
 fn a_suspended_run_continues() {
     for engine in ["psync", "threads", "ring", "uringfs"] {
@@ -129,7 +129,7 @@ fn a_suspended_run_continues() {
         wait_for_job(&run, 0);
         for _ in 0..50 {
             run.signal(Signal::SIGSTOP);
-            wait_until("it to be suspended, or to have ended", || {
+            wait_until("the run to be suspended or to end", || {
                 let stat = read_to_string(format!("/proc/{}/stat", run.id())).unwrap();
                 stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z']))
             });
@@ -140,8 +140,8 @@ fn a_suspended_run_continues() {
     }
 }
 
-/// The first waits for what is in flight, here for a quarter of an hour. One that comes before
-/// anything is in flight ends the run as ever, with a report: then again.
+/// The first Ctrl-C waits for the I/O in flight, here for a quarter of an hour. If it comes before any I/O
+/// is in flight, the run ends normally, with a report, and the test tries again.
 #[test]
 fn the_second_ctrl_c_ends_the_program_at_once() {
     let folder = folder();
@@ -156,7 +156,7 @@ fn the_second_ctrl_c_ends_the_program_at_once() {
                 stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
             })
         });
-        // Two that come before the first was seen are one to the kernel.
+        // The kernel merges a second signal that comes before the first was handled.
         wait_until("the program's end", || {
             run.signal(Signal::SIGINT);
             run.has_ended()
@@ -167,7 +167,7 @@ fn the_second_ctrl_c_ends_the_program_at_once() {
     });
 }
 
-/// fio hears of it from us when the signal was sent to us alone.
+/// The program forwards the signal to fio when only the program receives it.
 #[test]
 fn fio_is_stopped_and_its_report_is_passed_on() {
     let folder = folder();

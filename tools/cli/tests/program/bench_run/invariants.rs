@@ -1,10 +1,10 @@
-//! Relations between the figures of a report that hold whatever the machine does meanwhile, also if
-//! it stops any process at any instant for seconds. Those of samples over time are tested with a
-//! clock of the test's own, in the lab's tally.
+//! Invariants between the figures of a report. They hold on any machine, even if it stops any process
+//! at any time for seconds. The invariants of samples over time are tested with the test's own clock,
+//! in the lab's tally.
 
 use serde_json::Value;
 
-/// Relations between the figures of one job.
+/// Checks the figures of one job.
 pub fn check_job(job: &Value, name: &str) {
     let ios = ["read", "write"].map(|way| number(&job[way], "total_ios"));
     for way in ["read", "write", "trim"] {
@@ -15,11 +15,11 @@ pub fn check_job(job: &Value, name: &str) {
     };
     let timed = ["read", "write"].iter().any(|way| number(&job[way]["clat_ns"], "N") > 0.0);
     let classes = sum("latency_ns") + sum("latency_us") + sum("latency_ms");
-    // fio shows what is above nothing as 0.01 at least.
+    // fio shows any share above zero as at least 0.01.
     assert!((classes - if timed { 100.0 } else { 0.0 }).abs() < 1.0, "{name}: classes {classes}");
     let [levels, submits, completes] =
         ["iodepth_level", "iodepth_submit", "iodepth_complete"].map(sum);
-    // fio's levels count syncs, of which their total knows nothing.
+    // fio's levels count syncs, but their total does not.
     let syncs = number(&job["sync"], "total_ios") * 100.0 / (ios[0] + ios[1]);
     assert!((99.0..=101.5 + syncs).contains(&levels), "{name}: levels {levels}");
     assert!((submits - 100.0).abs() < 1.0, "{name}: submits {submits}");
@@ -41,7 +41,7 @@ fn check_direction(side: &Value, name: &str) {
     if of("total_ios") == 0.0 {
         assert_eq!((of("iops"), of("bw_bytes"), of("runtime")), (0.0, 0.0, 0.0), "{name}");
     } else {
-        // The runtime is in whole milliseconds, rounded either way.
+        // The runtime is in whole milliseconds, rounded up or down.
         let (runtime, rate) = (of("runtime"), of("iops"));
         let most = if runtime > 1.0 { of("total_ios") * 1e3 / (runtime - 1.0) } else { f64::MAX };
         let least = of("total_ios") * 1e3 / (runtime + 1.0);
@@ -54,7 +54,7 @@ fn check_direction(side: &Value, name: &str) {
         assert!([0.0, of("total_ios")].contains(&number(times, "N")), "{name}: {key} N");
     }
     if number(lat, "N") > 0.0 {
-        // fio takes the times of the parts one after the other, and may be held up in between.
+        // fio takes the times of the parts one after the other, and may be delayed in between.
         let longer = |part| number(lat, "mean") >= number(part, "mean") * (1.0 - 1e-9);
         assert!(longer(slat) && longer(clat), "{name}: slat and clat are in lat");
     }
@@ -65,7 +65,7 @@ fn check_direction(side: &Value, name: &str) {
     assert!((0.0..=100.0).contains(&of("bw_agg")), "{name}: bw_agg");
 }
 
-/// What holds for ours alone, and whatever the machine does meanwhile.
+/// Checks what holds only for our reports, on any machine.
 pub fn check_our_job(job: &Value, has_samples: bool, name: &str) {
     for way in ["read", "write"] {
         let side = &job[way];
@@ -79,7 +79,7 @@ pub fn check_our_job(job: &Value, has_samples: bool, name: &str) {
         let samples = of("bw_samples");
         assert_eq!(samples, of("iops_samples"), "{name}: {way}");
         assert!(samples > 0.0 || !has_samples || of("total_ios") == 0.0, "{name}: {way}: {side}");
-        // Each stands for half a second of a thread at least, and for what was done in it.
+        // Each sample covers at least half a second of a thread, and the I/O in it.
         assert!(samples * 500.0 <= number(job, "job_runtime"), "{name}: {way}: {job}");
         assert!(of("bw_mean") * 0.5 <= of("io_bytes") / 1024.0, "{name}: {way}: {side}");
         assert!(of("iops_mean") * 0.5 <= of("total_ios"), "{name}: {way}: {side}");
@@ -91,7 +91,7 @@ fn check_latencies(times: &Value, name: &str) {
     assert!(of("min") <= of("mean") && of("mean") <= of("max"), "{name}: {times}");
     if of("N") == 0.0 {
         assert_eq!((of("max"), of("stddev")), (0.0, 0.0), "{name}");
-        assert!(times.get("percentile").is_none(), "{name}: percentiles of nothing");
+        assert!(times.get("percentile").is_none(), "{name}: percentiles without I/O");
     }
     let Some(percentiles) = times.get("percentile") else { return };
     let list: Vec<(f64, f64)> = percentiles

@@ -1,4 +1,4 @@
-//! What cannot be used is one clear line and exit code 2, with file and line where there are any,
+//! Invalid input is refused with one line and exit code 2, with file and line number if there are any,
 //! and nothing is written.
 
 use super::{bench, command, folder, refused, refused_command};
@@ -142,7 +142,7 @@ fn an_unsuitable_target_is_refused() {
     }
 }
 
-/// By whatever name it is called, alone or among others that may be written.
+/// Under each of its names, alone or beside files that may be written.
 #[test]
 fn an_existing_file_is_not_written_without_overwrite() {
     let folder = folder();
@@ -160,7 +160,7 @@ fn an_existing_file_is_not_written_without_overwrite() {
             refused(here, &arguments, "exists and the job writes to it; --overwrite allows that");
         }
     }
-    // A job that may is not begun before one that may not was seen.
+    // All jobs are checked before the first one begins.
     let job = "[may]\nrw=write\nsize=64k\n[may not]\nstonewall\nrw=write\nfilename=mine\n";
     std::fs::write(here.join("two.fio"), job).unwrap();
     refused(here, &["two.fio"], "two.fio:4: job `may not`: mine: exists");

@@ -1,4 +1,4 @@
-//! A wrong block is found and named on every engine, and keys that can do nothing are stderr.
+//! Every engine finds and reports a wrong block, and keys without effect are reported.
 
 use super::{bench, folder, json_of};
 use std::os::unix::fs::FileExt;
@@ -35,7 +35,7 @@ fn every_engine_reports_a_wrong_block() {
         }
         assert_eq!(text.lines().count(), 3, "{text}");
 
-        // One at a time: of several in flight the later one may come first, and both are stderr.
+        // Depth 1: of several in flight the later one may complete first, and both are reported.
         let fatal = ["--rw=read", "--verify_fatal=1", "--iodepth=1", "--output-format=json"];
         let output = bench(folder.path(), &[&common[..], &fatal].concat());
         let text = String::from_utf8(output.stderr).unwrap();
@@ -54,7 +54,7 @@ fn a_simulated_device_with_short_transfers_verifies() {
     keys.extend(["--filename=sim:1m,latency=20us-200us,short=7", "--output-format=json"]);
     let report = json_of(&bench(folder.path(), &keys));
     let of = |way: &str| report["jobs"][0][way]["io_bytes"].as_u64().unwrap();
-    // What was read is the mix's, and what it wrote.
+    // The mix is read, and everything that it wrote is read again.
     assert_eq!(of("read"), 3 << 20);
     assert!((1 << 20..2 << 20).contains(&of("write")));
 }

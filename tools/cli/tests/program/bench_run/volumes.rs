@@ -1,5 +1,5 @@
-//! Jobs on files in a volume: named as files elsewhere are, laid out, verified, counted; and refused where
-//! a volume or an engine cannot.
+//! Jobs on files in a volume: names, layout, verification, counters; and refusals of unsupported
+//! volumes and engines.
 
 use super::{ChildProcess, bench, contents, folder, json_of, refused, refused_command};
 use serde_json::Value;
@@ -19,14 +19,14 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     ChildProcess::start(command.args(arguments).current_dir(folder)).end()
 }
 
-/// What a command of the program prints that does its work.
+/// The output of a command that must succeed.
 fn uringfs(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The report of keys that are separated by spaces.
+/// The report of a run with keys that are separated by spaces.
 fn report(folder: &Path, keys: &str) -> Value {
     let keys: Vec<&str> = keys.split(' ').chain(["--output-format=json"]).collect();
     json_of(&bench(folder, &keys))
@@ -77,11 +77,11 @@ fn threads_on_one_volume_verify_their_writes() {
     let jobs = report["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 3);
     for job in jobs {
-        // What was read is the mix's, and what it wrote.
+        // The mix is read, and everything that it wrote is read again.
         assert_eq!(job["read"]["io_bytes"], 4 << 20);
         assert!(job["sync"]["total_ios"].as_u64().unwrap() > 2, "{job}");
     }
-    // A wrong block is found by who reads only.
+    // A job that only reads finds a wrong block.
     let broken = folder.path().join("broken");
     uringfs(folder.path(), &["get", "v:/x.1.0", "broken"]);
     let mut bytes = std::fs::read(&broken).unwrap();
@@ -102,7 +102,7 @@ fn reads_take_the_fast_path_and_refusals_are_counted_by_reason() {
                [simple]\n[long]\nstonewall\nbs=8k\n[off]\nstonewall\ndirect.simple_read=off\n\
                [mixed]\nstonewall\nrw=randrw\n";
     std::fs::write(folder.path().join("job.fio"), job).unwrap();
-    // The first job to use a file has it laid out.
+    // The first job that uses a file lays it out.
     let report = report(folder.path(), "job.fio");
     let jobs = report["jobs"].as_array().unwrap();
     for (job, reason) in jobs[1..3].iter().zip(["length", "switched_off"]) {
@@ -113,7 +113,7 @@ fn reads_take_the_fast_path_and_refusals_are_counted_by_reason() {
     for job in [&jobs[0], &jobs[3]] {
         assert_eq!(counter(job, "direct.simple.taken"), job["read"]["total_ios"].as_u64().unwrap());
     }
-    // Overwrites in place take no lock for themselves.
+    // Overwrites in place do not exclude each other.
     assert_eq!(counter(&jobs[3], "direct.write.shared"), jobs[3]["write"]["total_ios"]);
 }
 
@@ -201,7 +201,7 @@ fn unsupported_volumes_and_engines_are_refused() {
         let keys: Vec<&str> = ["--name=x"].into_iter().chain(keys.split(' ')).collect();
         refused(here, &keys, part);
     }
-    // What does not fit is not kept.
+    // A file that does not fit is removed.
     let full = bench(here, &["--name=x", "--volume=v", "--rw=read", "--size=64m"]);
     let line = String::from_utf8(full.stderr).unwrap();
     assert_eq!(full.status.code(), Some(1), "{line}");
@@ -226,7 +226,7 @@ fn an_experiment_compares_a_file_with_the_raw_volume() {
     assert!(counter_of(&simple, "a", "direct.simple.refused.switched_off") > 0);
     assert!(counter_of(&simple, "b", "direct.simple.taken") > 0);
     assert!(contents(here) == before, "reads wrote something");
-    // What would write to the volume's bytes stands aside.
+    // The sides that would write to the raw volume are skipped.
     let writes = ["bench", "experiment", "completion", "--overwrite"];
     let completion = uringfs(here, &[&writes[..], &short].concat());
     let completion: Value = serde_json::from_str(&completion).unwrap();
@@ -291,7 +291,7 @@ fn an_experiment_removes_the_unwritten_files_it_creates() {
     for case in cases {
         let ran = |side: &Value| side["iops"].is_number();
         assert!(ran(&case["a"]) && ran(&case["b"]), "{case:#}");
-        // What would write the volume's own bytes stands aside; the file outside does not.
+        // The sides that would write to the raw volume are skipped; the file outside is not.
         let beside = case["beside"].as_array().unwrap();
         assert!(!ran(&case["control"]) && !ran(&beside[0]) && ran(&beside[1]), "{case:#}");
         assert!(beside[1]["name"].as_str().unwrap().starts_with("psync, "), "{case:#}");
@@ -332,14 +332,14 @@ fn buffered_reads_wait_in_threads_on_one_side_only() {
     for case in report["cases"].as_array().unwrap() {
         let ran = |side: &Value| side["iops"].is_number();
         assert!(ran(&case["a"]) && ran(&case["b"]) && ran(&case["control"]), "{case:#}");
-        // Whoever waits is switched away from.
+        // A waiting thread causes a context switch.
         let switches = |side: &Value| side["context_switches_per_io"].as_f64().unwrap();
         assert!(switches(&case["a"]) > 0.0 && switches(&case["b"]) >= 0.0, "{case:#}");
     }
     let counter = |side, name: &str| counter_of(&report, side, &format!("buffered.{name}"));
     assert!(counter("a", "wait.threads") > 0);
     assert_eq!(counter("b", "wait.threads"), 0);
-    // Of what is read once whoever misses it fills it, and nobody else waits.
+    // Each folio is read once, so its reader fills it and no other reader waits.
     assert!(counter("b", "filled") > 0);
     assert_eq!(counter("control", "filled"), 0);
 }
@@ -353,7 +353,7 @@ fn jobs_share_the_page_cache() {
     let report = report(folder.path(), &job);
     let jobs = report["jobs"].as_array().unwrap();
     let sum = |name| jobs.iter().map(|job| counter(job, name)).sum::<u64>();
-    // Each of 256 folios once, though two jobs read it twice.
+    // Each of 256 folios is filled once, although two jobs read it twice.
     assert_eq!(sum("buffered.filled") + sum("buffered.readahead"), 256);
     assert!(sum("buffered.hit") >= 512, "{jobs:#?}");
 }
