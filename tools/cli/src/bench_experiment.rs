@@ -15,7 +15,7 @@ pub struct Arguments {
     /// The experiment: simple-read, buffered-read, parallel-write, completion, fixed-files, or all
     name: String,
 
-    /// The target: PATH, memory:SIZE, null:SIZE or sim:...
+    /// The target: PATH, VOLUME:/path, memory:SIZE, null:SIZE or sim:...
     #[arg(long, default_value = "null:1g")]
     target: String,
 

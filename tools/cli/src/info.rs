@@ -268,7 +268,7 @@ fn direct(geometry: &Geometry) -> &'static str {
     match geometry.direct {
         true => "requests bypass the kernel's page cache",
         false => {
-            "requests go through the kernel's page cache: the file system or the file's length does not allow direct I/O"
+            "requests go through the kernel's page cache: its file system or its length forbids direct I/O"
         }
     }
 }

@@ -61,9 +61,9 @@ enum Command {
     /// device, FIFO or socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is
     /// changed. A command never replaces a file that it has created itself, or the image that it reads.
     ///
-    /// Modes, times and extended attributes are copied; owners only when run as root. The
-    /// set-user-ID bit is kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges for images that
-    /// you do not trust.
+    /// Modes, times and extended attributes are copied; owners only when run as root. The set-user-ID bit is
+    /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
+    /// for images that you do not trust.
     ///
     /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1.
     Get(volume::get::Arguments),

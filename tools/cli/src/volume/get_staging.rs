@@ -69,7 +69,7 @@ impl StagedEntry {
 impl Drop for StagedEntry {
     fn drop(&mut self) {
         if self.exists {
-            // The cause of a failure here has created the rename fail before, and that was reported.
+            // The cause of a failure here has made the rename fail before, and that was reported.
             let _ = unlinkat(&self.directory, &self.name, AtFlags::empty());
         }
     }

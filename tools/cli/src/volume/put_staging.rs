@@ -8,8 +8,8 @@ use uringfs::{FileKind, Follow, Volume, VolumeError};
 /// The usual name of the staging directory. A flag in its inode marks it as one.
 pub(super) const STAGING: &str = "/.uringfs-put";
 
-/// Removes staging directories that a killed `put` has left. A file of the same name without the flag belongs to the user
-/// and stays.
+/// Removes staging directories that a killed `put` has left. A file of such a name without the flag belongs to
+/// the user and stays.
 pub(super) fn remove_leftovers(volume: &Volume) -> Result<(), VolumeError> {
     for path in staging_names() {
         match volume.inode(&path, Follow::No) {

@@ -3,6 +3,6 @@
 mod bench_run;
 mod bench_vm;
 mod info;
-mod root;
 mod process;
+mod root;
 mod volume;

@@ -3,17 +3,17 @@
 mod attributes;
 mod check;
 mod crafted_image;
-mod truncated_image;
-mod overwrite;
 mod full;
 mod in_use;
+mod interrupted;
 mod mkfs;
-mod resize;
+mod overwrite;
 mod privileges;
+mod resize;
+mod round_trip;
 mod sizes;
 mod sources;
-mod interrupted;
-mod round_trip;
+mod truncated_image;
 
 use crate::process::ChildProcess;
 use std::ffi::OsStr;
