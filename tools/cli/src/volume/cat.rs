@@ -67,7 +67,7 @@ fn print_file(volume: &Volume, path: &VolumePath, out: &mut impl Write) -> Resul
         Failed::Input(Error::run(format!("{path}: cannot be read")).because(error))
     };
     let file = volume.open(&path.bytes, OpenOptions::direct());
-    let file = file.map_err(|error| Failed::Input(with_path(&path, error)))?;
+    let file = file.map_err(|error| Failed::Input(with_path(path, error)))?;
     let mut pipeline = Pipeline::new().map_err(Failed::Input)?;
     let size = file.size();
     let (mut requested, mut printed) = (0, 0);

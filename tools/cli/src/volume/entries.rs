@@ -36,7 +36,7 @@ impl<'v> Entries<'v> {
     ) -> Option<(VolumePath, DirectoryEntry)> {
         self.find_map(|entry| {
             let entry = entry.map_err(|error| match error.damaged_name() {
-                Some(name) => with_path(&path.in_same_volume(join(&path.bytes, name)), error),
+                Some(name) => with_path(path.in_same_volume(join(&path.bytes, name)), error),
                 None => with_path(path, error),
             });
             errors

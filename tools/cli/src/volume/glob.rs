@@ -41,7 +41,7 @@ pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
                     Err(error) => match error.damaged_name() {
                         Some(name) => name.to_vec(),
                         None => {
-                            return Err(with_path(&path.in_same_volume(directory.clone()), error));
+                            return Err(with_path(path.in_same_volume(directory.clone()), error));
                         }
                     },
                 };

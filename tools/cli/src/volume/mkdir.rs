@@ -29,7 +29,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         errors.record(match arguments.parents {
             true => make_parents(&volume, path),
             false => {
-                volume.make_directory(&path.bytes, 0o755).map_err(|error| with_path(&path, error))
+                volume.make_directory(&path.bytes, 0o755).map_err(|error| with_path(path, error))
             }
         });
     }

@@ -171,9 +171,9 @@ fn gaps_between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
 fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     let device =
         Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
-    Volume::format(&device, options).map_err(|error| with_path(&path.display(), error))?;
+    Volume::format(&device, options).map_err(|error| with_path(path.display(), error))?;
     let volume =
-        Volume::open_on(device.clone()).map_err(|error| with_path(&path.display(), error))?;
+        Volume::open_on(device.clone()).map_err(|error| with_path(path.display(), error))?;
     let failed = |error: io::Error| {
         Error::run(format!("{}: cannot be written", path.display())).because(error)
     };

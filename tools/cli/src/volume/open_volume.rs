@@ -18,12 +18,12 @@ pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
         }
         Ok(volume)
     });
-    opened.map_err(|error| with_path(&path.display(), error))
+    opened.map_err(|error| with_path(path.display(), error))
 }
 
 /// Makes all changes durable.
 pub(super) fn sync(volume: &Volume, target: &OsStr) -> Result<(), Error> {
-    volume.sync().map_err(|error| with_path(&target.display(), error))
+    volume.sync().map_err(|error| with_path(target.display(), error))
 }
 
 /// Whether the path is a directory or a link to one.

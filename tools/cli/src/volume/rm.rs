@@ -43,9 +43,9 @@ fn remove(
 ) -> Result<(), Error> {
     // Without the slash at the end, this is a link itself: its target must not be removed.
     let found = volume.inode(without_slashes(&path.bytes), Follow::No);
-    let (_, inode) = found.map_err(|error| with_path(&path, error))?;
+    let (_, inode) = found.map_err(|error| with_path(path, error))?;
     if inode.kind != FileKind::Directory {
-        volume.remove(&path.bytes).map_err(|error| with_path(&path, error))?;
+        volume.remove(&path.bytes).map_err(|error| with_path(path, error))?;
     } else if !recursive {
         return Err(Error::input(format!("{path}: is a directory; use rm -r to remove it")));
     } else if last_name(&path.bytes).is_none() {

@@ -24,5 +24,5 @@ pub(super) fn with_both_paths(
     destination: &VolumePath,
     error: VolumeError,
 ) -> Error {
-    with_path(&format!("{source} to {destination}"), error)
+    with_path(format!("{source} to {destination}"), error)
 }

@@ -76,7 +76,7 @@ fn list(paths: &[OsString]) -> Result<u8, Error> {
     let errors = ErrorSink::default();
     let paths = glob::expand_each(&volume, &paths, &errors);
     for path in &paths {
-        let names = volume.xattrs(&path.bytes, Follow::No).map_err(|error| with_path(&path, error));
+        let names = volume.xattrs(&path.bytes, Follow::No).map_err(|error| with_path(path, error));
         let Some(names) = errors.record(names) else { continue };
         let mut text = Vec::new();
         if paths.len() > 1 {

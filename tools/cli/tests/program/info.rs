@@ -144,18 +144,18 @@ fn as_root_a_mounted_device_is_opened_read_only() {
 /// A file system in a file, mounted over a loop device. Unmounted on drop.
 struct Mounted {
     device: String,
-    place: std::path::PathBuf,
+    mount_point: std::path::PathBuf,
 }
 
 impl Mounted {
     fn new(folder: &Path) -> Mounted {
-        let (image, place) = (folder.join("disk"), folder.join("place"));
+        let (image, mount_point) = (folder.join("disk"), folder.join("place"));
         std::fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
-        std::fs::create_dir(&place).unwrap();
-        let (image, at) = (image.to_str().unwrap(), place.to_str().unwrap());
+        std::fs::create_dir(&mount_point).unwrap();
+        let (image, at) = (image.to_str().unwrap(), mount_point.to_str().unwrap());
         tool("mkfs.ext4", &["-q", image]);
         tool("mount", &["-o", "loop", image, at]);
-        let mut mounted = Mounted { device: String::new(), place: place.clone() };
+        let mut mounted = Mounted { device: String::new(), mount_point: mount_point.clone() };
         mounted.device = tool("findmnt", &["-n", "-o", "SOURCE", at]).trim().to_owned();
         mounted
     }
@@ -163,6 +163,6 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        tool("umount", &[self.place.to_str().unwrap()]);
+        tool("umount", &[self.mount_point.to_str().unwrap()]);
     }
 }

@@ -71,10 +71,10 @@ impl Drop for LoopDisk {
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    pub fn new(device: &str, place: &Path) -> Self {
-        std::fs::create_dir(place).unwrap();
-        tool("mount", &[device, place.to_str().unwrap()]);
-        Self(place.to_owned())
+    pub fn new(device: &str, mount_point: &Path) -> Self {
+        std::fs::create_dir(mount_point).unwrap();
+        tool("mount", &[device, mount_point.to_str().unwrap()]);
+        Self(mount_point.to_owned())
     }
 }
 
@@ -112,9 +112,9 @@ fn as_root_a_mounted_device_is_read_and_never_written() {
     }
     let disk = LoopDisk::new();
     tool("mkfs.ext4", &["-q", &disk.device]);
-    let place = disk.folder.path().join("place");
-    let _mounted = Mounted::new(&disk.device, &place);
-    assert_never_written(&disk, &disk.device, &format!("is mounted at {}", place.display()));
+    let mount_point = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&disk.device, &mount_point);
+    assert_never_written(&disk, &disk.device, &format!("is mounted at {}", mount_point.display()));
     let keys = ["--name=x", "--rw=randread", "--size=1m", "--direct=1", "--output-format=json"];
     let filename = format!("--filename={}", disk.device);
     for engine in ["--engine=psync", "--engine=uringfs", "--engine=ring"] {
@@ -132,9 +132,9 @@ fn as_root_a_disk_with_a_mounted_partition_is_never_written() {
     let disk = LoopDisk::new();
     let partition = disk.partition();
     tool("mkfs.ext4", &["-q", &partition]);
-    let place = disk.folder.path().join("place");
-    let _mounted = Mounted::new(&partition, &place);
-    assert_never_written(&disk, &partition, &format!("is mounted at {}", place.display()));
+    let mount_point = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&partition, &mount_point);
+    assert_never_written(&disk, &partition, &format!("is mounted at {}", mount_point.display()));
     assert_never_written(&disk, &disk.device, "p1, which is mounted at ");
 }
 
@@ -249,8 +249,8 @@ fn as_root_a_full_file_system_fails_the_run() {
     }
     let disk = LoopDisk::new();
     tool("mkfs.ext4", &["-q", &disk.device]);
-    let place = disk.folder.path().join("place");
-    let mounted = Mounted::new(&disk.device, &place);
+    let mount_point = disk.folder.path().join("place");
+    let mounted = Mounted::new(&disk.device, &mount_point);
     for engine in ["psync", "threads", "ring", "uringfs"] {
         let engine = format!("--engine={engine}");
         let keys = ["--name=x", "--rw=write", "--size=32m", "--fallocate=none", "--direct=1"];

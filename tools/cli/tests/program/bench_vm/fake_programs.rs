@@ -21,8 +21,8 @@ impl FakePrograms {
         fs::create_dir(&bin).unwrap();
         for tool in ["setpriv", "sleep"] {
             let path = std::env::var_os("PATH").unwrap();
-            let mut found = std::env::split_paths(&path).map(|place| place.join(tool));
-            symlink(found.find(|place| place.exists()).unwrap(), bin.join(tool)).unwrap();
+            let mut found = std::env::split_paths(&path).map(|directory| directory.join(tool));
+            symlink(found.find(|directory| directory.exists()).unwrap(), bin.join(tool)).unwrap();
         }
         Self(folder)
     }

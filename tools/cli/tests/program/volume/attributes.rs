@@ -9,9 +9,9 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-fn stat(folder: &Path, place: &str) -> serde_json::Value {
+fn stat(folder: &Path, path: &str) -> serde_json::Value {
     let all: serde_json::Value =
-        serde_json::from_str(&run_ok(folder, ["stat", "--json", place])).unwrap();
+        serde_json::from_str(&run_ok(folder, ["stat", "--json", path])).unwrap();
     all[0].clone()
 }
 
@@ -24,8 +24,8 @@ fn chown_changes_a_tree_recursively() {
     run_ok(folder, ["put", "a", "v:/d/e"]);
     run_ok(folder, ["ln", "-s", "d", "v:/s"]);
     run_ok(folder, ["chmod", "6755", "v:/d/e/a"]);
-    let owners = |place: &str| {
-        let stat = stat(folder, place);
+    let owners = |path: &str| {
+        let stat = stat(folder, path);
         (stat["user"].as_u64().unwrap(), stat["group"].as_u64().unwrap())
     };
     run_ok(folder, ["chown", "1000:100", "v:/d"]);

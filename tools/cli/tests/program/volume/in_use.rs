@@ -93,9 +93,9 @@ fn as_root_the_file_of_a_mounted_device_is_never_written() {
     let upper = LoopDisk::over(Path::new(&disk.device), folder());
     let beside = LoopDisk::over(&disk.image(), folder());
     tool("mkfs.ext4", &["-q", &upper.device]);
-    let place = upper.folder.path().join("place");
-    let _mounted = Mounted::new(&upper.device, &place);
-    let mounted = format!("{}, which is mounted at {}", upper.device, place.display());
+    let mount_point = upper.folder.path().join("place");
+    let _mounted = Mounted::new(&upper.device, &mount_point);
+    let mounted = format!("{}, which is mounted at {}", upper.device, mount_point.display());
     let image = disk.image().display().to_string();
     assert_never_overwritten(&disk.device, &format!("backs {mounted}"));
     assert_never_overwritten(&image, &format!("backs {}, which backs {mounted}", disk.device));
@@ -111,13 +111,13 @@ fn as_root_the_file_of_a_disk_with_a_mounted_partition_is_never_written() {
     let disk = LoopDisk::new();
     let partition = disk.partition();
     tool("mkfs.ext4", &["-q", &partition]);
-    let place = disk.folder.path().join("place");
-    let _mounted = Mounted::new(&partition, &place);
+    let mount_point = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&partition, &mount_point);
     let image = disk.image().display().to_string();
     let part = format!(
         "backs {}, which has partition {partition}, which is mounted at {}",
         disk.device,
-        place.display()
+        mount_point.display()
     );
     assert_never_overwritten(&image, &part);
     // Another part of the same disk can be used.

@@ -14,8 +14,8 @@ struct StdinPut(Child);
 
 impl StdinPut {
     /// Starts to put standard input. The process has read several chunks when this returns.
-    fn start(folder: &Path, place: &str) -> Self {
-        let mut command = command(folder, ["put", "-", place]);
+    fn start(folder: &Path, path: &str) -> Self {
+        let mut command = command(folder, ["put", "-", path]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
         let mut put = Self(child);
@@ -46,8 +46,8 @@ fn with_a_file() -> tempfile::TempDir {
 fn a_killed_put_leaves_the_old_file() {
     let folder = with_a_file();
     let folder = folder.path();
-    for place in ["v:/a", "v:/new"] {
-        let put = StdinPut::start(folder, place);
+    for path in ["v:/a", "v:/new"] {
+        let put = StdinPut::start(folder, path);
         put.signal(Signal::SIGKILL);
         drop(put);
         assert_eq!(run_ok(folder, ["cat", "v:/a"]), "as it was");

@@ -71,10 +71,10 @@ fn the_backing_file_of_a_loop_device_is_the_image() {
     let image = folder.join("v");
     let device =
         LoopDevice(tool("losetup", &["--find", "--show", image.to_str().unwrap()]).trim().into());
-    let place = |path: &str| format!("{}:{path}", device.0);
-    let (_, stderr) = incomplete(folder, ["get", &place("/v"), "v"]);
+    let in_device = |path: &str| format!("{}:{path}", device.0);
+    let (_, stderr) = incomplete(folder, ["get", &in_device("/v"), "v"]);
     assert!(stderr.contains("v: cannot be created: it is the image"), "{stderr}");
-    refused(folder, ["put", "v", &place("/w")], "v: is the volume's own image");
+    refused(folder, ["put", "v", &in_device("/w")], "v: is the volume's own image");
     drop(device);
     assert_eq!(run_ok(folder, ["cat", "v:/v"]), "of a");
     assert_eq!(run_ok(folder, ["ls", "v:/"]), "v\n");
