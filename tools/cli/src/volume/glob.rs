@@ -28,7 +28,7 @@ pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Err
             match volume.inode(directory, Follow::Yes) {
                 Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
                 Err(error) if is_not_found(&error) => continue,
-                // The directory is damaged: return the pattern, so that the caller gets the error when it uses it.
+                // The directory cannot be read: return the pattern, so that the caller gets the error when it uses it.
                 Err(_) => {
                     next.push(join(directory, name));
                     continue;

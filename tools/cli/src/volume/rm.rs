@@ -41,7 +41,7 @@ fn remove(
     recursive: bool,
     errors: &ErrorSink,
 ) -> Result<(), Error> {
-    // Without the slash at the end, this is a link itself: its target must not be removed.
+    // Slashes at the end would follow a link, but rm must never remove the target of a link.
     let found = volume.inode(without_slashes(&path.bytes), Follow::No);
     let (_, inode) = found.map_err(|error| with_path(path, error))?;
     if inode.kind != FileKind::Directory {
