@@ -25,17 +25,17 @@ pub struct Arguments {
 
 /// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let info = TargetInfo::probe(&arguments.target)?;
+    let report = TargetReport::probe(&arguments.target)?;
     if arguments.json {
-        print(&format!("{:#}\n", info.json()))?;
+        print(&format!("{:#}\n", report.json()))?;
     } else {
-        print(&info.text())?;
+        print(&report.text())?;
     }
     Ok(0)
 }
 
 /// Everything that the command prints.
-struct TargetInfo {
+struct TargetReport {
     description: String,
     geometry: Geometry,
     /// Why the target could not be opened for writing. Discard and write_zeroes are then unknown.
@@ -55,13 +55,13 @@ struct RegisteredMemory {
     reason: String,
 }
 
-impl TargetInfo {
-    fn probe(name: &str) -> Result<TargetInfo, Error> {
+impl TargetReport {
+    fn probe(name: &str) -> Result<TargetReport, Error> {
         let target: Target = name.parse().map_err(input_error)?;
         let (device, read_only_reason) = open(&target)?;
         let reactor = Reactor::new(ReactorOptions::default()).map_err(input_error)?;
         let (queue, queue_reason) = reactor.queue_of(&device).map_err(input_error)?;
-        Ok(TargetInfo {
+        Ok(TargetReport {
             description: device.description(),
             geometry: device.geometry().clone(),
             read_only_reason,
