@@ -1,4 +1,4 @@
-//! `uringfs bench experiment`: two sides of a mechanism, interleaved, with a verdict.
+//! `uringfs bench experiment`: compares two sides of a switch in interleaved runs, with a verdict.
 
 use crate::bench_run::settings;
 use crate::output::print;
@@ -9,42 +9,42 @@ use uringfs_lab::Error;
 use uringfs_lab::experiments::{self, Conditions};
 use uringfs_lab::run::{Live, Overwrite, stop_on_interrupt};
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// simple-read, buffered-read, parallel-write, completion, fixed-files, or all
+    /// The experiment: simple-read, buffered-read, parallel-write, completion, fixed-files, or all
     name: String,
 
-    /// PATH, memory:SIZE, null:SIZE or sim:...
+    /// The target: PATH, VOLUME:/path, memory:SIZE, null:SIZE or sim:...
     #[arg(long, default_value = "null:1g")]
     target: String,
 
-    /// A file on a mounted file system (ext4, XFS...), to be shown beside; again for more of them
+    /// A file on a mounted file system (ext4, XFS...) to measure beside; can be repeated
     #[arg(long, value_name = "FILE")]
     beside: Vec<PathBuf>,
 
-    /// A switch of both sides, such as device.queue=auto; experiments go by the ring without that
+    /// Set a switch on both sides, such as device.queue=auto; the default queue is the ring
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
 
-    /// Time for each experiment
+    /// Run time of each experiment, in seconds
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
 
-    /// Interleaved pairs of each case; a verdict needs six
+    /// Interleaved pairs per case; a verdict needs at least six
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pairs: u32,
 
-    /// Print JSON: one object, or with `all` a list of them
+    /// Print JSON: one object, or a list of objects with `all`
     #[arg(long)]
     json: bool,
 
-    /// Write to an existing target, and to what stands beside
+    /// Allow writes to an existing target, and to the files of --beside
     #[arg(long)]
     overwrite: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     if !(arguments.seconds > 0.0 && arguments.seconds.is_finite()) {
         return Err(Error::input("--seconds needs a positive number"));
@@ -57,7 +57,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     refuse_missing(&arguments.target)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
-    let progress = Progress::show(&live);
+    let progress = Progress::start(&live);
     let conditions = Conditions {
         target: &arguments.target,
         seconds: arguments.seconds,
@@ -67,7 +67,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         stop: &stop,
         live: &live,
     };
-    // A target that the last one refuses is known before the first has taken its time.
+    // Check all experiments before the first one runs.
     experiments.iter().try_for_each(|experiment| experiments::check(experiment, &conditions))?;
     let mut all = Vec::new();
     for experiment in &experiments {
@@ -85,7 +85,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Experiments make no target: what they measure is to be what the user meant.
+/// An experiment never creates its target: a mistyped path must not be measured.
 fn refuse_missing(target: &str) -> Result<(), Error> {
     use uringfs_lab::targets::Target;
     match Target::parse(target) {

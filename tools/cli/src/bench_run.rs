@@ -1,6 +1,6 @@
-//! `uringfs bench run`: fio job files and keys, on an engine, reported as fio reports.
+//! `uringfs bench run`: runs fio job files and keys on an engine, with a report in fio's format.
 
-use crate::output::{Output, print};
+use crate::output::{ReportOutput, print};
 use crate::progress::Progress;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,50 +9,50 @@ use uringfs_lab::job::{self, JobSet, UnknownKeys};
 use uringfs_lab::run::{Live, Overwrite, Run, stop_on_interrupt};
 use uringfs_lab::{Error, report};
 
-/// What the command takes, beside fio's keys.
+/// The arguments of the command, beside fio's keys.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// fio job files; - is standard input
+    /// fio job files; - reads standard input
     jobs: Vec<PathBuf>,
 
-    /// A fio key; every --KEY=VALUE is one
+    /// A fio key; --KEY=VALUE does the same
     #[arg(long = "key", value_name = "KEY=VALUE", hide = true)]
     keys: Vec<String>,
 
-    /// What carries out the I/O
+    /// The I/O engine: uringfs, ring, psync, threads or fio
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
 
-    /// The program that --engine fio runs
+    /// The fio program for --engine fio
     #[arg(long, value_name = "PATH", default_value = "fio")]
     exec: PathBuf,
 
-    /// A switch of the stack, as in direct.simple_read=off
+    /// Set a switch of uringfs, as in direct.simple_read=off
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
 
-    /// normal, json, or both
+    /// Formats of the report: normal, json, or both (normal,json)
     #[arg(long, value_name = "FORMATS", default_value = "normal")]
     output_format: String,
 
-    /// Where the report goes, instead of standard output
+    /// Write the report to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Write to existing files, and to devices that hold a file system
+    /// Allow writes to existing files, and to devices that hold a file system
     #[arg(long)]
     overwrite: bool,
 
-    /// Warn about unknown keys instead of stopping
+    /// Warn about unknown keys instead of failing
     #[arg(long)]
     ignore_unknown: bool,
 
-    /// Print the fio command line that means the same, and stop
+    /// Print the equivalent fio command line and exit
     #[arg(long)]
     showcmd: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let formats = report::parse_formats(&arguments.output_format)?;
     let set = parse(&arguments)?;
@@ -61,10 +61,10 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         return Ok(0);
     }
     let config = config(&arguments)?;
-    let output = Output::check(arguments.output.as_deref(), &set)?;
+    let output = ReportOutput::new(arguments.output.as_deref(), &set)?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
-    let progress = Progress::show(&live);
+    let progress = Progress::start(&live);
     let results = Run {
         set: &set,
         config: &config,
@@ -75,13 +75,13 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     .run();
     drop(progress);
     let results = results?;
-    let put = output.put(&report::render(&results, &formats));
-    results.failures().iter().for_each(|line| crate::output::complain(line));
-    put?;
+    let written = output.write(&report::render(&results, &formats));
+    results.failures().iter().for_each(|line| crate::output::print_error(line));
+    written?;
     Ok(results.exit_code())
 }
 
-/// Keys before files, as fio takes them.
+/// Parses keys before files, as fio does.
 fn parse(arguments: &Arguments) -> Result<JobSet, Error> {
     let unknown = if arguments.ignore_unknown { UnknownKeys::Ignore } else { UnknownKeys::Refuse };
     let mut parser = job::Parser::new(&job::environment, unknown);
@@ -103,7 +103,7 @@ fn config(arguments: &Arguments) -> Result<EngineConfig, Error> {
     Ok(EngineConfig { engine, settings, program: arguments.exec.clone() })
 }
 
-/// The switches of `--set`, each NAME=VALUE.
+/// Parses the switches of `--set`, each NAME=VALUE.
 pub fn settings(pairs: &[String]) -> Result<Vec<(String, String)>, Error> {
     let setting = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),

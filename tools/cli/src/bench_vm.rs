@@ -1,5 +1,5 @@
-//! `uringfs bench vm`: the same program in a Linux guest whose clock counts instructions, so that
-//! what an I/O costs can be repeated anywhere.
+//! `uringfs bench vm`: runs this program in a Linux guest whose clock counts instructions. So the
+//! cost of an I/O is repeatable on any machine.
 
 use crate::output::print;
 use crate::progress::Progress;
@@ -13,33 +13,33 @@ use uringfs_lab::run::{Live, stop_on_interrupt};
 use uringfs_lab::vm::guest::GuestDevice;
 use uringfs_lab::vm::{self, Conditions, Laboratory, functional, jobs, program, standard};
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// fio job files, or `experiment NAME`; without either the standard table
-    what: Vec<PathBuf>,
+    /// fio job files, or `experiment NAME`; the standard table if omitted
+    jobs: Vec<PathBuf>,
 
-    /// null_blk or nvme; the standard table has both unless one is named
+    /// The device in the guest: null_blk or nvme; the standard table has both by default
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 
-    /// How the kernel's release begins, as in 6.1; the newest if not given
+    /// Prefix of the kernel's release, as in 6.1 [default: the newest]
     #[arg(long, value_name = "RELEASE")]
     kernel: Option<String>,
 
-    /// Run static test programs under every kernel, without counting
-    #[arg(long, value_name = "PROGRAM", num_args = 1.., conflicts_with_all = ["what", "device"])]
+    /// Run static test programs under every kernel, without counting instructions
+    #[arg(long, value_name = "PROGRAM", num_args = 1.., conflicts_with_all = ["jobs", "device"])]
     test: Vec<PathBuf>,
 
-    /// A static build of this program for x86-64
+    /// A static build of this program for x86-64, to run in the guest
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// Where fetched packages are kept [default: $XDG_CACHE_HOME/uringfs or ~/.cache/uringfs]
+    /// Directory for downloaded packages [default: $XDG_CACHE_HOME/uringfs or ~/.cache/uringfs]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
-    /// The longest that one guest may take, in seconds
+    /// Timeout of one guest, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
@@ -49,16 +49,17 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let device = arguments.device.as_deref().map(str::parse::<GuestDevice>).transpose()?;
-    let work = Work::of(&arguments, device)?;
+    let work = GuestWork::from_arguments(&arguments, device)?;
     let program = program::find(arguments.program.as_deref())?;
     let cache = arguments.cache.or_else(vm::default_cache);
-    let cache = cache.ok_or_else(|| Error::input("there is no home folder: give --cache DIR"))?;
+    let cache =
+        cache.ok_or_else(|| Error::input("no home directory for the cache; give --cache DIR"))?;
     let stop = stop_on_interrupt()?;
     let live = Arc::new(Live::default());
-    let progress = Progress::show(&live);
+    let progress = Progress::start(&live);
     let conditions = Conditions {
         cache: &cache,
         kernel: arguments.kernel.as_deref(),
@@ -74,21 +75,21 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     Ok(u8::from(!passed))
 }
 
-/// What is to be done in guests; all that is foreign has been parsed.
-enum Work {
+/// The work to do in guests, parsed from the arguments.
+enum GuestWork {
     Table(Vec<GuestDevice>),
     Jobs(GuestDevice, Vec<JobSet>),
     Experiment(GuestDevice, String),
     Tests(Vec<PathBuf>),
 }
 
-impl Work {
-    fn of(arguments: &Arguments, device: Option<GuestDevice>) -> Result<Self, Error> {
+impl GuestWork {
+    fn from_arguments(arguments: &Arguments, device: Option<GuestDevice>) -> Result<Self, Error> {
         let one = device.unwrap_or(GuestDevice::NullBlk);
         if !arguments.test.is_empty() {
             return Ok(Self::Tests(arguments.test.clone()));
         }
-        let words: Vec<_> = arguments.what.iter().map(|word| word.to_str()).collect();
+        let words: Vec<_> = arguments.jobs.iter().map(|word| word.to_str()).collect();
         match words[..] {
             [] => Ok(Self::Table(match device {
                 None => vec![GuestDevice::NullBlk, GuestDevice::Nvme],
@@ -98,12 +99,14 @@ impl Work {
                 uringfs_lab::experiments::find(name)?;
                 Ok(Self::Experiment(one, name.to_owned()))
             }
-            [Some("experiment"), ..] => Err(Error::input("experiment: give the name of one")),
-            _ => Ok(Self::Jobs(one, jobs::parse(&arguments.what, one)?)),
+            [Some("experiment"), ..] => {
+                Err(Error::input("experiment: give the name of one experiment"))
+            }
+            _ => Ok(Self::Jobs(one, jobs::parse(&arguments.jobs, one)?)),
         }
     }
 
-    /// What is to be printed, and whether all went well.
+    /// Returns the text to print, and whether all tests passed.
     fn run(self, laboratory: &Laboratory<'_>, format: Format) -> Result<(String, bool), Error> {
         let render = |table: String, json: serde_json::Value| match format {
             Format::Normal => table,

@@ -1,30 +1,30 @@
-//! `bench run` takes fio's keys as options of its own kind: `--bs=4k`, `--bs 4k`, `--time_based`.
-//! clap knows none of them, so they are gathered here, before it looks, into `--key KEY=VALUE`.
+//! `bench run` accepts fio's keys as options: `--bs=4k`, `--bs 4k`, `--time_based`. clap does not
+//! know them, so this module rewrites them to `--key=KEY=VALUE` before clap parses.
 
 use clap::Command;
 use std::ffi::OsString;
 use uringfs_lab::Error;
 use uringfs_lab::job::find_key;
 
-/// The arguments of a command with every fio key of `bench run` wrapped; others are left alone.
-pub fn gather(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+/// Rewrites the fio keys of `bench run`. Other commands stay as they are.
+pub fn wrap_keys(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Error> {
     let is = |at: usize, word: &str| arguments.get(at).is_some_and(|argument| argument == word);
     if !(is(1, "bench") && is(2, "run")) {
         return Ok(arguments);
     }
     let own = own_options(command);
-    let mut gathered: Vec<OsString> = arguments[..3].to_vec();
+    let mut wrapped: Vec<OsString> = arguments[..3].to_vec();
     let mut rest = arguments.into_iter().skip(3);
     while let Some(argument) = rest.next() {
         let text = argument.to_string_lossy().into_owned();
         let Some(word) = text.strip_prefix("--") else {
-            gathered.push(argument);
+            wrapped.push(argument);
             continue;
         };
         if word.is_empty() {
-            // What follows `--` is job files.
-            gathered.push(argument);
-            gathered.extend(rest);
+            // Everything after `--` is a job file.
+            wrapped.push(argument);
+            wrapped.extend(rest);
             break;
         }
         let (name, value) = match word.split_once('=') {
@@ -33,8 +33,8 @@ pub fn gather(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsStrin
         };
         if let Some((_, takes_value)) = own.iter().find(|(known, _)| known == name) {
             let separate = *takes_value && value.is_none();
-            gathered.push(argument);
-            gathered.extend(separate.then(|| rest.next()).flatten());
+            wrapped.push(argument);
+            wrapped.extend(separate.then(|| rest.next()).flatten());
             continue;
         }
         if argument.to_str().is_none() {
@@ -44,18 +44,18 @@ pub fn gather(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsStrin
             (None, Some(key)) if !key.is_flag() => {
                 let next = rest.next();
                 let next = next.ok_or_else(|| Error::input(format!("--{name} needs a value")))?;
-                let foreign = |_| Error::input(format!("--{name}: not UTF-8"));
-                Some(next.into_string().map_err(foreign)?)
+                let not_utf8 = |_| Error::input(format!("--{name}: not UTF-8"));
+                Some(next.into_string().map_err(not_utf8)?)
             }
             (value, _) => value,
         };
         let pair = value.map_or(name.to_owned(), |value| format!("{name}={value}"));
-        gathered.push(format!("--key={pair}").into());
+        wrapped.push(format!("--key={pair}").into());
     }
-    Ok(gathered)
+    Ok(wrapped)
 }
 
-/// The options of `bench run` itself, and whether each takes a value.
+/// The options of `bench run` other than keys, and whether each takes a value.
 fn own_options(command: &Command) -> Vec<(String, bool)> {
     let run = command.find_subcommand("bench").and_then(|bench| bench.find_subcommand("run"));
     let arguments = run.into_iter().flat_map(|run| run.get_arguments());
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    fn gathered(line: &str) -> String {
+    fn wrapped(line: &str) -> String {
         let words = line.split(' ').map(OsString::from).collect();
-        let gathered = gather(&crate::Arguments::command(), words).unwrap();
-        gathered.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        let wrapped = wrap_keys(&crate::Arguments::command(), words).unwrap();
+        wrapped.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn keys_are_wrapped_and_own_options_are_not() {
+    fn fio_keys_are_wrapped_and_own_options_are_not() {
         for (line, expected) in [
             ("u bench run a.fio --bs=4k", "u bench run a.fio --key=bs=4k"),
             ("u bench run --bs 4k --time_based b", "u bench run --key=bs=4k --key=time_based b"),
@@ -87,7 +87,7 @@ mod tests {
             ("u bench run -- --bs=4k", "u bench run -- --bs=4k"),
             ("u bench experiment all --pairs 3", "u bench experiment all --pairs 3"),
         ] {
-            assert_eq!(gathered(line), expected);
+            assert_eq!(wrapped(line), expected);
         }
     }
 }

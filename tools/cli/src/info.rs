@@ -1,8 +1,8 @@
-//! `uringfs info`: what a target is like, what this machine gives to reach it, and which volume it
-//! holds. Writes nothing.
+//! `uringfs info`: the properties of a target, how this machine can access it, and the volume that
+//! it holds. Writes nothing.
 
 use crate::output::print;
-use crate::volume::about::About;
+use crate::volume::volume_info::VolumeInfo;
 use serde_json::{Value, json};
 use std::io;
 use uringfs::Target;
@@ -12,7 +12,7 @@ use uringfs::{
 };
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// PATH, memory:SIZE, null:SIZE or sim:...
@@ -23,53 +23,53 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let found = Found::of(&arguments.target)?;
+    let report = TargetReport::probe(&arguments.target)?;
     if arguments.json {
-        print(&format!("{:#}\n", found.json()))?;
+        print(&format!("{:#}\n", report.json()))?;
     } else {
-        print(&found.text())?;
+        print(&report.text())?;
     }
     Ok(0)
 }
 
-/// Everything the command says.
-struct Found {
+/// Everything that the command prints.
+struct TargetReport {
     description: String,
     geometry: Geometry,
-    /// Why it could not be opened for writing; what only a writer learns is then not known.
-    reading_only: Option<String>,
+    /// Why the target could not be opened for writing. Discard and write_zeroes are then unknown.
+    read_only_reason: Option<String>,
     tier: String,
     features: Result<&'static Features, String>,
     queue: String,
     queue_reason: String,
-    registered: Registered,
-    /// If it holds one: what is known of it, or why it cannot be read.
-    volume: Option<Result<About, String>>,
+    registered: RegisteredMemory,
+    /// None if the target holds no volume; an error if the volume cannot be read.
+    volume: Option<Result<VolumeInfo, String>>,
 }
 
-/// Whether requests name the memory of pools by index.
-struct Registered {
+/// Whether requests use the registered memory of pools.
+struct RegisteredMemory {
     used: bool,
     reason: String,
 }
 
-impl Found {
-    fn of(name: &str) -> Result<Found, Error> {
-        let target: Target = name.parse().map_err(refused)?;
-        let (device, reading_only) = open(&target)?;
-        let reactor = Reactor::new(ReactorOptions::default()).map_err(refused)?;
-        let (queue, queue_reason) = reactor.queue_of(&device).map_err(refused)?;
-        Ok(Found {
+impl TargetReport {
+    fn probe(name: &str) -> Result<TargetReport, Error> {
+        let target: Target = name.parse().map_err(input_error)?;
+        let (device, read_only_reason) = open(&target)?;
+        let reactor = Reactor::new(ReactorOptions::default()).map_err(input_error)?;
+        let (queue, queue_reason) = reactor.queue_of(&device).map_err(input_error)?;
+        Ok(TargetReport {
             description: device.description(),
             geometry: device.geometry().clone(),
-            reading_only,
+            read_only_reason,
             tier: reactor.tier(),
             features: Features::probe(),
-            registered: registered(&reactor, device, &queue)?,
+            registered: probe_registered_memory(&reactor, device, &queue)?,
             volume: match &target {
-                Target::Path(path) => About::of(path.as_os_str()),
+                Target::Path(path) => VolumeInfo::read(path.as_os_str()),
                 _ => None,
             },
             queue,
@@ -77,54 +77,68 @@ impl Found {
         })
     }
 
-    /// A line a property: its name, its value, and what that means or why it is so.
+    /// One line per property: name, value, and the meaning or reason.
     fn lines(&self) -> Vec<(&'static str, Value, String)> {
         let geometry = &self.geometry;
         let mut lines = vec![
             ("size", json!(geometry.size), "bytes".into()),
-            ("block_size", json!(geometry.block_size), "offsets and lengths of requests".into()),
+            (
+                "block_size",
+                json!(geometry.block_size),
+                "unit of offsets and lengths of requests".into(),
+            ),
             (
                 "physical_block_size",
                 json!(geometry.physical_block_size),
-                "written without reading first".into(),
+                "unit that the device writes without reading first".into(),
             ),
-            ("memory_alignment", json!(geometry.memory_alignment), "of requests' memory".into()),
-            ("max_transfer", json!(geometry.max_transfer), "bytes of one step".into()),
+            (
+                "memory_alignment",
+                json!(geometry.memory_alignment),
+                "alignment of request buffers, in bytes".into(),
+            ),
+            (
+                "max_transfer",
+                json!(geometry.max_transfer),
+                "bytes per request to the device".into(),
+            ),
             ("direct", json!(geometry.direct), direct(geometry).into()),
             ("volatile_cache", json!(geometry.volatile_cache), volatile_cache(geometry).into()),
             ("fua", json!(geometry.fua), fua(geometry).into()),
         ];
-        lines.push(match &self.reading_only {
+        lines.push(match &self.read_only_reason {
             None => ("writable", json!(true), String::new()),
             Some(why) => ("writable", json!(false), why.clone()),
         });
-        lines.extend(self.of_writers());
+        lines.extend(self.writable_lines());
         lines.push(("rotational", json!(geometry.rotational), String::new()));
         lines
     }
 
-    /// What is known only of a target that may be written.
-    fn of_writers(&self) -> Vec<(&'static str, Value, String)> {
-        if self.reading_only.is_some() {
-            let why = "not known: asked only of what is opened for writing";
+    /// The properties that are known only of a target that is open for writing.
+    fn writable_lines(&self) -> Vec<(&'static str, Value, String)> {
+        if self.read_only_reason.is_some() {
+            let why = "not known: the target is not open for writing";
             let unknown = |name| (name, Value::Null, why.into());
             return vec![unknown("discard"), unknown("write_zeroes")];
         }
         let geometry = &self.geometry;
         let discard = match geometry.discard {
-            None => ("discard", Value::Null, "none: the device or its file system has none".into()),
+            None => {
+                ("discard", Value::Null, "not supported by the device or its file system".into())
+            }
             Some(discard) => (
                 "discard",
                 json!({"granularity": discard.granularity, "max_bytes": discard.max_bytes}),
                 format!(
-                    "in pieces of {} bytes, at most {} at once",
+                    "granularity {} bytes, at most {} bytes at once",
                     discard.granularity, discard.max_bytes
                 ),
             ),
         };
         let zeroes = match geometry.write_zeroes {
-            true => "a range is zeroed without writing zeros",
-            false => "zeros are written",
+            true => "the device zeroes a range without writing zeros",
+            false => "zeroing a range writes zeros",
         };
         vec![discard, ("write_zeroes", json!(geometry.write_zeroes), zeroes.into())]
     }
@@ -137,7 +151,7 @@ impl Found {
             text.push('\n');
         };
         for (name, value, reason) in self.lines() {
-            line(name, &word(&value), &reason);
+            line(name, &value_text(&value), &reason);
         }
         line("queue", &self.queue, &self.queue_reason);
         line("registered memory", yes_no(self.registered.used), &self.registered.reason);
@@ -157,9 +171,9 @@ impl Found {
         match &self.volume {
             None => {}
             Some(Err(why)) => text += &format!("volume: cannot be read: {why}\n"),
-            Some(Ok(about)) => {
+            Some(Ok(info)) => {
                 text += "volume\n";
-                for (name, value, reason) in about.lines() {
+                for (name, value, reason) in info.lines() {
                     text += format!("  {name:<20} {value:<12}  {reason}").trim_end();
                     text.push('\n');
                 }
@@ -201,52 +215,60 @@ impl Found {
                 {"used": self.registered.used, "reason": self.registered.reason},
             "tier": self.tier,
             "features": features,
-            "volume": self.volume.as_ref().map(|found| match found {
-                Ok(about) => about.json(),
+            "volume": self.volume.as_ref().map(|volume| match volume {
+                Ok(info) => info.json(),
                 Err(why) => json!({"error": why}),
             }),
         })
     }
 }
 
-/// Opens for writing to learn all, else for reading and says why: what is mounted, read-only or
-/// somebody else's can still be looked at.
+/// Opens for writing, as some properties are known only then; else for reading, with the reason. So
+/// a target that is mounted, read-only or owned by another user can be shown, too.
 fn open(target: &Target) -> Result<(Device, Option<String>), Error> {
     match target.open(Access::ReadWrite) {
         Ok(device) => Ok((device, None)),
         Err(why) => {
-            let device = target.open(Access::Read).map_err(refused)?;
+            let device = target.open(Access::Read).map_err(input_error)?;
             Ok((device, Some(why.to_string())))
         }
     }
 }
 
-/// Finds out by reading a block into memory of a pool.
-fn registered(reactor: &Reactor, device: Device, queue: &str) -> Result<Registered, Error> {
-    let no = |reason: String| Ok(Registered { used: false, reason });
+/// Reads a block into the memory of a pool to find out whether the kernel registers it.
+fn probe_registered_memory(
+    reactor: &Reactor,
+    device: Device,
+    queue: &str,
+) -> Result<RegisteredMemory, Error> {
+    let no = |reason: String| Ok(RegisteredMemory { used: false, reason });
     if !queue.starts_with("ring") {
-        return no(format!("only the ring registers memory; the queue here is {queue}"));
+        return no(format!(
+            "only the ring registers memory, and this target uses the queue {queue}"
+        ));
     }
     let block = device.geometry().block_size.max(4096) as usize;
-    let pool = BufferPool::new(block, 1).map_err(refused)?;
+    let pool = BufferPool::new(block, 1).map_err(input_error)?;
     let buffer = pool.get().unwrap_or_else(|| Buffer::zeroed(block));
     let file = File::over(device, FileOptions::default());
     reactor
         .read(&file, buffer, 0, Token::new(0))
-        .map_err(|refused| failed(refused.error.into()))?;
+        .map_err(|refused| read_error(refused.error.into()))?;
     let mut completed = Vec::new();
-    reactor.reap(1, None, &mut completed).map_err(|error| failed(error.into()))?;
+    reactor.reap(1, None, &mut completed).map_err(|error| read_error(error.into()))?;
     match reactor.registration_refused() {
         Some(why) => no(why),
-        None => Ok(Registered { used: true, reason: "pinned once, then named by index".into() }),
+        None => {
+            Ok(RegisteredMemory { used: true, reason: "pinned once, then used by index".into() })
+        }
     }
 }
 
 fn direct(geometry: &Geometry) -> &'static str {
     match geometry.direct {
-        true => "requests go around the kernel's page cache",
+        true => "requests bypass the kernel's page cache",
         false => {
-            "through the kernel's page cache: its file system or its length forbids direct I/O"
+            "requests go through the kernel's page cache: its file system or its length forbids direct I/O"
         }
     }
 }
@@ -260,9 +282,9 @@ fn volatile_cache(geometry: &Geometry) -> &'static str {
 
 fn fua(geometry: &Geometry) -> &'static str {
     match (geometry.fua, geometry.volatile_cache) {
-        (true, true) => "a durable write costs no flush of the device",
-        (true, false) => "a durable write costs nothing more: there is no volatile cache",
-        (false, _) => "a durable write is a write and a flush",
+        (true, true) => "a durable write needs no flush of the device",
+        (true, false) => "every write is durable: there is no volatile cache",
+        (false, _) => "a durable write is a write followed by a flush",
     }
 }
 
@@ -270,7 +292,7 @@ fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
 
-fn word(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     match value {
         Value::Bool(value) => yes_no(*value).into(),
         Value::Null => "-".into(),
@@ -279,10 +301,10 @@ fn word(value: &Value) -> String {
     }
 }
 
-fn refused(error: io::Error) -> Error {
+fn input_error(error: io::Error) -> Error {
     Error::input(error.to_string())
 }
 
-fn failed(error: io::Error) -> Error {
-    Error::run("reading a block").because(error)
+fn read_error(error: io::Error) -> Error {
+    Error::run("cannot read a block").because(error)
 }

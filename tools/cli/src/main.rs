@@ -1,5 +1,5 @@
-//! The program `uringfs`: one file a command. Exit codes: 0 done, 1 the run failed, 2 what was
-//! given cannot be used, 130 stopped by Ctrl-C; `check` has some of its own.
+//! The program `uringfs`: one file per command. Exit codes: 0 success, 1 the run failed, 2 the
+//! arguments cannot be used, 130 stopped by Ctrl-C. `check` has exit codes of its own.
 
 mod info;
 mod volume;
@@ -24,78 +24,79 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Say what a target is like, and what this machine gives to reach it.
+    /// Show the properties of a target, and how this machine can access it.
     Info(info::Arguments),
-    /// Measure.
+    /// Run benchmarks.
     #[command(subcommand)]
     Bench(Bench),
-    /// Make a volume, which holds files under names.
+    /// Create a volume.
     Mkfs(volume::mkfs::Arguments),
-    /// Say whether a volume is sound, and mend it.
+    /// Check and repair a volume.
     ///
-    /// Verified are the metadata: names, inodes, extents and free space, by their checksums and against each
-    /// other; with --deep also that every block of the files can be read. Whether files hold the bytes that
-    /// were written to them is not: there are no checksums of those.
+    /// The check verifies the metadata: names, inodes, extents and free space, by their checksums and against
+    /// each other. With --deep it also reads every block that files use. It does not verify the contents of
+    /// files: there are no checksums of file data.
     ///
-    /// Exit codes: 0 it is sound; 1 everything that was wrong is repaired; 4 something is wrong, and
-    /// left; 8 the device failed; 2 what was given cannot be used.
+    /// Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the device failed; 2 the
+    /// arguments cannot be used.
     Check(volume::check::Arguments),
-    /// Make a volume larger.
+    /// Enlarge a volume.
     Resize(volume::resize::Arguments),
-    /// Say how much room a volume has.
-    Df(volume::list::DfArguments),
-    /// Put files and directories into a volume.
+    /// Show the size of a volume and its free space.
+    Df(volume::df::Arguments),
+    /// Copy files and directories into a volume.
     ///
-    /// What is there: a directory goes into a directory that is there, and nothing else takes the place of
-    /// one. A file or a link is replaced when the new one is whole, the link itself and not what it leads to.
-    /// A device, a FIFO or a socket is replaced only by its like, or with -f. With -n all that is there stays
-    /// as it is. What the same command has just put is never replaced, and the volume's own image is not put
-    /// into it.
+    /// Existing names: a directory is merged into an existing directory; nothing else replaces a directory. A
+    /// file or a symbolic link (the link itself, not its target) is replaced once the new file is complete. A
+    /// device, FIFO or socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is
+    /// changed. A command never replaces a file that it has written itself, and never copies the volume's own
+    /// image into the volume.
     ///
-    /// What cannot be put is named, and the others have their turn; the exit code is 1 then.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1.
     Put(volume::put::Arguments),
-    /// Get files and directories out of a volume.
+    /// Copy files and directories out of a volume.
     ///
-    /// What is there: a directory goes into a directory that is there, and nothing else takes the place of
-    /// one. A file or a link is replaced when the new one is whole, the link itself and not what it leads to.
-    /// A device, a FIFO or a socket is replaced only by its like, or with -f. With -n all that is there stays
-    /// as it is. What the same command has just made is never replaced, nor the image that is read.
+    /// Existing names: a directory is merged into an existing directory; nothing else replaces a directory. A
+    /// file or a symbolic link (the link itself, not its target) is replaced once the new file is complete. A
+    /// device, FIFO or socket is replaced only by one of the same type, or with -f. With -n, nothing that exists is
+    /// changed. A command never replaces a file that it has created itself, or the image that it reads.
     ///
-    /// Modes, times and extended attributes are the volume's; owners, too, if root gets them. Set-ID bits are
-    /// kept where owner and group are. Images of strangers are best got with --no-privileges.
+    /// Modes, times and extended attributes are copied; owners only when run as root. The set-user-ID bit is
+    /// kept if the copy has the same user, the set-group-ID bit if it has the same group. Use --no-privileges
+    /// for images that you do not trust.
     ///
-    /// What cannot be got is named, and the others have their turn; the exit code is 1 then.
+    /// If a file cannot be copied, the command prints an error, continues with the others and exits with 1.
     Get(volume::get::Arguments),
-    /// List names in a volume.
-    Ls(volume::list::LsArguments),
-    /// Show what is below a directory of a volume.
-    Tree(volume::list::TreeArguments),
-    /// Write a volume's files to standard output.
-    Cat(volume::show::CatArguments),
-    /// Say what is known of a volume's files.
-    Stat(volume::show::StatArguments),
-    /// Make directories in a volume.
-    Mkdir(volume::names::MkdirArguments),
-    /// Remove files, and with -r directories, from a volume.
-    Rm(volume::names::RmArguments),
-    /// Move or rename in a volume.
+    /// List directories of a volume.
+    Ls(volume::ls::Arguments),
+    /// Show a directory of a volume as a tree.
+    Tree(volume::tree::Arguments),
+    /// Write files of a volume to standard output.
+    Cat(volume::cat::Arguments),
+    /// Show the attributes of files in a volume.
+    Stat(volume::stat::Arguments),
+    /// Create directories in a volume.
+    Mkdir(volume::mkdir::Arguments),
+    /// Remove files from a volume, and directories with -r.
+    Rm(volume::rm::Arguments),
+    /// Move or rename a file in a volume.
     ///
-    /// What is there: a directory takes the place of an empty one, and nothing else takes that of a directory.
-    /// A file or a link is replaced, the link itself and not what it leads to. A device, a FIFO or a socket is
-    /// replaced only by its like, or with -f. With -n what is there stays as it is, and nothing is moved.
-    Mv(volume::names::MvArguments),
-    /// Give a volume's file one more name, or make a symbolic link.
-    Ln(volume::names::LnArguments),
-    /// Set permissions in a volume.
-    Chmod(volume::names::ChmodArguments),
-    /// Give a volume's files to another user or group.
+    /// Existing names: a directory replaces an empty directory; nothing else replaces a directory. A file or a
+    /// symbolic link (the link itself, not its target) is replaced. A device, FIFO or socket is replaced only by one of
+    /// the same type, or with -f. With -n, nothing is moved if the new name exists.
+    Mv(volume::mv::Arguments),
+    /// Create a hard link or a symbolic link in a volume.
+    Ln(volume::ln::Arguments),
+    /// Change the permissions of files in a volume.
+    Chmod(volume::chmod::Arguments),
+    /// Change the owner of files in a volume.
     Chown(volume::chown::Arguments),
-    /// Read and set extended attributes in a volume.
+    /// List, read, set and remove extended attributes in a volume.
     #[command(subcommand)]
     Xattr(volume::xattr::Arguments),
-    /// Cut files in a volume off, or make them longer.
+    /// Shrink or extend files in a volume.
     Truncate(volume::truncate::Arguments),
-    /// Say how much room files in a volume take.
+    /// Show the space that files in a volume use.
     Du(volume::du::Arguments),
 }
 
@@ -103,18 +104,19 @@ enum Command {
 enum Bench {
     /// Run fio job files, or fio keys given as --key=value.
     Run(bench_run::Arguments),
-    /// Compare the two sides of a mechanism, interleaved, beside the bare ring.
+    /// Compare the two sides of a switch in interleaved runs, with the bare ring as control.
     Experiment(bench_experiment::Arguments),
     /// Count instructions in a Linux guest under QEMU.
     Vm(bench_vm::Arguments),
 }
 
 fn main() -> ExitCode {
-    let arguments = match fio_keys::gather(&Arguments::command(), std::env::args_os().collect()) {
+    let arguments = match fio_keys::wrap_keys(&Arguments::command(), std::env::args_os().collect())
+    {
         Ok(arguments) => Arguments::parse_from(arguments),
         Err(error) => return fail(&error),
     };
-    let done = match arguments.command {
+    let result = match arguments.command {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(Bench::Run(arguments)) => bench_run::run(arguments),
         Command::Bench(Bench::Experiment(arguments)) => bench_experiment::run(arguments),
@@ -122,30 +124,30 @@ fn main() -> ExitCode {
         Command::Mkfs(arguments) => volume::mkfs::run(arguments),
         Command::Check(arguments) => volume::check::run(arguments),
         Command::Resize(arguments) => volume::resize::run(arguments),
-        Command::Df(arguments) => volume::list::df(arguments),
+        Command::Df(arguments) => volume::df::run(arguments),
         Command::Put(arguments) => volume::put::run(arguments),
         Command::Get(arguments) => volume::get::run(arguments),
-        Command::Ls(arguments) => volume::list::ls(arguments),
-        Command::Tree(arguments) => volume::list::tree(arguments),
-        Command::Cat(arguments) => volume::show::cat(arguments),
-        Command::Stat(arguments) => volume::show::stat(arguments),
-        Command::Mkdir(arguments) => volume::names::mkdir(arguments),
-        Command::Rm(arguments) => volume::names::rm(arguments),
-        Command::Mv(arguments) => volume::names::mv(arguments),
-        Command::Ln(arguments) => volume::names::ln(arguments),
-        Command::Chmod(arguments) => volume::names::chmod(arguments),
+        Command::Ls(arguments) => volume::ls::run(arguments),
+        Command::Tree(arguments) => volume::tree::run(arguments),
+        Command::Cat(arguments) => volume::cat::run(arguments),
+        Command::Stat(arguments) => volume::stat::run(arguments),
+        Command::Mkdir(arguments) => volume::mkdir::run(arguments),
+        Command::Rm(arguments) => volume::rm::run(arguments),
+        Command::Mv(arguments) => volume::mv::run(arguments),
+        Command::Ln(arguments) => volume::ln::run(arguments),
+        Command::Chmod(arguments) => volume::chmod::run(arguments),
         Command::Chown(arguments) => volume::chown::run(arguments),
         Command::Xattr(arguments) => volume::xattr::run(arguments),
         Command::Truncate(arguments) => volume::truncate::run(arguments),
         Command::Du(arguments) => volume::du::run(arguments),
     };
-    match done {
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&error),
     }
 }
 
 fn fail(error: &Error) -> ExitCode {
-    output::complain(&error.to_string());
+    output::print_error(&error.to_string());
     ExitCode::from(error.exit_code())
 }

@@ -1,5 +1,5 @@
-//! Where a report goes: standard output, or the file of `--output`. That it can go there is known
-//! before the run.
+//! The destination of a report: standard output, or the file of `--output`. The destination is
+//! checked before the run.
 
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
@@ -8,50 +8,48 @@ use uringfs_lab::Error;
 use uringfs_lab::job::JobSet;
 use uringfs_lab::targets::Target;
 
-/// A place that was found fit.
-pub struct Output(Option<PathBuf>);
+/// A checked destination.
+pub struct ReportOutput(Option<PathBuf>);
 
-impl Output {
-    /// Looks whether `path` can be written, without making or changing it. It must be none of the
-    /// jobs' targets.
-    pub fn check(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
+impl ReportOutput {
+    /// Checks that `path` can be written and is not a target of a job. Does not create or change it.
+    pub fn new(path: Option<&Path>, set: &JobSet) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self(None)) };
-        let refuse = |why: &str| Error::input(format!("--output {}: {why}", path.display()));
+        let error = |why: &str| Error::input(format!("--output {}: {why}", path.display()));
         if path.is_dir() {
-            return Err(refuse("is a directory"));
+            return Err(error("is a directory"));
         }
-        // A device, a pipe and the like is opened when there is something to say.
-        let found = path.metadata();
-        if found.as_ref().is_ok_and(|found| found.is_file()) {
+        // A device or a pipe is opened only when the report is written.
+        let metadata = path.metadata();
+        if metadata.as_ref().is_ok_and(|found| found.is_file()) {
             let opened = std::fs::File::options().append(true).open(path);
-            opened.map_err(|error| refuse("cannot be written").because(error))?;
-        } else if found.is_err() {
-            let folder = folder(path);
-            if !folder.is_dir() {
-                return Err(refuse(&format!("there is no directory {}", folder.display())));
+            opened.map_err(|cause| error("cannot be written").because(cause))?;
+        } else if metadata.is_err() {
+            let parent = parent_directory(path);
+            if !parent.is_dir() {
+                return Err(error(&format!("there is no directory {}", parent.display())));
             }
             let mode = nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK;
-            nix::unistd::access(folder, mode)
-                .map_err(|errno| refuse("cannot be made there").because(errno))?;
+            nix::unistd::access(parent, mode)
+                .map_err(|errno| error("cannot be created").because(errno))?;
         }
-        let here = identity(path);
+        let resolved_path = resolved(path);
         for job in &set.jobs {
             for thread in 0..job.options.jobs {
                 let targets = Target::of_job(&job.name, &job.options, thread);
-                let same = |path| identity(path) == here;
+                let same = |path| resolved(path) == resolved_path;
                 if targets.iter().filter_map(Target::path).any(same) {
-                    return Err(refuse(&format!("is a target of job `{}`", job.name)));
+                    return Err(error(&format!("is a target of job `{}`", job.name)));
                 }
             }
         }
         Ok(Self(Some(path.to_owned())))
     }
 
-    /// Puts the report there; on standard output if the place has become unfit.
-    pub fn put(&self, text: &str) -> Result<(), Error> {
+    /// Writes the report. On failure, prints it on standard output and returns the error.
+    pub fn write(&self, text: &str) -> Result<(), Error> {
         let Some(path) = &self.0 else { return print(text) };
         std::fs::write(path, text).map_err(|error| {
-            // Better there than nowhere; the error is told either way.
             let _ = print(text);
             Error::run(format!("cannot write {}; the report is on standard output", path.display()))
                 .because(error)
@@ -59,28 +57,28 @@ impl Output {
     }
 }
 
-fn folder(path: &Path) -> &Path {
+fn parent_directory(path: &Path) -> &Path {
     match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
+        Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     }
 }
 
-/// A path as the system sees it, whether or not something is there.
-fn identity(path: &Path) -> Option<PathBuf> {
-    let in_folder = || {
+/// The canonical path; of a file that does not exist, its name in the canonical directory.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let in_parent = || {
         let name = path.file_name().unwrap_or(OsStr::new(""));
-        folder(path).canonicalize().map(|folder| folder.join(name))
+        parent_directory(path).canonicalize().map(|parent| parent.join(name))
     };
-    path.canonicalize().or_else(|_| in_folder()).ok()
+    path.canonicalize().or_else(|_| in_parent()).ok()
 }
 
-/// Prints to standard output; a reader who has gone away is no error worth a word.
+/// Prints to standard output. A broken pipe is not an error.
 pub fn print(text: &str) -> Result<(), Error> {
     print_bytes(text.as_bytes())
 }
 
-/// The same for what is not all text, such as names.
+/// The same for bytes that need not be UTF-8, such as file names.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -91,11 +89,11 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Says a line on standard error; if nobody hears it, the exit code has to do. Names and what other
-/// programs said stand in it as they came: their control characters are shown, not sent.
-pub fn complain(words: &str) {
-    let mut line = String::with_capacity(words.len());
-    for character in words.chars() {
+/// Prints a line on standard error. Ignores a failure to print: the exit code reports the error.
+/// Escapes control characters, as the message can contain file names and output of other programs.
+pub fn print_error(message: &str) {
+    let mut line = String::with_capacity(message.len());
+    for character in message.chars() {
         if character.is_control() {
             line.extend(character.escape_default());
         } else {

@@ -1,10 +1,10 @@
-//! `uringfs check`: whether a volume is sound, with `--repair` making it so, and with `--upgrade` first making
-//! one of an older version one of this. Exit codes are those of `e2fsck`, where that has its own: 0 sound, 1 everything repaired, 4 something is left, 8 the
-//! device failed.
+//! `uringfs check`: checks a volume, repairs it with `--repair`, and first upgrades it to the current version with
+//! `--upgrade`. The exit codes follow `e2fsck`: 0 no errors, 1 all errors repaired, 4 errors are left, 8 the device
+//! failed.
 
-use super::place::said;
-use super::size::BLOCK;
-use super::words;
+use super::format;
+use super::size_change::BLOCK;
+use super::volume_path::with_path;
 use crate::output::print;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -16,29 +16,29 @@ use uringfs::{
 };
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file or a block device with a volume, which no program writes to
+    /// A file or a block device with a volume that no program writes to
     target: OsString,
 
-    /// Read every block that files use, too: that finds those that cannot be read, not bytes that have
-    /// changed, since files' bytes have no checksums
+    /// Also read every block that files use. This finds blocks that cannot be read, but not changed contents, as
+    /// file data has no checksums
     #[arg(long)]
     deep: bool,
 
-    /// Mend what is wrong; no program may have the volume open
+    /// Repair errors; no program may have the volume open
     #[arg(long)]
     repair: bool,
 
-    /// Repair though the device does not give all blocks of the catalog: what they hold is lost then, and blocks that
-    /// may be of files whose places are lost stay taken until the next --repair. Without it such a volume is not
+    /// Repair even if blocks of the catalog cannot be read. Their records are lost, and blocks that may belong to files
+    /// whose extents are lost stay allocated until the next --repair. Without this option such a volume is not
     /// repaired (exit code 8): copy the device to a good one first, and repair the copy
     #[arg(long, requires = "repair")]
     accept_unreadable: bool,
 
-    /// Make a sound volume of an older version one of this version, which older programs do not open any more; no
-    /// program may have it open
+    /// Upgrade a volume without errors from an older version to the current one. Older programs cannot open it any
+    /// more. No program may have it open
     #[arg(long)]
     upgrade: bool,
 
@@ -47,11 +47,11 @@ pub struct Arguments {
     json: bool,
 }
 
-const REPAIRED: u8 = 1;
-const LEFT: u8 = 4;
-const FAILED: u8 = 8;
+const EXIT_REPAIRED: u8 = 1;
+const EXIT_DAMAGED: u8 = 4;
+const EXIT_IO_ERROR: u8 = 8;
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
@@ -63,8 +63,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         deep: arguments.deep,
         accept_unreadable: arguments.accept_unreadable,
     };
-    let line = Line::show();
-    let mut progress = |step, done| line.say(step, done);
+    let line = ProgressLine::start();
+    let mut progress = |step, done| line.update(step, done);
     let upgraded = match arguments.upgrade {
         true => Volume::upgrade(&device, &mut progress),
         false => Ok(false),
@@ -76,11 +76,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         Ok(checked) => checked,
         Err(error) => {
             let code = match error.kind() {
-                VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => LEFT,
-                VolumeErrorKind::Io(_) => FAILED,
-                _ => return Err(said(&shown, error)),
+                VolumeErrorKind::Damaged | VolumeErrorKind::NoSpace => EXIT_DAMAGED,
+                VolumeErrorKind::Io(_) => EXIT_IO_ERROR,
+                _ => return Err(with_path(&shown, error)),
             };
-            crate::output::complain(&format!("{shown}: {error}"));
+            crate::output::print_error(&format!("{shown}: {error}"));
             return Ok(code);
         }
     };
@@ -94,8 +94,8 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     }
     Ok(match report {
         _ if report.is_sound() => 0,
-        _ if report.is_repaired() => REPAIRED,
-        _ => LEFT,
+        _ if report.is_repaired() => EXIT_REPAIRED,
+        _ => EXIT_DAMAGED,
     })
 }
 
@@ -115,25 +115,27 @@ fn verdict(report: &CheckReport, options: CheckOptions) -> String {
     if report.is_sound() {
         let files = match options.deep {
             true => {
-                "all files' blocks can be read; whether they hold what was written is not \
-                     verified: files' bytes have no checksums"
+                "all blocks of files can be read; their contents were not verified, as file data has no \
+                     checksums"
             }
-            false => "files' bytes are not verified",
+            false => "file data was not verified",
         };
         return format!(
             "metadata is sound: {} directories, {} files, {} in use; {files}",
             report.directories,
             report.files,
-            words::size(report.used_blocks * BLOCK),
+            format::size(report.used_blocks * BLOCK),
         );
     }
     let found = report.findings.len() as u64 + report.unlisted;
     let listed = report.findings.iter().filter(|finding| finding.is_repaired).count();
     let repaired = listed as u64 + report.unlisted - report.unlisted_left;
     match (report.is_repaired(), repaired) {
-        (true, _) => format!("{found} found, all repaired"),
-        (false, 0) => format!("{found} found; --repair mends what can be mended"),
-        (false, _) => format!("{found} found, {repaired} repaired"),
+        (true, _) => format!("errors found: {found}, all repaired"),
+        (false, 0) => {
+            format!("errors found: {found}; run with --repair to repair what can be repaired")
+        }
+        (false, _) => format!("errors found: {found}, repaired: {repaired}"),
     }
 }
 
@@ -160,31 +162,31 @@ fn json(report: &CheckReport, options: CheckOptions, upgraded: bool) -> Value {
     })
 }
 
-/// A line on the terminal that says how far the check is; none where standard error is no terminal.
-struct Line(Option<ProgressBar>);
+/// The progress line on the terminal. Draws nothing if standard error is not a terminal.
+struct ProgressLine(Option<ProgressBar>);
 
-impl Line {
-    fn show() -> Self {
+impl ProgressLine {
+    fn start() -> Self {
         Self(std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-            ProgressBar::new_spinner().with_style(style.expect("a template that is constant"))
+            ProgressBar::new_spinner().with_style(style.expect("the template is a constant"))
         }))
     }
 
-    fn say(&self, step: CheckStep, done: u64) {
+    fn update(&self, step: CheckStep, done: u64) {
         let Some(bar) = &self.0 else { return };
         bar.set_message(match step {
-            CheckStep::Pages => "pages of the catalog".into(),
+            CheckStep::Pages => "catalog pages".into(),
             CheckStep::Records => format!("records: {done}"),
             CheckStep::Names => format!("names: {done}"),
             CheckStep::Blocks => format!("extents: {done}"),
-            CheckStep::Data => format!("bytes of files: {}", words::size(done * BLOCK)),
+            CheckStep::Data => format!("file data: {}", format::size(done * BLOCK)),
         });
         bar.tick();
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

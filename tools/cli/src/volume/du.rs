@@ -1,65 +1,70 @@
-//! `uringfs du`: the room that files and directories take on the device.
+//! `uringfs du`: shows the space that files and directories use on the device.
 
-use super::complaints::Complaints;
-use super::entered::Entered;
 use super::entries::Entries;
-use super::opening::open;
-use super::place::Place;
-use super::{glob, words};
+use super::error_sink::ErrorSink;
+use super::open_volume::open;
+use super::visited::VisitedDirectories;
+use super::volume_path::{VolumePath, with_path};
+use super::{format, glob};
 use crate::output::print_bytes;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use uringfs::{Access, FileKind, Follow, InodeNumber, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Of each path only the sum
+    /// Print only a total for each path
     #[arg(short, long)]
     summarize: bool,
 
-    /// TARGET:/path, with wildcards; a directory with all that is in it
+    /// TARGET:/path, with wildcards; directories are counted recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     paths: Vec<OsString>,
 }
 
-/// Runs the command: a line a directory, in units of 1024 bytes, as the system's `du`. Gives its exit code.
+/// Prints one line per directory, in units of 1024 bytes, as `du` of coreutils. Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let places = Place::parse_all(&arguments.paths)?;
-    let volume = open(&places[0].target, Access::Read)?;
-    let mut count = Count { volume: &volume, counted: HashSet::new(), entered: Entered::default() };
-    let complaints = Complaints::default();
-    for place in glob::expand_each(&volume, &places, &complaints) {
-        count.entered = Entered::default();
-        let mut above: Vec<Directory<'_>> = Vec::new();
-        let mut next = Some(place.clone());
-        // Without recursion: trees may be deep.
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let volume = open(&paths[0].target, Access::Read)?;
+    let mut counter = UsageCounter {
+        volume: &volume,
+        counted: HashSet::new(),
+        visited: VisitedDirectories::default(),
+    };
+    let errors = ErrorSink::default();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        counter.visited = VisitedDirectories::default();
+        let mut stack: Vec<Directory<'_>> = Vec::new();
+        let mut next = Some(path.clone());
+        // Uses no recursion, as trees may be deep.
         loop {
             let mut bytes = 0;
             match next.take() {
                 None => {}
-                Some(inner) => match complaints.told(count.of(&inner)) {
-                    Some(Found::Directory) => above.push(Directory::of(&volume, inner)),
-                    Some(Found::Bytes(found)) if above.is_empty() => {
-                        print_bytes(&line(found, &place))?;
+                Some(inner) => match errors.record(counter.measure(&inner)) {
+                    Some(Usage::Directory) => stack.push(Directory::new(&volume, inner)),
+                    Some(Usage::Bytes(found)) if stack.is_empty() => {
+                        print_bytes(&line(found, &path))?;
                         break;
                     }
-                    Some(Found::Bytes(found)) => bytes = found,
-                    None if above.is_empty() => break,
+                    Some(Usage::Bytes(found)) => bytes = found,
+                    None if stack.is_empty() => break,
                     None => {}
                 },
             }
-            let last = above.last_mut().expect("what is no directory has been printed");
+            let last = stack.last_mut().expect("the loop ends at a path that is not a directory");
             last.bytes += bytes;
-            match last.entries.next_place(&last.place, &complaints) {
-                Some((place, _)) => next = Some(place),
+            match last.entries.next_with_path(&last.path, &errors) {
+                Some((path, _)) => next = Some(path),
                 None => {
-                    let Directory { place, bytes, .. } = above.pop().expect("it was just there");
-                    if !arguments.summarize || above.is_empty() {
-                        print_bytes(&line(bytes, &place))?;
+                    let Directory { path, bytes, .. } =
+                        stack.pop().expect("the stack is not empty");
+                    if !arguments.summarize || stack.is_empty() {
+                        print_bytes(&line(bytes, &path))?;
                     }
-                    match above.last_mut() {
+                    match stack.last_mut() {
                         Some(last) => last.bytes += bytes,
                         None => break,
                     }
@@ -67,54 +72,54 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
             }
         }
     }
-    Ok(complaints.exit_code())
+    Ok(errors.exit_code())
 }
 
-/// One that is being counted.
+/// A directory that is being counted.
 struct Directory<'v> {
-    place: Place,
+    path: VolumePath,
     entries: Entries<'v>,
     bytes: u64,
 }
 
 impl<'v> Directory<'v> {
-    fn of(volume: &'v Volume, place: Place) -> Self {
-        let entries = Entries::of(volume, &place.path);
-        Self { place, entries, bytes: 0 }
+    fn new(volume: &'v Volume, path: VolumePath) -> Self {
+        let entries = Entries::new(volume, &path.bytes);
+        Self { path, entries, bytes: 0 }
     }
 }
 
-enum Found {
+enum Usage {
     Directory,
     Bytes(u64),
 }
 
-struct Count<'v> {
+struct UsageCounter<'v> {
     volume: &'v Volume,
-    /// Files of several names, each counted under its first.
+    /// Files with several names. Each is counted under the first name that is met.
     counted: HashSet<InodeNumber>,
-    /// From the path on that has its turn.
-    entered: Entered,
+    /// The directories visited from the current path on.
+    visited: VisitedDirectories,
 }
 
-impl Count<'_> {
-    fn of(&mut self, place: &Place) -> Result<Found, Error> {
-        let found = self.volume.inode(&place.path, Follow::No);
-        let (number, inode) = found.map_err(|error| place.said(error))?;
+impl UsageCounter<'_> {
+    fn measure(&mut self, path: &VolumePath) -> Result<Usage, Error> {
+        let found = self.volume.inode(&path.bytes, Follow::No);
+        let (number, inode) = found.map_err(|error| with_path(path, error))?;
         Ok(match inode.kind {
             FileKind::Directory => {
-                self.entered.enter(place, number)?;
-                Found::Directory
+                self.visited.visit(path, number)?;
+                Usage::Directory
             }
-            _ if inode.links > 1 && !self.counted.insert(number) => Found::Bytes(0),
-            _ => Found::Bytes(inode.allocated()),
+            _ if inode.links > 1 && !self.counted.insert(number) => Usage::Bytes(0),
+            _ => Usage::Bytes(inode.allocated()),
         })
     }
 }
 
-fn line(bytes: u64, place: &Place) -> Vec<u8> {
+fn line(bytes: u64, path: &VolumePath) -> Vec<u8> {
     let mut line = format!("{}\t", bytes.div_ceil(1024)).into_bytes();
-    line.extend(words::shown(&place.path));
+    line.extend(format::printable(&path.bytes));
     line.push(b'\n');
     line
 }

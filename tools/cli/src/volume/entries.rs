@@ -1,45 +1,47 @@
-//! The names in a directory of a volume.
+//! The entries of a directory in a volume.
 
-use super::complaints::Complaints;
-use super::place::{Place, join};
+use super::error_sink::ErrorSink;
+use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{DirectoryEntry, Volume, VolumeError};
 
-/// The names in a directory, in order of their bytes; a few at a time are in memory. Behind one that is
-/// damaged the others follow; behind another error, none.
+/// Iterates over the entries of a directory, sorted by the bytes of their names, and holds a batch of them in memory.
+/// After a damaged entry the iteration continues; after any other error it ends.
 pub(super) struct Entries<'v> {
     volume: &'v Volume,
     directory: Vec<u8>,
-    /// Behind which the next ones are, if there may be any.
+    /// The last name returned: the next batch starts after it. None after the end.
     after: Option<Vec<u8>>,
     batch: std::vec::IntoIter<DirectoryEntry>,
 }
 
 impl<'v> Entries<'v> {
-    pub(super) fn of(volume: &'v Volume, directory: &[u8]) -> Self {
+    pub(super) fn new(volume: &'v Volume, directory: &[u8]) -> Self {
         let batch = Vec::new().into_iter();
         Self { volume, directory: directory.to_vec(), after: Some(Vec::new()), batch }
     }
 
-    /// The same with their places, the directory's being this. Of what cannot be read it is told.
-    pub(super) fn places(
+    /// The entries with their paths, where `path` is the path of the directory. Reports unreadable entries to `errors`.
+    pub(super) fn with_paths(
         mut self,
-        place: &Place,
-        complaints: &Complaints,
-    ) -> impl Iterator<Item = (Place, DirectoryEntry)> {
-        std::iter::from_fn(move || self.next_place(place, complaints))
+        path: &VolumePath,
+        errors: &ErrorSink,
+    ) -> impl Iterator<Item = (VolumePath, DirectoryEntry)> {
+        std::iter::from_fn(move || self.next_with_path(path, errors))
     }
 
-    pub(super) fn next_place(
+    pub(super) fn next_with_path(
         &mut self,
-        place: &Place,
-        complaints: &Complaints,
-    ) -> Option<(Place, DirectoryEntry)> {
+        path: &VolumePath,
+        errors: &ErrorSink,
+    ) -> Option<(VolumePath, DirectoryEntry)> {
         self.find_map(|entry| {
             let entry = entry.map_err(|error| match error.damaged_name() {
-                Some(name) => place.at(join(&place.path, name)).said(error),
-                None => place.said(error),
+                Some(name) => with_path(path.in_same_volume(join(&path.bytes, name)), error),
+                None => with_path(path, error),
             });
-            complaints.told(entry).map(|entry| (place.at(join(&place.path, &entry.name)), entry))
+            errors
+                .record(entry)
+                .map(|entry| (path.in_same_volume(join(&path.bytes, &entry.name)), entry))
         })
     }
 }

@@ -1,20 +1,20 @@
-//! `uringfs get`: files and trees out of a volume. A file is written under another name in its
-//! directory and renamed when it is whole; holes stay holes. What cannot be got is told, and the others
-//! go on.
+//! `uringfs get`: copies files and trees out of a volume. A file is written under a temporary name in its
+//! directory and renamed when it is complete; holes stay holes. An error of one file is reported, and the copy
+//! continues with the others.
 
-use super::complaints::Complaints;
-use super::entered::Entered;
+use super::copy_progress::{CopyProgress, Xattr};
 use super::entries::Entries;
-use super::existing::{Existing, Image, Turn};
-use super::flight::{ENDS_EARLY, Flight, Landed, PIECE};
-use super::hard_links::{HardLinks, Name};
-use super::host::{self, Handle, Identity, Tree, identity};
-use super::opening::open;
-use super::place::{Place, last_name};
-use super::staged::Staged;
-use super::transfer::Transfer;
-use super::transfer::Xattr;
-use super::{glob, show};
+use super::error_sink::ErrorSink;
+use super::get_staging::StagedEntry;
+use super::hard_links::{HardLinks, LinkAction};
+use super::host::{self, FileId, HostTree, PathHandle, file_id};
+use super::image::ImageFiles;
+use super::open_volume::open;
+use super::overwrite::{NameAction, OverwriteOptions};
+use super::pipeline::{CHUNK_BYTES, DEVICE_TOO_SHORT, FinishedChunk, Pipeline};
+use super::visited::VisitedDirectories;
+use super::volume_path::{VolumePath, last_name, with_path};
+use super::{cat, glob};
 use crate::output::print;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags, chmodat, linkat,
@@ -33,21 +33,21 @@ use uringfs::{
 };
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// TARGET:/path, with wildcards; a directory with all that is in it
+    /// TARGET:/path, with wildcards; directories are copied recursively
     #[arg(required = true, value_name = "TARGET:/path")]
     sources: Vec<OsString>,
 
-    /// A directory to put them in, the name of a single one, or - for standard output
+    /// A directory to copy into, the name of the new file, or - for standard output
     #[arg(value_name = "DEST")]
     destination: PathBuf,
 
     #[command(flatten)]
-    existing: Existing,
+    overwrite: OverwriteOptions,
 
-    /// Leave out what gives rights: set-ID bits, devices, security.* and trusted.* attributes
+    /// Do not copy what grants privileges: set-ID bits, devices, security.* and trusted.* attributes
     #[arg(long)]
     no_privileges: bool,
 
@@ -56,183 +56,186 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let places = Place::parse_all(&arguments.sources)?;
-    let volume = open(&places[0].target, Access::Read)?;
-    let places = glob::expand_all(&volume, &places)?;
+    let paths = VolumePath::parse_all(&arguments.sources)?;
+    let volume = open(&paths[0].target, Access::Read)?;
+    let paths = glob::expand_all(&volume, &paths)?;
     if arguments.destination == Path::new("-") {
-        return show::print_contents(&volume, &places);
+        return cat::print_contents(&volume, &paths);
     }
-    let (tree, targets) = targets(&volume, &places, &arguments.destination)?;
-    let mut get = Get {
+    let (tree, targets) = targets(&volume, &paths, &arguments.destination)?;
+    let mut get = GetJob {
         volume: &volume,
-        place: &places[0],
-        image: Image::of(&places[0].target)?,
+        source: &paths[0],
+        image: ImageFiles::of_volume(&paths[0].target)?,
         tree,
-        existing: arguments.existing,
+        overwrite: arguments.overwrite,
         no_privileges: arguments.no_privileges,
         is_root: nix::unistd::geteuid().is_root(),
-        flight: Flight::new()?,
-        transfer: Transfer::begin()?,
-        reading: HashMap::new(),
+        pipeline: Pipeline::new()?,
+        progress: CopyProgress::start()?,
+        files: HashMap::new(),
         next: 0,
-        made: HashSet::new(),
+        created: HashSet::new(),
         links: HardLinks::new(),
-        entered: Entered::default(),
+        visited: VisitedDirectories::default(),
         directories: Vec::new(),
-        complaints: Complaints::default(),
+        errors: ErrorSink::default(),
     };
-    get.all(&places, targets)?;
-    print(&get.transfer.report(arguments.json))?;
-    Ok(get.complaints.exit_code())
+    get.run(&paths, targets)?;
+    print(&get.progress.report(arguments.json))?;
+    Ok(get.errors.exit_code())
 }
 
-/// Where all of it goes, and what each place becomes there: a name in the directory that the destination is,
-/// or the destination itself.
+/// The destination directory, and the path in it for each source: a name in the destination if that is a directory,
+/// else the destination itself in its parent.
 fn targets(
     volume: &Volume,
-    places: &[Place],
+    paths: &[VolumePath],
     destination: &Path,
-) -> Result<(Tree, Vec<PathBuf>), Error> {
-    if let Ok(tree) = Tree::open(destination) {
-        let name = |place: &Place| match last_name(&place.path) {
+) -> Result<(HostTree, Vec<PathBuf>), Error> {
+    if let Ok(tree) = HostTree::open(destination) {
+        let name = |path: &VolumePath| match last_name(&path.bytes) {
             Some(name) => PathBuf::from(OsStr::from_bytes(name)),
-            // All that is in a volume goes into the directory itself.
+            // The entries of the root go into the directory itself.
             None => PathBuf::new(),
         };
-        return Ok((tree, places.iter().map(name).collect()));
+        return Ok((tree, paths.iter().map(name).collect()));
     }
-    let is_no_directory = |what: &str| {
-        Err(Error::input(format!("{}: is no directory; {what}", destination.display())))
+    let not_a_directory = |what: &str| {
+        Err(Error::input(format!("{}: is not a directory; {what}", destination.display())))
     };
-    let [place] = places else { return is_no_directory("make it, to get several files") };
+    let [path] = paths else { return not_a_directory("create it to copy several files") };
     let is_for_directories = destination.as_os_str().as_bytes().ends_with(b"/");
-    if is_for_directories && !super::opening::is_directory(volume, &place.path) {
-        return is_no_directory("make it first");
+    if is_for_directories && !super::open_volume::is_directory(volume, &path.bytes) {
+        return not_a_directory("create it first");
     }
     let name = destination.file_name().map(PathBuf::from);
     let parent = destination.parent().unwrap_or(Path::new(""));
-    match (Tree::open(parent), name) {
+    match (HostTree::open(parent), name) {
         (Ok(tree), Some(name)) => Ok((tree, vec![name])),
-        (Err(error), Some(_)) => Err(cannot_make(destination).because(error)),
-        (_, None) => is_no_directory("make it first"),
+        (Err(error), Some(_)) => Err(create_error(destination).because(error)),
+        (_, None) => not_a_directory("create it first"),
     }
 }
 
-struct Get<'v> {
+struct GetJob<'v> {
     volume: &'v Volume,
-    place: &'v Place,
-    image: Image,
-    tree: Tree,
-    existing: Existing,
+    source: &'v VolumePath,
+    image: ImageFiles,
+    tree: HostTree,
+    overwrite: OverwriteOptions,
     no_privileges: bool,
     is_root: bool,
-    flight: Flight<Piece>,
-    transfer: Transfer,
-    reading: HashMap<u64, Reading>,
+    pipeline: Pipeline<Chunk>,
+    progress: CopyProgress,
+    files: HashMap<u64, PartialFile>,
     next: u64,
-    /// What this command has made, except directories: nothing of it is replaced.
-    made: HashSet<Identity>,
-    links: HardLinks<InodeNumber, Link>,
-    /// From the path on that has its turn.
-    entered: Entered,
-    /// Get their attributes last: names made in them change their times.
+    /// Files that this command has created, except directories. They are never replaced.
+    created: HashSet<FileId>,
+    links: HardLinks<InodeNumber, NewName>,
+    /// The directories visited from the current source on.
+    visited: VisitedDirectories,
+    /// Directories get their attributes last: new names in them change their times.
     directories: Vec<(PathBuf, Attributes)>,
-    complaints: Complaints,
+    errors: ErrorSink,
 }
 
-/// A part of a file.
-struct Piece {
+/// A part of a file, in bytes.
+struct Chunk {
     file: u64,
     offset: u64,
 }
 
-/// A file's name, and how it comes to it.
+/// The path of a new file below the destination, and what to do about an existing file there.
 #[derive(Clone)]
-struct Link {
+struct NewName {
     target: PathBuf,
-    turn: Turn,
+    action: NameAction,
 }
 
-struct Reading {
+/// A file that is being copied.
+struct PartialFile {
     source: Vec<u8>,
     number: InodeNumber,
     host: HostFile,
-    staged: Staged,
-    link: Link,
+    staged: StagedEntry,
+    name: NewName,
     attributes: Attributes,
-    pieces: usize,
-    is_all_asked: bool,
-    /// A part of it could not be copied, so that nothing becomes of it.
-    is_lost: bool,
+    chunks: usize,
+    is_all_requested: bool,
+    /// A part could not be copied: the file is given up.
+    has_failed: bool,
 }
 
-/// What is kept of a file besides its bytes.
+/// The attributes of a file to copy besides its data.
 struct Attributes {
     inode: Inode,
     xattrs: Vec<Xattr>,
 }
 
-/// A directory whose names have their turn, one after the other.
-struct Level<'v> {
-    place: Place,
+/// A source directory whose entries are copied one after the other.
+struct OpenDirectory<'v> {
+    path: VolumePath,
     target: PathBuf,
-    /// This command has made it: nothing is in it yet.
+    /// Created by this command: names in it cannot exist yet.
     is_new: bool,
     entries: Entries<'v>,
 }
 
-impl<'v> Get<'v> {
-    fn all(&mut self, places: &[Place], targets: Vec<PathBuf>) -> Result<(), Error> {
-        for (place, target) in places.iter().zip(targets) {
-            self.tree(place.clone(), target)?;
+impl<'v> GetJob<'v> {
+    fn run(&mut self, paths: &[VolumePath], targets: Vec<PathBuf>) -> Result<(), Error> {
+        for (path, target) in paths.iter().zip(targets) {
+            self.get_tree(path.clone(), target)?;
         }
-        let landed = self.flight.finish();
-        self.land(landed)?;
+        let finished = self.pipeline.drain();
+        self.on_finished(finished)?;
         for (target, attributes) in std::mem::take(&mut self.directories).iter().rev() {
-            let held = self.tree.find(target).map_err(|error| self.cannot_make(target, error));
-            if let Some(held) = self.complaints.told(held) {
-                self.set_attributes(&held.path(), target, attributes);
+            let handle = self.tree.find(target).map_err(|error| self.create_error(target, error));
+            if let Some(handle) = self.errors.record(handle) {
+                self.set_attributes(&handle.path(), target, attributes);
             }
         }
         Ok(())
     }
 
-    /// Everything from a path on, without recursion: trees may be deep.
-    fn tree(&mut self, place: Place, target: PathBuf) -> Result<(), Error> {
-        self.entered = Entered::default();
-        let mut levels = Vec::from_iter(self.one(place, target, false)?);
-        while let Some(level) = levels.last_mut() {
-            let Some((place, entry)) = level.entries.next_place(&level.place, &self.complaints)
+    /// Copies a source and everything below it. Uses no recursion, as trees may be deep.
+    fn get_tree(&mut self, path: VolumePath, target: PathBuf) -> Result<(), Error> {
+        self.visited = VisitedDirectories::default();
+        let mut stack = Vec::from_iter(self.get_entry(path, target, false)?);
+        while let Some(directory) = stack.last_mut() {
+            let Some((path, entry)) =
+                directory.entries.next_with_path(&directory.path, &self.errors)
             else {
-                levels.pop();
+                stack.pop();
                 continue;
             };
             if matches!(&entry.name[..], b"" | b"." | b"..") || entry.name.contains(&b'/') {
-                let what = format!("{}: holds a name that cannot be", level.place);
-                self.complaints.told::<()>(Err(Error::run(what)));
+                let what = format!("{}: contains an invalid name", directory.path);
+                self.errors.record::<()>(Err(Error::run(what)));
                 continue;
             }
-            let target = level.target.join(OsStr::from_bytes(&entry.name));
-            let is_new = level.is_new;
-            levels.extend(self.one(place, target, is_new)?);
+            let target = directory.target.join(OsStr::from_bytes(&entry.name));
+            let is_new = directory.is_new;
+            stack.extend(self.get_entry(path, target, is_new)?);
         }
         Ok(())
     }
 
-    /// One of them; a directory's names come next.
-    fn one(
+    /// Copies one file, or creates one directory and returns it for its entries.
+    fn get_entry(
         &mut self,
-        place: Place,
+        path: VolumePath,
         target: PathBuf,
         is_new: bool,
-    ) -> Result<Option<Level<'v>>, Error> {
-        self.transfer.check()?;
-        let found = self.volume.inode(&place.path, Follow::No).map_err(|error| place.said(error));
-        let Some((number, inode)) = self.complaints.told(found) else { return Ok(None) };
+    ) -> Result<Option<OpenDirectory<'v>>, Error> {
+        self.progress.check_stop()?;
+        let found =
+            self.volume.inode(&path.bytes, Follow::No).map_err(|error| with_path(&path, error));
+        let Some((number, inode)) = self.errors.record(found) else { return Ok(None) };
         if inode.kind == FileKind::Directory
-            && self.complaints.told(self.entered.enter(&place, number)).is_none()
+            && self.errors.record(self.visited.visit(&path, number)).is_none()
         {
             return Ok(None);
         }
@@ -241,315 +244,328 @@ impl<'v> Get<'v> {
         if self.no_privileges && is_device {
             return Ok(None);
         }
-        let turn = if is_new { Ok(Turn::Make) } else { self.turn(&target, inode.kind) };
-        let Some(turn) = self.complaints.told(turn) else { return Ok(None) };
-        match (inode.kind, turn) {
-            (_, Turn::Leave) => return Ok(None),
+        let action = if is_new { Ok(NameAction::Create) } else { self.action(&target, inode.kind) };
+        let Some(action) = self.errors.record(action) else { return Ok(None) };
+        match (inode.kind, action) {
+            (_, NameAction::Skip) => return Ok(None),
             (FileKind::Directory, _) => {
-                let attributes = self.attributes(&place, inode);
-                return Ok(self.directory(place, target, attributes, turn));
+                let attributes = self.attributes(&path, inode);
+                return Ok(self.get_directory(path, target, attributes, action));
             }
             _ => {}
         }
-        let link = Link { target, turn };
-        match self.links.meet(number, inode.links, &link) {
-            Name::First => {
-                let attributes = self.attributes(&place, inode);
+        let name = NewName { target, action };
+        match self.links.add_name(number, inode.links, &name) {
+            LinkAction::Copy => {
+                let attributes = self.attributes(&path, inode);
                 match attributes.inode.kind {
-                    FileKind::File => self.file(place, number, link, attributes)?,
-                    _ => self.other(number, link, attributes),
+                    FileKind::File => self.get_file(path, number, name, attributes)?,
+                    _ => self.get_special(number, name, attributes),
                 }
             }
-            Name::Waits => {}
-            Name::LinkTo(first) => self.link(&first, &link),
-            Name::Lost(first) => self.tell_lost(&first, &link),
+            LinkAction::Wait => {}
+            LinkAction::Link(first) => self.get_link(&first, &name),
+            LinkAction::Fail(first) => self.report_first_name_failed(&first, &name),
         }
         Ok(None)
     }
 
-    /// How something of this kind comes to a name that may be there.
-    fn turn(&self, target: &Path, kind: FileKind) -> Result<Turn, Error> {
-        let cannot = |why: &str| self.cannot_make(target, why);
-        if self.reading.values().any(|reading| reading.link.target == target) {
-            return Err(cannot(JUST_MADE));
+    /// The action for a new file of this kind at a path that may exist.
+    fn action(&self, target: &Path, kind: FileKind) -> Result<NameAction, Error> {
+        let cannot = |why: &str| self.create_error(target, why);
+        if self.files.values().any(|partial| partial.name.target == target) {
+            return Err(cannot(JUST_CREATED));
         }
-        let there = match self.tree.find(target).and_then(|held| held.metadata()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Turn::Make),
-            there => there.map_err(|error| self.cannot_make(target, error))?,
+        let existing = match self.tree.find(target).and_then(|handle| handle.metadata()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NameAction::Create),
+            existing => existing.map_err(|error| self.create_error(target, error))?,
         };
-        // To replace a link to the image would lose it, too.
-        let is_image = |path: &Path| path.metadata().is_ok_and(|found| self.image.has(&found));
-        if self.image.has(&there) || there.is_symlink() && is_image(&self.tree.shown(target)) {
-            return Err(cannot("it is the image that is read"));
+        // Replacing a link to the image would lose the image, too.
+        let is_image = |path: &Path| path.metadata().is_ok_and(|found| self.image.contains(&found));
+        if self.image.contains(&existing)
+            || existing.is_symlink() && is_image(&self.tree.display_path(target))
+        {
+            return Err(cannot("it is the image that is being read"));
         }
-        if self.made.contains(&identity(&there)) {
-            return Err(cannot(JUST_MADE));
+        if self.created.contains(&file_id(&existing)) {
+            return Err(cannot(JUST_CREATED));
         }
-        let there = kind_of(&there).ok_or_else(|| cannot("what is there is of no known kind"))?;
-        self.existing.turn(there, kind).map_err(cannot)
+        let existing =
+            kind_of(&existing).ok_or_else(|| cannot("the existing file has an unknown type"))?;
+        self.overwrite.action(existing, kind).map_err(cannot)
     }
 
-    fn attributes(&self, place: &Place, inode: Inode) -> Attributes {
-        let source = &place.path;
-        let told = |result| self.complaints.told(result).into_iter();
-        let names = self.volume.xattrs(source, Follow::No).map_err(|error| place.said(error));
+    fn attributes(&self, path: &VolumePath, inode: Inode) -> Attributes {
+        let source = &path.bytes;
+        let ok = |result| self.errors.record(result).into_iter();
+        let names = self.volume.xattrs(source, Follow::No).map_err(|error| with_path(path, error));
         let value = |name: Vec<u8>| {
             let value = self.volume.xattr(source, Follow::No, &name);
-            value.map(|value| (name, value)).map_err(|error| place.said(error))
+            value.map(|value| (name, value)).map_err(|error| with_path(path, error))
         };
-        let xattrs = self.complaints.told(names).into_iter().flatten();
-        Attributes { inode, xattrs: xattrs.flat_map(|name| told(value(name))).collect() }
+        let xattrs = self.errors.record(names).into_iter().flatten();
+        Attributes { inode, xattrs: xattrs.flat_map(|name| ok(value(name))).collect() }
     }
 
-    fn directory(
+    fn get_directory(
         &mut self,
-        place: Place,
+        path: VolumePath,
         target: PathBuf,
         attributes: Attributes,
-        turn: Turn,
-    ) -> Option<Level<'v>> {
-        let is_new = turn == Turn::Make;
+        action: NameAction,
+    ) -> Option<OpenDirectory<'v>> {
+        let is_new = action == NameAction::Create;
         if is_new {
-            let made = self
+            let created = self
                 .tree
                 .parent(&target)
                 .and_then(|(parent, name)| Ok(mkdirat(&*parent, name, Mode::RWXU)?));
-            let made = made.map_err(|error| self.cannot_make(&target, error));
-            self.complaints.told(made)?;
+            let created = created.map_err(|error| self.create_error(&target, error));
+            self.errors.record(created)?;
         }
-        if is_new || !self.existing.leaves() {
+        if is_new || !self.overwrite.skips_existing() {
             self.directories.push((target.clone(), attributes));
         }
-        self.transfer.done.directories += 1;
-        let entries = Entries::of(self.volume, &place.path);
-        Some(Level { place, target, is_new, entries })
+        self.progress.counts.directories += 1;
+        let entries = Entries::new(self.volume, &path.bytes);
+        Some(OpenDirectory { path, target, is_new, entries })
     }
 
-    /// Makes what is neither a file nor a directory.
-    fn other(&mut self, number: InodeNumber, link: Link, attributes: Attributes) {
-        let made = Staged::make(&mut self.tree, &link.target, &mut self.next, |at, name| {
-            make_other(at, name, &attributes.inode)
-        });
-        let done = made.and_then(|(staged, ())| {
-            let held = staged.hold()?;
-            let found = held.metadata()?;
+    /// Copies a link, device, FIFO or socket.
+    fn get_special(&mut self, number: InodeNumber, name: NewName, attributes: Attributes) {
+        let created =
+            StagedEntry::create(&mut self.tree, &name.target, &mut self.next, |at, name| {
+                create_special(at, name, &attributes.inode)
+            });
+        let done = created.and_then(|(staged, ())| {
+            let handle = staged.open_path()?;
+            let found = handle.metadata()?;
             if kind_of(&found) != Some(attributes.inode.kind) || found.nlink() != 1 {
-                return Err(io::Error::other("another file took its place"));
+                return Err(io::Error::other("another file took its name"));
             }
-            self.set_attributes(&held.path(), &link.target, &attributes);
-            staged.rename(&link.target, link.turn)?;
-            Ok(identity(&found))
+            self.set_attributes(&handle.path(), &name.target, &attributes);
+            staged.rename(&name.target, name.action)?;
+            Ok(file_id(&found))
         });
-        match self.complaints.told(done.map_err(|error| self.cannot_make(&link.target, error))) {
-            Some(made) => {
-                self.transfer.done.others += 1;
-                self.is_there(number, link, made);
+        match self.errors.record(done.map_err(|error| self.create_error(&name.target, error))) {
+            Some(created) => {
+                self.progress.counts.others += 1;
+                self.copy_done(number, name, created);
             }
-            None => self.is_lost(number, &link),
+            None => self.copy_failed(number, &name),
         }
     }
 
-    /// A copy has its name: others become links to it.
-    fn is_there(&mut self, number: InodeNumber, first: Link, made: Identity) {
-        self.made.insert(made);
-        for link in self.links.is_there(&number) {
-            self.link(&first, &link);
+    /// A copy has its name: creates the links that wait for it.
+    fn copy_done(&mut self, number: InodeNumber, first: NewName, created: FileId) {
+        self.created.insert(created);
+        for name in self.links.copy_done(&number) {
+            self.get_link(&first, &name);
         }
     }
 
-    fn is_lost(&mut self, number: InodeNumber, first: &Link) {
-        for link in self.links.is_lost(&number) {
-            self.tell_lost(first, &link);
+    fn copy_failed(&mut self, number: InodeNumber, first: &NewName) {
+        for name in self.links.copy_failed(&number) {
+            self.report_first_name_failed(first, &name);
         }
     }
 
-    fn tell_lost(&self, first: &Link, link: &Link) {
-        let first = self.tree.shown(&first.target);
-        let why = format!("it is the same file as {}, which could not be made", first.display());
-        self.complaints.told::<()>(Err(self.cannot_make(&link.target, why)));
+    fn report_first_name_failed(&self, first: &NewName, name: &NewName) {
+        let first = self.tree.display_path(&first.target);
+        let why = format!("it is a hard link to {}, which could not be created", first.display());
+        self.errors.record::<()>(Err(self.create_error(&name.target, why)));
     }
 
-    /// Gives a file that this command has made one more name.
-    fn link(&mut self, first: &Link, link: &Link) {
-        let linked = self.tree.parent(&first.target).and_then(|(directory, name)| {
-            let make =
-                |at: &Handle, staged: &str| linkat(&*directory, name, at, staged, AtFlags::empty());
-            let (staged, ()) = Staged::make(&mut self.tree, &link.target, &mut self.next, make)?;
-            if !self.made.contains(&identity(&staged.hold()?.metadata()?)) {
-                return Err(io::Error::other("another file took the place of its first name"));
+    /// Creates a hard link to a file that this command has created.
+    fn get_link(&mut self, first: &NewName, name: &NewName) {
+        let linked = self.tree.parent(&first.target).and_then(|(directory, first_name)| {
+            let make = |at: &PathHandle, staged: &str| {
+                linkat(&*directory, first_name, at, staged, AtFlags::empty())
+            };
+            let (staged, ()) =
+                StagedEntry::create(&mut self.tree, &name.target, &mut self.next, make)?;
+            if !self.created.contains(&file_id(&staged.open_path()?.metadata()?)) {
+                return Err(io::Error::other("another file took its first name"));
             }
-            staged.rename(&link.target, link.turn)
+            staged.rename(&name.target, name.action)
         });
-        let linked = linked.map_err(|error| self.cannot_make(&link.target, error));
-        if self.complaints.told(linked).is_some() {
-            self.transfer.done.links += 1;
+        let linked = linked.map_err(|error| self.create_error(&name.target, error));
+        if self.errors.record(linked).is_some() {
+            self.progress.counts.links += 1;
         }
     }
 
-    fn file(
+    fn get_file(
         &mut self,
-        place: Place,
+        path: VolumePath,
         number: InodeNumber,
-        link: Link,
+        name: NewName,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let opened = self.volume.open(&place.path, OpenOptions::direct());
-        let begun = opened.map_err(|error| place.said(error)).and_then(|file| {
-            // Nobody but its owner has it while it is not whole, and nobody ever who is not to have it.
+        let opened = self.volume.open(&path.bytes, OpenOptions::direct());
+        let begun = opened.map_err(|error| with_path(&path, error)).and_then(|file| {
+            // Only the owner can open the partial file, so no other user reads it before its mode is set.
             let mode = Mode::from_raw_mode(u32::from(attributes.inode.permissions) & 0o600);
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let make = |at: &Handle, name: &str| openat(at, name, flags, mode);
-            let made = Staged::make(&mut self.tree, &link.target, &mut self.next, make);
-            made.map(|made| (file, made)).map_err(|error| self.cannot_make(&link.target, error))
+            let make = |at: &PathHandle, name: &str| openat(at, name, flags, mode);
+            let created = StagedEntry::create(&mut self.tree, &name.target, &mut self.next, make);
+            created
+                .map(|created| (file, created))
+                .map_err(|error| self.create_error(&name.target, error))
         });
-        let Some((file, (staged, host))) = self.complaints.told(begun) else {
-            self.is_lost(number, &link);
+        let Some((file, (staged, host))) = self.errors.record(begun) else {
+            self.copy_failed(number, &name);
             return Ok(());
         };
         let id = self.next;
-        let reading = Reading {
-            source: place.path,
+        let partial = PartialFile {
+            source: path.bytes,
             number,
             host: host.into(),
             staged,
-            link,
+            name,
             attributes,
-            pieces: 0,
-            is_all_asked: false,
-            is_lost: false,
+            chunks: 0,
+            is_all_requested: false,
+            has_failed: false,
         };
-        self.reading.insert(id, reading);
-        self.read(id, &file)?;
-        self.reading.get_mut(&id).expect("it has begun").is_all_asked = true;
+        self.files.insert(id, partial);
+        self.request_all(id, &file)?;
+        self.files.get_mut(&id).expect("the file has begun").is_all_requested = true;
         self.finish_if_whole(id);
         Ok(())
     }
 
-    /// Asks for all data of a file.
-    fn read(&mut self, id: u64, file: &File) -> Result<(), Error> {
+    /// Starts the reads of all data of a file.
+    fn request_all(&mut self, id: u64, file: &File) -> Result<(), Error> {
         let mut at = 0;
         loop {
             let data = file.seek_data(at).and_then(|start| Ok(start..file.seek_hole(start)?));
             let data = match data {
                 Ok(data) => data,
-                // Nothing but a hole is left.
+                // The rest is a hole.
                 Err(Errno::NXIO) => return Ok(()),
                 Err(errno) => {
-                    self.lose(id, errno);
+                    self.fail_read(id, errno);
                     return Ok(());
                 }
             };
             at = data.end;
-            for offset in data.step_by(PIECE) {
-                self.transfer.check()?;
-                let landed = self.flight.make_room();
-                self.land(landed)?;
-                let buffer = Buffer::zeroed((at - offset).min(PIECE as u64) as usize);
-                let reading = self.reading.get_mut(&id).expect("it has begun");
-                if reading.is_lost {
+            for offset in data.step_by(CHUNK_BYTES) {
+                self.progress.check_stop()?;
+                let finished = self.pipeline.wait_for_slot();
+                self.on_finished(finished)?;
+                let buffer = Buffer::zeroed((at - offset).min(CHUNK_BYTES as u64) as usize);
+                let partial = self.files.get_mut(&id).expect("the file has begun");
+                if partial.has_failed {
                     return Ok(());
                 }
-                reading.pieces += 1;
-                let started = self.flight.read(file, buffer, offset, Piece { file: id, offset });
-                started.map_err(|error| self.failed(error))?;
+                partial.chunks += 1;
+                let started = self.pipeline.read(file, buffer, offset, Chunk { file: id, offset });
+                started.map_err(|error| self.read_error(error))?;
             }
         }
     }
 
-    fn land(&mut self, landed: io::Result<Vec<Landed<Piece>>>) -> Result<(), Error> {
-        for Landed { piece, result, buffer } in landed.map_err(|error| self.failed(error))? {
-            let reading = self.reading.get_mut(&piece.file).expect("it has pieces on their way");
-            reading.pieces -= 1;
+    fn on_finished(
+        &mut self,
+        finished: io::Result<Vec<FinishedChunk<Chunk>>>,
+    ) -> Result<(), Error> {
+        for FinishedChunk { context: chunk, result, buffer } in
+            finished.map_err(|error| self.read_error(error))?
+        {
+            let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
+            partial.chunks -= 1;
             match result {
                 Ok(read) if read == buffer.len() as u64 => {
-                    if let Err(error) = reading.host.write_all_at(&buffer, piece.offset) {
-                        let error = self.cannot_make(&self.reading[&piece.file].link.target, error);
-                        self.lose_because(piece.file, error);
+                    if let Err(error) = partial.host.write_all_at(&buffer, chunk.offset) {
+                        let error = self.create_error(&self.files[&chunk.file].name.target, error);
+                        self.fail(chunk.file, error);
                     }
                 }
-                Ok(_) => self.lose(piece.file, ENDS_EARLY),
-                Err(errno) => self.lose(piece.file, errno),
+                Ok(_) => self.fail_read(chunk.file, DEVICE_TOO_SHORT),
+                Err(errno) => self.fail_read(chunk.file, errno),
             }
-            self.finish_if_whole(piece.file);
+            self.finish_if_whole(chunk.file);
         }
         Ok(())
     }
 
-    /// A part of a file cannot be read.
-    fn lose(&mut self, id: u64, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
-        let place = self.place.at(self.reading[&id].source.clone());
-        self.lose_because(id, Error::run(format!("{place}: cannot be read")).because(why));
+    /// Gives up a file of which a part cannot be read.
+    fn fail_read(&mut self, id: u64, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
+        let path = self.source.in_same_volume(self.files[&id].source.clone());
+        self.fail(id, Error::run(format!("{path}: cannot be read")).because(why));
     }
 
-    fn lose_because(&mut self, id: u64, error: Error) {
-        let reading = self.reading.get_mut(&id).expect("it has begun");
-        // One reason is enough.
-        if !std::mem::replace(&mut reading.is_lost, true) {
-            self.complaints.told::<()>(Err(error));
+    fn fail(&mut self, id: u64, error: Error) {
+        let partial = self.files.get_mut(&id).expect("the file has begun");
+        // Only the first error of a file is reported.
+        if !std::mem::replace(&mut partial.has_failed, true) {
+            self.errors.record::<()>(Err(error));
         }
     }
 
     fn finish_if_whole(&mut self, id: u64) {
-        let reading = &self.reading[&id];
-        if reading.pieces > 0 || !reading.is_all_asked {
+        let partial = &self.files[&id];
+        if partial.chunks > 0 || !partial.is_all_requested {
             return;
         }
-        let Reading { number, host, staged, link, attributes, is_lost, .. } =
-            self.reading.remove(&id).expect("it was just there");
-        if is_lost {
-            self.is_lost(number, &link);
+        let PartialFile { number, host, staged, name, attributes, has_failed, .. } =
+            self.files.remove(&id).expect("the file has begun");
+        if has_failed {
+            self.copy_failed(number, &name);
             return;
         }
         let size = attributes.inode.size;
         let done = host.set_len(size).and_then(|()| {
-            self.set_attributes(&host::path(&host), &link.target, &attributes);
-            let made = identity(&host.metadata()?);
-            staged.rename(&link.target, link.turn)?;
-            Ok(made)
+            self.set_attributes(&host::fd_path(&host), &name.target, &attributes);
+            let created = file_id(&host.metadata()?);
+            staged.rename(&name.target, name.action)?;
+            Ok(created)
         });
-        match self.complaints.told(done.map_err(|error| self.cannot_make(&link.target, error))) {
-            Some(made) => {
-                self.transfer.arrived(size);
-                self.is_there(number, link, made);
+        match self.errors.record(done.map_err(|error| self.create_error(&name.target, error))) {
+            Some(created) => {
+                self.progress.add_file(size);
+                self.copy_done(number, name, created);
             }
-            None => self.is_lost(number, &link),
+            None => self.copy_failed(number, &name),
         }
     }
 
-    /// All that can be set of what was made; what cannot is told. Owners only where the user may give files
-    /// away, and extended attributes where the file system and the user's rights allow them.
-    fn set_attributes(&self, held: &Path, target: &Path, its: &Attributes) {
+    /// Sets the attributes of a new file, and reports those that cannot be set. Sets owners only as root, and skips
+    /// extended attributes that the file system or the user's privileges do not allow.
+    fn set_attributes(&self, handle: &Path, target: &Path, its: &Attributes) {
         let Attributes { inode, xattrs } = its;
-        let tell = |what: &str, set: io::Result<()>| {
-            let shown = self.tree.shown(target);
+        let report = |what: &str, set: io::Result<()>| {
+            let shown = self.tree.display_path(target);
             let failed = |error: io::Error| {
-                Error::run(format!("{}: its {what} cannot be set", shown.display())).because(error)
+                Error::run(format!("{}: cannot set {what}", shown.display())).because(error)
             };
-            self.complaints.told(set.map_err(failed));
+            self.errors.record(set.map_err(failed));
         };
         if self.is_root {
-            let set = std::os::unix::fs::chown(held, Some(inode.user), Some(inode.group));
-            tell("owner", set);
+            let set = std::os::unix::fs::chown(handle, Some(inode.user), Some(inode.group));
+            report("owner", set);
         }
         for (name, value) in xattrs {
-            if self.no_privileges && gives_rights(name) {
+            if self.no_privileges && grants_privileges(name) {
                 continue;
             }
-            match setxattr(held, &name[..], value, XattrFlags::empty()) {
+            match setxattr(handle, &name[..], value, XattrFlags::empty()) {
                 Err(Errno::OPNOTSUPP | Errno::PERM) => {}
                 set => {
                     let what = format!("attribute {}", OsStr::from_bytes(name).display());
-                    tell(&what, set.map_err(Into::into));
+                    report(&what, set.map_err(Into::into));
                 }
             }
         }
         if inode.kind != FileKind::Symlink {
-            // After the owners: to change those takes the set-ID bits away.
-            let set = held.metadata().and_then(|found| {
+            // After the owner: a change of the owner clears the set-ID bits.
+            let set = handle.metadata().and_then(|found| {
                 let mode = Mode::from_raw_mode(self.permissions(inode, &found).into());
-                Ok(chmodat(CWD, held, mode, AtFlags::empty())?)
+                Ok(chmodat(CWD, handle, mode, AtFlags::empty())?)
             });
-            tell("mode", set);
+            report("mode", set);
         }
         let time =
             |time: Time| Timespec { tv_sec: time.seconds(), tv_nsec: time.nanoseconds().into() };
@@ -557,10 +573,10 @@ impl<'v> Get<'v> {
             last_access: time(inode.accessed),
             last_modification: time(inode.modified),
         };
-        tell("times", utimensat(CWD, held, &times, AtFlags::empty()).map_err(Into::into));
+        report("times", utimensat(CWD, handle, &times, AtFlags::empty()).map_err(Into::into));
     }
 
-    /// The permissions of a file, with set-ID bits only for the user and the group that gave them.
+    /// The permissions to set. Set-ID bits are kept only if user and group are those of the source.
     fn permissions(&self, inode: &Inode, found: &Metadata) -> u16 {
         let mut permissions = inode.permissions;
         if self.no_privileges || found.uid() != inode.user {
@@ -572,36 +588,36 @@ impl<'v> Get<'v> {
         permissions
     }
 
-    fn cannot_make(
+    fn create_error(
         &self,
         target: &Path,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        cannot_make(&self.tree.shown(target)).because(why)
+        create_error(&self.tree.display_path(target)).because(why)
     }
 
-    fn failed(&self, error: io::Error) -> Error {
-        Error::run(format!("{}: cannot be read", self.place.target.display())).because(error)
+    fn read_error(&self, error: io::Error) -> Error {
+        Error::run(format!("{}: cannot be read", self.source.target.display())).because(error)
     }
 }
 
-const JUST_MADE: &str = "this command has just made it";
+const JUST_CREATED: &str = "it was already created by this command";
 
-fn cannot_make(path: &Path) -> Error {
-    Error::run(format!("{}: cannot be made", path.display()))
+fn create_error(path: &Path) -> Error {
+    Error::run(format!("{}: cannot be created", path.display()))
 }
 
 fn kind_of(found: &Metadata) -> Option<FileKind> {
     FileKind::of_mode(found.mode() as u16, found.rdev())
 }
 
-/// Whether an extended attribute can let somebody do more than before.
-fn gives_rights(name: &[u8]) -> bool {
+/// Whether an extended attribute can grant privileges.
+fn grants_privileges(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
-/// Makes what is neither a file nor a directory.
-fn make_other(at: &Handle, name: &str, inode: &Inode) -> rustix::io::Result<()> {
+/// Creates a link, device, FIFO or socket.
+fn create_special(at: &PathHandle, name: &str, inode: &Inode) -> rustix::io::Result<()> {
     let (kind, device) = match inode.kind {
         FileKind::Symlink => return symlinkat(&inode.target[..], at, name),
         FileKind::BlockDevice(device) => (FileType::BlockDevice, device),

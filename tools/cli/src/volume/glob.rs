@@ -1,24 +1,24 @@
-//! Wildcards in the paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as shells have them. A name
-//! that is there as it is written means itself.
+//! Wildcards in paths of a volume: `*`, `?`, `[a-z]` and `[!a-z]`, as in a shell. A path that exists
+//! literally stands for itself.
 
-use super::complaints::Complaints;
 use super::entries::Entries;
-use super::place::{Place, join};
+use super::error_sink::ErrorSink;
+use super::volume_path::{VolumePath, join, with_path};
 use uringfs::{FileKind, Follow, Volume, VolumeError, VolumeErrorKind};
 use uringfs_lab::Error;
 
-/// The places that one with wildcards stands for, in order; itself, if it has none.
-pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
-    let is_there = |path: &[u8]| match volume.inode(path, Follow::No) {
+/// The paths that match `path`, sorted; `path` itself if it has no wildcards.
+pub fn expand(volume: &Volume, path: &VolumePath) -> Result<Vec<VolumePath>, Error> {
+    let exists = |path: &[u8]| match volume.inode(path, Follow::No) {
         Ok(_) => true,
-        // What is damaged is there: who is given the place is told so.
-        Err(error) => !leads_nowhere(&error),
+        // A damaged file exists: the caller gets its path, and the error when it uses the path.
+        Err(error) => !is_not_found(&error),
     };
-    if !is_pattern(&place.path) || is_there(&place.path) {
-        return Ok(vec![place.clone()]);
+    if !is_pattern(&path.bytes) || exists(&path.bytes) {
+        return Ok(vec![path.clone()]);
     }
     let mut found = vec![b"/".to_vec()];
-    for name in place.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+    for name in path.bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let mut next = Vec::new();
         for directory in &found {
             if !is_pattern(name) {
@@ -27,20 +27,22 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
             }
             match volume.inode(directory, Follow::Yes) {
                 Ok((_, inode)) if inode.kind != FileKind::Directory => continue,
-                Err(error) if leads_nowhere(&error) => continue,
-                // The pattern stands for what is in it: who is given that is told why there is none.
+                Err(error) if is_not_found(&error) => continue,
+                // The directory cannot be read: return the pattern, so that the caller gets the error when it uses it.
                 Err(_) => {
                     next.push(join(directory, name));
                     continue;
                 }
                 Ok(_) => {}
             }
-            for entry in Entries::of(volume, directory) {
+            for entry in Entries::new(volume, directory) {
                 let found = match entry {
                     Ok(entry) => entry.name,
                     Err(error) => match error.damaged_name() {
                         Some(name) => name.to_vec(),
-                        None => return Err(place.at(directory.clone()).said(error)),
+                        None => {
+                            return Err(with_path(path.in_same_volume(directory.clone()), error));
+                        }
                     },
                 };
                 if matches(name, &found) {
@@ -50,39 +52,39 @@ pub fn expand(volume: &Volume, place: &Place) -> Result<Vec<Place>, Error> {
         }
         found = next;
     }
-    if place.path.ends_with(b"/") {
+    if path.bytes.ends_with(b"/") {
         found.iter_mut().for_each(|path| path.push(b'/'));
     }
-    found.retain(|path| is_there(path));
+    found.retain(|path| exists(path));
     match found.is_empty() {
-        true => Err(Error::input(format!("{place}: no name fits this pattern"))),
-        false => Ok(found.into_iter().map(|path| place.at(path)).collect()),
+        true => Err(Error::input(format!("{path}: no name matches this pattern"))),
+        false => Ok(found.into_iter().map(|found| path.in_same_volume(found)).collect()),
     }
 }
 
-/// The places that several stand for, but of those for which there are none: of these it is told.
-pub fn expand_each(volume: &Volume, places: &[Place], complaints: &Complaints) -> Vec<Place> {
+/// The paths that match any of `paths`. Reports those without a match to `errors`.
+pub fn expand_each(volume: &Volume, paths: &[VolumePath], errors: &ErrorSink) -> Vec<VolumePath> {
     let mut all = Vec::new();
-    for place in places {
-        match expand(volume, place) {
+    for path in paths {
+        match expand(volume, path) {
             Ok(found) => all.extend(found),
-            Err(error) => _ = complaints.told::<()>(Err(error)),
+            Err(error) => _ = errors.record::<()>(Err(error)),
         }
     }
     all
 }
 
-/// The places that several stand for.
-pub fn expand_all(volume: &Volume, places: &[Place]) -> Result<Vec<Place>, Error> {
+/// The paths that match any of `paths`; an error if one has no match.
+pub fn expand_all(volume: &Volume, paths: &[VolumePath]) -> Result<Vec<VolumePath>, Error> {
     let mut all = Vec::new();
-    for place in places {
-        all.extend(expand(volume, place)?);
+    for path in paths {
+        all.extend(expand(volume, path)?);
     }
     Ok(all)
 }
 
-/// Whether it says that nothing is there, and not that it cannot be read.
-fn leads_nowhere(error: &VolumeError) -> bool {
+/// Whether the error means that the path does not exist, and not that it cannot be read.
+fn is_not_found(error: &VolumeError) -> bool {
     matches!(error.kind(), VolumeErrorKind::Refused(_))
 }
 
@@ -90,51 +92,51 @@ fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// Whether a name fits a pattern. One that begins with a dot wants its dot written.
+/// Whether a name matches a pattern. A leading dot is matched only by a literal dot.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    // Where the last star stood, and how much of the name it had taken: going back to it once more
-    // is enough, so that no pattern takes long.
-    let (mut at, mut taken) = (pattern, name);
+    // The rest of the pattern and of the name after the last star. It is enough to backtrack to the last
+    // star, so no pattern takes long.
+    let (mut pattern_rest, mut name_rest) = (pattern, name);
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
-        if let [b'*', rest @ ..] = at {
-            star = Some((rest, taken));
-            at = rest;
+        if let [b'*', rest @ ..] = pattern_rest {
+            star = Some((rest, name_rest));
+            pattern_rest = rest;
             continue;
         }
-        match (one(at, taken.first().copied()), &mut star) {
-            _ if at.is_empty() && taken.is_empty() => return true,
-            (Some(rest), _) => (at, taken) = (rest, &taken[1..]),
+        match (match_one(pattern_rest, name_rest.first().copied()), &mut star) {
+            _ if pattern_rest.is_empty() && name_rest.is_empty() => return true,
+            (Some(rest), _) => (pattern_rest, name_rest) = (rest, &name_rest[1..]),
             (None, Some((behind, from))) if !from.is_empty() => {
                 *from = &from[1..];
-                (at, taken) = (*behind, *from);
+                (pattern_rest, name_rest) = (*behind, *from);
             }
             _ => return false,
         }
     }
 }
 
-/// The pattern behind what stands for this byte, if its beginning does.
-fn one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
+/// The rest of the pattern if its first element matches the byte.
+fn match_one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let byte = byte?;
     let (first, rest) = pattern.split_first()?;
     match first {
         b'?' => Some(rest),
-        b'[' => match class(rest, byte) {
+        b'[' => match match_class(rest, byte) {
             Some((true, behind)) => Some(behind),
             Some((false, _)) => None,
-            // A bracket that nothing closes is a bracket.
+            // A bracket that is not closed is a literal bracket.
             None => (byte == b'[').then_some(rest),
         },
         first => (*first == byte).then_some(rest),
     }
 }
 
-/// Whether a byte is in the class that begins here, and what follows it.
-fn class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
+/// Whether a byte is in the character class at the beginning, and the rest of the pattern.
+fn match_class(text: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let negated = matches!(text.first(), Some(b'!' | b'^'));
     let mut rest = if negated { &text[1..] } else { text };
     let (mut is_in, mut is_first) = (false, true);
@@ -160,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_as_in_a_shell() {
-        let fits = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
+    fn patterns_match_as_in_a_shell() {
+        let is_match = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         for (pattern, name) in [
             ("*", "abc"),
             ("*", ""),
@@ -176,7 +178,7 @@ mod tests {
             (".*", ".x"),
             ("a**", "a"),
         ] {
-            assert!(fits(pattern, name), "{pattern} {name}");
+            assert!(is_match(pattern, name), "{pattern} {name}");
         }
         for (pattern, name) in [
             ("*", ".x"),
@@ -188,12 +190,12 @@ mod tests {
             ("a", "ab"),
             ("*a", "ab"),
         ] {
-            assert!(!fits(pattern, name), "{pattern} {name}");
+            assert!(!is_match(pattern, name), "{pattern} {name}");
         }
     }
 
     #[test]
-    fn many_stars_do_not_take_long() {
+    fn a_pattern_of_many_stars_is_matched_quickly() {
         let name = [b'a'; 255];
         assert!(!matches(&[b"*a".repeat(60), b"b".to_vec()].concat(), &name));
     }

@@ -1,90 +1,90 @@
-//! Files of several names: `put` and `get` copy one where they meet its first name, and make links to it of
-//! the others.
+//! Files with several names. `put` and `get` copy such a file at its first name, and create hard links to the copy
+//! for its other names.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The files of several names that have been met; `K` tells them apart, `P` is the path of a copy.
+/// The files with several names seen so far. `K` identifies a file, `P` is the path of a copy.
 pub struct HardLinks<K, P> {
-    met: HashMap<K, Met<P>>,
+    files: HashMap<K, SeenFile<P>>,
 }
 
-struct Met<P> {
+struct SeenFile<P> {
     first: P,
-    /// Names that have not been met.
+    /// The number of names not seen yet.
     left: u32,
-    state: State<P>,
+    state: CopyState<P>,
 }
 
-enum State<P> {
-    /// On its way; these are to become links to it.
-    Awaited(Vec<P>),
-    There,
-    Lost,
+enum CopyState<P> {
+    /// The copy is in progress. These paths will become links to it.
+    Pending(Vec<P>),
+    Done,
+    Failed,
 }
 
-/// What a name becomes.
+/// The action for a name of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Name<P> {
-    /// The first of its file, which is to be copied.
-    First,
-    /// A link, once the copy is there.
-    Waits,
-    /// A link to the copy.
-    LinkTo(P),
-    /// Nothing: there is no copy.
-    Lost(P),
+pub enum LinkAction<P> {
+    /// Copy the file: this is its first name.
+    Copy,
+    /// Wait: the name becomes a link when the copy is done.
+    Wait,
+    /// Create a link to the copy at this path.
+    Link(P),
+    /// Fail: the copy at this path failed.
+    Fail(P),
 }
 
 impl<K: Eq + Hash, P: Clone> HardLinks<K, P> {
     pub fn new() -> Self {
-        Self { met: HashMap::new() }
+        Self { files: HashMap::new() }
     }
 
-    /// One of the `names` names of a file, of which the copy gets this path.
-    pub fn meet(&mut self, file: K, names: u32, path: &P) -> Name<P> {
+    /// Records a name of a file that has `names` names; a copy or link would get this path.
+    pub fn add_name(&mut self, file: K, names: u32, path: &P) -> LinkAction<P> {
         if names < 2 {
-            return Name::First;
+            return LinkAction::Copy;
         }
-        let Some(met) = self.met.get_mut(&file) else {
-            let (first, state) = (path.clone(), State::Awaited(Vec::new()));
-            self.met.insert(file, Met { first, left: names - 1, state });
-            return Name::First;
+        let Some(seen) = self.files.get_mut(&file) else {
+            let (first, state) = (path.clone(), CopyState::Pending(Vec::new()));
+            self.files.insert(file, SeenFile { first, left: names - 1, state });
+            return LinkAction::Copy;
         };
-        met.left = met.left.saturating_sub(1);
-        let first = met.first.clone();
-        match &mut met.state {
-            State::Awaited(waiting) => {
+        seen.left = seen.left.saturating_sub(1);
+        let first = seen.first.clone();
+        match &mut seen.state {
+            CopyState::Pending(waiting) => {
                 waiting.push(path.clone());
-                Name::Waits
+                LinkAction::Wait
             }
-            State::There => {
-                if met.left == 0 {
-                    self.met.remove(&file);
+            CopyState::Done => {
+                if seen.left == 0 {
+                    self.files.remove(&file);
                 }
-                Name::LinkTo(first)
+                LinkAction::Link(first)
             }
-            State::Lost => Name::Lost(first),
+            CopyState::Failed => LinkAction::Fail(first),
         }
     }
 
-    /// The copy is there; these wait to be links to it.
-    pub fn is_there(&mut self, file: &K) -> Vec<P> {
-        let waiting = self.end(file, State::There);
-        if self.met.get(file).is_some_and(|met| met.left == 0) {
-            self.met.remove(file);
+    /// Records that the copy is done. Returns the paths that wait to become links.
+    pub fn copy_done(&mut self, file: &K) -> Vec<P> {
+        let waiting = self.settle(file, CopyState::Done);
+        if self.files.get(file).is_some_and(|seen| seen.left == 0) {
+            self.files.remove(file);
         }
         waiting
     }
 
-    /// No copy becomes of it; these have waited for one.
-    pub fn is_lost(&mut self, file: &K) -> Vec<P> {
-        self.end(file, State::Lost)
+    /// Records that the copy failed. Returns the paths that waited for it.
+    pub fn copy_failed(&mut self, file: &K) -> Vec<P> {
+        self.settle(file, CopyState::Failed)
     }
 
-    fn end(&mut self, file: &K, state: State<P>) -> Vec<P> {
-        match self.met.get_mut(file).map(|met| std::mem::replace(&mut met.state, state)) {
-            Some(State::Awaited(waiting)) => waiting,
+    fn settle(&mut self, file: &K, state: CopyState<P>) -> Vec<P> {
+        match self.files.get_mut(file).map(|seen| std::mem::replace(&mut seen.state, state)) {
+            Some(CopyState::Pending(waiting)) => waiting,
             _ => Vec::new(),
         }
     }
@@ -95,17 +95,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_links_once_the_copy_is_there() {
+    fn names_become_links_when_the_copy_is_done() {
         let mut links = HardLinks::new();
-        assert_eq!(links.meet(1, 1, &"alone"), Name::First);
-        assert_eq!(links.meet(7, 3, &"a"), Name::First);
-        assert_eq!(links.meet(7, 3, &"b"), Name::Waits);
-        assert_eq!(links.is_there(&7), ["b"]);
-        assert_eq!(links.meet(7, 3, &"c"), Name::LinkTo("a"));
-        assert!(links.met.is_empty(), "all its names have been met");
-        assert_eq!(links.meet(8, 9, &"d"), Name::First);
-        assert_eq!(links.meet(8, 9, &"e"), Name::Waits);
-        assert_eq!(links.is_lost(&8), ["e"]);
-        assert_eq!(links.meet(8, 9, &"f"), Name::Lost("d"));
+        assert_eq!(links.add_name(1, 1, &"alone"), LinkAction::Copy);
+        assert_eq!(links.add_name(7, 3, &"a"), LinkAction::Copy);
+        assert_eq!(links.add_name(7, 3, &"b"), LinkAction::Wait);
+        assert_eq!(links.copy_done(&7), ["b"]);
+        assert_eq!(links.add_name(7, 3, &"c"), LinkAction::Link("a"));
+        assert!(links.files.is_empty(), "all names were seen");
+        assert_eq!(links.add_name(8, 9, &"d"), LinkAction::Copy);
+        assert_eq!(links.add_name(8, 9, &"e"), LinkAction::Wait);
+        assert_eq!(links.copy_failed(&8), ["e"]);
+        assert_eq!(links.add_name(8, 9, &"f"), LinkAction::Fail("d"));
     }
 }

@@ -1,5 +1,5 @@
-//! Files of the machine as `put` reads and `get` makes them: each is found once, held, and from then on
-//! reached by what is held. A link, a FIFO or another file that takes its name meanwhile changes nothing.
+//! Access to files of the host, which `put` reads and `get` creates. Each file is looked up once and then used
+//! through a handle. So it does not matter if a link, a FIFO or another file takes its name meanwhile.
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use std::ffi::OsStr;
@@ -10,24 +10,24 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Whether two files are one: the device they are on, and their number there.
-pub type Identity = (u64, u64);
+/// Identifies a file: device and inode number.
+pub type FileId = (u64, u64);
 
-pub fn identity(found: &Metadata) -> Identity {
+pub fn file_id(found: &Metadata) -> FileId {
     (found.dev(), found.ino())
 }
 
-/// A file of any kind that is held, and neither read nor written by that (`O_PATH`). A symbolic link is
-/// held itself.
-pub struct Handle(File);
+/// An `O_PATH` handle of a file of any type; it neither reads nor writes the file. The handle of a symbolic link
+/// is of the link itself.
+pub struct PathHandle(File);
 
-impl Handle {
+impl PathHandle {
     fn new(descriptor: OwnedFd) -> Self {
         Self(descriptor.into())
     }
 
-    /// What has a name in a directory; a link is not followed.
-    pub fn at(directory: &Handle, name: &OsStr) -> io::Result<Self> {
+    /// Opens a name in a directory. Does not follow a link.
+    pub fn at(directory: &PathHandle, name: &OsStr) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Self::new(openat(directory, name, flags, Mode::empty())?))
     }
@@ -36,79 +36,79 @@ impl Handle {
         self.0.metadata()
     }
 
-    /// A path that leads to this file alone, whatever its names lead to meanwhile.
+    /// A path that always leads to this file, whatever its names lead to meanwhile.
     pub fn path(&self) -> PathBuf {
-        path(&self.0)
+        fd_path(&self.0)
     }
 
-    /// Opens a file to read it. Nothing is waited for: some files of `/proc` would.
+    /// Opens the file for reading, non-blocking: some files of `/proc` would block.
     pub fn open(&self) -> io::Result<File> {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         OpenOptions::new().read(true).custom_flags(flags).open(self.path())
     }
 }
 
-impl AsFd for Handle {
+impl AsFd for PathHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The path of a descriptor's file. Calls that follow links reach it by this, whatever kind it is.
-pub fn path(descriptor: &impl AsRawFd) -> PathBuf {
+/// The path of the file of a descriptor. A call that follows links reaches the file by this path, whatever its type.
+pub fn fd_path(descriptor: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
 }
 
-/// A directory that the user has named, and all that is below it: no link there is followed.
-pub struct Tree {
-    /// As the user wrote it.
-    written: PathBuf,
-    top: Handle,
-    /// The directory that was asked for last.
-    last: Option<(PathBuf, Rc<Handle>)>,
+/// A directory that the user has named, and everything below it. Look-ups below it follow no links.
+pub struct HostTree {
+    /// The path as the user wrote it.
+    user_path: PathBuf,
+    top: PathHandle,
+    /// The parent directory that was used last.
+    last_parent: Option<(PathBuf, Rc<PathHandle>)>,
 }
 
-impl Tree {
-    /// The directory of a path, which may lead there by links.
-    pub fn open(written: &Path) -> io::Result<Self> {
-        let directory = match written.as_os_str().is_empty() {
+impl HostTree {
+    /// Opens a directory. Follows links in the path.
+    pub fn open(user_path: &Path) -> io::Result<Self> {
+        let directory = match user_path.as_os_str().is_empty() {
             true => Path::new("."),
-            false => written,
+            false => user_path,
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = Handle::new(openat(CWD, directory, flags, Mode::empty())?);
-        Ok(Self { written: written.to_owned(), top, last: None })
+        let top = PathHandle::new(openat(CWD, directory, flags, Mode::empty())?);
+        Ok(Self { user_path: user_path.to_owned(), top, last_parent: None })
     }
 
-    /// A path below as the user would write it.
-    pub fn shown(&self, below: &Path) -> PathBuf {
-        match below.as_os_str().is_empty() {
-            true => self.written.clone(),
-            false => self.written.join(below),
+    /// The path of a file below, as the user would write it.
+    pub fn display_path(&self, relative: &Path) -> PathBuf {
+        match relative.as_os_str().is_empty() {
+            true => self.user_path.clone(),
+            false => self.user_path.join(relative),
         }
     }
 
-    /// What a path below leads to; itself, if it is a link.
-    pub fn find(&self, below: &Path) -> io::Result<Handle> {
-        self.hold(below, OFlags::NOFOLLOW)
+    /// Opens a path below. Does not follow a link.
+    pub fn find(&self, relative: &Path) -> io::Result<PathHandle> {
+        self.open_path(relative, OFlags::NOFOLLOW)
     }
 
-    fn hold(&self, below: &Path, flags: OFlags) -> io::Result<Handle> {
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    fn open_path(&self, relative: &Path, flags: OFlags) -> io::Result<PathHandle> {
+        let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
         let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        Ok(Handle::new(openat2(&self.top, below, flags, Mode::empty(), resolve)?))
+        Ok(PathHandle::new(openat2(&self.top, relative, flags, Mode::empty(), resolve)?))
     }
 
-    /// The directory that a path below is in, and the path's name there.
-    pub fn parent<'p>(&mut self, below: &'p Path) -> io::Result<(Rc<Handle>, &'p OsStr)> {
-        let name = below.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let parent = below.parent().unwrap_or(Path::new(""));
-        let directory = match &self.last {
-            Some((last, directory)) if last == parent => Rc::clone(directory),
+    /// The parent directory of a path below, and the last name of the path.
+    pub fn parent<'p>(&mut self, relative: &'p Path) -> io::Result<(Rc<PathHandle>, &'p OsStr)> {
+        let name = relative.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = relative.parent().unwrap_or(Path::new(""));
+        let directory = match &self.last_parent {
+            Some((last_parent, directory)) if last_parent == parent => Rc::clone(directory),
             _ => {
-                let directory = Rc::new(self.hold(parent, OFlags::DIRECTORY)?);
-                self.last = Some((parent.to_owned(), Rc::clone(&directory)));
+                let directory = Rc::new(self.open_path(parent, OFlags::DIRECTORY)?);
+                self.last_parent = Some((parent.to_owned(), Rc::clone(&directory)));
                 directory
             }
         };
@@ -124,14 +124,14 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn no_link_below_the_directory_is_followed() {
+    fn links_below_the_directory_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         fs::create_dir_all(folder.join("top/real")).unwrap();
         fs::write(folder.join("top/real/a"), "of a").unwrap();
         symlink("real", folder.join("top/link")).unwrap();
         symlink("top", folder.join("way")).unwrap();
-        let mut tree = Tree::open(&folder.join("way")).unwrap();
+        let mut tree = HostTree::open(&folder.join("way")).unwrap();
         assert!(tree.find(Path::new("real/a")).unwrap().metadata().unwrap().is_file());
         assert!(tree.find(Path::new("")).unwrap().metadata().unwrap().is_dir());
         assert!(tree.find(Path::new("link")).unwrap().metadata().unwrap().is_symlink());
@@ -144,21 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_read_whatever_takes_its_name() {
+    fn a_handle_reads_its_file_after_the_name_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         fs::write(folder.join("secret"), "of others").unwrap();
-        let tree = Tree::open(folder).unwrap();
+        let tree = HostTree::open(folder).unwrap();
         let swap_in: [&dyn Fn(&Path); 2] = [&|path| symlink("secret", path).unwrap(), &|path| {
             mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap()
         }];
         for swap_in in swap_in {
             let path = folder.join("a");
             fs::write(&path, "of a").unwrap();
-            let held = tree.find(Path::new("a")).unwrap();
+            let handle = tree.find(Path::new("a")).unwrap();
             fs::remove_file(&path).unwrap();
             swap_in(&path);
-            assert_eq!(io::read_to_string(held.open().unwrap()).unwrap(), "of a");
+            assert_eq!(io::read_to_string(handle.open().unwrap()).unwrap(), "of a");
             fs::remove_file(&path).unwrap();
         }
     }

@@ -1,10 +1,10 @@
-//! `uringfs mkfs`: an empty volume on a block device or in a file, which is made if it is not
-//! there. What holds something, or is in use, is left alone.
+//! `uringfs mkfs`: creates an empty volume on a block device or in a file. Creates the file if it does
+//! not exist. Refuses a target that holds data or is in use.
 
-use super::place::said;
-use super::resize::lengthen;
-use super::size::BLOCK;
-use super::words;
+use super::format;
+use super::resize::append_zeros;
+use super::size_change::BLOCK;
+use super::volume_path::with_path;
 use crate::output::print;
 use std::ffi::OsString;
 use std::fs::File as HostFile;
@@ -22,70 +22,69 @@ use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 use uringfs_lab::targets::{Found, Target, Volumes, inspect, probe};
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A block device, or a file; one that is not there is made
+    /// A block device or a file; a file that does not exist is created
     target: OsString,
 
-    /// Of the volume, as in 4G, in whole blocks; of what is there already, all is used. K and KiB are 1024
-    /// bytes, KB 1000; so M, G, T
+    /// Size of the volume, as in 4G, rounded down to whole blocks [default: all of an existing target]. K and KiB
+    /// are 1024 bytes, KB is 1000; M, G and T likewise
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
 
-    /// Bytes
+    /// Block size; only 4096 is supported
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = parse_block_size)]
     block_size: u64,
 
-    /// A name for people, of 64 bytes at most
+    /// Volume label, at most 64 bytes
     #[arg(long, default_value = "")]
     label: String,
 
-    /// Destroy what the target holds
+    /// Overwrite existing data on the target
     #[arg(long)]
     force: bool,
 }
 
-/// Bytes at a target's end where others have what they are known by, or come back from: the copy of a GUID
-/// partition table, what RAID members say of themselves, labels of ZFS.
-const END: u64 = 1 << 20;
+/// The part at the end of a target to zero. Other formats keep signatures or backup copies there: the copy of a GUID
+/// partition table, superblocks of RAID members, ZFS labels.
+const TAIL_BYTES: u64 = 1 << 20;
 
 fn parse_block_size(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         BLOCK => Ok(BLOCK),
-        _ => Err("a volume's blocks are of 4096 bytes; no other size is supported".into()),
+        _ => Err("only a block size of 4096 bytes is supported".into()),
     }
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
     let blocks = arguments.size.map(|size| size / arguments.block_size);
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
-    let (text, made) = if found == Found::Nothing {
+    let (text, size_bytes) = if found == Found::Nothing {
         let blocks = blocks.ok_or_else(|| {
-            Error::input(format!("{shown} does not exist; give --size, as in 4G, to make it"))
+            Error::input(format!("{shown} does not exist; give --size, as in 4G, to create it"))
         })?;
         let stop = stop_on_interrupt()?;
         create_image(path, 0).map_err(|error| Error::input(error.to_string()))?;
-        in_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
-            // It is no volume, and nobody else's.
+        format_new_file(path, blocks * arguments.block_size, &options, &stop).inspect_err(|_| {
+            // This command has created the file, and it holds no volume.
             let _ = std::fs::remove_file(path);
         })?
     } else {
-        check(path, &found, arguments.force)?;
-        (String::new(), format(path, &options)?)
+        refuse_data(path, &found, arguments.force)?;
+        (String::new(), format_target(path, &options)?)
     };
-    print(&format!("{text}{shown}: a volume of {}\n", words::size(made)))?;
+    print(&format!("{text}{shown}: a volume of {}\n", format::size(size_bytes)))?;
     Ok(0)
 }
 
-/// Makes a volume in an empty file, which it fills with zeros: the file's blocks are reserved, and later
-/// writes change none of its file system's metadata. Answers in words what that took, and the
-/// volume's size in bytes.
-fn in_new_file(
+/// Creates a volume in an empty file. Fills the file with zeros first: this reserves its blocks, so later writes
+/// do not change metadata of its file system. Returns a message about the zeros, and the volume's size in bytes.
+fn format_new_file(
     path: &Path,
     size: u64,
     options: &FormatOptions,
@@ -94,28 +93,28 @@ fn in_new_file(
     let shown = path.display();
     let failed = |error: io::Error| match stop.load(Ordering::Relaxed) {
         true => Error::interrupted(),
-        false => Error::input(format!("{shown}: cannot be made")).because(error),
+        false => Error::input(format!("{shown}: cannot be created")).because(error),
     };
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
-    // Of holes at first: what cannot be a volume is known before zeros are written for minutes.
+    // Format a sparse file first, so that errors are found before zeros are written for minutes.
     file.set_len(size).map_err(failed)?;
-    format(path, options)?;
+    format_target(path, options)?;
     file.set_len(0).map_err(failed)?;
     let began = Instant::now();
-    lengthen(&file, 0, size, stop).map_err(failed)?;
+    append_zeros(&file, 0, size, stop).map_err(failed)?;
     let text = format!(
-        "{shown}: wrote {} of zeros in {:.1} s, so that its blocks are reserved\n",
-        words::size(size),
+        "{shown}: wrote {} of zeros in {:.1} s to reserve its blocks\n",
+        format::size(size),
         began.elapsed().as_secs_f64(),
     );
-    Ok((text, format(path, options)?))
+    Ok((text, format_target(path, options)?))
 }
 
-/// Refuses what holds something.
-fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
+/// Refuses a target that is empty, or holds data and `force` is false.
+fn refuse_data(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
     let shown = path.display();
     if found.size() == 0 {
-        let what = format!("{shown}: is empty; remove it, and it is made with --size");
+        let what = format!("{shown}: is empty; remove it and run again with --size");
         return Err(Error::input(what));
     }
     if force {
@@ -127,8 +126,8 @@ fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
     let holds = probe(&file).map_err(unreadable)?;
     let holds = match (holds, found) {
         (Some(known), _) => Some(known),
-        // Of a device only what is known counts; a file may be anything of the user's.
-        (None, Found::File { size, .. }) if !is_blank(&file, *size).map_err(unreadable)? => {
+        // A device counts as used only with a known signature; a file with any data.
+        (None, Found::File { size, .. }) if !is_all_zero(&file, *size).map_err(unreadable)? => {
             Some("data")
         }
         _ => None,
@@ -139,8 +138,8 @@ fn check(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
     }
 }
 
-/// Whether a file is all zeros.
-fn is_blank(file: &HostFile, size: u64) -> io::Result<bool> {
+/// Whether a file contains only zeros.
+fn is_all_zero(file: &HostFile, size: u64) -> io::Result<bool> {
     let mut part = vec![0; 1 << 20];
     let mut at = 0;
     while at < size {
@@ -156,24 +155,25 @@ fn is_blank(file: &HostFile, size: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What of a range is no superblock: there other file systems and partition tables have what they are known by.
-fn between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
-    let (mut at, mut between) = (range.start, Vec::new());
+/// The parts of a range between superblocks. Other file systems and partition tables keep signatures there.
+fn gaps_between(range: Range<u64>, superblocks: &[u64]) -> Vec<Range<u64>> {
+    let (mut at, mut gaps) = (range.start, Vec::new());
     for superblock in superblocks.iter().filter(|address| range.contains(address)) {
-        between.push(at..*superblock);
+        gaps.push(at..*superblock);
         at = superblock + BLOCK;
     }
-    between.push(at..range.end);
-    between.retain(|range| !range.is_empty());
-    between
+    gaps.push(at..range.end);
+    gaps.retain(|range| !range.is_empty());
+    gaps
 }
 
-/// Makes the volume; answers its size in bytes.
-fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
+/// Creates the volume. Returns its size in bytes.
+fn format_target(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
     let device =
         Device::open(path, Access::ReadWrite).map_err(|error| Error::input(error.to_string()))?;
-    Volume::format(&device, options).map_err(|error| said(&path.display(), error))?;
-    let volume = Volume::open_on(device.clone()).map_err(|error| said(&path.display(), error))?;
+    Volume::format(&device, options).map_err(|error| with_path(path.display(), error))?;
+    let volume =
+        Volume::open_on(device.clone()).map_err(|error| with_path(path.display(), error))?;
     let failed = |error: io::Error| {
         Error::run(format!("{}: cannot be written", path.display())).because(error)
     };
@@ -183,8 +183,8 @@ fn format(path: &Path, options: &FormatOptions) -> Result<u64, Error> {
         .block_on(async {
             let end = device.geometry().size;
             let superblocks = volume.superblocks();
-            for ends in [0..volume.reserved_bytes(), end - END..end] {
-                for unused in between(ends, &superblocks) {
+            for ends in [0..volume.reserved_bytes(), end - TAIL_BYTES..end] {
+                for unused in gaps_between(ends, &superblocks) {
                     whole.write_zeroes(unused.start, unused.end - unused.start).await?;
                 }
             }

@@ -1,32 +1,41 @@
-//! The commands on volumes, and what they share: how a place in a volume is written, how a volume
-//! is opened, and what is said of it.
+//! The commands on volumes, one file each, and what they share: paths in volumes, opening,
+//! errors, formats.
 
-pub mod about;
+pub mod cat;
 pub mod check;
+pub mod chmod;
 pub mod chown;
-mod complaints;
+mod copy_progress;
+pub mod df;
 pub mod du;
-mod entered;
 mod entries;
-mod existing;
-mod flight;
+mod error_sink;
+mod format;
 pub mod get;
+mod get_staging;
 mod glob;
 mod hard_links;
 mod host;
-pub mod list;
+mod image;
+pub mod ln;
+pub mod ls;
+pub mod mkdir;
 pub mod mkfs;
-pub mod names;
-mod opening;
-mod place;
+pub mod mv;
+mod open_volume;
+mod overwrite;
+mod pipeline;
 pub mod put;
+mod put_staging;
 pub mod resize;
-pub mod show;
-mod size;
-mod source;
-mod staged;
-mod staging;
-mod transfer;
+pub mod rm;
+mod size_change;
+mod source_file;
+pub mod stat;
+pub mod tree;
 pub mod truncate;
-mod words;
+mod two_paths;
+mod visited;
+pub mod volume_info;
+mod volume_path;
 pub mod xattr;

@@ -1,18 +1,17 @@
-//! `uringfs put`: files and trees of the machine into a volume. A file is written under another
-//! name and moved when it is whole; commits take a name only with the bytes it stands for. What cannot
-//! be put is told, and the others go on.
+//! `uringfs put`: copies files and trees of the host into a volume. A file is written under a staging name
+//! and renamed when it is complete; a commit contains a name only together with the file's data. An error of one
+//! file is reported, and the copy continues with the others.
 
-use super::existing::{Existing, Image, Turn};
-use super::flight::{Flight, Landed, PIECE};
-use super::hard_links::{HardLinks, Name};
-use super::host::{Identity, Tree, identity};
-use super::opening::{close, is_directory, open};
-use super::place::{Place, join};
-use super::source::{Source, cannot_read, data};
-use super::staging::free_staging;
-use super::staging::remove_staging;
-use super::transfer::Transfer;
-use super::transfer::Xattr;
+use super::copy_progress::{CopyProgress, Xattr};
+use super::hard_links::{HardLinks, LinkAction};
+use super::host::{FileId, HostTree, file_id};
+use super::image::ImageFiles;
+use super::open_volume::{is_directory, open, sync};
+use super::overwrite::{NameAction, OverwriteOptions};
+use super::pipeline::{CHUNK_BYTES, FinishedChunk, Pipeline};
+use super::put_staging::{remove_leftovers, unused_staging_name};
+use super::source_file::{SourceFile, cannot_read, data_ranges};
+use super::volume_path::{VolumePath, join, with_path};
 use crate::output::print;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -29,104 +28,108 @@ use uringfs::{
 };
 use uringfs_lab::{Error, ErrorKind};
 
-/// The access control list that what is made in a directory gets.
-const DEFAULT_LIST: &str = "system.posix_acl_default";
+/// The attribute for the ACL that new files in a directory inherit.
+const DEFAULT_ACL_XATTR: &str = "system.posix_acl_default";
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Files and directories; - is standard input
+    /// Files and directories; - reads standard input
     #[arg(required = true, value_name = "SRC")]
     sources: Vec<OsString>,
 
-    /// TARGET:/path: a directory to put them in, or the name of a single one
+    /// TARGET:/path of a directory to copy into, or of the new file
     #[arg(value_name = "TARGET:/path")]
     destination: OsString,
 
     #[command(flatten)]
-    existing: Existing,
+    overwrite: OverwriteOptions,
 
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let place = Place::parse(&arguments.destination)?;
-    let volume = open(&place.target, Access::ReadWrite)?;
-    let targets = targets(&volume, &arguments.sources, &place)?;
-    let mut put = Put {
+    let path = VolumePath::parse(&arguments.destination)?;
+    let volume = open(&path.target, Access::ReadWrite)?;
+    let targets = targets(&volume, &arguments.sources, &path)?;
+    let mut put = PutJob {
         volume: &volume,
-        place: &place,
-        image: Image::of(&place.target)?,
-        existing: arguments.existing,
+        destination: &path,
+        image: ImageFiles::of_volume(&path.target)?,
+        overwrite: arguments.overwrite,
         staging: Vec::new(),
-        flight: Flight::new()?,
-        transfer: Transfer::begin()?,
-        writing: HashMap::new(),
+        pipeline: Pipeline::new()?,
+        progress: CopyProgress::start()?,
+        files: HashMap::new(),
         next: 0,
-        made: HashSet::new(),
+        created: HashSet::new(),
         links: HardLinks::new(),
         directories: Vec::new(),
-        failures: Failures::default(),
+        errors: PutErrors::default(),
     };
-    let done = put.all(&arguments.sources, targets);
-    // In any case: nothing half-written stays.
-    let clean = put.clean_up();
-    let Put { transfer, failures, .. } = put;
-    let closed = close(&volume, &place.target);
-    let done = done.and(clean).and(closed);
-    let code = failures.end(done.is_ok() && transfer.done.is_nothing());
+    let done = put.run(&arguments.sources, targets);
+    // In any case, so that no partial file stays.
+    let cleaned_up = put.clean_up();
+    let PutJob { progress, errors, .. } = put;
+    let synced = sync(&volume, &path.target);
+    let done = done.and(cleaned_up).and(synced);
+    let code = errors.finish(done.is_ok() && progress.counts.is_empty());
     done?;
     let code = code?;
-    print(&transfer.report(arguments.json))?;
+    print(&progress.report(arguments.json))?;
     Ok(code)
 }
 
-/// Files that could not be put.
+/// The errors of files that could not be copied.
 #[derive(Default)]
-struct Failures {
-    /// The first, as long as it is the only one.
+struct PutErrors {
+    /// The first error, as long as it is the only one.
     first: Option<Error>,
     are_several: bool,
 }
 
-impl Failures {
-    fn tell(&mut self, error: Error) {
+impl PutErrors {
+    fn report(&mut self, error: Error) {
         if self.first.is_none() && !self.are_several {
             self.first = Some(error);
             return;
         }
         self.are_several = true;
         for error in self.first.take().into_iter().chain([error]) {
-            crate::output::complain(&error.to_string());
+            crate::output::print_error(&error.to_string());
         }
     }
 
-    /// The exit code: that of the one thing that could not be done, if nothing else was, or 1.
-    fn end(self, is_nothing_done: bool) -> Result<u8, Error> {
+    /// The exit code: 1 if there are errors. Returns the error itself if it is the only one and nothing was copied.
+    fn finish(self, is_nothing_done: bool) -> Result<u8, Error> {
         match self.first {
             Some(error) if is_nothing_done => return Err(error),
-            Some(error) => crate::output::complain(&error.to_string()),
+            Some(error) => crate::output::print_error(&error.to_string()),
             None => return Ok(self.are_several.into()),
         }
         Ok(1)
     }
 }
 
-/// What each source becomes: a name in the directory that the place is, or the place itself.
-fn targets(volume: &Volume, sources: &[OsString], place: &Place) -> Result<Vec<Vec<u8>>, Error> {
-    if !is_directory(volume, &place.path) {
-        if sources.len() > 1 || place.path.ends_with(b"/") {
-            let what = format!("{place}: is no directory; make it with uringfs mkdir");
+/// The path in the volume for each source: a name in the destination if that is a directory, else the destination.
+fn targets(
+    volume: &Volume,
+    sources: &[OsString],
+    destination: &VolumePath,
+) -> Result<Vec<Vec<u8>>, Error> {
+    if !is_directory(volume, &destination.bytes) {
+        if sources.len() > 1 || destination.bytes.ends_with(b"/") {
+            let what = format!("{destination}: is not a directory; create it with uringfs mkdir");
             return Err(Error::input(what));
         }
-        return Ok(vec![place.path.clone()]);
+        return Ok(vec![destination.bytes.clone()]);
     }
     let name = |source: &OsString| {
         if source == "-" {
-            let what = format!("{place}: is a directory; say what - is to be called in it");
+            let what = format!("{destination}: is a directory; name the file for standard input");
             return Err(Error::input(what));
         }
         let path = Path::new(source);
@@ -135,269 +138,278 @@ fn targets(volume: &Volume, sources: &[OsString], place: &Place) -> Result<Vec<V
             Some(whole.file_name()?.to_owned())
         });
         match named {
-            Some(name) => Ok(join(&place.path, name.as_bytes())),
-            None => Err(Error::input(format!("{}: has no name to put it under", path.display()))),
+            Some(name) => Ok(join(&destination.bytes, name.as_bytes())),
+            None => Err(Error::input(format!("{}: has no name for the copy", path.display()))),
         }
     };
     sources.iter().map(name).collect()
 }
 
-struct Put<'v> {
+struct PutJob<'v> {
     volume: &'v Volume,
-    place: &'v Place,
-    image: Image,
-    existing: Existing,
-    /// Where files lie until they are whole.
+    destination: &'v VolumePath,
+    image: ImageFiles,
+    overwrite: OverwriteOptions,
+    /// The directory for files until they are complete.
     staging: Vec<u8>,
-    flight: Flight<Piece>,
-    transfer: Transfer,
-    /// Files of which pieces are on their way, or still to be read.
-    writing: HashMap<u64, Writing>,
+    pipeline: Pipeline<Chunk>,
+    progress: CopyProgress,
+    /// Files that have chunks in flight or still to be read.
+    files: HashMap<u64, PartialFile>,
     next: u64,
-    /// What this command has put, except directories: nothing of it is replaced.
-    made: HashSet<InodeNumber>,
-    links: HardLinks<Identity, Link>,
-    /// Get their attributes last: names made in them change their times.
+    /// Files that this command has created, except directories. They are never replaced.
+    created: HashSet<InodeNumber>,
+    links: HardLinks<FileId, NewName>,
+    /// Directories get their attributes last: new names in them change their times.
     directories: Vec<(Vec<u8>, Inode)>,
-    failures: Failures,
+    errors: PutErrors,
 }
 
-/// A part of a file.
-struct Piece {
+/// A part of a file, in bytes.
+struct Chunk {
     file: u64,
     length: u64,
 }
 
-/// A file's name in the volume, and how it comes to it.
+/// The path of a new file in the volume, and what to do about an existing file there.
 #[derive(Clone)]
-struct Link {
+struct NewName {
     target: Vec<u8>,
-    turn: Turn,
+    action: NameAction,
 }
 
-/// A directory whose names have their turn, one after the other.
-struct Level {
+/// A source directory whose names are copied one after the other.
+struct OpenDirectory {
     below: PathBuf,
     target: Vec<u8>,
-    /// This command has made it: nothing is in it yet.
+    /// Created by this command: names in it cannot exist yet.
     is_new: bool,
-    /// From the last one on.
+    /// The names that are left, in reverse order.
     names: Vec<OsString>,
 }
 
-struct Writing {
+/// A file that is being copied.
+struct PartialFile {
     file: File,
     number: InodeNumber,
-    /// Which file of the machine it is; none is standard input.
-    source: Option<Identity>,
+    /// The source file; None for standard input.
+    source: Option<FileId>,
     staged: Vec<u8>,
-    link: Link,
+    name: NewName,
     inode: Inode,
-    /// What it ends with if that is a hole: the file becomes at least as long.
+    /// The minimum size at the end, for a file that ends with a hole.
     size: u64,
-    /// Set when all is written: a write takes capabilities away.
+    /// Set after all writes: a write removes capabilities.
     xattrs: Vec<Xattr>,
-    pieces: usize,
-    is_all_read: bool,
+    chunks: usize,
+    is_fully_read: bool,
     has_failed: bool,
 }
 
-impl Put<'_> {
-    fn all(&mut self, sources: &[OsString], targets: Vec<Vec<u8>>) -> Result<(), Error> {
-        self.staging = self.said(b"/", self.make_staging())?;
+impl PutJob<'_> {
+    fn run(&mut self, sources: &[OsString], targets: Vec<Vec<u8>>) -> Result<(), Error> {
+        self.staging = self.with_path(b"/", self.make_staging())?;
         for (source, target) in sources.iter().zip(targets) {
             let done = match source == "-" {
-                true => self.standard_input(target),
-                false => self.tree(Path::new(source), target),
+                true => self.put_stdin(target),
+                false => self.put_tree(Path::new(source), target),
             };
-            self.go_on(done)?;
+            self.continue_after(done)?;
         }
-        let landed = self.flight.finish();
-        self.land(landed)?;
+        let finished = self.pipeline.drain();
+        self.on_finished(finished)?;
         for (path, inode) in std::mem::take(&mut self.directories).iter().rev() {
-            let done = self.said(path, self.set_attributes(path, inode));
-            self.go_on(done)?;
+            let done = self.with_path(path, self.set_attributes(path, inode));
+            self.continue_after(done)?;
         }
         Ok(())
     }
 
-    /// What is made here gets nothing from it, whatever the root hands on: all comes from its source.
+    /// Creates the staging directory, so that files in it inherit no group and no ACL from the root directory: all
+    /// attributes come from the sources.
     fn make_staging(&self) -> Result<Vec<u8>, VolumeError> {
-        let path = free_staging(self.volume)?;
+        let path = unused_staging_name(self.volume)?;
         let inode = Inode { is_staging: true, ..Inode::new(FileKind::Directory, 0o700) };
         self.volume.make(&path, inode)?;
         self.volume.set_attributes(&path, Follow::No, |its| its.permissions = 0o700)?;
-        match self.volume.remove_xattr(&path, Follow::No, DEFAULT_LIST) {
+        match self.volume.remove_xattr(&path, Follow::No, DEFAULT_ACL_XATTR) {
             Err(error) if error.errno() != Errno::NODATA => Err(error),
             _ => Ok(path),
         }
     }
 
-    /// Tells what is wrong with one file. What is wrong with the volume or the machine, or a Ctrl-C,
-    /// stays an error.
-    fn go_on(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+    /// Reports the error of one file, so that the copy continues. An error of the volume or the machine, or a
+    /// Ctrl-C, is returned.
+    fn continue_after(&mut self, done: Result<(), Error>) -> Result<(), Error> {
         match done {
-            Err(error) if error.kind() == ErrorKind::Input => self.failures.tell(error),
+            Err(error) if error.kind() == ErrorKind::Input => self.errors.report(error),
             done => done?,
         }
         Ok(())
     }
 
-    /// Everything from a path on, without recursion: trees may be deep.
-    fn tree(&mut self, source: &Path, target: Vec<u8>) -> Result<(), Error> {
+    /// Copies a source and everything below it. Uses no recursion, as trees may be deep.
+    fn put_tree(&mut self, source: &Path, target: Vec<u8>) -> Result<(), Error> {
         let (tree, below) = open_tree(source).map_err(|error| cannot_read(source, error))?;
-        let mut levels = Vec::from_iter(self.one(&tree, below, target, false)?);
-        while let Some(level) = levels.last_mut() {
-            let Some(name) = level.names.pop() else {
-                levels.pop();
+        let mut stack = Vec::from_iter(self.put_entry(&tree, below, target, false)?);
+        while let Some(directory) = stack.last_mut() {
+            let Some(name) = directory.names.pop() else {
+                stack.pop();
                 continue;
             };
-            let (below, target) = (level.below.join(&name), join(&level.target, name.as_bytes()));
-            match self.one(&tree, below, target, level.is_new) {
-                Ok(found) => levels.extend(found),
-                failed => self.go_on(failed.map(drop))?,
+            let (below, target) =
+                (directory.below.join(&name), join(&directory.target, name.as_bytes()));
+            match self.put_entry(&tree, below, target, directory.is_new) {
+                Ok(found) => stack.extend(found),
+                failed => self.continue_after(failed.map(drop))?,
             }
         }
         Ok(())
     }
 
-    /// One of them; a directory's names come next.
-    fn one(
+    /// Copies one file, or creates one directory and returns it for its names.
+    fn put_entry(
         &mut self,
-        tree: &Tree,
+        tree: &HostTree,
         below: PathBuf,
         target: Vec<u8>,
         is_new: bool,
-    ) -> Result<Option<Level>, Error> {
-        self.transfer.check()?;
-        let source = Source::find(tree, &below)?;
+    ) -> Result<Option<OpenDirectory>, Error> {
+        self.progress.check_stop()?;
+        let source = SourceFile::find(tree, &below)?;
         let inode = source.attributes()?;
-        if inode.kind == FileKind::File && self.image.has(&source.found) {
-            return Err(is_image(&source.path.display().to_string()));
+        if inode.kind == FileKind::File && self.image.contains(&source.metadata) {
+            return Err(refuse_image(&source.path.display().to_string()));
         }
-        let turn = if is_new { Turn::Make } else { self.turn(&target, inode.kind)? };
-        match (inode.kind, turn) {
-            (_, Turn::Leave) => return Ok(None),
+        let action = if is_new { NameAction::Create } else { self.action(&target, inode.kind)? };
+        match (inode.kind, action) {
+            (_, NameAction::Skip) => return Ok(None),
             (FileKind::Directory, _) => {
-                return self.directory(&source, below, target, inode, turn).map(Some);
+                return self.put_directory(&source, below, target, inode, action).map(Some);
             }
             _ => {}
         }
-        let (file, names) = (identity(&source.found), source.found.nlink());
-        let link = Link { target, turn };
-        match self.links.meet(file, u32::try_from(names).unwrap_or(u32::MAX), &link) {
-            Name::First => {
+        let (file, names) = (file_id(&source.metadata), source.metadata.nlink());
+        let name = NewName { target, action };
+        match self.links.add_name(file, u32::try_from(names).unwrap_or(u32::MAX), &name) {
+            LinkAction::Copy => {
                 let done = match inode.kind {
-                    FileKind::File => self.file(&source, link.clone(), inode),
-                    _ => self.other(&source, &link, inode),
+                    FileKind::File => self.put_file(&source, name.clone(), inode),
+                    _ => self.put_special(&source, &name, inode),
                 };
                 if done.is_err() {
-                    self.is_lost(file, &link)?;
+                    self.copy_failed(file, &name)?;
                 }
                 done?;
             }
-            Name::Waits => {}
-            Name::LinkTo(first) => self.link(&first, &link)?,
-            Name::Lost(first) => return Err(self.lost(&first, &link)),
+            LinkAction::Wait => {}
+            LinkAction::Link(first) => self.put_link(&first, &name)?,
+            LinkAction::Fail(first) => return Err(self.first_name_failed(&first, &name)),
         }
         Ok(None)
     }
 
-    /// How something of this kind comes to a name that may be there.
-    fn turn(&self, target: &[u8], kind: FileKind) -> Result<Turn, Error> {
-        let place = || self.place.at(target.to_vec());
-        let is_just_put =
-            || Error::input(format!("{}: is what this command has just put there", place()));
-        if self.writing.values().any(|writing| writing.link.target == target) {
-            return Err(is_just_put());
+    /// The action for a new file of this kind at a path that may exist.
+    fn action(&self, target: &[u8], kind: FileKind) -> Result<NameAction, Error> {
+        let path = || self.destination.in_same_volume(target.to_vec());
+        let already_written =
+            || Error::input(format!("{}: was already written by this command", path()));
+        if self.files.values().any(|partial| partial.name.target == target) {
+            return Err(already_written());
         }
-        let (number, there) = match self.volume.inode(target, Follow::No) {
-            Err(error) if error.errno() == Errno::NOENT => return Ok(Turn::Make),
-            found => self.said(target, found)?,
+        let (number, existing) = match self.volume.inode(target, Follow::No) {
+            Err(error) if error.errno() == Errno::NOENT => return Ok(NameAction::Create),
+            found => self.with_path(target, found)?,
         };
-        if self.made.contains(&number) {
-            return Err(is_just_put());
+        if self.created.contains(&number) {
+            return Err(already_written());
         }
-        // A directory goes where a link leads that was there before.
+        // A directory is merged into the target of an existing link.
         if kind == FileKind::Directory && is_directory(self.volume, target) {
-            return Ok(Turn::Fill);
+            return Ok(NameAction::Merge);
         }
-        let turn = self.existing.turn(there.kind, kind);
-        turn.map_err(|why| Error::input(format!("{}: {why}", place())))
+        let action = self.overwrite.action(existing.kind, kind);
+        action.map_err(|why| Error::input(format!("{}: {why}", path())))
     }
 
-    fn directory(
+    fn put_directory(
         &mut self,
-        source: &Source,
+        source: &SourceFile,
         below: PathBuf,
         target: Vec<u8>,
         inode: Inode,
-        turn: Turn,
-    ) -> Result<Level, Error> {
-        let (xattrs, names) = (source.xattrs()?, source.names()?);
-        let is_new = turn == Turn::Make;
+        action: NameAction,
+    ) -> Result<OpenDirectory, Error> {
+        let (xattrs, names) = (source.xattrs()?, source.names_reversed()?);
+        let is_new = action == NameAction::Create;
         if is_new {
-            let staged = self.staged();
-            self.said(&target, self.volume.make_directory(&staged, 0o700))?;
-            self.said(&target, self.volume.rename(&staged, &target, Rename::NoReplace))?;
+            let staged = self.new_staged_path();
+            self.with_path(&target, self.volume.make_directory(&staged, 0o700))?;
+            self.with_path(&target, self.volume.rename(&staged, &target, Rename::NoReplace))?;
         }
-        if is_new || !self.existing.leaves() {
+        if is_new || !self.overwrite.skips_existing() {
             self.set_xattrs(&xattrs, &target, Follow::Yes, &target)?;
             self.directories.push((target.clone(), inode));
         }
-        self.transfer.done.directories += 1;
-        Ok(Level { below, target, is_new, names })
+        self.progress.counts.directories += 1;
+        Ok(OpenDirectory { below, target, is_new, names })
     }
 
-    /// Puts what is neither a file nor a directory.
-    fn other(&mut self, source: &Source, link: &Link, inode: Inode) -> Result<(), Error> {
+    /// Copies a link, device, FIFO or socket.
+    fn put_special(
+        &mut self,
+        source: &SourceFile,
+        name: &NewName,
+        inode: Inode,
+    ) -> Result<(), Error> {
         let xattrs = source.xattrs()?;
-        let staged = self.staged();
-        let number = self.said(&link.target, self.volume.make(&staged, inode))?;
-        self.set_xattrs(&xattrs, &staged, Follow::No, &link.target)?;
-        self.name(&staged, link)?;
-        self.transfer.done.others += 1;
-        self.is_there(number, Some(identity(&source.found)), link)
+        let staged = self.new_staged_path();
+        let number = self.with_path(&name.target, self.volume.make(&staged, inode))?;
+        self.set_xattrs(&xattrs, &staged, Follow::No, &name.target)?;
+        self.rename_into_place(&staged, name)?;
+        self.progress.counts.others += 1;
+        self.copy_done(number, Some(file_id(&source.metadata)), name)
     }
 
-    /// A copy has its name: others become links to it.
-    fn is_there(
+    /// A copy has its name: creates the links that wait for it.
+    fn copy_done(
         &mut self,
         number: InodeNumber,
-        source: Option<Identity>,
-        first: &Link,
+        source: Option<FileId>,
+        first: &NewName,
     ) -> Result<(), Error> {
-        self.made.insert(number);
-        for link in source.map_or(Vec::new(), |source| self.links.is_there(&source)) {
-            let done = self.link(first, &link);
-            self.go_on(done)?;
+        self.created.insert(number);
+        for name in source.map_or(Vec::new(), |source| self.links.copy_done(&source)) {
+            let done = self.put_link(first, &name);
+            self.continue_after(done)?;
         }
         Ok(())
     }
 
-    fn is_lost(&mut self, source: Identity, first: &Link) -> Result<(), Error> {
-        for link in self.links.is_lost(&source) {
-            let lost = self.lost(first, &link);
-            self.go_on(Err(lost))?;
+    fn copy_failed(&mut self, source: FileId, first: &NewName) -> Result<(), Error> {
+        for name in self.links.copy_failed(&source) {
+            let lost = self.first_name_failed(first, &name);
+            self.continue_after(Err(lost))?;
         }
         Ok(())
     }
 
-    fn lost(&self, first: &Link, link: &Link) -> Error {
-        let [name, first] = [link, first].map(|link| self.place.at(link.target.clone()));
-        Error::input(format!("{name}: is another name of {first}, which could not be put"))
+    fn first_name_failed(&self, first: &NewName, name: &NewName) -> Error {
+        let [name, first] =
+            [name, first].map(|name| self.destination.in_same_volume(name.target.clone()));
+        Error::input(format!("{name}: is a hard link to {first}, which could not be copied"))
     }
 
-    /// Gives a file that this command has put one more name.
-    fn link(&mut self, first: &Link, link: &Link) -> Result<(), Error> {
-        let staged = self.staged();
-        self.said(&link.target, self.volume.link(&first.target, &staged))?;
-        self.name(&staged, link)?;
-        self.transfer.done.links += 1;
+    /// Creates a hard link to a file that this command has created.
+    fn put_link(&mut self, first: &NewName, name: &NewName) -> Result<(), Error> {
+        let staged = self.new_staged_path();
+        self.with_path(&name.target, self.volume.link(&first.target, &staged))?;
+        self.rename_into_place(&staged, name)?;
+        self.progress.counts.links += 1;
         Ok(())
     }
 
-    /// Those that volumes have; what else the machine's file systems have is left out.
+    /// Sets the extended attributes that volumes support, and skips others.
     fn set_xattrs(
         &self,
         xattrs: &[Xattr],
@@ -408,70 +420,71 @@ impl Put<'_> {
         for (name, value) in xattrs {
             match self.volume.set_xattr(path, follow, name, value, SetXattr::Either) {
                 Err(error) if error.errno() == Errno::OPNOTSUPP => {}
-                set => self.said(target, set)?,
+                set => self.with_path(target, set)?,
             }
         }
         Ok(())
     }
 
-    fn file(&mut self, source: &Source, link: Link, inode: Inode) -> Result<(), Error> {
+    fn put_file(&mut self, source: &SourceFile, name: NewName, inode: Inode) -> Result<(), Error> {
         let host = source.open()?;
-        let ranges = data(&host, &source.found).map_err(|error| source.cannot_read(error))?;
+        let ranges =
+            data_ranges(&host, &source.metadata).map_err(|error| source.cannot_read(error))?;
         let xattrs = source.xattrs()?;
-        let id = self.begin(Some(identity(&source.found)), link, inode)?;
-        self.writing.get_mut(&id).expect("it has begun").xattrs = xattrs;
+        let id = self.begin_file(Some(file_id(&source.metadata)), name, inode)?;
+        self.files.get_mut(&id).expect("the file has begun").xattrs = xattrs;
         let copied = self.copy(id, &host, source, &ranges);
-        let ended = self.end(id, copied.is_ok());
+        let ended = self.end_of_input(id, copied.is_ok());
         copied.and(ended)
     }
 
-    /// Copies what has data, and then all that comes behind the size that was found: a file may grow, and
-    /// those of `/proc` say that they have none.
+    /// Copies the data ranges, and then everything after the size from the metadata: a file may grow, and files of
+    /// `/proc` have a size of 0.
     fn copy(
         &mut self,
         id: u64,
         host: &HostFile,
-        source: &Source,
+        source: &SourceFile,
         ranges: &[Range<u64>],
     ) -> Result<(), Error> {
-        let found = source.found.len();
+        let found = source.metadata.len();
         for range in ranges {
             self.copy_range(id, host, source, range.clone())?;
         }
-        // A file that does not grow is asked once more, for a block.
+        // Probe one block first: a file that has not grown costs only this read.
         let probe = found..found + 4096;
         if self.copy_range(id, host, source, probe.clone())? {
             self.copy_range(id, host, source, probe.end..u64::MAX)?;
         }
         if ranges.last().map_or(0, |range| range.end) < found {
-            // It ends in a hole; or was cut off meanwhile.
+            // The file ends with a hole, or was truncated meanwhile.
             let size = host.metadata().map_err(|error| source.cannot_read(error))?.len();
-            self.writing.get_mut(&id).expect("it has begun").size = size.min(found);
+            self.files.get_mut(&id).expect("the file has begun").size = size.min(found);
         }
         Ok(())
     }
 
-    /// Whether all of it was there.
+    /// Copies a range. Returns whether the whole range could be read.
     fn copy_range(
         &mut self,
         id: u64,
         host: &HostFile,
-        source: &Source,
+        source: &SourceFile,
         range: Range<u64>,
     ) -> Result<bool, Error> {
         let mut at = range.start;
         while at < range.end {
-            if self.writing[&id].has_failed {
+            if self.files[&id].has_failed {
                 return Ok(false);
             }
-            self.transfer.check()?;
-            let mut buffer = Buffer::zeroed((range.end - at).min(PIECE as u64) as usize);
-            let read = fill(&mut buffer, |part, done| host.read_at(part, at + done as u64));
+            self.progress.check_stop()?;
+            let mut buffer = Buffer::zeroed((range.end - at).min(CHUNK_BYTES as u64) as usize);
+            let read = read_full(&mut buffer, |part, done| host.read_at(part, at + done as u64));
             let read = read.map_err(|error| source.cannot_read(error))?;
             let is_end = read < buffer.len();
             if read > 0 {
                 drop(buffer.split_off(read));
-                self.write(id, buffer, at)?;
+                self.write_chunk(id, buffer, at)?;
                 at += read as u64;
             }
             if is_end {
@@ -481,142 +494,154 @@ impl Put<'_> {
         Ok(true)
     }
 
-    fn standard_input(&mut self, target: Vec<u8>) -> Result<(), Error> {
+    fn put_stdin(&mut self, target: Vec<u8>) -> Result<(), Error> {
         let unreadable =
             |error: io::Error| Error::run("standard input: cannot be read").because(error);
         let input = io::stdin();
-        if self.image.has_open(&input).map_err(unreadable)? {
-            return Err(is_image("standard input"));
+        if self.image.contains_open_file(&input).map_err(unreadable)? {
+            return Err(refuse_image("standard input"));
         }
-        let turn = self.turn(&target, FileKind::File)?;
-        if turn == Turn::Leave {
+        let action = self.action(&target, FileKind::File)?;
+        if action == NameAction::Skip {
             return Ok(());
         }
         let inode = Inode::new(FileKind::File, 0o644);
-        let (id, mut at) = (self.begin(None, Link { target, turn }, inode)?, 0);
+        let (id, mut at) = (self.begin_file(None, NewName { target, action }, inode)?, 0);
         loop {
-            let mut buffer = Buffer::zeroed(PIECE);
-            let read = fill(&mut buffer, |part, _| {
-                self.transfer.wait_for(&input)?;
+            let mut buffer = Buffer::zeroed(CHUNK_BYTES);
+            let read = read_full(&mut buffer, |part, _| {
+                self.progress.wait_readable(&input)?;
                 Ok(rustix::io::read(&input, part)?)
             });
-            // Also at the end: a Ctrl-C ends the program that writes into the pipe, too.
-            self.transfer.check()?;
+            // Also at the end of input: Ctrl-C ends the writer of the pipe, too.
+            self.progress.check_stop()?;
             let read = read.map_err(unreadable)?;
-            if read == 0 || self.writing[&id].has_failed {
-                return self.end(id, true);
+            if read == 0 || self.files[&id].has_failed {
+                return self.end_of_input(id, true);
             }
             drop(buffer.split_off(read));
-            self.write(id, buffer, at)?;
+            self.write_chunk(id, buffer, at)?;
             at += read as u64;
         }
     }
 
-    /// Begins a file under another name.
-    fn begin(&mut self, source: Option<Identity>, link: Link, inode: Inode) -> Result<u64, Error> {
-        let (staged, id) = (self.staged(), self.next);
-        let number = self.said(&link.target, self.volume.make(&staged, inode.clone()))?;
-        let file = self.said(&link.target, self.volume.open(&staged, OpenOptions::direct()))?;
-        let writing = Writing {
+    /// Creates a file under a staging name.
+    fn begin_file(
+        &mut self,
+        source: Option<FileId>,
+        name: NewName,
+        inode: Inode,
+    ) -> Result<u64, Error> {
+        let (staged, id) = (self.new_staged_path(), self.next);
+        let number = self.with_path(&name.target, self.volume.make(&staged, inode.clone()))?;
+        let file =
+            self.with_path(&name.target, self.volume.open(&staged, OpenOptions::direct()))?;
+        let partial = PartialFile {
             file,
             number,
             source,
             staged,
-            link,
+            name,
             inode,
             size: 0,
             xattrs: Vec::new(),
-            pieces: 0,
-            is_all_read: false,
+            chunks: 0,
+            is_fully_read: false,
             has_failed: false,
         };
-        self.writing.insert(id, writing);
+        self.files.insert(id, partial);
         Ok(id)
     }
 
-    fn write(&mut self, id: u64, buffer: Buffer, offset: u64) -> Result<(), Error> {
-        let landed = self.flight.make_room();
-        self.land(landed)?;
-        let piece = Piece { file: id, length: buffer.len() as u64 };
-        let writing = self.writing.get_mut(&id).expect("it has begun");
-        writing.pieces += 1;
-        let started = self.flight.write(&writing.file, buffer, offset, piece);
-        started.map_err(|error| self.failed(error))
+    fn write_chunk(&mut self, id: u64, buffer: Buffer, offset: u64) -> Result<(), Error> {
+        let finished = self.pipeline.wait_for_slot();
+        self.on_finished(finished)?;
+        let chunk = Chunk { file: id, length: buffer.len() as u64 };
+        let partial = self.files.get_mut(&id).expect("the file has begun");
+        partial.chunks += 1;
+        let started = self.pipeline.write(&partial.file, buffer, offset, chunk);
+        started.map_err(|error| self.write_error(error))
     }
 
-    /// Nothing more is to be written to it.
-    fn end(&mut self, id: u64, is_whole: bool) -> Result<(), Error> {
-        let writing = self.writing.get_mut(&id).expect("it has begun");
-        writing.is_all_read = true;
-        writing.has_failed |= !is_whole;
+    /// The source was read to its end, or failed.
+    fn end_of_input(&mut self, id: u64, is_whole: bool) -> Result<(), Error> {
+        let partial = self.files.get_mut(&id).expect("the file has begun");
+        partial.is_fully_read = true;
+        partial.has_failed |= !is_whole;
         self.finish_if_written(id)
     }
 
-    fn land(&mut self, landed: io::Result<Vec<Landed<Piece>>>) -> Result<(), Error> {
-        for Landed { piece, result, .. } in landed.map_err(|error| self.failed(error))? {
-            let writing = self.writing.get_mut(&piece.file).expect("it has pieces on their way");
-            writing.pieces -= 1;
-            if result != Ok(piece.length) && !writing.has_failed {
-                writing.has_failed = true;
-                let place = self.place.at(writing.link.target.clone());
+    fn on_finished(
+        &mut self,
+        finished: io::Result<Vec<FinishedChunk<Chunk>>>,
+    ) -> Result<(), Error> {
+        for FinishedChunk { context: chunk, result, .. } in
+            finished.map_err(|error| self.write_error(error))?
+        {
+            let partial = self.files.get_mut(&chunk.file).expect("the file has chunks in flight");
+            partial.chunks -= 1;
+            if result != Ok(chunk.length) && !partial.has_failed {
+                partial.has_failed = true;
+                let path = self.destination.in_same_volume(partial.name.target.clone());
                 let why = match result {
-                    // There may be room for others.
+                    // Other files may still fit.
                     Err(Errno::NOSPC) => self.volume.shortage().to_string(),
                     Err(errno) => errno.to_string(),
-                    Ok(written) => format!("{written} of {} bytes were written", piece.length),
+                    Ok(written) => format!("{written} of {} bytes were written", chunk.length),
                 };
-                self.failures.tell(Error::run(format!("{place}: cannot be written: {why}")));
+                self.errors.report(Error::run(format!("{path}: cannot be written: {why}")));
             }
-            let done = self.finish_if_written(piece.file);
-            self.go_on(done)?;
+            let done = self.finish_if_written(chunk.file);
+            self.continue_after(done)?;
         }
         Ok(())
     }
 
-    /// Gives it its name when all of it is there; what has failed goes.
+    /// Renames the file if it is complete; removes it if it has failed.
     fn finish_if_written(&mut self, id: u64) -> Result<(), Error> {
-        let writing = &self.writing[&id];
-        if writing.pieces > 0 || !writing.is_all_read {
+        let partial = &self.files[&id];
+        if partial.chunks > 0 || !partial.is_fully_read {
             return Ok(());
         }
-        let writing = self.writing.remove(&id).expect("it was just there");
-        let (source, link) = (writing.source, writing.link.clone());
-        if !writing.has_failed {
-            let done = self.finish(writing);
+        let partial = self.files.remove(&id).expect("the file has begun");
+        let (source, name) = (partial.source, partial.name.clone());
+        if !partial.has_failed {
+            let done = self.finish_file(partial);
             if done.is_ok() {
                 return done;
             }
-            self.go_on(done)?;
+            self.continue_after(done)?;
         } else {
-            self.said(&link.target, self.volume.remove(&writing.staged))?;
+            self.with_path(&name.target, self.volume.remove(&partial.staged))?;
         }
-        source.map_or(Ok(()), |source| self.is_lost(source, &link))
+        source.map_or(Ok(()), |source| self.copy_failed(source, &name))
     }
 
-    fn finish(&mut self, writing: Writing) -> Result<(), Error> {
-        let Writing { file, number, source, staged, link, inode, size, xattrs, .. } = writing;
-        let target = &link.target;
+    fn finish_file(&mut self, partial: PartialFile) -> Result<(), Error> {
+        let PartialFile { file, number, source, staged, name, inode, size, xattrs, .. } = partial;
+        let target = &name.target;
         if file.size() < size {
-            let longer = self.flight.wait(file.set_size(size));
-            longer.map_err(|errno| self.failed(errno.into()))?;
+            let longer = self.pipeline.block_on(file.set_size(size));
+            longer.map_err(|errno| self.write_error(errno.into()))?;
         }
         if file.size() > 0 {
-            // Writing has changed its times.
-            self.said(target, self.set_attributes(&staged, &inode))?;
+            // Writes have changed the times.
+            self.with_path(target, self.set_attributes(&staged, &inode))?;
         }
         self.set_xattrs(&xattrs, &staged, Follow::No, target)?;
-        self.name(&staged, &link)?;
-        self.transfer.arrived(file.size());
-        self.is_there(number, source, &link)
+        self.rename_into_place(&staged, &name)?;
+        self.progress.add_file(file.size());
+        self.copy_done(number, source, &name)
     }
 
-    /// What is whole gets its name.
-    fn name(&mut self, staged: &[u8], link: &Link) -> Result<(), Error> {
-        let how = if link.turn == Turn::Make { Rename::NoReplace } else { Rename::Replace };
-        self.said(&link.target, self.volume.rename(staged, &link.target, how))
+    /// Renames a complete file to its path.
+    fn rename_into_place(&mut self, staged: &[u8], name: &NewName) -> Result<(), Error> {
+        let how =
+            if name.action == NameAction::Create { Rename::NoReplace } else { Rename::Replace };
+        self.with_path(&name.target, self.volume.rename(staged, &name.target, how))
     }
 
-    /// Of a file or a directory, which may be there as a link to one.
+    /// Sets the attributes of a file, or of a directory, which may exist as a link to one.
     fn set_attributes(&self, path: &[u8], inode: &Inode) -> Result<(), VolumeError> {
         self.volume.set_attributes(path, Follow::Yes, |its| {
             its.permissions = inode.permissions;
@@ -625,55 +650,56 @@ impl Put<'_> {
         })
     }
 
-    /// A name that nobody else uses.
-    fn staged(&mut self) -> Vec<u8> {
+    /// A new unique staging path.
+    fn new_staged_path(&mut self) -> Vec<u8> {
         self.next += 1;
         join(&self.staging, self.next.to_string().as_bytes())
     }
 
-    /// Removes what has not become whole.
+    /// Removes partial files.
     fn clean_up(&mut self) -> Result<(), Error> {
-        // Nobody writes any more to what is about to be removed.
-        let _ = self.flight.finish();
-        self.writing.clear();
-        self.said(&self.staging, remove_staging(self.volume))
+        // No write may be in flight to a file that is about to be removed.
+        let _ = self.pipeline.drain();
+        self.files.clear();
+        self.with_path(&self.staging, remove_leftovers(self.volume))
     }
 
-    fn said<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {
+    fn with_path<T>(&self, path: &[u8], result: Result<T, VolumeError>) -> Result<T, Error> {
         result.map_err(|error| {
-            let place = self.place.at(path.to_vec());
+            let path = self.destination.in_same_volume(path.to_vec());
             match error.kind() {
-                // Others can be put where this one cannot.
-                VolumeErrorKind::Damaged => Error::input(place.to_string()).because(error),
-                _ => place.said(error),
+                // Only this file is affected; others can still be copied.
+                VolumeErrorKind::Damaged => Error::input(path.to_string()).because(error),
+                _ => with_path(&path, error),
             }
         })
     }
 
-    fn failed(&self, error: io::Error) -> Error {
-        Error::run(format!("{}: cannot be written", self.place.target.display())).because(error)
+    fn write_error(&self, error: io::Error) -> Error {
+        Error::run(format!("{}: cannot be written", self.destination.target.display()))
+            .because(error)
     }
 }
 
-/// The directory that a source is in, and its name there; of what has none, the source itself.
-fn open_tree(source: &Path) -> io::Result<(Tree, PathBuf)> {
-    // A slash at the end follows a link.
+/// The directory of a source, and its name there. A source without a name is the directory itself.
+fn open_tree(source: &Path) -> io::Result<(HostTree, PathBuf)> {
+    // A path with a slash at the end follows a link.
     let is_directory = source.as_os_str().as_bytes().ends_with(b"/");
     match source.file_name() {
         Some(name) if !is_directory => {
             let parent = source.parent().unwrap_or(Path::new(""));
-            Ok((Tree::open(parent)?, name.into()))
+            Ok((HostTree::open(parent)?, name.into()))
         }
-        _ => Ok((Tree::open(source)?, PathBuf::new())),
+        _ => Ok((HostTree::open(source)?, PathBuf::new())),
     }
 }
 
-fn is_image(source: &str) -> Error {
-    Error::input(format!("{source}: is the volume's own image, and cannot go into itself"))
+fn refuse_image(source: &str) -> Error {
+    Error::input(format!("{source}: is the volume's own image, and cannot be copied into it"))
 }
 
-/// Reads until the buffer is full or nothing more comes; answers how much that was.
-fn fill(
+/// Reads until the buffer is full or the input ends. Returns the number of bytes.
+fn read_full(
     buffer: &mut [u8],
     mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>,
 ) -> io::Result<usize> {

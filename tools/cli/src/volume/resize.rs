@@ -1,10 +1,10 @@
-//! `uringfs resize`: a volume that becomes larger. A file becomes larger with its volume, and its blocks
-//! are reserved as `mkfs` does.
+//! `uringfs resize`: enlarges a volume. If the volume is in a file, the file grows first, and its blocks are
+//! reserved as in `mkfs`.
 
-use super::opening::open;
-use super::place::said;
-use super::size::{BLOCK, NewSize};
-use super::words;
+use super::format;
+use super::open_volume::open;
+use super::size_change::{BLOCK, SizeChange};
+use super::volume_path::with_path;
 use crate::output::print;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -18,48 +18,48 @@ use uringfs::Access;
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A file or a block device with a volume, which no program has open
+    /// A file or a block device with a volume that no program has open
     target: OsString,
 
-    /// SIZE as in 8G, or +SIZE to grow by, in whole blocks of 4096 bytes: not less than it has, and of a
-    /// device not more than that has. K and KiB are 1024 bytes, KB 1000; so M, G, T
-    #[arg(value_parser = NewSize::parse_larger)]
-    size: NewSize,
+    /// New size, as in 8G, or +SIZE to grow by; rounded down to blocks of 4096 bytes. Not smaller than the volume,
+    /// and not larger than the device. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise
+    #[arg(value_parser = SizeChange::parse_larger)]
+    size: SizeChange,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let path = Path::new(&arguments.target);
     let shown = path.display();
-    let has = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
-    let size = arguments.size.of(has).map(|size| size / BLOCK * BLOCK);
-    let size = size.ok_or_else(|| Error::input(format!("{shown}: no volume is so large")))?;
-    if size < has {
-        let what = format!("{shown}: has {has} bytes, and a volume cannot shrink to {size}");
+    let current = open(&arguments.target, Access::Read)?.statistics().blocks * BLOCK;
+    let size = arguments.size.apply(current).map(|size| size / BLOCK * BLOCK);
+    let size = size.ok_or_else(|| Error::input(format!("{shown}: the new size is too large")))?;
+    if size < current {
+        let what = format!("{shown}: has {current} bytes, and a volume cannot shrink to {size}");
         return Err(Error::input(what));
     }
-    // Nobody has it open: known before the file becomes larger.
+    // Fails if another program has the volume open. Checked before the file grows.
     drop(open(&arguments.target, Access::ReadWrite)?);
     if path.is_file() {
-        make_longer(path, size)?;
+        extend_file(path, size)?;
     }
     let volume = open(&arguments.target, Access::ReadWrite)?;
-    volume.resize(size).map_err(|error| said(&shown, error))?;
-    print(&format!("{shown}: a volume of {}\n", words::size(size)))?;
+    volume.resize(size).map_err(|error| with_path(&shown, error))?;
+    print(&format!("{shown}: a volume of {}\n", format::size(size)))?;
     Ok(0)
 }
 
-/// Makes a file at least as long, or leaves it as it was. Meanwhile nobody opens the volume in it.
-fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
+/// Extends a file to at least `size`, or leaves it as it was. Meanwhile no program can open the volume in it.
+fn extend_file(path: &Path, size: u64) -> Result<(), Error> {
     let shown = path.display();
     let failed =
-        |error: io::Error| Error::run(format!("{shown}: cannot be made larger")).because(error);
+        |error: io::Error| Error::run(format!("{shown}: cannot be enlarged")).because(error);
     let stop = stop_on_interrupt()?;
     let file = HostFile::options().write(true).open(path).map_err(failed)?;
-    // The lock of who writes to the volume; it ends with `file`.
+    // The lock that a writer of the volume holds. Closing `file` releases it.
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             let what = "another program has the volume open; close it there first";
@@ -68,8 +68,8 @@ fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
         locked => locked.map_err(|errno| failed(errno.into()))?,
     }
     let length = file.metadata().map_err(failed)?.len();
-    if let Err(error) = lengthen(&file, length, size, &stop) {
-        // The volume does not know of it yet.
+    if let Err(error) = append_zeros(&file, length, size, &stop) {
+        // The volume does not use the new part yet.
         file.set_len(length).map_err(failed)?;
         return Err(match stop.load(Ordering::Relaxed) {
             true => Error::interrupted(),
@@ -79,27 +79,27 @@ fn make_longer(path: &Path, size: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes zeros behind a file's end. An error also when it is told to stop.
-pub fn lengthen(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
+/// Extends a file with written zeros. Fails with `Interrupted` once `stop` is set.
+pub fn append_zeros(file: &HostFile, from: u64, to: u64, stop: &AtomicBool) -> io::Result<()> {
     if from < to {
-        // Finds out about a full disk before anything is written; not every file system can.
+        // Detects a full disk before anything is written. Not every file system supports it.
         match fallocate(file, FallocateFlags::empty(), from, to - from) {
             Err(Errno::OPNOTSUPP) => {}
             reserved => reserved?,
         }
     }
-    let go_on = || match stop.load(Ordering::Relaxed) {
+    let check_stop = || match stop.load(Ordering::Relaxed) {
         true => Err(io::Error::from(io::ErrorKind::Interrupted)),
         false => Ok(()),
     };
     let zeros = vec![0; 1 << 20];
     let mut at = from;
     while at < to {
-        go_on()?;
+        check_stop()?;
         let length = (to - at).min(zeros.len() as u64);
         file.write_all_at(&zeros[..length as usize], at)?;
         at += length;
     }
     file.sync_all()?;
-    go_on()
+    check_stop()
 }

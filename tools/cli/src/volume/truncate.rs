@@ -1,24 +1,24 @@
-//! `uringfs truncate`: files in a volume cut off, or made longer by a hole.
+//! `uringfs truncate`: shrinks files in a volume, or extends them by a hole.
 
-use super::complaints::Complaints;
+use super::error_sink::ErrorSink;
 use super::glob;
-use super::opening::{close, open};
-use super::place::Place;
-use super::size::NewSize;
+use super::open_volume::{open, sync};
+use super::size_change::SizeChange;
+use super::volume_path::{VolumePath, with_path};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use uringfs::{Access, OpenOptions, Reactor, ReactorOptions, Volume};
 use uringfs_lab::Error;
 
-/// What the command takes.
+/// The arguments of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How long they become, as in 4096 or 1G; K and KiB are 1024 bytes, KB 1000; so M, G, T. Behind a sign:
-    /// + longer by, - shorter by, < at most, > at least, / rounded down to a multiple, % rounded up
-    #[arg(short, long, value_parser = NewSize::parse, allow_hyphen_values = true)]
-    size: NewSize,
+    /// New size, as in 4096 or 1G. K and KiB are 1024 bytes, KB is 1000; M, G and T likewise. A prefix changes the
+    /// current size: + extend by, - reduce by, < at most, > at least, / round down to a multiple, % round up
+    #[arg(short, long, value_parser = SizeChange::parse, allow_hyphen_values = true)]
+    size: SizeChange,
 
-    /// Leave out what is not there instead of making it
+    /// Do not create files that do not exist
     #[arg(short = 'c', long)]
     no_create: bool,
 
@@ -27,33 +27,33 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
-    let places = Place::parse_all(&arguments.paths)?;
-    let volume = open(&places[0].target, Access::ReadWrite)?;
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let volume = open(&paths[0].target, Access::ReadWrite)?;
     let reactor = Reactor::new(ReactorOptions::default())
-        .map_err(|error| Error::run("cannot begin").because(error))?;
-    let complaints = Complaints::default();
-    for place in glob::expand_each(&volume, &places, &complaints) {
-        complaints.told(set_size(&volume, &reactor, &place, &arguments));
+        .map_err(|error| Error::run("cannot start I/O").because(error))?;
+    let errors = ErrorSink::default();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        errors.record(set_size(&volume, &reactor, &path, &arguments));
     }
-    close(&volume, &places[0].target)?;
-    Ok(complaints.exit_code())
+    sync(&volume, &paths[0].target)?;
+    Ok(errors.exit_code())
 }
 
 fn set_size(
     volume: &Volume,
     reactor: &Reactor,
-    place: &Place,
+    path: &VolumePath,
     arguments: &Arguments,
 ) -> Result<(), Error> {
     let create = (!arguments.no_create).then_some(0o644);
-    let file = match volume.open(&place.path, OpenOptions { create, ..OpenOptions::direct() }) {
+    let file = match volume.open(&path.bytes, OpenOptions { create, ..OpenOptions::direct() }) {
         Err(error) if arguments.no_create && error.errno() == Errno::NOENT => return Ok(()),
-        opened => opened.map_err(|error| place.said(error))?,
+        opened => opened.map_err(|error| with_path(path, error))?,
     };
-    let too_long = || Error::input(format!("{place}: no file is so long"));
-    let size = arguments.size.of(file.size()).ok_or_else(too_long)?;
+    let too_long = || Error::input(format!("{path}: the new size is too large"));
+    let size = arguments.size.apply(file.size()).ok_or_else(too_long)?;
     let cut = reactor.block_on(file.set_size(size));
-    cut.map_err(|errno| Error::run(format!("{place}: cannot be cut")).because(errno))
+    cut.map_err(|errno| Error::run(format!("{path}: cannot change the size")).because(errno))
 }

@@ -1,9 +1,9 @@
-//! `uringfs xattr`: the extended attributes of a volume's files.
+//! `uringfs xattr`: lists, reads, sets and removes extended attributes in a volume.
 
-use super::complaints::Complaints;
-use super::opening::{close, open};
-use super::place::Place;
-use super::{glob, words};
+use super::error_sink::ErrorSink;
+use super::open_volume::{open, sync};
+use super::volume_path::{VolumePath, with_path};
+use super::{format, glob};
 use crate::output::print_bytes;
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use uringfs::{Access, Follow, SetXattr};
 use uringfs_lab::Error;
 
-/// What the command does.
+/// The subcommands.
 #[derive(Subcommand)]
 pub enum Arguments {
     /// Print the names of a file's attributes
@@ -20,9 +20,9 @@ pub enum Arguments {
         #[arg(required = true, value_name = "TARGET:/path")]
         paths: Vec<OsString>,
     },
-    /// Print the bytes of an attribute
+    /// Print the value of an attribute
     Get {
-        /// As in user.name
+        /// The name of the attribute, as in user.comment
         name: OsString,
         /// TARGET:/path
         #[arg(value_name = "TARGET:/path")]
@@ -30,9 +30,9 @@ pub enum Arguments {
     },
     /// Set an attribute
     Set {
-        /// As in user.name
+        /// The name of the attribute, as in user.comment
         name: OsString,
-        /// Its bytes
+        /// The value
         value: OsString,
         /// TARGET:/path, with wildcards
         #[arg(required = true, value_name = "TARGET:/path")]
@@ -40,7 +40,7 @@ pub enum Arguments {
     },
     /// Remove an attribute
     Remove {
-        /// As in user.name
+        /// The name of the attribute, as in user.comment
         name: OsString,
         /// TARGET:/path, with wildcards
         #[arg(required = true, value_name = "TARGET:/path")]
@@ -48,60 +48,60 @@ pub enum Arguments {
     },
 }
 
-/// Runs the command; gives its exit code.
+/// Returns the exit code.
 pub fn run(arguments: Arguments) -> Result<u8, Error> {
     match arguments {
         Arguments::List { paths } => list(&paths),
         Arguments::Get { name, path } => {
-            let place = Place::parse(&path)?;
-            let volume = open(&place.target, Access::Read)?;
-            let value = volume.xattr(&place.path, Follow::No, name.as_bytes());
-            print_bytes(&value.map_err(|error| place.said(error))?)?;
+            let path = VolumePath::parse(&path)?;
+            let volume = open(&path.target, Access::Read)?;
+            let value = volume.xattr(&path.bytes, Follow::No, name.as_bytes());
+            print_bytes(&value.map_err(|error| with_path(&path, error))?)?;
             Ok(0)
         }
-        Arguments::Set { name, value, paths } => change(&paths, |volume, path| {
+        Arguments::Set { name, value, paths } => change_all(&paths, |volume, path| {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             volume.set_xattr(path, Follow::No, name, value, SetXattr::Either)
         }),
-        Arguments::Remove { name, paths } => {
-            change(&paths, |volume, path| volume.remove_xattr(path, Follow::No, name.as_bytes()))
-        }
+        Arguments::Remove { name, paths } => change_all(&paths, |volume, path| {
+            volume.remove_xattr(path, Follow::No, name.as_bytes())
+        }),
     }
 }
 
-/// A name a line; with several files each below its path.
+/// Prints one name per line; with several files, below the path of each.
 fn list(paths: &[OsString]) -> Result<u8, Error> {
-    let places = Place::parse_all(paths)?;
-    let volume = open(&places[0].target, Access::Read)?;
-    let complaints = Complaints::default();
-    let places = glob::expand_each(&volume, &places, &complaints);
-    for place in &places {
-        let names = volume.xattrs(&place.path, Follow::No).map_err(|error| place.said(error));
-        let Some(names) = complaints.told(names) else { continue };
+    let paths = VolumePath::parse_all(paths)?;
+    let volume = open(&paths[0].target, Access::Read)?;
+    let errors = ErrorSink::default();
+    let paths = glob::expand_each(&volume, &paths, &errors);
+    for path in &paths {
+        let names = volume.xattrs(&path.bytes, Follow::No).map_err(|error| with_path(path, error));
+        let Some(names) = errors.record(names) else { continue };
         let mut text = Vec::new();
-        if places.len() > 1 {
-            text.extend(words::shown(&place.path));
+        if paths.len() > 1 {
+            text.extend(format::printable(&path.bytes));
             text.extend_from_slice(b":\n");
         }
         for name in names {
-            text.extend(words::shown(&name));
+            text.extend(format::printable(&name));
             text.push(b'\n');
         }
         print_bytes(&text)?;
     }
-    Ok(complaints.exit_code())
+    Ok(errors.exit_code())
 }
 
-fn change(
+fn change_all(
     paths: &[OsString],
-    how: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::VolumeError>,
+    change_one: impl Fn(&uringfs::Volume, &[u8]) -> Result<(), uringfs::VolumeError>,
 ) -> Result<u8, Error> {
-    let places = Place::parse_all(paths)?;
-    let volume = open(&places[0].target, Access::ReadWrite)?;
-    let complaints = Complaints::default();
-    for place in glob::expand_each(&volume, &places, &complaints) {
-        complaints.told(how(&volume, &place.path).map_err(|error| place.said(error)));
+    let paths = VolumePath::parse_all(paths)?;
+    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let errors = ErrorSink::default();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        errors.record(change_one(&volume, &path.bytes).map_err(|error| with_path(&path, error)));
     }
-    close(&volume, &places[0].target)?;
-    Ok(complaints.exit_code())
+    sync(&volume, &paths[0].target)?;
+    Ok(errors.exit_code())
 }

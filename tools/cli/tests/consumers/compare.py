@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Holds a run against an earlier one, job by job, and says which became slower.
+"""Compares a run with an earlier one, job by job, and reports those that became slower.
 
     compare.py BEFORE.json AFTER.json [TOLERATED_PERCENT]
 
-Exit code 3 if a rate fell, or a median latency rose, by more than is tolerated. Knows fio's keys
-only.
+Exit code 3 if a rate fell, or a median latency rose, by more than the tolerance. Uses only fio's
+keys.
 """
 import json
 import sys
 
 
 def figures(path):
-    """What is compared, by job and direction; grouped jobs of one name are told apart by order."""
+    """The figures to compare, by job and direction. Jobs of one name are distinguished by order."""
     with open(path) as file:
         report = json.load(file)
     found = {}

@@ -3,7 +3,7 @@
 
     histogram.py REPORT.json
 
-Latency classes are given by their upper ends in nanoseconds. Knows fio's keys only.
+Latency classes are given by their upper ends in nanoseconds. Uses only fio's keys.
 """
 import csv
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A line a job and direction: rate, bandwidth, mean and 99th percentile of latency.
+"""One line per job and direction: rate, bandwidth, mean and 99th percentile of latency.
 
     table.py REPORT.json
 
-Knows fio's keys only.
+Uses only fio's keys.
 """
 import json
 import sys

@@ -1,7 +1,7 @@
-//! `uringfs info` as a user meets it.
+//! Tests of `uringfs info`.
 
+use super::process::tool;
 use super::root::{as_root, is_root};
-use super::running::tool;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn json(target: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// An ordinary file of whole blocks, with something in it.
+/// A regular file of whole blocks that is not empty.
 fn image(folder: &Path) -> String {
     let path = folder.join("image");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -25,7 +25,7 @@ fn image(folder: &Path) -> String {
 }
 
 #[test]
-fn every_line_of_the_text_has_its_reason() {
+fn every_line_of_text_has_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let output = info(&[&image]);
@@ -67,7 +67,7 @@ fn json_has_the_geometry_the_queue_and_every_feature() {
 }
 
 #[test]
-fn devices_of_our_own_are_described_too() {
+fn built_in_devices_are_described() {
     let null = json("null:1g");
     assert_eq!(null["geometry"]["size"], 1 << 30);
     assert_eq!(json("memory:1m")["queue"]["name"], "sync");
@@ -80,7 +80,7 @@ fn devices_of_our_own_are_described_too() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_one_line_and_exit_code_2() {
+fn an_invalid_target_is_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();
     for (target, part) in [
@@ -102,13 +102,13 @@ fn refused(output: &Output, part: &str) {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not() {
+fn a_read_only_file_is_described_and_an_unreadable_one_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path());
     let with_mode = |mode| {
         std::fs::set_permissions(&image, std::fs::Permissions::from_mode(mode)).unwrap();
         let program = env!("CARGO_BIN_EXE_uringfs");
-        // The superuser may read everything, but not without his capabilities.
+        // root can read every file, but not without its capabilities.
         let mut command = match is_root() {
             true => {
                 let mut command = Command::new("setpriv");
@@ -128,7 +128,7 @@ fn a_file_that_may_not_be_read_is_refused_and_one_that_may_not_be_written_is_not
 }
 
 #[test]
-fn as_root_a_mounted_block_device_is_described_for_reading() {
+fn as_root_a_mounted_device_is_opened_read_only() {
     if !as_root() {
         return;
     }
@@ -141,21 +141,21 @@ fn as_root_a_mounted_block_device_is_described_for_reading() {
     assert!(found["reasons"]["writable"].as_str().unwrap().contains("mounted"));
 }
 
-/// A file system in a file, mounted over a loop device that goes with it.
+/// A file system in a file, mounted over a loop device. Unmounted on drop.
 struct Mounted {
     device: String,
-    place: std::path::PathBuf,
+    mount_point: std::path::PathBuf,
 }
 
 impl Mounted {
     fn new(folder: &Path) -> Mounted {
-        let (image, place) = (folder.join("disk"), folder.join("place"));
+        let (image, mount_point) = (folder.join("disk"), folder.join("place"));
         std::fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
-        std::fs::create_dir(&place).unwrap();
-        let (image, at) = (image.to_str().unwrap(), place.to_str().unwrap());
+        std::fs::create_dir(&mount_point).unwrap();
+        let (image, at) = (image.to_str().unwrap(), mount_point.to_str().unwrap());
         tool("mkfs.ext4", &["-q", image]);
         tool("mount", &["-o", "loop", image, at]);
-        let mut mounted = Mounted { device: String::new(), place: place.clone() };
+        let mut mounted = Mounted { device: String::new(), mount_point: mount_point.clone() };
         mounted.device = tool("findmnt", &["-n", "-o", "SOURCE", at]).trim().to_owned();
         mounted
     }
@@ -163,6 +163,6 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        tool("umount", &[self.place.to_str().unwrap()]);
+        tool("umount", &[self.mount_point.to_str().unwrap()]);
     }
 }

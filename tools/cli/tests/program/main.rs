@@ -1,8 +1,8 @@
-//! The program `uringfs` as a user meets it, a module for each of its commands.
+//! Tests of the program `uringfs` by its command line. One module per command.
 
 mod bench_run;
 mod bench_vm;
 mod info;
+mod process;
 mod root;
-mod running;
 mod volume;

@@ -1,12 +1,12 @@
-//! What only root may do: to make, mount and open block devices.
+//! Tests that need root: they create, mount and open block devices.
 
 use super::bench_run::{folder, refused};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// Whether this is root. To anybody else the program is refused the machine's devices, which is
-/// tested instead.
+/// Whether the test runs as root. For other users, tests instead that the program cannot open the
+/// block devices of the machine.
 pub fn as_root() -> bool {
     let root = is_root();
     if !root {

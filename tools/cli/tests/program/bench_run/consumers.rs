@@ -1,6 +1,6 @@
-//! Programs that know fio's JSON and nothing else, fed with fio's reports and with ours.
+//! Programs that know only fio's JSON read fio's reports and ours.
 
-use super::like_fio::fio;
+use super::fio_parity::fio;
 use super::{bench, folder};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ const JOB: &str = "[global]\nbs=4k\nsize=1m\n[mix]\nrw=randrw\nrwmixread=70\nnum
     [scan]\nstonewall\nrw=read\nnumjobs=2\n[log]\nstonewall\nrw=write\nfsync=32\n\
     [fast]\nstonewall\nrw=randread\ngtod_reduce=1\n";
 
-/// What fio and what we report of a job.
+/// The reports of fio and of this program on one job.
 struct Reports {
     folder: tempfile::TempDir,
 }
 
 impl Reports {
-    fn of(job: &str) -> Self {
+    fn of_job(job: &str) -> Self {
         let here = folder();
         for name in ["fio", "ours"] {
             let folder = here.path().join(name);
@@ -48,7 +48,7 @@ fn said(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words, with every figure as `#`.
+/// The words of a text, with every number replaced by `#`.
 fn shape(text: &str) -> Vec<Vec<String>> {
     let word = |word: &str| match word.trim_matches(['(', ')', '+', '-', ',']).parse::<f64>() {
         Ok(_) => "#".to_owned(),
@@ -59,30 +59,30 @@ fn shape(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn a_table_of_jobs_has_the_same_rows() {
-    let reports = Reports::of(JOB);
+    let reports = Reports::of_job(JOB);
     let [fio, ours] =
         ["fio", "ours"].map(|whose| said(consumer("table.py", &[&reports.path(whose)], &[])));
     assert_eq!(shape(&fio), shape(&ours), "{fio}\n{ours}");
-    // Head, mix twice, scan of two threads, log, fast, and the disk if there is one.
+    // The header, mix twice, scan of two threads, log, fast, and the disk if there is one.
     assert!(ours.lines().count() >= 7, "{ours}");
 }
 
 #[test]
-fn shares_of_classes_have_the_same_rows() {
-    let reports = Reports::of(JOB);
+fn histogram_buckets_have_the_same_rows() {
+    let reports = Reports::of_job(JOB);
     let [fio, ours] =
         ["fio", "ours"].map(|whose| said(consumer("histogram.py", &[&reports.path(whose)], &[])));
     let rows = |text: &str| -> Vec<String> {
         text.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned()).collect()
     };
     assert_eq!(rows(&fio), rows(&ours));
-    // 32 classes of latency and 21 of depth a job, and the head.
+    // 32 latency classes and 21 depth classes per job, and the header.
     assert_eq!(rows(&ours).len(), 5 * (32 + 21) + 1);
 }
 
 #[test]
-fn a_run_of_ours_compares_with_one_of_fios() {
-    let reports = Reports::of(JOB);
+fn our_run_compares_with_fios() {
+    let reports = Reports::of_job(JOB);
     let (fio, ours) = (reports.path("fio"), reports.path("ours"));
     let same = said(consumer("compare.py", &[&ours, &ours], &[]));
     assert!(same.lines().count() == 6 * 3 && !same.contains("SLOWER"), "{same}");
@@ -91,7 +91,7 @@ fn a_run_of_ours_compares_with_one_of_fios() {
     assert_eq!(across.lines().count(), same.lines().count(), "{across}");
 }
 
-/// The same report, but for one direction of one job, which is four times slower there.
+/// The same report with one direction of one job four times slower.
 fn with_slower(report: &Path, job: &str, way: &str) -> PathBuf {
     let mut changed: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     for side in changed["jobs"].as_array_mut().unwrap() {
@@ -111,11 +111,11 @@ fn with_slower(report: &Path, job: &str, way: &str) -> PathBuf {
 }
 
 #[test]
-fn what_became_slower_is_found_in_both() {
-    let reports = Reports::of(JOB);
+fn a_slower_run_is_found_in_both_reports() {
+    let reports = Reports::of_job(JOB);
     for whose in ["fio", "ours"] {
         let quick = reports.path(whose);
-        // No median is known of what ran without a clock.
+        // A job without a clock has no median.
         for (job, way, rows) in [
             ("log", "write", &["log write iops", "log write bw", "log write p50"][..]),
             ("fast", "read", &["fast read iops", "fast read bw"]),
@@ -127,7 +127,7 @@ fn what_became_slower_is_found_in_both() {
             let slower = text.lines().filter(|line| line.ends_with("SLOWER"));
             let found: Vec<&str> = slower.map(|line| line.split_once(':').unwrap().0).collect();
             assert_eq!(found, rows, "{whose}: {text}");
-            // The other way round it became quicker.
+            // In the other order the run became faster.
             let quicker = said(consumer("compare.py", &[&slow, &quick], &[]));
             assert!(!quicker.contains("SLOWER"), "{whose}: {quicker}");
         }

@@ -1,26 +1,26 @@
-//! Block devices that a job must not write to, by whatever name. As root, who alone can make and
-//! mount them; each goes with the test, also when that panics.
+//! Block devices that a job must not write to, under any name. The tests need root, to create and mount
+//! devices; each device is removed with its test, even if that panics.
 
 use super::failed::failed;
-use super::{Running, bench, command, folder, json_of, refused};
+use super::{ChildProcess, bench, command, folder, json_of, refused};
+use crate::process::{tool, wait_until};
 use crate::root::as_root;
-use crate::running::{tool, wait_until};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A loop device over `disk` in a folder of its own, apart from the folder that jobs run in.
-pub struct Disk {
+/// A loop device over the file `disk` in its own directory, apart from the directory of the jobs.
+pub struct LoopDisk {
     pub device: String,
-    /// Keeps the device there: it was detached at once, which the kernel does at its last close.
+    /// Keeps the device: it was detached at once, and the kernel completes that at the last close.
     open: Option<File>,
     pub folder: tempfile::TempDir,
 }
 
 const SIZE: u64 = 16 << 20;
 
-impl Disk {
+impl LoopDisk {
     pub fn new() -> Self {
         let folder = folder();
         let mut image = File::create(folder.path().join("disk")).unwrap();
@@ -38,7 +38,7 @@ impl Disk {
         Self { device, open, folder }
     }
 
-    /// Adds a partition of 4 MiB. There is no table on the disk: only the kernel knows.
+    /// Adds a partition of 4 MiB, known only to the kernel: there is no partition table on the disk.
     pub fn partition(&self) -> String {
         tool("addpart", &[&self.device, "1", "2048", "8192"]);
         let partition = format!("{}p1", self.device);
@@ -46,7 +46,7 @@ impl Disk {
         partition
     }
 
-    /// Its first sector, which no file system uses but every job would write.
+    /// The first sector, which no file system uses but every job would write.
     fn first_sector(&self, device: &str) -> Vec<u8> {
         let mut sector = vec![1; 512];
         File::open(device).unwrap().read_exact(&mut sector).unwrap();
@@ -58,7 +58,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for LoopDisk {
     fn drop(&mut self) {
         if Path::new(&format!("{}p1", self.device)).exists() {
             tool("delpart", &[&self.device, "1"]);
@@ -67,14 +67,14 @@ impl Drop for Disk {
     }
 }
 
-/// A device that is mounted; not any more when this goes.
+/// A mounted device. Unmounted on drop.
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    pub fn new(device: &str, place: &Path) -> Self {
-        std::fs::create_dir(place).unwrap();
-        tool("mount", &[device, place.to_str().unwrap()]);
-        Self(place.to_owned())
+    pub fn new(device: &str, mount_point: &Path) -> Self {
+        std::fs::create_dir(mount_point).unwrap();
+        tool("mount", &[device, mount_point.to_str().unwrap()]);
+        Self(mount_point.to_owned())
     }
 }
 
@@ -84,8 +84,8 @@ impl Drop for Mounted {
     }
 }
 
-/// A job that writes to `device` is refused under each of its names, with and without --overwrite.
-fn never_written(disk: &Disk, device: &str, part: &str) {
+/// Expects that jobs that write to `device` are refused under each of its names, with and without --overwrite.
+fn assert_never_written(disk: &LoopDisk, device: &str, part: &str) {
     let folder = folder();
     let here = folder.path();
     symlink(device, here.join("link")).unwrap();
@@ -106,15 +106,15 @@ fn never_written(disk: &Disk, device: &str, part: &str) {
 }
 
 #[test]
-fn as_root_a_mounted_device_is_never_written_and_may_be_read() {
+fn as_root_a_mounted_device_is_read_and_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     tool("mkfs.ext4", &["-q", &disk.device]);
-    let place = disk.folder.path().join("place");
-    let _mounted = Mounted::new(&disk.device, &place);
-    never_written(&disk, &disk.device, &format!("is mounted at {}", place.display()));
+    let mount_point = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&disk.device, &mount_point);
+    assert_never_written(&disk, &disk.device, &format!("is mounted at {}", mount_point.display()));
     let keys = ["--name=x", "--rw=randread", "--size=1m", "--direct=1", "--output-format=json"];
     let filename = format!("--filename={}", disk.device);
     for engine in ["--engine=psync", "--engine=uringfs", "--engine=ring"] {
@@ -129,35 +129,35 @@ fn as_root_a_disk_with_a_mounted_partition_is_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     tool("mkfs.ext4", &["-q", &partition]);
-    let place = disk.folder.path().join("place");
-    let _mounted = Mounted::new(&partition, &place);
-    never_written(&disk, &partition, &format!("is mounted at {}", place.display()));
-    never_written(&disk, &disk.device, "p1, which is mounted at ");
+    let mount_point = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&partition, &mount_point);
+    assert_never_written(&disk, &partition, &format!("is mounted at {}", mount_point.display()));
+    assert_never_written(&disk, &disk.device, "p1, which is mounted at ");
 }
 
-/// Swap is held so, and whatever else the kernel or a program has made its own.
+/// Swap devices are held like this, as are all devices that the kernel or a program has claimed.
 #[test]
-fn as_root_a_device_that_somebody_holds_is_never_written() {
+fn as_root_a_device_held_exclusively_is_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     let held = File::options().read(true).custom_flags(nix::libc::O_EXCL).open(&partition);
     let _held = held.unwrap();
-    never_written(&disk, &partition, "is in use");
-    never_written(&disk, &disk.device, "is in use");
+    assert_never_written(&disk, &partition, "is in use");
+    assert_never_written(&disk, &disk.device, "is in use");
 }
 
 #[test]
-fn as_root_a_device_that_holds_something_is_written_with_overwrite_only() {
+fn as_root_a_device_with_data_is_written_only_with_overwrite() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     let folder = folder();
     let write = |device: &str, more: &[&str]| {
@@ -185,11 +185,11 @@ fn as_root_a_device_that_holds_something_is_written_with_overwrite_only() {
 }
 
 #[test]
-fn as_root_an_empty_device_is_written_and_its_disk_accounts_for_it() {
+fn as_root_writes_to_an_empty_device_show_in_disk_util() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     let name = disk.device.strip_prefix("/dev/").unwrap();
     let folder = folder();
@@ -199,7 +199,7 @@ fn as_root_an_empty_device_is_written_and_its_disk_accounts_for_it() {
         let arguments = [&keys[..], &[&filename, "--engine=psync", "--overwrite"]].concat();
         let report = json_of(&bench(folder.path(), &arguments));
         let disks = report["disk_util"].as_array().unwrap();
-        // The partition's disk is the disk.
+        // The statistics of a partition are those of its disk.
         assert_eq!((disks.len(), &disks[0]["name"]), (1, &name.into()));
         for way in ["read", "write"] {
             let ios = report["jobs"][0][way]["total_ios"].as_u64().unwrap();
@@ -210,22 +210,22 @@ fn as_root_an_empty_device_is_written_and_its_disk_accounts_for_it() {
     assert!(json_of(&bench(folder.path(), &keys)).get("disk_util").is_none());
 }
 
-/// The file under a loop device is cut off: from then on it answers with errors.
+/// The file under a loop device is truncated: after that the device returns errors.
 #[test]
-fn as_root_a_device_that_is_lost_under_the_run_fails_it() {
+fn as_root_a_device_lost_during_the_run_fails_it() {
     if !as_root() {
         return;
     }
-    // With its queue told: to find out which is best it reads before the job does.
+    // With a fixed queue: calibration would read before the job does.
     const OURS: &[&str] = &["--engine=uringfs", "--set", "device.queue=ring"];
     for engine in [&["--engine=psync"][..], &["--engine=ring"], OURS] {
-        let disk = Disk::new();
+        let disk = LoopDisk::new();
         let folder = folder();
         let filename = format!("--filename={}", disk.device);
         let keys = ["--name=x", &filename, "--rw=randread", "--direct=1", "--time_based"];
         let more = ["--runtime=600", "--output-format=json"];
         let keys = [&keys[..], &more, engine].concat();
-        let run = Running::start(&mut command(folder.path(), &keys));
+        let run = ChildProcess::start(&mut command(folder.path(), &keys));
         let used = format!("/sys/block/{}/stat", disk.device.strip_prefix("/dev/").unwrap());
         let reads = || {
             let stat = std::fs::read_to_string(&used).unwrap();
@@ -241,16 +241,16 @@ fn as_root_a_device_that_is_lost_under_the_run_fails_it() {
     }
 }
 
-/// Its file can be laid out, since it has no blocks yet; there is no room for them.
+/// The file can be laid out sparse, but there is no space for its blocks.
 #[test]
-fn as_root_a_file_system_that_is_full_fails_the_run() {
+fn as_root_a_full_file_system_fails_the_run() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     tool("mkfs.ext4", &["-q", &disk.device]);
-    let place = disk.folder.path().join("place");
-    let mounted = Mounted::new(&disk.device, &place);
+    let mount_point = disk.folder.path().join("place");
+    let mounted = Mounted::new(&disk.device, &mount_point);
     for engine in ["psync", "threads", "ring", "uringfs"] {
         let engine = format!("--engine={engine}");
         let keys = ["--name=x", "--rw=write", "--size=32m", "--fallocate=none", "--direct=1"];
@@ -263,7 +263,7 @@ fn as_root_a_file_system_that_is_full_fails_the_run() {
         assert!(report["jobs"][0]["write"]["io_bytes"].as_u64().unwrap() > 0);
         assert!(!mounted.0.join("x.0.0").exists(), "it has unlink=1");
     }
-    // Whose blocks are allocated first is refused before it begins.
+    // With blocks allocated at layout the job fails before it begins.
     let output = bench(&mounted.0, &["--name=x", "--rw=write", "--size=32m"]);
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");

@@ -1,9 +1,8 @@
-//! `--engine fio` passes on what fio printed, to the digit; `--showcmd` prints a command line that
-//! asks fio for the same.
+//! `--engine fio` passes on the exact output of fio; `--showcmd` prints an equivalent fio command line.
 
-use super::like_fio::fio;
+use super::fio_parity::fio;
 use super::{bench, folder, json_of, refused};
-use crate::running::make_script;
+use crate::process::make_script;
 use serde_json::{Map, Value};
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +11,7 @@ use uringfs_lab::job::KEYS;
 const JOB: &str = "[global]\nbs=4k\nsize=1m\nruntime=1\n[mix]\nrw=randrw\nnumjobs=2\ngroup_reporting\n\
     [scan]\nstonewall\nrw=read\niodepth=4\nioengine=libaio\n[log]\nstonewall\nrw=write\nfsync=32\n";
 
-/// A fio that also leaves what it printed in `kept`.
+/// A wrapper of fio that also copies its output to the file `kept`.
 fn keeping_fio(folder: &Path) -> String {
     let path = folder.join("keeping-fio");
     make_script(&path, "fio \"$@\"\ncode=$?\ncp \"$3\" kept\nexit $code");
@@ -20,7 +19,7 @@ fn keeping_fio(folder: &Path) -> String {
 }
 
 #[test]
-fn both_reports_are_fios_own_to_the_digit() {
+fn both_reports_equal_fios_own() {
     let folder = folder();
     let here = folder.path();
     std::fs::write(here.join("job.fio"), JOB).unwrap();
@@ -35,13 +34,13 @@ fn both_reports_are_fios_own_to_the_digit() {
         assert_eq!(own["system_calls_per_io"], Value::Null);
     }
     assert_eq!(ours, theirs);
-    // Every number, as it is written.
+    // Every number, as printed.
     assert_eq!(numbers(&ours), numbers(&theirs));
     assert_eq!(our_text, their_text);
     assert!(our_text.contains("\nStarting 4 processes\n\nmix: (groupid=0, jobs=2)"), "{our_text}");
 }
 
-/// The JSON, and what is left without its lines.
+/// Splits output into the JSON and the rest.
 fn parted(printed: &str) -> (Value, String) {
     let mut json = String::new();
     let mut text = String::new();
@@ -66,7 +65,7 @@ fn numbers(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_fio_complains_of_is_passed_on() {
+fn errors_of_fio_are_passed_on() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=1m", "--engine=fio"];
     for (more, part) in [
@@ -81,14 +80,14 @@ fn what_fio_complains_of_is_passed_on() {
     refused(folder.path(), &[&keys[..], &["--exec=/no/fio"]].concat(), "cannot run /no/fio");
 }
 
-/// What fio makes of a job, by its own account.
+/// The options of each job, as fio reports them.
 fn options_of(report: &Value) -> Vec<Map<String, Value>> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let of_job = |job: &Value| {
         let mut all = object(&report["global options"]);
         all.extend(object(&job["job options"]));
         all.remove("name");
-        // What stands without a value in a job file is left out there, and not elsewhere.
+        // fio leaves out flags without a value if they come from a job file, and not otherwise.
         all.retain(|key, _| KEYS.iter().any(|known| known.name == key && !known.is_flag()));
         all
     };
@@ -96,7 +95,7 @@ fn options_of(report: &Value) -> Vec<Map<String, Value>> {
 }
 
 #[test]
-fn the_command_line_of_showcmd_runs_in_a_shell_and_means_the_same() {
+fn the_command_line_of_showcmd_is_equivalent() {
     let folder = folder();
     let here = folder.path();
     let job = "[global]\nbs=4k\nsize=64k\nrandseed=5\n[it's a \"job\" & more]\nrw=randread\nblocksize=8k\n\

@@ -1,14 +1,14 @@
-//! A run that fails says so in a line that names the job and the target, ends with code 1, and
-//! still reports what was done.
+//! A run that fails prints one line that names the job and the target, exits with 1, and still
+//! reports its results.
 
-use super::{Running, bench, command, folder};
-use crate::running::wait_until;
+use super::{ChildProcess, bench, command, folder};
+use crate::process::wait_until;
 use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// One line, code 1; gives the report.
+/// Expects exit code 1 and one line with all parts. Returns the report.
 pub fn failed(output: &Output, parts: &[&str]) -> Value {
     let line = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{line}");
@@ -19,7 +19,7 @@ pub fn failed(output: &Output, parts: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The program under a limit of 64 blocks a file, at which writes fail as on a full disk.
+/// Runs the program under a limit of 64 blocks per file, at which writes fail as on a full disk.
 fn limited(folder: &Path, arguments: &str) -> Output {
     let program = env!("CARGO_BIN_EXE_uringfs");
     let line = format!(
@@ -40,7 +40,7 @@ fn a_file_that_cannot_be_laid_out_is_removed() {
 }
 
 #[test]
-fn a_target_that_takes_no_more_fails_the_run_on_every_engine() {
+fn a_failed_write_fails_the_run_on_every_engine() {
     for engine in ["psync", "threads", "ring", "uringfs"] {
         let folder = folder();
         std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
@@ -50,16 +50,16 @@ fn a_target_that_takes_no_more_fails_the_run_on_every_engine() {
         let report = failed(&output, &parts);
         let job = &report["jobs"][0];
         assert_eq!(job["error"], nix::errno::Errno::EFBIG as i32, "{engine}");
-        // What was written before is counted.
+        // The writes before the failure are counted.
         assert!(job["write"]["total_ios"].as_u64().unwrap() > 0, "{engine}");
         assert!(job["uringfs"]["failure"].as_str().unwrap().starts_with("there: write"));
         assert_eq!(job["uringfs"]["incomplete"], false);
     }
 }
 
-/// One line a job: its threads mostly fail for one reason.
+/// One line per job: its threads usually fail for the same reason.
 #[test]
-fn threads_that_fail_together_are_told_together() {
+fn threads_of_a_job_that_fail_are_one_line() {
     let folder = folder();
     std::fs::write(folder.path().join("there"), vec![1; 1 << 20]).unwrap();
     let keys = "--filename=there --overwrite --output-format=json --engine=psync --numjobs=3";
@@ -69,7 +69,7 @@ fn threads_that_fail_together_are_told_together() {
     );
 }
 
-/// A job that fails does not take the next one with it.
+/// A job that fails does not fail the next one.
 #[test]
 fn the_jobs_after_one_that_fails_run() {
     let folder = folder();
@@ -82,9 +82,9 @@ fn the_jobs_after_one_that_fails_run() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
+fn a_file_truncated_during_the_run_fails_every_engine() {
     let end = ", at the end of the target";
-    // The library fails what breaks off before the end that the device had when it was opened.
+    // The library reports an error for a read that ends before the end that the device had at open.
     for (engine, why) in
         [("psync", end), ("threads", end), ("ring", end), ("uringfs", ": Input/output error")]
     {
@@ -94,8 +94,8 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
         let keys = ["--name=x", "--filename=there", "--rw=randread", "--direct=1", "--time_based"];
         let sign = ["--runtime=600", "--name=y", "--filename=sign", "--rw=write", "--size=4k"];
         let more = [&sign[..], &["--output-format=json", &engine]].concat();
-        let run = Running::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
-        // No thread of the two begins before all have their targets open.
+        let run = ChildProcess::start(&mut command(folder.path(), &[&keys[..], &more].concat()));
+        // No thread of the two jobs begins before all have opened their targets.
         wait_until("the other job's write", || {
             let sign = std::fs::read(folder.path().join("sign")).unwrap_or_default();
             sign.iter().any(|byte| *byte != 0)
@@ -106,7 +106,7 @@ fn a_file_that_is_cut_off_under_the_run_fails_it_on_every_engine() {
 }
 
 #[test]
-fn a_simulated_device_that_fails_is_told() {
+fn an_error_of_a_simulated_device_is_reported() {
     let folder = folder();
     let keys = ["--name=x", "--filename=sim:1m,errors=20,seed=3", "--rw=read"];
     let output = bench(folder.path(), &[&keys[..], &["--output-format=json"]].concat());
@@ -114,7 +114,7 @@ fn a_simulated_device_that_fails_is_told() {
 }
 
 #[test]
-fn a_reader_of_the_report_may_go_away() {
+fn a_broken_pipe_is_not_an_error() {
     let folder = folder();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -133,7 +133,7 @@ fn a_report_that_cannot_be_printed_is_an_error() {
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{line}");
     assert!(line.starts_with("uringfs: cannot write to standard output: No space left"), "{line}");
-    // Nobody hears the complaint either: no panic, the same code.
+    // The error cannot be printed either: no panic, and the same exit code.
     let status = command(folder.path(), &keys).stdout(full()).stderr(full()).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }

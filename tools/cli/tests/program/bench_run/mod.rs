@@ -1,19 +1,19 @@
-//! `uringfs bench run` as a user meets it: exit codes, refusals, reports, and fio beside it.
+//! Tests of `uringfs bench run`: exit codes, refused arguments, reports, and comparisons with fio.
 
 mod consumers;
 pub mod devices;
 mod engine_fio;
 mod failed;
-mod like_fio;
-mod numbers;
+mod figures;
+mod fio_parity;
+mod interrupted;
+mod invariants;
 mod refused;
-mod relations;
-mod stopped;
 mod terminal;
 mod verify;
 mod volumes;
 
-use super::running::Running;
+use super::process::ChildProcess;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::SystemTime;
 
-/// The program with `bench run`, in a folder.
+/// The command `uringfs bench run` in a directory.
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
     command.args(["bench", "run"]).args(arguments).current_dir(folder);
@@ -29,7 +29,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
-    Running::start(&mut command(folder, arguments)).end()
+    ChildProcess::start(&mut command(folder, arguments)).end()
 }
 
 pub fn folder() -> tempfile::TempDir {
@@ -41,7 +41,7 @@ fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What is in a folder, and when it was last changed.
+/// The files in a directory: their modification times and contents.
 fn contents(folder: &Path) -> BTreeMap<OsString, (SystemTime, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let read = |entry: std::fs::DirEntry| {
@@ -52,14 +52,14 @@ fn contents(folder: &Path) -> BTreeMap<OsString, (SystemTime, Vec<u8>)> {
     entries.map(read).collect()
 }
 
-/// One clear line, exit code 2, and nothing made or changed in the folder.
+/// Expects exit code 2, one line on standard error that contains `part`, and no change in the directory.
 pub fn refused(folder: &Path, arguments: &[&str], part: &str) {
     refused_command(folder, command(folder, arguments), part);
 }
 
 fn refused_command(folder: &Path, mut command: Command, part: &str) {
     let before = contents(folder);
-    let output = Running::start(&mut command).end();
+    let output = ChildProcess::start(&mut command).end();
     let line = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{command:?}: {line}");
     assert!(line.contains(part), "{command:?}: {line}");
@@ -70,7 +70,7 @@ fn refused_command(folder: &Path, mut command: Command, part: &str) {
 }
 
 #[test]
-fn a_job_file_runs_on_a_file_it_lays_out_and_names_it() {
+fn a_job_file_runs_on_a_file_that_it_lays_out() {
     let folder = folder();
     let job =
         "[global]\nbs=4k\nsize=1m\n[scan]\nrw=randread\n[fill]\nstonewall\nrw=write\nend_fsync=1\n";
@@ -105,7 +105,7 @@ fn a_job_file_runs_on_a_file_it_lays_out_and_names_it() {
 }
 
 #[test]
-fn unlink_removes_what_the_run_made() {
+fn unlink_removes_files_that_the_run_created() {
     let folder = folder();
     let keys = ["--name=x", "--rw=write", "--size=64k", "--unlink=1"];
     let output = bench(folder.path(), &[&keys[..], &["--engine=psync"]].concat());
@@ -128,12 +128,12 @@ fn the_threads_engine_does_the_same_work_at_depth() {
     assert_eq!(jobs[0]["read"]["slat_ns"]["N"], ios("read"));
 }
 
-/// 256 reads by each queue: what they take in system calls is in the report.
+/// The report has the system calls of 256 reads through each queue.
 #[test]
 fn system_calls_of_every_queue_are_reported() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=1m", "--output-format=json"];
-    // How often AIO and threads have to be waited for is up to the machine.
+    // The number of waits for AIO and threads depends on the machine.
     for (queue, most) in [("sync", 1.0), ("aio", f64::INFINITY), ("threads", f64::INFINITY)] {
         let switch = format!("device.queue={queue}");
         let report = json_of(&bench(folder.path(), &[&keys[..], &["--set", &switch]].concat()));
@@ -162,7 +162,7 @@ fn every_example_job_parses() {
     assert!(count >= 4);
 }
 
-/// How near a run comes to its rate is for `scripts/bench/run` to say.
+/// `scripts/bench/run` measures how near a run comes to its rate.
 #[test]
 fn a_rate_is_not_exceeded() {
     let folder = folder();
@@ -173,6 +173,6 @@ fn a_rate_is_not_exceeded() {
     ));
     let read = &report["jobs"][0]["read"];
     assert_eq!(read["total_ios"], 256);
-    // The first goes at once, each other a millisecond after it was due at the earliest.
+    // The first is issued at once, each other at the earliest a millisecond after the one before was due.
     assert!(read["runtime"].as_u64().unwrap() >= 255, "{read}");
 }

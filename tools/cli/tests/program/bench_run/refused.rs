@@ -1,4 +1,4 @@
-//! What cannot be used is one clear line and exit code 2, with file and line where there are any,
+//! Invalid input is refused with one line and exit code 2, with file and line number if there are any,
 //! and nothing is written.
 
 use super::{bench, command, folder, refused, refused_command};
@@ -52,7 +52,7 @@ fn a_bad_job_file_is_refused_with_file_and_line() {
 }
 
 #[test]
-fn variables_that_cannot_be_had_are_refused_with_file_and_line() {
+fn undefined_variables_are_refused_with_file_and_line() {
     let folder = folder();
     for (value, part) in [
         ("${PING}", "x.fio:2: bs: variable ${PING} is defined by itself"),
@@ -69,7 +69,7 @@ fn variables_that_cannot_be_had_are_refused_with_file_and_line() {
 }
 
 #[test]
-fn includes_that_cannot_be_had_are_refused_with_file_and_line() {
+fn bad_includes_are_refused_with_file_and_line() {
     let folder = folder();
     let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     file("self.fio", "[j]\ninclude self.fio\n");
@@ -120,7 +120,7 @@ fn a_bad_command_line_is_refused() {
 }
 
 #[test]
-fn a_target_that_does_not_fit_is_refused() {
+fn an_unsuitable_target_is_refused() {
     let folder = folder();
     let here = folder.path();
     std::fs::write(here.join("mine"), [7; 65536]).unwrap();
@@ -142,9 +142,9 @@ fn a_target_that_does_not_fit_is_refused() {
     }
 }
 
-/// By whatever name it is called, alone or among others that may be written.
+/// Under each of its names, alone or beside files that may be written.
 #[test]
-fn a_file_the_run_did_not_make_is_not_written_without_overwrite() {
+fn an_existing_file_is_not_written_without_overwrite() {
     let folder = folder();
     let here = folder.path();
     std::fs::write(here.join("mine"), [7; 65536]).unwrap();
@@ -160,14 +160,14 @@ fn a_file_the_run_did_not_make_is_not_written_without_overwrite() {
             refused(here, &arguments, "exists and the job writes to it; --overwrite allows that");
         }
     }
-    // A job that may is not begun before one that may not was seen.
+    // All jobs are checked before the first one begins.
     let job = "[may]\nrw=write\nsize=64k\n[may not]\nstonewall\nrw=write\nfilename=mine\n";
     std::fs::write(here.join("two.fio"), job).unwrap();
     refused(here, &["two.fio"], "two.fio:4: job `may not`: mine: exists");
 }
 
 #[test]
-fn overwrite_allows_writing_to_a_file_that_was_there() {
+fn overwrite_allows_writes_to_an_existing_file() {
     let folder = folder();
     let path = folder.path().join("mine");
     std::fs::write(&path, [7; 65536]).unwrap();
@@ -178,7 +178,7 @@ fn overwrite_allows_writing_to_a_file_that_was_there() {
 }
 
 #[test]
-fn a_file_the_run_makes_is_written_by_its_later_jobs() {
+fn later_jobs_write_to_files_that_the_run_created() {
     let folder = folder();
     let job =
         "[global]\nfilename=f\nsize=64k\n[a]\nrw=randwrite\n[b]\nstonewall\nrw=write\nsize=128k\n";
@@ -189,7 +189,7 @@ fn a_file_the_run_makes_is_written_by_its_later_jobs() {
 }
 
 #[test]
-fn an_output_that_cannot_be_had_is_refused_before_the_run() {
+fn an_unusable_output_file_is_refused_before_the_run() {
     let folder = folder();
     let here = folder.path();
     std::fs::create_dir(here.join("sub")).unwrap();
@@ -211,7 +211,7 @@ fn an_output_that_cannot_be_had_is_refused_before_the_run() {
 }
 
 #[test]
-fn control_characters_of_a_name_are_shown_and_not_sent() {
+fn control_characters_in_names_are_escaped() {
     let folder = folder();
     let keys = ["--name=x\ny", "--rw=read", "--filename=/no\nsuch/\u{1b}[2J\u{9b}é"];
     refused(folder.path(), &keys, r"/no\nsuch/\u{1b}[2J\u{9b}é");

@@ -1,13 +1,13 @@
-//! What a terminal shows while a run is under way.
+//! The progress line on a terminal during a run.
 
-use super::{Running, command, folder};
-use crate::running::Deadline;
+use super::{ChildProcess, command, folder};
+use crate::process::Deadline;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::io::Read;
 
-/// Reads what a terminal shows until it shows all of this.
+/// Reads the terminal until it shows all parts.
 fn read_until(screen: &mut File, parts: &[&str]) -> String {
     let deadline = Deadline::new();
     let mut shown = Vec::new();
@@ -24,7 +24,7 @@ fn read_until(screen: &mut File, parts: &[&str]) -> String {
 }
 
 #[test]
-fn a_terminal_shows_how_fast_how_far_and_how_long_to_go() {
+fn a_terminal_shows_rates_progress_and_remaining_time() {
     let size = Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
     let folder = folder();
@@ -33,24 +33,24 @@ fn a_terminal_shows_how_fast_how_far_and_how_long_to_go() {
             &["--rw=randrw", "--size=1m", "--numjobs=2"][..],
             &["Running x", "jobs: 2", "read ", "write ", " IOPS", " %", "eta 09m:"][..],
         ),
-        // Without a clock for every I/O there are figures too.
+        // Also without a clock for every I/O.
         (&["--rw=read", "--size=1m", "--gtod_reduce=1"], &["jobs: 1", "read ", " IOPS"]),
         (&["--filename=null:1m", "--rw=read", "--startdelay=600"], &["jobs: 1", "eta 19m:"]),
     ] {
         let mut arguments = vec!["--name=x", "--time_based", "--runtime=600", "--overwrite"];
         arguments.extend(keys);
         let mut command = command(folder.path(), &arguments);
-        // indicatif draws nothing on terminals that cannot move their cursor.
+        // indicatif draws nothing on a terminal that cannot move its cursor.
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         let slave = terminal.slave.try_clone().unwrap();
-        let run = Running::start_with(&mut command, Some(slave));
+        let run = ChildProcess::start_with(&mut command, Some(slave));
         let mut screen = File::from(terminal.master.try_clone().unwrap());
         read_until(&mut screen, parts);
         run.signal(Signal::SIGINT);
         let output = run.end();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{text}");
-        assert!(!text.contains('\u{1b}'), "the report is for any reader: {text}");
+        assert!(!text.contains('\u{1b}'), "the report has no escape sequences: {text}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A wrong block is found and named on every engine, and keys that can do nothing are told.
+//! Every engine finds and reports a wrong block, and keys without effect are reported.
 
 use super::{bench, folder, json_of};
 use std::os::unix::fs::FileExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 const ENGINES: [&str; 4] = ["psync", "threads", "ring", "uringfs"];
 
 #[test]
-fn a_planted_wrong_block_is_named_on_every_engine() {
+fn every_engine_reports_a_wrong_block() {
     for engine in ENGINES {
         let folder = folder();
         let engine = format!("--engine={engine}");
@@ -35,7 +35,7 @@ fn a_planted_wrong_block_is_named_on_every_engine() {
         }
         assert_eq!(text.lines().count(), 3, "{text}");
 
-        // One at a time: of several in flight the later one may come first, and both are told.
+        // Depth 1: of several in flight the later one may complete first, and both are reported.
         let fatal = ["--rw=read", "--verify_fatal=1", "--iodepth=1", "--output-format=json"];
         let output = bench(folder.path(), &[&common[..], &fatal].concat());
         let text = String::from_utf8(output.stderr).unwrap();
@@ -47,23 +47,23 @@ fn a_planted_wrong_block_is_named_on_every_engine() {
 }
 
 #[test]
-fn an_image_in_memory_is_verified_through_faults() {
+fn a_simulated_device_with_short_transfers_verifies() {
     let folder = folder();
     let keys = "--name=x --rw=randrw --bsrange=4k-64k --iodepth=8 --verify=crc32c --loops=3";
     let mut keys: Vec<&str> = keys.split(' ').collect();
     keys.extend(["--filename=sim:1m,latency=20us-200us,short=7", "--output-format=json"]);
     let report = json_of(&bench(folder.path(), &keys));
     let of = |way: &str| report["jobs"][0][way]["io_bytes"].as_u64().unwrap();
-    // What was read is the mix's, and what it wrote.
+    // The mix is read, and everything that it wrote is read again.
     assert_eq!(of("read"), 3 << 20);
     assert!((1 << 20..2 << 20).contains(&of("write")));
 }
 
 #[test]
-fn a_key_that_can_do_nothing_is_told() {
+fn a_key_without_effect_is_reported() {
     let folder = folder();
     let keys = ["--name=x", "--rw=read", "--size=64k", "--direct=1"];
-    for (engine, key, told) in [
+    for (engine, key, is_reported) in [
         ("psync", "--hipri=1", true),
         ("psync", "--hipri=0", false),
         ("threads", "--force_async=4", true),
@@ -76,6 +76,6 @@ fn a_key_that_can_do_nothing_is_told() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{text}");
         let line = format!("{} has no effect", &key[2..key.len() - 2]);
-        assert_eq!(text.contains(&line), told, "{engine} {key}\n{text}");
+        assert_eq!(text.contains(&line), is_reported, "{engine} {key}\n{text}");
     }
 }

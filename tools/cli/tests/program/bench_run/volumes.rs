@@ -1,7 +1,7 @@
-//! Jobs on files in a volume: named as files elsewhere are, laid out, verified, counted; and refused where
-//! a volume or an engine cannot.
+//! Jobs on files in a volume: names, layout, verification, counters; and refusals of unsupported
+//! volumes and engines.
 
-use super::{Running, bench, contents, folder, json_of, refused, refused_command};
+use super::{ChildProcess, bench, contents, folder, json_of, refused, refused_command};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -16,17 +16,17 @@ fn volume() -> TempDir {
 
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uringfs"));
-    Running::start(command.args(arguments).current_dir(folder)).end()
+    ChildProcess::start(command.args(arguments).current_dir(folder)).end()
 }
 
-/// What a command of the program prints that does its work.
+/// The output of a command that must succeed.
 fn uringfs(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The report of keys that are separated by spaces.
+/// The report of a run with keys that are separated by spaces.
 fn report(folder: &Path, keys: &str) -> Value {
     let keys: Vec<&str> = keys.split(' ').chain(["--output-format=json"]).collect();
     json_of(&bench(folder, &keys))
@@ -37,7 +37,7 @@ fn counter(job: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn files_in_a_volume_are_named_as_files_elsewhere_are() {
+fn files_in_a_volume_are_named_as_elsewhere() {
     let folder = volume();
     let folder = folder.path();
     uringfs(folder, &["mkdir", "v:/d"]);
@@ -52,8 +52,8 @@ fn files_in_a_volume_are_named_as_files_elsewhere_are() {
         let report = report(folder, &keys);
         let made: Vec<String> = names.split(' ').map(|name| format!("v:{name}")).collect();
         let unlinked = keys.contains("unlink");
-        let told = if unlinked { Vec::new() } else { made.clone() };
-        assert_eq!(report["jobs"][0]["uringfs"]["files_made"], Value::from(told), "{keys}");
+        let listed = if unlinked { Vec::new() } else { made.clone() };
+        assert_eq!(report["jobs"][0]["uringfs"]["files_made"], Value::from(listed), "{keys}");
         let notes = report["jobs"][0]["uringfs"]["notes"].as_array().unwrap();
         let of_queue = notes.iter().filter(|note| note.as_str().unwrap().starts_with("file v: "));
         assert_eq!(of_queue.count(), 1, "{notes:?}");
@@ -68,7 +68,7 @@ fn files_in_a_volume_are_named_as_files_elsewhere_are() {
 }
 
 #[test]
-fn threads_on_one_volume_find_what_they_wrote() {
+fn threads_on_one_volume_verify_their_writes() {
     let folder = volume();
     let keys = "--name=x --volume=v --rw=randrw --bsrange=512-16k --size=2m --iodepth=8 --numjobs=3 \
                 --loops=2 --verify=crc32c --fsync=50 --end_fsync=1";
@@ -77,11 +77,11 @@ fn threads_on_one_volume_find_what_they_wrote() {
     let jobs = report["jobs"].as_array().unwrap();
     assert_eq!(jobs.len(), 3);
     for job in jobs {
-        // What was read is the mix's, and what it wrote.
+        // The mix is read, and everything that it wrote is read again.
         assert_eq!(job["read"]["io_bytes"], 4 << 20);
         assert!(job["sync"]["total_ios"].as_u64().unwrap() > 2, "{job}");
     }
-    // A wrong block is found by who reads only.
+    // A job that only reads finds a wrong block.
     let broken = folder.path().join("broken");
     uringfs(folder.path(), &["get", "v:/x.1.0", "broken"]);
     let mut bytes = std::fs::read(&broken).unwrap();
@@ -96,13 +96,13 @@ fn threads_on_one_volume_find_what_they_wrote() {
 }
 
 #[test]
-fn reads_take_the_simple_way_and_what_cannot_is_counted_by_reason() {
+fn reads_take_the_fast_path_and_refusals_are_counted_by_reason() {
     let folder = volume();
     let job = "[global]\nvolume=v\nfilename_format=f\nsize=1m\nrw=randread\niodepth=4\n\
                [simple]\n[long]\nstonewall\nbs=8k\n[off]\nstonewall\ndirect.simple_read=off\n\
                [mixed]\nstonewall\nrw=randrw\n";
     std::fs::write(folder.path().join("job.fio"), job).unwrap();
-    // The first job to use a file has it laid out.
+    // The first job that uses a file lays it out.
     let report = report(folder.path(), "job.fio");
     let jobs = report["jobs"].as_array().unwrap();
     for (job, reason) in jobs[1..3].iter().zip(["length", "switched_off"]) {
@@ -113,12 +113,12 @@ fn reads_take_the_simple_way_and_what_cannot_is_counted_by_reason() {
     for job in [&jobs[0], &jobs[3]] {
         assert_eq!(counter(job, "direct.simple.taken"), job["read"]["total_ios"].as_u64().unwrap());
     }
-    // Overwrites in place take no lock for themselves.
+    // Overwrites in place do not exclude each other.
     assert_eq!(counter(&jobs[3], "direct.write.shared"), jobs[3]["write"]["total_ios"]);
 }
 
 #[test]
-fn syncs_of_every_kind_leave_the_file_as_long_as_it_was_written() {
+fn every_kind_of_sync_keeps_the_written_size() {
     let folder = volume();
     for (name, keys) in [
         ("fsync", "--fsync=1"),
@@ -138,7 +138,7 @@ fn syncs_of_every_kind_leave_the_file_as_long_as_it_was_written() {
 }
 
 #[test]
-fn files_come_by_their_space_as_the_job_says() {
+fn files_are_allocated_as_fallocate_says() {
     let folder = volume();
     let free = || -> u64 {
         let df: Value =
@@ -165,7 +165,7 @@ fn files_come_by_their_space_as_the_job_says() {
 }
 
 #[test]
-fn what_a_volume_or_an_engine_cannot_is_refused() {
+fn unsupported_volumes_and_engines_are_refused() {
     let folder = volume();
     let here = folder.path();
     let keys = ["--name=x", "--filename=v:/a", "--rw=write", "--size=64k"];
@@ -201,7 +201,7 @@ fn what_a_volume_or_an_engine_cannot_is_refused() {
         let keys: Vec<&str> = ["--name=x"].into_iter().chain(keys.split(' ')).collect();
         refused(here, &keys, part);
     }
-    // What does not fit is not kept.
+    // A file that does not fit is removed.
     let full = bench(here, &["--name=x", "--volume=v", "--rw=read", "--size=64m"]);
     let line = String::from_utf8(full.stderr).unwrap();
     assert_eq!(full.status.code(), Some(1), "{line}");
@@ -210,7 +210,7 @@ fn what_a_volume_or_an_engine_cannot_is_refused() {
 }
 
 #[test]
-fn an_experiment_holds_a_file_in_a_volume_against_the_bytes_of_the_volume() {
+fn an_experiment_compares_a_file_with_the_raw_volume() {
     let folder = volume();
     let here = folder.path();
     assert!(
@@ -226,7 +226,7 @@ fn an_experiment_holds_a_file_in_a_volume_against_the_bytes_of_the_volume() {
     assert!(counter_of(&simple, "a", "direct.simple.refused.switched_off") > 0);
     assert!(counter_of(&simple, "b", "direct.simple.taken") > 0);
     assert!(contents(here) == before, "reads wrote something");
-    // What would write to the volume's bytes stands aside.
+    // The sides that would write to the raw volume are skipped.
     let writes = ["bench", "experiment", "completion", "--overwrite"];
     let completion = uringfs(here, &[&writes[..], &short].concat());
     let completion: Value = serde_json::from_str(&completion).unwrap();
@@ -275,7 +275,7 @@ fn counter_of(experiment: &Value, side: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn an_experiment_makes_unwritten_blocks_in_the_volume_and_beside_and_removes_them() {
+fn an_experiment_removes_the_unwritten_files_it_creates() {
     let folder = volume();
     let folder = folder.path();
     report(folder, "--name=x --volume=v --filename=f --rw=write --size=1m");
@@ -291,7 +291,7 @@ fn an_experiment_makes_unwritten_blocks_in_the_volume_and_beside_and_removes_the
     for case in cases {
         let ran = |side: &Value| side["iops"].is_number();
         assert!(ran(&case["a"]) && ran(&case["b"]), "{case:#}");
-        // What would write the volume's own bytes stands aside; the file outside does not.
+        // The sides that would write to the raw volume are skipped; the file outside is not.
         let beside = case["beside"].as_array().unwrap();
         assert!(!ran(&case["control"]) && !ran(&beside[0]) && ran(&beside[1]), "{case:#}");
         assert!(beside[1]["name"].as_str().unwrap().starts_with("psync, "), "{case:#}");
@@ -303,7 +303,7 @@ fn an_experiment_makes_unwritten_blocks_in_the_volume_and_beside_and_removes_the
 }
 
 #[test]
-fn an_experiment_tells_what_was_counted_and_that_nothing_was() {
+fn an_experiment_prints_counters_that_are_zero_too() {
     let folder = volume();
     std::fs::write(folder.path().join("image"), vec![0; 1 << 20]).unwrap();
     std::fs::write(folder.path().join("beside"), vec![0; 1 << 20]).unwrap();
@@ -332,20 +332,20 @@ fn buffered_reads_wait_in_threads_on_one_side_only() {
     for case in report["cases"].as_array().unwrap() {
         let ran = |side: &Value| side["iops"].is_number();
         assert!(ran(&case["a"]) && ran(&case["b"]) && ran(&case["control"]), "{case:#}");
-        // Whoever waits is switched away from.
+        // A waiting thread causes a context switch.
         let switches = |side: &Value| side["context_switches_per_io"].as_f64().unwrap();
         assert!(switches(&case["a"]) > 0.0 && switches(&case["b"]) >= 0.0, "{case:#}");
     }
     let counter = |side, name: &str| counter_of(&report, side, &format!("buffered.{name}"));
     assert!(counter("a", "wait.threads") > 0);
     assert_eq!(counter("b", "wait.threads"), 0);
-    // Of what is read once whoever misses it fills it, and nobody else waits.
+    // Each folio is read once, so its reader fills it and no other reader waits.
     assert!(counter("b", "filled") > 0);
     assert_eq!(counter("control", "filled"), 0);
 }
 
 #[test]
-fn what_one_job_has_read_through_the_cache_another_finds_there() {
+fn jobs_share_the_page_cache() {
     let folder = volume();
     std::fs::write(folder.path().join("image"), vec![7; 1 << 20]).unwrap();
     let job = "--name=x --filename=image --rw=randread --numjobs=2 --direct=0 --invalidate=0";
@@ -353,7 +353,7 @@ fn what_one_job_has_read_through_the_cache_another_finds_there() {
     let report = report(folder.path(), &job);
     let jobs = report["jobs"].as_array().unwrap();
     let sum = |name| jobs.iter().map(|job| counter(job, name)).sum::<u64>();
-    // Each of 256 folios once, though two jobs read it twice.
+    // Each of 256 folios is filled once, although two jobs read it twice.
     assert_eq!(sum("buffered.filled") + sum("buffered.readahead"), 256);
     assert!(sum("buffered.hit") >= 512, "{jobs:#?}");
 }

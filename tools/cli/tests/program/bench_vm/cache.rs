@@ -1,13 +1,13 @@
-//! The cache: filled once, whole or refused, and of use to those who may only read it.
+//! The cache of `bench vm`: it is filled once, must be complete, and can be read-only.
 
-use super::{StandIns, fails, names};
+use super::{FakePrograms, fails, names};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// Stand-ins for apt and dpkg that have all packages, and for QEMU, which fails.
-fn with_packages() -> StandIns {
-    let stand_ins = StandIns::new();
-    stand_ins.add(
+/// Fakes of apt and dpkg with all packages, and of QEMU, which fails.
+fn with_packages() -> FakePrograms {
+    let fakes = FakePrograms::new();
+    fakes.add(
         "apt-get",
         "case $* in
             *--print-uris*) echo \"'http://m.example/debian/dists/stable/InRelease' release 0 \";;
@@ -16,7 +16,7 @@ fn with_packages() -> StandIns {
             *) printf 'Origin: Debian\\nLabel: Debian\\n' >../lists/release;;
         esac",
     );
-    stand_ins.add(
+    fakes.add(
         "apt-cache",
         "for word; do case $word in
             search) echo 'linux-image-6.1.0-1-cloud-amd64 - Linux'
@@ -27,7 +27,7 @@ fn with_packages() -> StandIns {
             [a-z]*) printf 'Package: %s\\nVersion: 1\\n\\n' $word;;
         esac; done",
     );
-    stand_ins.add(
+    fakes.add(
         "dpkg-deb",
         "case $2 in
             *linux-image*) /bin/mkdir $3/boot; : >$3/boot/vmlinuz-${2##*/linux-image-};;
@@ -36,59 +36,59 @@ fn with_packages() -> StandIns {
                     : >$3/$name; /bin/chmod 6755 $3/$name; done;;
         esac",
     );
-    stand_ins.add("qemu-system-x86_64", "echo 'it is none' >&2; exit 1");
-    stand_ins
+    fakes.add("qemu-system-x86_64", "echo 'it is none' >&2; exit 1");
+    fakes
 }
 
 #[test]
-fn it_is_filled_once_and_its_programs_have_no_set_id_bits() {
-    let stand_ins = with_packages();
-    fails(&stand_ins, &[], 1, "QEMU failed: it is none");
-    let mut found = names(&stand_ins.cache());
+fn the_cache_is_filled_once_and_set_id_bits_are_removed() {
+    let fakes = with_packages();
+    fails(&fakes, &[], 1, "QEMU failed: it is none");
+    let mut found = names(&fakes.cache());
     found.sort();
     assert_eq!(found, ["guest", "lock"]);
-    let guest = stand_ins.cache().join("guest");
+    let guest = fakes.cache().join("guest");
     let manifest = fs::read_to_string(guest.join("manifest.json")).unwrap();
     assert!(manifest.contains("6.12.1-1") && manifest.contains("6.1.7-1"), "{manifest}");
     let mode = guest.join("tools/sbin/losetup").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o755);
     for gone in ["apt-get", "apt-cache", "dpkg-deb"] {
-        fs::remove_file(stand_ins.folder().join("bin").join(gone)).unwrap();
+        fs::remove_file(fakes.folder().join("bin").join(gone)).unwrap();
     }
-    fails(&stand_ins, &[], 1, "QEMU failed: it is none");
+    fails(&fakes, &[], 1, "QEMU failed: it is none");
 }
 
 #[test]
-fn a_complete_one_needs_no_lock() {
-    let stand_ins = StandIns::with_cache();
-    stand_ins.add("qemu-system-x86_64", "exit 1");
-    fails(&stand_ins, &[], 1, "QEMU failed");
-    assert_eq!(names(&stand_ins.cache()), ["guest"]);
+fn a_complete_cache_needs_no_lock() {
+    let fakes = FakePrograms::with_cache();
+    fakes.add("qemu-system-x86_64", "exit 1");
+    fails(&fakes, &[], 1, "QEMU failed");
+    assert_eq!(names(&fakes.cache()), ["guest"]);
 }
 
 #[test]
-fn what_a_killed_run_had_begun_is_removed() {
-    let stand_ins = StandIns::new();
-    fs::create_dir_all(stand_ins.cache().join("fetching-1/new")).unwrap();
-    fails(&stand_ins, &[], 1, "busybox-static");
-    assert_eq!(names(&stand_ins.cache()), ["lock"]);
+fn leftovers_of_a_killed_run_are_removed() {
+    let fakes = FakePrograms::new();
+    fs::create_dir_all(fakes.cache().join("fetching-1/new")).unwrap();
+    fails(&fakes, &[], 1, "busybox-static");
+    assert_eq!(names(&fakes.cache()), ["lock"]);
 }
 
 #[test]
-fn one_that_is_not_whole_says_what_to_remove() {
-    let stand_ins = StandIns::with_cache();
-    stand_ins.add("qemu-system-x86_64", "exit 1");
-    let guest = stand_ins.cache().join("guest");
+fn an_incomplete_cache_is_an_error_that_names_what_to_remove() {
+    let fakes = FakePrograms::with_cache();
+    fakes.add("qemu-system-x86_64", "exit 1");
+    let guest = fakes.cache().join("guest");
     let redo = format!("remove {} to fetch it anew", guest.display());
     fs::write(guest.join("manifest.json"), r#"{"packages": []}"#).unwrap();
-    fails(&stand_ins, &[], 1, &format!("{redo}: no kernel in it"));
+    fails(&fakes, &[], 1, &format!("{redo}: no kernel in it"));
     fs::remove_file(guest.join("tools/sbin/losetup")).unwrap();
-    fails(&stand_ins, &[], 1, &format!("{redo}: no tools/sbin/losetup in it"));
+    fails(&fakes, &[], 1, &format!("{redo}: no tools/sbin/losetup in it"));
 }
 
 #[test]
-fn a_place_that_cannot_have_one_is_told() {
-    let stand_ins = StandIns::new();
-    fs::write(stand_ins.cache(), "a file").unwrap();
-    fails(&stand_ins, &[], 1, "--cache DIR names another");
+fn an_unusable_cache_directory_is_an_error() {
+    let fakes = FakePrograms::new();
+    fs::write(fakes.cache(), "a file").unwrap();
+    fails(&fakes, &[], 1, "--cache DIR names another");
 }

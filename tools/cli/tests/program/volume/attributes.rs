@@ -1,7 +1,6 @@
-//! Owners, extended attributes, sizes and room of files in a volume; and what a `put` does that cannot put
-//! all of them.
+//! Owners, extended attributes, sizes and space of files in a volume; and a `put` that fails for some files.
 
-use super::{command, done, refused, run, volume, write};
+use super::{command, refused, run, run_ok, volume, write};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
@@ -10,34 +9,34 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-fn stat(folder: &Path, place: &str) -> serde_json::Value {
+fn stat(folder: &Path, path: &str) -> serde_json::Value {
     let all: serde_json::Value =
-        serde_json::from_str(&done(folder, ["stat", "--json", place])).unwrap();
+        serde_json::from_str(&run_ok(folder, ["stat", "--json", path])).unwrap();
     all[0].clone()
 }
 
 #[test]
-fn files_are_given_to_others_with_all_below() {
+fn chown_changes_a_tree_recursively() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["mkdir", "-p", "v:/d/e"]);
-    done(folder, ["put", "a", "v:/d/e"]);
-    done(folder, ["ln", "-s", "d", "v:/s"]);
-    done(folder, ["chmod", "6755", "v:/d/e/a"]);
-    let owners = |place: &str| {
-        let stat = stat(folder, place);
+    run_ok(folder, ["mkdir", "-p", "v:/d/e"]);
+    run_ok(folder, ["put", "a", "v:/d/e"]);
+    run_ok(folder, ["ln", "-s", "d", "v:/s"]);
+    run_ok(folder, ["chmod", "6755", "v:/d/e/a"]);
+    let owners = |path: &str| {
+        let stat = stat(folder, path);
         (stat["user"].as_u64().unwrap(), stat["group"].as_u64().unwrap())
     };
-    done(folder, ["chown", "1000:100", "v:/d"]);
+    run_ok(folder, ["chown", "1000:100", "v:/d"]);
     assert_eq!(owners("v:/d"), (1000, 100));
     assert_ne!(owners("v:/d/e"), (1000, 100));
-    done(folder, ["chown", "-R", "7:8", "v:/d"]);
+    run_ok(folder, ["chown", "-R", "7:8", "v:/d"]);
     assert_eq!([owners("v:/d"), owners("v:/d/e"), owners("v:/d/e/a")], [(7, 8); 3]);
     assert_eq!(stat(folder, "v:/d/e/a")["mode"], "0755");
-    done(folder, ["chown", ":9", "v:/s"]);
+    run_ok(folder, ["chown", ":9", "v:/s"]);
     assert_eq!(owners("v:/d"), (7, 9));
-    done(folder, ["chown", "--no-dereference", "root", "v:/s"]);
+    run_ok(folder, ["chown", "--no-dereference", "root", "v:/s"]);
     assert_eq!((owners("v:/s").0, owners("v:/d")), (0, (7, 9)));
     let output = run(folder, ["chown", "no such user", "v:/d"]);
     assert_eq!(output.status.code(), Some(2));
@@ -45,7 +44,7 @@ fn files_are_given_to_others_with_all_below() {
 }
 
 #[test]
-fn times_before_1970_and_behind_2262_are_kept_and_printed() {
+fn times_before_1970_and_after_2262_are_kept_and_printed() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("out")).unwrap();
@@ -61,17 +60,17 @@ fn times_before_1970_and_behind_2262_are_kept_and_printed() {
         let whole = std::time::Duration::from_secs(i64::unsigned_abs(seconds));
         let time = if seconds < 0 { epoch - whole } else { epoch + whole } + part;
         file.set_modified(time).unwrap();
-        assert_eq!(folder.join("a").metadata().unwrap().modified().unwrap(), time, "the host's");
-        done(folder, ["put", "a", "v:/"]);
-        assert!(done(folder, ["ls", "-l", "v:/"]).ends_with(&format!(" {date} a\n")));
-        let text = done(folder, ["stat", "v:/a"]);
+        assert_eq!(folder.join("a").metadata().unwrap().modified().unwrap(), time, "of the host");
+        run_ok(folder, ["put", "a", "v:/"]);
+        assert!(run_ok(folder, ["ls", "-l", "v:/"]).ends_with(&format!(" {date} a\n")));
+        let text = run_ok(folder, ["stat", "v:/a"]);
         assert!(text.contains(&format!("modified {date}.123456789\n")), "{text}");
         let json = &stat(folder, "v:/a")["modified"];
         assert_eq!(
             (json["seconds"].as_i64(), json["nanoseconds"].as_u64()),
             (Some(seconds), Some(123_456_789))
         );
-        done(folder, ["get", "v:/a", "out"]);
+        run_ok(folder, ["get", "v:/a", "out"]);
         let got = folder.join("out/a").metadata().unwrap();
         assert_eq!((got.mtime(), got.mtime_nsec()), (seconds, 123_456_789));
     }
@@ -82,33 +81,33 @@ fn extended_attributes_are_set_printed_and_removed() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["put", "a", "v:/a"]);
-    done(folder, ["put", "a", "v:/b"]);
-    done(folder, ["xattr", "set", "user.one", "1", "v:/?"]);
-    done(folder, ["xattr", "set", "trusted.two", "2", "v:/a"]);
-    assert_eq!(done(folder, ["xattr", "get", "user.one", "v:/a"]), "1");
-    assert_eq!(done(folder, ["xattr", "list", "v:/a"]), "trusted.two\nuser.one\n");
-    done(folder, ["xattr", "remove", "user.one", "v:/a"]);
-    assert_eq!(done(folder, ["xattr", "list", "v:/?"]), "/a:\ntrusted.two\n/b:\nuser.one\n");
+    run_ok(folder, ["put", "a", "v:/a"]);
+    run_ok(folder, ["put", "a", "v:/b"]);
+    run_ok(folder, ["xattr", "set", "user.one", "1", "v:/?"]);
+    run_ok(folder, ["xattr", "set", "trusted.two", "2", "v:/a"]);
+    assert_eq!(run_ok(folder, ["xattr", "get", "user.one", "v:/a"]), "1");
+    assert_eq!(run_ok(folder, ["xattr", "list", "v:/a"]), "trusted.two\nuser.one\n");
+    run_ok(folder, ["xattr", "remove", "user.one", "v:/a"]);
+    assert_eq!(run_ok(folder, ["xattr", "list", "v:/?"]), "/a:\ntrusted.two\n/b:\nuser.one\n");
     refused(folder, ["xattr", "get", "user.one", "v:/a"], "there is no attribute 'user.one'");
     refused(folder, ["xattr", "set", "one", "1", "v:/a"], "names begin with user.");
 }
 
 #[test]
-fn files_are_cut_and_made_longer_and_the_room_they_take_is_told() {
+fn truncate_changes_sizes_and_du_shows_the_space() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![1; 100_000]);
-    done(folder, ["mkdir", "-p", "v:/d/e"]);
-    done(folder, ["put", "a", "v:/d/a"]);
-    done(folder, ["put", "a", "v:/d/e/b"]);
-    done(folder, ["ln", "v:/d/a", "v:/d/e/same"]);
+    run_ok(folder, ["mkdir", "-p", "v:/d/e"]);
+    run_ok(folder, ["put", "a", "v:/d/a"]);
+    run_ok(folder, ["put", "a", "v:/d/e/b"]);
+    run_ok(folder, ["ln", "v:/d/a", "v:/d/e/same"]);
     assert_eq!(stat(folder, "v:/d/a")["blocks"], 200);
-    // What has two names counts once, where it is met first.
-    assert_eq!(done(folder, ["du", "v:/d"]), "100\t/d/e\n200\t/d\n");
-    done(folder, ["truncate", "-s", "5000", "v:/d/e/b"]);
-    assert_eq!(done(folder, ["du", "-s", "v:/d", "v:/d/e/b"]), "108\t/d\n8\t/d/e/b\n");
-    done(folder, ["truncate", "-s", "1M", "v:/d/e/b", "v:/new"]);
+    // A file with two names counts once, at its first name.
+    assert_eq!(run_ok(folder, ["du", "v:/d"]), "100\t/d/e\n200\t/d\n");
+    run_ok(folder, ["truncate", "-s", "5000", "v:/d/e/b"]);
+    assert_eq!(run_ok(folder, ["du", "-s", "v:/d", "v:/d/e/b"]), "108\t/d\n8\t/d/e/b\n");
+    run_ok(folder, ["truncate", "-s", "1M", "v:/d/e/b", "v:/new"]);
     assert_eq!(
         (&stat(folder, "v:/new")["size"], &stat(folder, "v:/new")["blocks"]),
         (&1_048_576.into(), &0.into())
@@ -116,13 +115,13 @@ fn files_are_cut_and_made_longer_and_the_room_they_take_is_told() {
     let bytes = run(folder, ["cat", "v:/d/e/b"]).stdout;
     assert!(bytes.len() == 1 << 20 && bytes[..5000] == [1; 5000]);
     assert!(bytes[5000..].iter().all(|byte| *byte == 0));
-    done(folder, ["truncate", "-c", "-s", "1", "v:/none"]);
+    run_ok(folder, ["truncate", "-c", "-s", "1", "v:/none"]);
     refused(folder, ["cat", "v:/none"], "v:/none: ");
     refused(folder, ["truncate", "-s", "1", "v:/d"], "v:/d: it is a directory");
 }
 
 #[test]
-fn extended_attributes_go_in_and_come_out_with_their_files() {
+fn put_and_get_copy_extended_attributes() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("tree")).unwrap();
@@ -132,16 +131,16 @@ fn extended_attributes_go_in_and_come_out_with_their_files() {
         let set =
             |path: &str| lsetxattr(folder.join(path), *name, b"its value", XattrFlags::empty());
         match set("tree").and_then(|()| set("tree/a")) {
-            // The machine's file system, or user, has none of these.
+            // The host's file system does not support it, or the user may not set it.
             Err(Errno::OPNOTSUPP | Errno::PERM) => false,
             set => set.is_ok(),
         }
     };
     let kept: Vec<&str> = names.into_iter().filter(is_kept).collect();
-    done(folder, ["put", "tree", "v:/"]);
-    // Also where the machine has none to begin with.
-    done(folder, ["xattr", "set", "user.more", "more", "v:/tree/a"]);
-    done(folder, ["get", "v:/tree", "out"]);
+    run_ok(folder, ["put", "tree", "v:/"]);
+    // Also if the host does not support extended attributes.
+    run_ok(folder, ["xattr", "set", "user.more", "more", "v:/tree/a"]);
+    run_ok(folder, ["get", "v:/tree", "out"]);
     for path in ["out", "out/a"] {
         for name in &kept {
             let mut value = [0; 100];
@@ -156,43 +155,43 @@ fn extended_attributes_go_in_and_come_out_with_their_files() {
 }
 
 #[test]
-fn holes_at_the_end_and_what_is_zeros_stay_what_they_are() {
+fn holes_stay_holes_and_zeros_stay_data() {
     let folder = volume();
     let folder = folder.path();
     let holes = std::fs::File::create(folder.join("holes")).unwrap();
     holes.set_len(20 << 20).unwrap();
     write(folder, "zeros", vec![0; 1 << 20]);
-    done(folder, ["put", "holes", "zeros", "v:/"]);
+    run_ok(folder, ["put", "holes", "zeros", "v:/"]);
     assert_eq!(stat(folder, "v:/holes")["blocks"], 0);
     assert_eq!(stat(folder, "v:/holes")["size"], 20 << 20);
     assert_eq!(stat(folder, "v:/zeros")["blocks"], 2048);
-    done(folder, ["get", "v:/holes", "out"]);
+    run_ok(folder, ["get", "v:/holes", "out"]);
     let out = folder.join("out").metadata().unwrap();
     assert_eq!((out.len(), out.blocks()), (20 << 20, 0));
 }
 
 #[test]
-fn put_goes_on_after_what_cannot_be_put_and_says_what_that_was() {
+fn put_continues_after_an_error_and_reports_it() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir_all(folder.join("tree/d")).unwrap();
     for name in ["tree/a", "tree/b", "tree/d/c"] {
         write(folder, name, name);
     }
-    done(folder, ["mkdir", "-p", "v:/tree/a", "v:/tree/d/c"]);
+    run_ok(folder, ["mkdir", "-p", "v:/tree/a", "v:/tree/d/c"]);
     let output = run(folder, ["put", "tree", "v:/"]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    let lines: Vec<&str> = told.lines().collect();
-    assert_eq!(lines.len(), 2, "{told}");
-    assert!(lines[0].starts_with("uringfs: v:/tree/a: "), "{told}");
-    assert!(lines[1].starts_with("uringfs: v:/tree/d/c: "), "{told}");
-    assert_eq!(done(folder, ["cat", "v:/tree/b"]), "tree/b");
-    assert_eq!(done(folder, ["ls", "v:/"]), "tree\n");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{stderr}");
+    assert!(lines[0].starts_with("uringfs: v:/tree/a: "), "{stderr}");
+    assert!(lines[1].starts_with("uringfs: v:/tree/d/c: "), "{stderr}");
+    assert_eq!(run_ok(folder, ["cat", "v:/tree/b"]), "tree/b");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "tree\n");
 }
 
 #[test]
-fn what_has_no_room_is_told_and_leaves_room_for_others() {
+fn a_file_that_does_not_fit_is_reported_and_removed() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("tree")).unwrap();
@@ -200,16 +199,16 @@ fn what_has_no_room_is_told_and_leaves_room_for_others() {
     write(folder, "tree/b", vec![1; 40 << 20]);
     write(folder, "c", vec![2; 10 << 20]);
     let output = run(folder, ["put", "tree", "v:/"]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
-    assert!(told.contains("v:/tree/b: cannot be written: the volume is full"), "{told}");
-    assert_eq!(done(folder, ["ls", "v:/tree"]), "a\n");
-    done(folder, ["put", "c", "v:/"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+    assert!(stderr.contains("v:/tree/b: cannot be written: the volume is full"), "{stderr}");
+    assert_eq!(run_ok(folder, ["ls", "v:/tree"]), "a\n");
+    run_ok(folder, ["put", "c", "v:/"]);
     assert!(run(folder, ["cat", "v:/c"]).stdout == vec![2; 10 << 20]);
 }
 
 #[test]
-fn what_a_killed_put_left_goes_with_the_next_change() {
+fn the_next_change_removes_files_of_a_killed_put() {
     let folder = volume();
     let folder = folder.path();
     let mut put = command(folder, ["put", "-", "v:/a"]);
@@ -219,31 +218,31 @@ fn what_a_killed_put_left_goes_with_the_next_change() {
     std::io::Write::write_all(&mut input, &vec![1; 8 << 20]).unwrap();
     kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
     child.wait().unwrap();
-    done(folder, ["mkdir", "v:/d"]);
-    assert_eq!(done(folder, ["ls", "v:/"]), "d\n");
-    assert_eq!(done(folder, ["du", "-s", "v:/"]), "0\t/\n");
+    run_ok(folder, ["mkdir", "v:/d"]);
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "d\n");
+    assert_eq!(run_ok(folder, ["du", "-s", "v:/"]), "0\t/\n");
 }
 
 #[test]
-fn what_could_not_be_put_gets_no_further_names() {
+fn no_hard_links_are_made_to_a_failed_copy() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "old", "as it was");
-    done(folder, ["mkdir", "v:/tree"]);
-    done(folder, ["put", "old", "v:/tree/a"]);
+    run_ok(folder, ["mkdir", "v:/tree"]);
+    run_ok(folder, ["put", "old", "v:/tree/a"]);
     std::fs::create_dir(folder.join("tree")).unwrap();
     write(folder, "tree/a", vec![1; 40 << 20]);
     std::fs::hard_link(folder.join("tree/a"), folder.join("tree/b")).unwrap();
     let output = run(folder, ["put", "tree", "v:/"]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 2), "{told}");
-    assert!(told.contains("v:/tree/b: is another name of v:/tree/a, which"), "{told}");
-    assert_eq!(done(folder, ["ls", "v:/tree"]), "a\n");
-    assert_eq!(done(folder, ["cat", "v:/tree/a"]), "as it was");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 2), "{stderr}");
+    assert!(stderr.contains("v:/tree/b: is a hard link to v:/tree/a, which"), "{stderr}");
+    assert_eq!(run_ok(folder, ["ls", "v:/tree"]), "a\n");
+    assert_eq!(run_ok(folder, ["cat", "v:/tree/a"]), "as it was");
 }
 
 #[test]
-fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
+fn a_directory_behind_a_link_gets_the_attributes() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir(folder.join("tree")).unwrap();
@@ -251,20 +250,20 @@ fn a_directory_that_is_there_as_a_link_gets_the_attributes_itself() {
     let tree = folder.join("tree");
     let set = lsetxattr(&tree, "user.uringfs-test", b"its value", XattrFlags::empty());
     std::fs::set_permissions(&tree, Permissions::from_mode(0o751)).unwrap();
-    done(folder, ["mkdir", "v:/real"]);
-    done(folder, ["ln", "-s", "real", "v:/tree"]);
-    done(folder, ["put", "tree", "v:/"]);
-    assert_eq!(done(folder, ["cat", "v:/real/a"]), "of a");
+    run_ok(folder, ["mkdir", "v:/real"]);
+    run_ok(folder, ["ln", "-s", "real", "v:/tree"]);
+    run_ok(folder, ["put", "tree", "v:/"]);
+    assert_eq!(run_ok(folder, ["cat", "v:/real/a"]), "of a");
     assert_eq!(stat(folder, "v:/real")["mode"], "0751");
     if set.is_ok() {
-        // The machine's file system has them.
-        let value = done(folder, ["xattr", "get", "user.uringfs-test", "v:/real"]);
+        // The host's file system supports extended attributes.
+        let value = run_ok(folder, ["xattr", "get", "user.uringfs-test", "v:/real"]);
         assert_eq!(value.trim_end(), "its value");
     }
 }
 
 #[test]
-fn what_is_put_is_as_its_source_whatever_its_directory_hands_on() {
+fn put_copies_attributes_and_inherits_none() {
     let folder = volume();
     let folder = folder.path();
     std::fs::create_dir_all(folder.join("tree/below")).unwrap();
@@ -273,38 +272,38 @@ fn what_is_put_is_as_its_source_whatever_its_directory_hands_on() {
     std::os::unix::fs::symlink("a", folder.join("tree/below/link")).unwrap();
     let of = |path: &str| std::fs::symlink_metadata(folder.join(path)).unwrap();
     let other = of("tree").gid() + 1;
-    done(folder, ["chown", &format!(":{other}"), "v:/"]);
-    done(folder, ["chmod", "2775", "v:/"]);
-    done(folder, ["put", "tree", "v:/"]);
+    run_ok(folder, ["chown", &format!(":{other}"), "v:/"]);
+    run_ok(folder, ["chmod", "2775", "v:/"]);
+    run_ok(folder, ["put", "tree", "v:/"]);
     for path in ["tree", "tree/below", "tree/below/a", "tree/below/empty", "tree/below/link"] {
         let found = stat(folder, &format!("v:/{path}"));
         assert_eq!(found["group"], of(path).gid(), "{path}");
         assert_eq!(found["mode"], format!("{:04o}", of(path).mode() & 0o7777), "{path}");
     }
-    done(folder, ["mkdir", "v:/made"]);
+    run_ok(folder, ["mkdir", "v:/made"]);
     let made = stat(folder, "v:/made");
     assert_eq!((&made["group"], &made["mode"]), (&other.into(), &"2755".into()));
 }
 
 #[test]
-fn capabilities_go_in_and_come_out_where_the_machine_grants_them() {
+fn put_and_get_copy_capabilities() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    // To listen on ports below 1024, for whoever runs it (`VFS_CAP_REVISION_2`).
+    // Allows any user to listen on ports below 1024 (`VFS_CAP_REVISION_2`).
     let value = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let capability = "security.capability";
     let set = lsetxattr(folder.join("a"), capability, &value, XattrFlags::empty());
-    done(folder, ["put", "a", "v:/"]);
-    done(folder, ["get", "v:/a", "out"]);
+    run_ok(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["get", "v:/a", "out"]);
     let mut found = [0; 100];
     let length = lgetxattr(folder.join("out"), capability, &mut found[..]);
     match set {
         Ok(()) => assert_eq!(&found[..length.unwrap()], value),
         Err(_) => refused(folder, ["xattr", "get", capability, "v:/a"], "there is no attribute"),
     }
-    // Whoever changes it takes it away.
-    done(folder, ["xattr", "set", capability, "any", "v:/a"]);
-    done(folder, ["truncate", "-s", "1", "v:/a"]);
+    // A change of the file removes the capability.
+    run_ok(folder, ["xattr", "set", capability, "any", "v:/a"]);
+    run_ok(folder, ["truncate", "-s", "1", "v:/a"]);
     refused(folder, ["xattr", "get", capability, "v:/a"], "there is no attribute");
 }

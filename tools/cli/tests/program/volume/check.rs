@@ -1,6 +1,6 @@
-//! `check` says what is wrong, mends it when told to, and says by its exit code which it was.
+//! `check` reports errors, repairs them with `--repair`, and sets its exit code accordingly.
 
-use super::{command, done, refused, run, volume, write};
+use super::{command, refused, run, run_ok, volume, write};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What `check` ends with, and what it prints.
+/// The exit code and the output of `check`.
 fn check(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let output = run(folder, [&["check", "v"], arguments].concat());
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
@@ -23,73 +23,78 @@ fn flip(folder: &Path, offset: u64) {
 }
 
 #[test]
-fn a_sound_volume_is_said_to_be_so() {
+fn check_of_a_sound_volume_reports_no_errors() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![7; 100_000]);
-    done(folder, ["mkdir", "v:/d"]);
-    done(folder, ["put", "a", "v:/d"]);
+    run_ok(folder, ["mkdir", "v:/d"]);
+    run_ok(folder, ["put", "a", "v:/d"]);
     assert_eq!(
         check(folder, &[]),
         (
             0,
             "v: metadata is sound: 2 directories, 1 files, 100.0 KiB in use; \
-             files' bytes are not verified\n"
+             file data was not verified\n"
                 .into()
         )
     );
     let (code, text) = check(folder, &["--deep", "--repair"]);
-    assert!(code == 0 && text.contains("all files' blocks can be read"), "{code}, {text}");
+    assert!(code == 0 && text.contains("all blocks of files can be read"), "{code}, {text}");
     let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
     assert_eq!((&json["sound"], &json["files"]), (&true.into(), &1.into()));
 }
 
-/// There are no checksums of files' bytes: what cannot be known is not claimed.
+/// File data has no checksums, so `check` must not claim to verify it.
 #[test]
-fn of_files_whose_bytes_have_changed_no_soundness_is_claimed() {
+fn check_does_not_claim_to_verify_file_data() {
     let folder = volume();
     let folder = folder.path();
     let bytes = b"as it was written".repeat(1000);
     write(folder, "a", &bytes);
-    done(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["put", "a", "v:/"]);
     let image = std::fs::read(folder.join("v")).unwrap();
     let at = image.windows(bytes.len()).position(|found| found == bytes).unwrap();
     flip(folder, at as u64);
-    assert_ne!(done(folder, ["cat", "v:/a"]).into_bytes(), bytes);
+    assert_ne!(run_ok(folder, ["cat", "v:/a"]).into_bytes(), bytes);
     let (code, text) = check(folder, &["--deep"]);
-    let unverified = "whether they hold what was written is not verified";
+    let unverified = "their contents were not verified";
     assert!(code == 0 && text.contains(unverified) && !text.contains(": sound"), "{code}, {text}");
     let json: Value = serde_json::from_str(&check(folder, &["--deep", "--json"]).1).unwrap();
     assert_eq!((&json["read"], &json["sound"]), (&20_480.into(), &true.into()));
     let verified = serde_json::json!({"metadata": true, "readable": true, "contents": false});
     assert_eq!(json["verified"], verified);
-    let help = done(folder, ["check", "--help"]);
+    let help = run_ok(folder, ["check", "--help"]);
     assert!(help.contains("there are no checksums"), "{help}");
 }
 
 #[test]
-fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
+fn each_error_is_one_line_and_repair_fixes_it() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["put", "a", "v:/"]);
     let flips = [300, 16 * 4096 + 300, 1025 * 4096 + 100, (32 << 20) - 4096 + 300];
     for offset in flips {
         flip(folder, offset);
         let block = format!("block {}", offset / 4096);
         let (code, text) = check(folder, &[]);
         assert!(code == 4 && text.contains(&block), "{code}, {text}");
-        assert!(text.ends_with("v: 1 found; --repair mends what can be mended\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "v: errors found: 1; run with --repair to repair what can be repaired\n"
+            ),
+            "{text}"
+        );
         let json: Value = serde_json::from_str(&check(folder, &["--json"]).1).unwrap();
         assert_eq!(
             (&json["sound"], &json["findings"][0]["repaired"]),
             (&false.into(), &false.into())
         );
-        // It can be used as it is.
-        assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
+        // The volume can be used as it is.
+        assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
         let (code, text) = check(folder, &["--repair"]);
         assert!(code == 1 && text.starts_with("repaired: "), "{code}, {text}");
-        assert!(text.ends_with("v: 1 found, all repaired\n"), "{text}");
+        assert!(text.ends_with("v: errors found: 1, all repaired\n"), "{text}");
         assert_eq!(check(folder, &[]).0, 0);
     }
     for offset in flips.into_iter().filter(|offset| offset / 4096 != 1025) {
@@ -100,11 +105,11 @@ fn what_is_wrong_is_a_line_and_is_repaired_when_told_to() {
 }
 
 #[test]
-fn a_volume_whose_beginning_was_written_over_comes_back_from_the_copy_of_its_superblock() {
+fn an_overwritten_beginning_is_restored_from_the_superblock_copy() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["put", "a", "v:/"]);
+    run_ok(folder, ["put", "a", "v:/"]);
     let file = File::options().write(true).open(folder.join("v")).unwrap();
     file.write_all_at(&vec![0; 4 << 20], 0).unwrap();
     let says = "the superblock copy in block 8191 is good: run uringfs check --repair";
@@ -113,12 +118,12 @@ fn a_volume_whose_beginning_was_written_over_comes_back_from_the_copy_of_its_sup
     assert!(String::from_utf8_lossy(&run(folder, ["ls", "v:/"]).stderr).contains(says));
     refused(folder, ["mkfs", "v"], "v: holds a uringfs volume of which only the copy");
     let (code, text) = check(folder, &["--repair"]);
-    assert!(code == 1 && text.ends_with("v: 2 found, all repaired\n"), "{code}, {text}");
-    assert_eq!(done(folder, ["cat", "v:/a"]), "of a");
+    assert!(code == 1 && text.ends_with("v: errors found: 2, all repaired\n"), "{code}, {text}");
+    assert_eq!(run_ok(folder, ["cat", "v:/a"]), "of a");
 }
 
 #[test]
-fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
+fn an_older_version_is_read_only_until_upgraded() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let image = include_bytes!("../../../../../crates/volume/tests/images/version2-small.gz");
@@ -130,7 +135,7 @@ fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
     for block in bytes[8..].chunks_exact(8 + 4096) {
         file.write_all_at(&block[8..], number(block) * 4096).unwrap();
     }
-    assert_eq!(done(folder, ["ls", "v:/"]), "a\nempty\none\n");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "a\nempty\none\n");
     assert_eq!(check(folder, &[]).0, 0);
     let says =
         "v: the volume is of an older version, which is only read: run uringfs check --upgrade";
@@ -140,21 +145,21 @@ fn a_volume_of_an_older_version_is_read_and_is_upgraded_when_told_to() {
     refused(folder, ["check", "v", "--repair"], says);
     let (code, text) = check(folder, &["--upgrade"]);
     assert!(code == 0 && text.starts_with("v: upgraded\nv: metadata is sound: "), "{code}, {text}");
-    done(folder, ["mkdir", "v:/b"]);
+    run_ok(folder, ["mkdir", "v:/b"]);
     let (code, text) = check(folder, &["--upgrade"]);
     assert!(code == 0 && text.starts_with("v: metadata is sound: "), "{code}, {text}");
 }
 
 #[test]
-fn what_is_no_volume_or_in_use_is_refused() {
+fn check_refuses_a_target_without_volume_or_in_use() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "text", vec![b'x'; 1 << 20]);
     refused(folder, ["check", "text"], "text: ");
     refused(folder, ["check", "none"], "none does not exist");
-    // A reader that waits for its own output to be read has the volume open.
+    // A reader that is blocked on its output has the volume open.
     write(folder, "large", vec![1; 4 << 20]);
-    done(folder, ["put", "large", "v:/"]);
+    run_ok(folder, ["put", "large", "v:/"]);
     let mut reader = command(folder, ["cat", "v:/large"]);
     let mut reader = reader.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut first = [0];

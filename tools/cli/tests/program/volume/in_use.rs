@@ -1,16 +1,16 @@
-//! What is in use is never written, by no command and with no option: not through a loop device over it,
-//! nor by the file that one lies in. As root, who alone can make them; each goes with the test.
+//! No command and no option writes to a target in use, neither through a loop device over it nor through its
+//! backing file. The tests with loop devices need root; each device is removed with its test.
 
-use super::{done, refused, volume};
-use crate::bench_run::devices::{Disk, Mounted};
+use super::{refused, run_ok, volume};
+use crate::bench_run::devices::{LoopDisk, Mounted};
 use crate::bench_run::folder;
+use crate::process::tool;
 use crate::root::as_root;
-use crate::running::tool;
 use std::path::Path;
 use uringfs::{Access, Device, FormatOptions, Volume};
 
-/// Every command that would write over a target refuses it, and its bytes are what they were.
-fn never_written_over(target: &str, part: &str) {
+/// Every command that would overwrite the target refuses it and does not change it.
+fn assert_never_overwritten(target: &str, part: &str) {
     let here = folder();
     let before = std::fs::read(target).unwrap();
     let filename = format!("--filename={target}");
@@ -22,9 +22,9 @@ fn never_written_over(target: &str, part: &str) {
     assert!(std::fs::read(target).unwrap() == before);
 }
 
-/// The same of a volume that is open elsewhere; nor do those change it that work on a volume.
-fn never_changed(target: &str, part: &str) {
-    never_written_over(target, part);
+/// The same for a volume that is open elsewhere; commands on volumes refuse it, too.
+fn assert_never_changed(target: &str, part: &str) {
+    assert_never_overwritten(target, part);
     let here = folder();
     refused(here.path(), ["mkdir", &format!("{target}:/d")], part);
     refused(here.path(), ["check", target, "--repair"], part);
@@ -37,27 +37,30 @@ fn open(path: &str, access: Access) -> Result<Volume, String> {
 }
 
 #[test]
-fn a_volume_that_another_program_has_open_is_never_written_over() {
+fn an_open_volume_is_never_overwritten() {
     let folder = volume();
     let path = folder.path().join("v").display().to_string();
     for access in [Access::ReadWrite, Access::Read] {
         let volume = open(&path, access).unwrap();
-        never_changed(&path, "another program has the volume open (");
-        never_written_over(&path, &format!(", process {}); close it there", std::process::id()));
+        assert_never_changed(&path, "another program has the volume open (");
+        assert_never_overwritten(
+            &path,
+            &format!(", process {}); close it there", std::process::id()),
+        );
         drop(volume);
     }
-    done(folder.path(), ["mkdir", "v:/d"]);
+    run_ok(folder.path(), ["mkdir", "v:/d"]);
     let keys = ["bench", "run", "--overwrite", "--name=x", "--rw=write", "--size=64k"];
-    done(folder.path(), [&keys[..], &["--filename=v", "--output-format=json"]].concat());
+    run_ok(folder.path(), [&keys[..], &["--filename=v", "--output-format=json"]].concat());
 }
 
 #[test]
-fn as_root_a_volume_is_open_under_one_of_its_names_only() {
+fn as_root_a_volume_opens_under_only_one_device_name() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
-    let upper = Disk::over(Path::new(&disk.device), folder());
+    let disk = LoopDisk::new();
+    let upper = LoopDisk::over(Path::new(&disk.device), folder());
     let image = disk.image().display().to_string();
     let device = Device::open(image.as_ref(), Access::ReadWrite).unwrap();
     Volume::format(&device, &FormatOptions::default()).unwrap();
@@ -66,7 +69,7 @@ fn as_root_a_volume_is_open_under_one_of_its_names_only() {
     for own in names {
         let _volume = open(own, Access::ReadWrite).unwrap();
         for other in names.into_iter().filter(|other| *other != own) {
-            never_changed(other, other);
+            assert_never_changed(other, other);
             assert!(open(other, Access::Read).is_err_and(|line| line.contains("the volume open")));
             assert!(open(other, Access::ReadWrite).is_err());
         }
@@ -78,7 +81,7 @@ fn as_root_a_volume_is_open_under_one_of_its_names_only() {
         "another program has the volume open",
     );
     drop(readers);
-    done(folder().path(), ["mkdir", &format!("{image}:/d")]);
+    run_ok(folder().path(), ["mkdir", &format!("{image}:/d")]);
 }
 
 #[test]
@@ -86,18 +89,18 @@ fn as_root_the_file_of_a_mounted_device_is_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
-    let upper = Disk::over(Path::new(&disk.device), folder());
-    let beside = Disk::over(&disk.image(), folder());
+    let disk = LoopDisk::new();
+    let upper = LoopDisk::over(Path::new(&disk.device), folder());
+    let beside = LoopDisk::over(&disk.image(), folder());
     tool("mkfs.ext4", &["-q", &upper.device]);
-    let place = upper.folder.path().join("place");
-    let _mounted = Mounted::new(&upper.device, &place);
-    let mounted = format!("{}, which is mounted at {}", upper.device, place.display());
+    let mount_point = upper.folder.path().join("place");
+    let _mounted = Mounted::new(&upper.device, &mount_point);
+    let mounted = format!("{}, which is mounted at {}", upper.device, mount_point.display());
     let image = disk.image().display().to_string();
-    never_written_over(&disk.device, &format!("backs {mounted}"));
-    never_written_over(&image, &format!("backs {}, which backs {mounted}", disk.device));
+    assert_never_overwritten(&disk.device, &format!("backs {mounted}"));
+    assert_never_overwritten(&image, &format!("backs {}, which backs {mounted}", disk.device));
     let part = format!("lies in {image}, which backs {}, which backs {mounted}", disk.device);
-    never_written_over(&beside.device, &part);
+    assert_never_overwritten(&beside.device, &part);
 }
 
 #[test]
@@ -105,19 +108,19 @@ fn as_root_the_file_of_a_disk_with_a_mounted_partition_is_never_written() {
     if !as_root() {
         return;
     }
-    let disk = Disk::new();
+    let disk = LoopDisk::new();
     let partition = disk.partition();
     tool("mkfs.ext4", &["-q", &partition]);
-    let place = disk.folder.path().join("place");
-    let _mounted = Mounted::new(&partition, &place);
+    let mount_point = disk.folder.path().join("place");
+    let _mounted = Mounted::new(&partition, &mount_point);
     let image = disk.image().display().to_string();
     let part = format!(
         "backs {}, which has partition {partition}, which is mounted at {}",
         disk.device,
-        place.display()
+        mount_point.display()
     );
-    never_written_over(&image, &part);
-    // What lies elsewhere on the same disk is free.
+    assert_never_overwritten(&image, &part);
+    // Another part of the same disk can be used.
     let free = ["--offset", "6291456", "--find", "--show", &image];
     let beside = tool("losetup", &free).trim().to_owned();
     let opened = Device::open(beside.as_ref(), Access::ReadWrite);

@@ -1,13 +1,13 @@
-//! `mkfs` destroys nothing that it was not told to; `info` and `df` tell of what it made.
+//! `mkfs` overwrites data only with `--force`; `info` and `df` describe the new volume.
 
-use super::{command, done, refused, volume, write};
-use crate::running::{Running, tool, wait_until};
+use super::{command, refused, run_ok, volume, write};
+use crate::process::{ChildProcess, tool, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs::File;
 
 #[test]
-fn what_holds_something_is_refused_and_named() {
+fn mkfs_refuses_a_target_with_data_and_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let path = folder.join("ext4");
@@ -21,13 +21,13 @@ fn what_holds_something_is_refused_and_named() {
     refused(folder, ["mkfs", "empty"], "empty: is empty");
     refused(folder, ["mkfs", "."], "is a directory");
     assert!(std::fs::read(&path).unwrap() == before);
-    done(folder, ["mkfs", "ext4", "--force"]);
+    run_ok(folder, ["mkfs", "ext4", "--force"]);
     refused(folder, ["mkfs", "ext4"], "ext4: holds a uringfs volume");
-    assert_eq!(done(folder, ["ls", "ext4:/"]), "");
+    assert_eq!(run_ok(folder, ["ls", "ext4:/"]), "");
 }
 
 #[test]
-fn nothing_of_a_partition_table_is_left_at_either_end() {
+fn mkfs_erases_partition_tables_at_both_ends() {
     for size in [16 << 20, (16 << 20) + 512] {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = vec![0; size];
@@ -38,7 +38,7 @@ fn nothing_of_a_partition_table_is_left_at_either_end() {
         }
         write(folder.path(), "gpt", &bytes);
         refused(folder.path(), ["mkfs", "gpt"], "--force destroys it");
-        done(folder.path(), ["mkfs", "gpt", "--force"]);
+        run_ok(folder.path(), ["mkfs", "gpt", "--force"]);
         let made = std::fs::read(folder.path().join("gpt")).unwrap();
         assert!(!made.windows(8).any(|found| found == b"EFI PART"));
         assert_eq!(made.len(), size);
@@ -46,48 +46,48 @@ fn nothing_of_a_partition_table_is_left_at_either_end() {
 }
 
 #[test]
-fn what_a_raid_member_says_of_itself_at_its_end_is_found_and_does_not_stay() {
+fn mkfs_detects_and_erases_a_raid_superblock() {
     let size = 16 << 20;
-    // Where mdadm has it: versions 0.90 and 1.0.
+    // The position in mdadm versions 0.90 and 1.0.
     for at in [size - (64 << 10), size - (8 << 10)] {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = vec![0; size];
         bytes[at..at + 4].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9]);
         write(folder.path(), "md", &bytes);
         refused(folder.path(), ["mkfs", "md"], "md: holds an MD RAID member; --force destroys it");
-        done(folder.path(), ["mkfs", "md", "--force"]);
+        run_ok(folder.path(), ["mkfs", "md", "--force"]);
         let made = std::fs::read(folder.path().join("md")).unwrap();
-        // The last block has the copy of the superblock.
+        // The last block holds the copy of the superblock.
         assert!(made[at..size - 4096].iter().all(|byte| *byte == 0));
     }
 }
 
 #[test]
-fn a_file_of_zeros_is_taken_as_it_is() {
+fn mkfs_accepts_a_file_of_zeros() {
     let folder = tempfile::tempdir().unwrap();
     File::create(folder.path().join("zeros")).unwrap().set_len(16 << 20).unwrap();
-    done(folder.path(), ["mkfs", "zeros"]);
-    assert_eq!(done(folder.path(), ["ls", "zeros:/"]), "");
+    run_ok(folder.path(), ["mkfs", "zeros"]);
+    assert_eq!(run_ok(folder.path(), ["ls", "zeros:/"]), "");
 }
 
 #[test]
-fn what_cannot_be_a_volume_leaves_no_file() {
+fn a_failed_mkfs_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     refused(folder, ["mkfs", "v"], "v does not exist; give --size");
     refused(folder, ["mkfs", "v", "--size", "1M"], "v: a volume of 1048576 bytes: at least");
     refused(folder, ["mkfs", "v", "--size", "16M", "--label", &"x".repeat(65)], "label");
-    // Known before it is filled, for which there is no room.
+    // The error is found before the file is filled, for which there is no space.
     refused(folder, ["mkfs", "v", "--size", "4T", "--label", &"x".repeat(65)], "label");
     refused(folder, ["mkfs", "no/v", "--size", "16M"], "does not exist");
     assert_eq!(folder.read_dir().unwrap().count(), 0);
 }
 
 #[test]
-fn the_first_ctrl_c_ends_it_and_leaves_no_file() {
+fn ctrl_c_ends_mkfs_and_leaves_no_file() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let folder = tempfile::tempdir().unwrap();
-        let mkfs = Running::start(&mut command(folder.path(), ["mkfs", "v", "--size", "1G"]));
+        let mkfs = ChildProcess::start(&mut command(folder.path(), ["mkfs", "v", "--size", "1G"]));
         let process = format!("/proc/{}", mkfs.id());
         let written = || -> u64 {
             let io = std::fs::read_to_string(format!("{process}/io")).unwrap();
@@ -99,17 +99,17 @@ fn the_first_ctrl_c_ends_it_and_leaves_no_file() {
             let status = std::fs::read_to_string(format!("{process}/status")).unwrap();
             status.contains("State:\tZ")
         });
-        assert!(written() < 1 << 30, "it has written everything");
+        assert!(written() < 1 << 30, "mkfs has written everything");
         assert_eq!(mkfs.end().status.code(), Some(130));
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }
 
 #[test]
-fn the_volume_is_told_of() {
+fn info_and_df_describe_the_volume() {
     let folder = volume();
     let json = |arguments: &[&str]| -> Value {
-        serde_json::from_str(&done(folder.path(), arguments)).unwrap()
+        serde_json::from_str(&run_ok(folder.path(), arguments)).unwrap()
     };
     let info = json(&["info", "v", "--json"]);
     assert_eq!(
@@ -117,10 +117,10 @@ fn the_volume_is_told_of() {
         (&"of a test".into(), &(32 << 20).into())
     );
     assert_eq!(info["volume"]["uuid"].as_str().unwrap().len(), 36);
-    assert!(done(folder.path(), ["info", "v"]).contains("of a test"));
+    assert!(run_ok(folder.path(), ["info", "v"]).contains("of a test"));
     let free = |df: Value| df["free"].as_u64().unwrap();
     let before = free(json(&["df", "v", "--json"]));
     write(folder.path(), "a", vec![1; 1 << 20]);
-    done(folder.path(), ["put", "a", "v:/"]);
+    run_ok(folder.path(), ["put", "a", "v:/"]);
     assert_eq!(free(json(&["df", "v", "--json"])), before - (1 << 20));
 }

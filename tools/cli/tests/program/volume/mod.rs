@@ -1,21 +1,21 @@
-//! The commands on volumes: names go in, move about and come out, as with the system's commands.
+//! Tests of the commands on volumes.
 
 mod attributes;
 mod check;
-mod crafted;
-mod cut;
-mod existing;
+mod crafted_image;
 mod full;
 mod in_use;
+mod interrupted;
 mod mkfs;
+mod overwrite;
+mod privileges;
 mod resize;
-mod rights;
+mod round_trip;
 mod sizes;
 mod sources;
-mod stopped;
-mod trees;
+mod truncated_image;
 
-use crate::running::Running;
+use crate::process::ChildProcess;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 /// A folder with a volume in the file `v`.
 fn volume() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    done(folder.path(), ["mkfs", "v", "--size", "32M", "--label", "of a test"]);
+    run_ok(folder.path(), ["mkfs", "v", "--size", "32M", "--label", "of a test"]);
     folder
 }
 
@@ -35,18 +35,18 @@ fn command<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S
 }
 
 fn run<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>) -> Output {
-    Running::start(&mut command(folder, arguments)).end()
+    ChildProcess::start(&mut command(folder, arguments)).end()
 }
 
-/// What a command prints that does its work.
-fn done<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>) -> String {
+/// The output of a command that must succeed without errors.
+fn run_ok<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>) -> String {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// One clear line, and exit code 2.
+/// Expects exit code 2 and one line on standard error that contains `part`.
 fn refused<S: AsRef<OsStr>>(folder: &Path, arguments: impl IntoIterator<Item = S>, part: &str) {
     let output = run(folder, arguments);
     let line = String::from_utf8(output.stderr).unwrap();
@@ -61,20 +61,20 @@ fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 }
 
 #[test]
-fn names_are_made_moved_and_removed() {
+fn names_are_created_moved_and_removed() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["mkdir", "-p", "v:/d/e", "v:/d/e"]);
-    done(folder, ["put", "a", "v:/d"]);
-    done(folder, ["put", "a", "v:/d/b"]);
-    assert_eq!(done(folder, ["ls", "v:/d"]), "a\nb\ne\n");
-    done(folder, ["mv", "v:/d/b", "v:/d/e"]);
-    done(folder, ["ln", "v:/d/a", "v:/same"]);
-    done(folder, ["ln", "-s", "d/e", "v:/there"]);
-    done(folder, ["chmod", "4751", "v:/same"]);
-    assert_eq!(done(folder, ["cat", "v:/there/b", "v:/same"]), "of aof a");
-    let long = done(folder, ["ls", "-l", "v:/"]);
+    run_ok(folder, ["mkdir", "-p", "v:/d/e", "v:/d/e"]);
+    run_ok(folder, ["put", "a", "v:/d"]);
+    run_ok(folder, ["put", "a", "v:/d/b"]);
+    assert_eq!(run_ok(folder, ["ls", "v:/d"]), "a\nb\ne\n");
+    run_ok(folder, ["mv", "v:/d/b", "v:/d/e"]);
+    run_ok(folder, ["ln", "v:/d/a", "v:/same"]);
+    run_ok(folder, ["ln", "-s", "d/e", "v:/there"]);
+    run_ok(folder, ["chmod", "4751", "v:/same"]);
+    assert_eq!(run_ok(folder, ["cat", "v:/there/b", "v:/same"]), "of aof a");
+    let long = run_ok(folder, ["ls", "-l", "v:/"]);
     let long: Vec<&str> = long.lines().collect();
     assert!(long[0].starts_with("drwxr-xr-x   3") && long[0].ends_with(" d"), "{long:?}");
     assert!(long[1].starts_with("-rwsr-x--x   2") && long[1].ends_with(" same"), "{long:?}");
@@ -82,28 +82,28 @@ fn names_are_made_moved_and_removed() {
         long[2].starts_with("lrwxrwxrwx   1") && long[2].ends_with(" there -> d/e"),
         "{long:?}"
     );
-    assert_eq!(done(folder, ["ls", "-R", "v:/d"]), "/d:\na\ne\n\n/d/e:\nb\n");
+    assert_eq!(run_ok(folder, ["ls", "-R", "v:/d"]), "/d:\na\ne\n\n/d/e:\nb\n");
     let tree = "/\n|-- d\n|   |-- a\n|   `-- e\n|       `-- b\n|-- same\n`-- there\n\n\
                 2 directories, 4 files\n";
-    assert_eq!(done(folder, ["tree", "v:/"]), tree);
+    assert_eq!(run_ok(folder, ["tree", "v:/"]), tree);
     let stat: serde_json::Value =
-        serde_json::from_str(&done(folder, ["stat", "--json", "v:/d/a"])).unwrap();
+        serde_json::from_str(&run_ok(folder, ["stat", "--json", "v:/d/a"])).unwrap();
     assert_eq!((&stat[0]["links"], &stat[0]["mode"]), (&2.into(), &"4751".into()));
-    done(folder, ["rm", "-r", "v:/d", "v:/there"]);
-    assert_eq!(done(folder, ["ls", "v:/"]), "same\n");
+    run_ok(folder, ["rm", "-r", "v:/d", "v:/there"]);
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "same\n");
 }
 
 #[test]
-fn a_slash_behind_a_name_makes_it_a_directorys() {
+fn a_trailing_slash_requires_a_directory() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "m1", "of m1");
     write(folder, "m2", "of m2");
-    done(folder, ["put", "m1", "m2", "v:/"]);
-    done(folder, ["mkdir", "v:/d/"]);
-    done(folder, ["put", "m1", "v:/d/"]);
-    done(folder, ["ln", "-s", "d", "v:/link"]);
-    let before = done(folder, ["ls", "-R", "v:/"]);
+    run_ok(folder, ["put", "m1", "m2", "v:/"]);
+    run_ok(folder, ["mkdir", "v:/d/"]);
+    run_ok(folder, ["put", "m1", "v:/d/"]);
+    run_ok(folder, ["ln", "-s", "d", "v:/link"]);
+    let before = run_ok(folder, ["ls", "-R", "v:/"]);
     for (arguments, part) in [
         (&["mv", "v:/m1", "v:/archive/"][..], "v:/m1 to v:/archive/: "),
         (&["mv", "v:/m1/", "v:/new"], "'m1' is no directory"),
@@ -120,30 +120,34 @@ fn a_slash_behind_a_name_makes_it_a_directorys() {
         (&["chmod", "600", "v:/m1/"], "'m1' is no directory"),
         (&["xattr", "set", "user.a", "b", "v:/m1/"], "'m1' is no directory"),
         (&["get", "v:/m1/", "out"], "'m1' is no directory"),
-        (&["put", "m1", "v:/archive/"], "v:/archive/: is no directory"),
-        (&["put", "m1", "v:/m2/"], "v:/m2/: is no directory"),
+        (&["put", "m1", "v:/archive/"], "v:/archive/: is not a directory"),
+        (&["put", "m1", "v:/m2/"], "v:/m2/: is not a directory"),
     ] {
         let output = run(folder, arguments);
         let line = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && line.contains(part), "{arguments:?}: {line}");
-        assert_eq!(done(folder, ["ls", "-R", "v:/"]), before, "{arguments:?}");
+        assert_eq!(run_ok(folder, ["ls", "-R", "v:/"]), before, "{arguments:?}");
     }
-    assert_eq!(done(folder, ["cat", "v:/m1", "v:/m2", "v:/link/m1"]), "of m1of m2of m1");
-    assert_eq!(done(folder, ["ls", "v:/*/m1"]), "/d/m1\n/link/m1\n");
-    assert_eq!(done(folder, ["du", "-s", "v:/[dm]*/"]).lines().count(), 1, "only directories fit");
-    done(folder, ["mv", "v:/d/", "v:/archive/"]);
-    done(folder, ["mv", "v:/m1", "v:/archive/"]);
-    done(folder, ["rm", "-r", "v:/archive/"]);
-    assert_eq!(done(folder, ["ls", "v:/"]), "link\nm2\n");
+    assert_eq!(run_ok(folder, ["cat", "v:/m1", "v:/m2", "v:/link/m1"]), "of m1of m2of m1");
+    assert_eq!(run_ok(folder, ["ls", "v:/*/m1"]), "/d/m1\n/link/m1\n");
+    assert_eq!(
+        run_ok(folder, ["du", "-s", "v:/[dm]*/"]).lines().count(),
+        1,
+        "only directories fit"
+    );
+    run_ok(folder, ["mv", "v:/d/", "v:/archive/"]);
+    run_ok(folder, ["mv", "v:/m1", "v:/archive/"]);
+    run_ok(folder, ["rm", "-r", "v:/archive/"]);
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "link\nm2\n");
 }
 
 #[test]
-fn what_cannot_be_done_keeps_nothing_else_from_its_turn() {
+fn an_error_of_one_path_does_not_stop_the_others() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
     write(folder, "b", "of b");
-    done(folder, ["put", "a", "b", "v:/"]);
+    run_ok(folder, ["put", "a", "b", "v:/"]);
     let some = ["v:/a", "v:/none/x", "v:/no*", "v:/b"];
     for (command, stdout) in [
         (&["cat"][..], Some("of aof b")),
@@ -157,16 +161,16 @@ fn what_cannot_be_done_keeps_nothing_else_from_its_turn() {
         (&["xattr", "remove", "user.x"], Some("")),
         (&["truncate", "-s", "7"], Some("")),
     ] {
-        let (text, told) = incomplete(folder, [command, &some].concat());
-        assert_eq!(told.lines().count(), 2, "{command:?}: {told}");
-        assert!(told.contains("v:/none/x: ") && told.contains("v:/no*: no name"), "{told}");
+        let (text, stderr) = incomplete(folder, [command, &some].concat());
+        assert_eq!(stderr.lines().count(), 2, "{command:?}: {stderr}");
+        assert!(stderr.contains("v:/none/x: ") && stderr.contains("v:/no*: no name"), "{stderr}");
         assert_eq!(stdout.unwrap_or(&text), text, "{command:?}");
         if command == ["stat"] {
             assert!(text.contains("/a\n") && text.contains("/b\n"), "{text}");
         }
     }
     let stat: serde_json::Value =
-        serde_json::from_str(&done(folder, ["stat", "--json", "v:/a", "v:/b"])).unwrap();
+        serde_json::from_str(&run_ok(folder, ["stat", "--json", "v:/a", "v:/b"])).unwrap();
     for found in [&stat[0], &stat[1]] {
         let changed = [&found["mode"], &found["user"], &found["group"], &found["size"]];
         assert_eq!(changed, [&"0640".into(), &7.into(), &8.into(), &serde_json::json!(7)]);
@@ -174,40 +178,40 @@ fn what_cannot_be_done_keeps_nothing_else_from_its_turn() {
     incomplete(folder, ["mkdir", "v:/c", "v:/none/x", "v:/a", "v:/d"]);
     incomplete(folder, ["mkdir", "-p", "v:/e", "v:/a/x", "v:/f/g"]);
     incomplete(folder, ["rm", "v:/a", "v:/none/x", "v:/no*", "v:/c", "v:/b"]);
-    assert_eq!(done(folder, ["ls", "v:/"]), "c\nd\ne\nf\n");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "c\nd\ne\nf\n");
 }
 
 #[test]
-fn wildcards_stand_for_the_names_that_fit() {
+fn wildcards_match_names() {
     let folder = volume();
     let folder = folder.path();
     for name in ["a1.h", "a2.h", "b1.h", "a*.h", ".a3.h"] {
         write(folder, name, name);
-        done(folder, ["put", name, "v:/"]);
+        run_ok(folder, ["put", name, "v:/"]);
     }
-    assert_eq!(done(folder, ["cat", "v:/a[12].h"]), "a1.ha2.h");
-    assert_eq!(done(folder, ["cat", "v:/a*.h"]), "a*.h", "a name that is there means itself");
-    assert_eq!(done(folder, ["ls", "v:/?1.h"]), "/a1.h\n/b1.h\n");
+    assert_eq!(run_ok(folder, ["cat", "v:/a[12].h"]), "a1.ha2.h");
+    assert_eq!(run_ok(folder, ["cat", "v:/a*.h"]), "a*.h", "a name that is there means itself");
+    assert_eq!(run_ok(folder, ["ls", "v:/?1.h"]), "/a1.h\n/b1.h\n");
     std::fs::create_dir(folder.join("out")).unwrap();
-    done(folder, ["get", "v:/[!b]?.h", "out"]);
+    run_ok(folder, ["get", "v:/[!b]?.h", "out"]);
     assert!(folder.join("out/a1.h").exists() && !folder.join("out/b1.h").exists());
-    refused(folder, ["rm", "v:/c*"], "v:/c*: no name fits this pattern");
-    done(folder, ["rm", "v:/?1.*"]);
-    assert_eq!(done(folder, ["ls", "v:/"]), ".a3.h\na*.h\na2.h\n");
+    refused(folder, ["rm", "v:/c*"], "v:/c*: no name matches this pattern");
+    run_ok(folder, ["rm", "v:/?1.*"]);
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), ".a3.h\na*.h\na2.h\n");
 }
 
 #[test]
-fn what_is_damaged_is_not_left_out_of_what_wildcards_stand_for() {
+fn wildcards_match_damaged_files_too() {
     let folder = volume();
     let folder = folder.path();
-    // So many that names and inodes lie in pages of their own.
+    // Enough that names and inodes are in separate pages.
     for at in 0..300 {
         let directory = folder.join(format!("tree/d{}", at % 2));
         std::fs::create_dir_all(&directory).unwrap();
         let target = format!("{at:03}").repeat(30);
         std::os::unix::fs::symlink(target, directory.join(format!("{at:03}"))).unwrap();
     }
-    done(folder, ["put", "tree", "v:/"]);
+    run_ok(folder, ["put", "tree", "v:/"]);
     let mut image = std::fs::read(folder.join("v")).unwrap();
     let target = "150".repeat(30);
     let at = |image: &[u8]| image.windows(90).position(|found| found == target.as_bytes());
@@ -217,28 +221,28 @@ fn what_is_damaged_is_not_left_out_of_what_wildcards_stand_for() {
     write(folder, "v", image);
     std::fs::create_dir(folder.join("out")).unwrap();
     for (pattern, fit) in [("v:/tree/d0/1*", 50), ("v:/tree/d0/150/*", 1), ("v:/tree/*/150/*", 1)] {
-        let told = incomplete(folder, ["get", pattern, "out"]).1;
+        let stderr = incomplete(folder, ["get", pattern, "out"]).1;
         let got = folder.join("out").read_dir().unwrap().count();
-        assert!(told.lines().all(|line| line.starts_with("uringfs: v:/tree/d0/1")), "{told}");
-        assert_eq!(told.lines().count(), if fit == 1 { 1 } else { fit - got }, "{told}");
+        assert!(stderr.lines().all(|line| line.starts_with("uringfs: v:/tree/d0/1")), "{stderr}");
+        assert_eq!(stderr.lines().count(), if fit == 1 { 1 } else { fit - got }, "{stderr}");
         assert!(got > 0);
     }
 }
 
-/// What a command prints that does its work but for something, and what it says of that.
+/// The output and the errors of a command that must fail for some paths with exit code 1.
 fn incomplete<S: AsRef<OsStr>>(
     folder: &Path,
     arguments: impl IntoIterator<Item = S>,
 ) -> (String, String) {
     let output = run(folder, arguments);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(!told.is_empty());
-    (String::from_utf8(output.stdout).unwrap(), told)
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(!stderr.is_empty());
+    (String::from_utf8(output.stdout).unwrap(), stderr)
 }
 
 #[test]
-fn commands_on_trees_pass_over_what_is_damaged_and_say_so() {
+fn recursive_commands_report_damaged_files_and_continue() {
     let folder = volume();
     let folder = folder.path();
     let name = |directory: usize, file: usize| format!("{directory:02}{file:03}-").repeat(16);
@@ -249,7 +253,7 @@ fn commands_on_trees_pass_over_what_is_damaged_and_say_so() {
             std::fs::write(path.join(name(directory, file)), "some bytes").unwrap();
         }
     }
-    done(folder, ["put", "tree", "v:/"]);
+    run_ok(folder, ["put", "tree", "v:/"]);
     let mut image = std::fs::read(folder.join("v")).unwrap();
     let damaged = name(6, 20).into_bytes();
     let at = |image: &[u8]| image.windows(damaged.len()).position(|found| found == damaged);
@@ -257,47 +261,48 @@ fn commands_on_trees_pass_over_what_is_damaged_and_say_so() {
         image[at..at + damaged.len()].fill(b'?');
     }
     write(folder, "v", image);
-    let is_told = |told: &str| told.lines().all(|line| line.starts_with("uringfs: v:/tree/0"));
+    let is_reported =
+        |stderr: &str| stderr.lines().all(|line| line.starts_with("uringfs: v:/tree/0"));
     for command in [["ls", "-R"].as_slice(), &["tree"], &["du"]] {
-        let (text, told) = incomplete(folder, [command, &["v:/tree"]].concat());
-        assert!(is_told(&told), "{command:?}: {told}");
+        let (text, stderr) = incomplete(folder, [command, &["v:/tree"]].concat());
+        assert!(is_reported(&stderr), "{command:?}: {stderr}");
         for directory in [0, 11] {
             let shown =
                 if command[0] == "du" { format!("{directory:02}") } else { name(directory, 39) };
             assert!(text.contains(&shown), "{command:?}: {text}");
         }
     }
-    let (_, told) = incomplete(folder, ["get", "v:/tree", "out"]);
-    assert!(is_told(&told), "{told}");
+    let (_, stderr) = incomplete(folder, ["get", "v:/tree", "out"]);
+    assert!(is_reported(&stderr), "{stderr}");
     for directory in [0, 11] {
         assert_eq!(folder.join(format!("out/{directory:02}")).read_dir().unwrap().count(), 40);
     }
-    let (_, told) = incomplete(folder, ["rm", "-r", "v:/tree"]);
-    assert!(is_told(&told), "{told}");
+    let (_, stderr) = incomplete(folder, ["rm", "-r", "v:/tree"]);
+    assert!(is_reported(&stderr), "{stderr}");
     let (left, _) = incomplete(folder, ["ls", "-R", "v:/tree"]);
     assert!(left.contains("/tree/06:") && !left.contains("/tree/00") && !left.contains("/tree/11"));
 }
 
 #[test]
-fn what_cannot_be_is_one_line_with_the_path() {
+fn an_input_error_is_one_line_with_the_path() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
-    done(folder, ["mkdir", "v:/d"]);
-    done(folder, ["put", "a", "v:/d"]);
+    run_ok(folder, ["mkdir", "v:/d"]);
+    run_ok(folder, ["put", "a", "v:/d"]);
     refused(folder, ["cat", "v:/none"], "v:/none: ");
     refused(folder, ["cat", "v:/d"], "v:/d: it is a directory");
     refused(folder, ["ls", "v"], "v: expected a path in a volume, as in TARGET:/path");
     refused(folder, ["ls", "none:/"], "none does not exist");
     write(folder, "text", vec![b'x'; 1 << 20]);
     refused(folder, ["ls", "text:/"], "see uringfs mkfs");
-    refused(folder, ["rm", "v:/d"], "v:/d: is a directory; rm -r removes it");
+    refused(folder, ["rm", "v:/d"], "v:/d: is a directory; use rm -r to remove it");
     refused(folder, ["rm", "-r", "v:/"], "v:/: cannot be removed");
     refused(folder, ["mv", "v:/d", "v:/d/e"], "v:/d to v:/d/e: ");
     refused(folder, ["mv", "v:/d", "w:/e"], "name paths of one volume");
     refused(folder, ["mkdir", "v:/d"], "v:/d: ");
     refused(folder, ["put", "none", "v:/"], "none: cannot be read");
-    refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is no directory");
-    refused(folder, ["put", "-", "v:/d"], "say what - is to be called");
-    assert_eq!(done(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n");
+    refused(folder, ["put", "a", "a", "v:/none"], "v:/none: is not a directory");
+    refused(folder, ["put", "-", "v:/d"], "name the file for standard input");
+    assert_eq!(run_ok(folder, ["ls", "-R", "v:/"]), "/:\nd\n\n/d:\na\n");
 }

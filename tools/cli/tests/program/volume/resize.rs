@@ -1,30 +1,30 @@
-//! `resize` makes a volume larger, and the file it is in; or changes nothing.
+//! `resize` enlarges a volume and its file, or changes nothing.
 
-use super::{command, done, refused, volume, write};
-use crate::running::{Running, wait_until};
+use super::{command, refused, run_ok, volume, write};
+use crate::process::{ChildProcess, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
-fn a_volume_in_a_file_becomes_larger_with_its_file() {
+fn resize_extends_the_file_and_the_volume() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", vec![9; 3 << 20]);
-    done(folder, ["put", "a", "v:/"]);
-    assert_eq!(done(folder, ["resize", "v", "48M"]), "v: a volume of 48.0 MiB\n");
+    run_ok(folder, ["put", "a", "v:/"]);
+    assert_eq!(run_ok(folder, ["resize", "v", "48M"]), "v: a volume of 48.0 MiB\n");
     let status = std::fs::metadata(folder.join("v")).unwrap();
     assert_eq!(status.len(), 48 << 20);
     assert!(status.blocks() * 512 >= 48 << 20, "its blocks are reserved");
-    let df: Value = serde_json::from_str(&done(folder, ["df", "v", "--json"])).unwrap();
+    let df: Value = serde_json::from_str(&run_ok(folder, ["df", "v", "--json"])).unwrap();
     assert_eq!(df["size"], 48 << 20);
-    done(folder, ["put", "a", "v:/b"]);
-    assert!(done(folder, ["check", "v", "--deep"]).contains("sound"));
-    done(folder, ["resize", "v", "48M"]);
+    run_ok(folder, ["put", "a", "v:/b"]);
+    assert!(run_ok(folder, ["check", "v", "--deep"]).contains("sound"));
+    run_ok(folder, ["resize", "v", "48M"]);
 }
 
 #[test]
-fn what_cannot_be_changes_nothing() {
+fn a_refused_resize_changes_nothing() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "text", vec![b'x'; 1 << 20]);
@@ -36,14 +36,14 @@ fn what_cannot_be_changes_nothing() {
 }
 
 #[test]
-fn while_the_file_becomes_larger_others_are_refused() {
+fn other_programs_are_refused_during_a_resize() {
     let folder = volume();
     let folder = folder.path();
     let file = folder.join("v");
     let length = || std::fs::metadata(&file).unwrap().len();
-    let resize = Running::start(&mut command(folder, ["resize", "v", "1G"]));
+    let resize = ChildProcess::start(&mut command(folder, ["resize", "v", "1G"]));
     wait_until("a longer file", || length() > 32 << 20);
-    // Not before the others have been here.
+    // Stop the resize until the other programs have run.
     resize.signal(Signal::SIGSTOP);
     refused(folder, ["resize", "v", "40M"], "another program has the volume open");
     refused(folder, ["mkdir", "v:/d"], "another program has the volume open");
@@ -51,5 +51,5 @@ fn while_the_file_becomes_larger_others_are_refused() {
     resize.signal(Signal::SIGCONT);
     assert_eq!(resize.end().status.code(), Some(130));
     assert_eq!(length(), 32 << 20);
-    assert!(done(folder, ["check", "v"]).contains("sound"));
+    assert!(run_ok(folder, ["check", "v"]).contains("sound"));
 }

@@ -1,15 +1,15 @@
-//! Sizes are written as coreutils has them, in whatever command, and printed in bytes by `--json`.
+//! All commands take sizes as coreutils does; `--json` prints them in bytes.
 
-use super::{done, refused, run, volume, write};
+use super::{refused, run, run_ok, volume, write};
 use serde_json::Value;
 use std::path::Path;
 
 fn json(folder: &Path, arguments: &[&str]) -> Value {
-    serde_json::from_str(&done(folder, arguments)).unwrap()
+    serde_json::from_str(&run_ok(folder, arguments)).unwrap()
 }
 
 #[test]
-fn mkfs_and_resize_take_binary_and_decimal_units_and_make_whole_blocks() {
+fn mkfs_and_resize_take_units_and_round_to_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let size = || json(folder, &["df", "v", "--json"])["size"].as_u64().unwrap();
@@ -20,26 +20,26 @@ fn mkfs_and_resize_take_binary_and_decimal_units_and_make_whole_blocks() {
         ("17000001", 17_000_001 / 4096 * 4096),
         ("0.02GiB", 21_474_836 / 4096 * 4096),
     ] {
-        done(folder, ["mkfs", "v", "--size", text]);
+        run_ok(folder, ["mkfs", "v", "--size", text]);
         assert_eq!(size(), bytes, "{text}");
         assert_eq!(std::fs::metadata(folder.join("v")).unwrap().len(), bytes, "{text}");
         std::fs::remove_file(folder.join("v")).unwrap();
     }
-    done(folder, ["mkfs", "v", "--size", "16M"]);
+    run_ok(folder, ["mkfs", "v", "--size", "16M"]);
     for (text, bytes) in [
         ("17MiB", 17 << 20),
         ("18MB", 18_000_000 / 4096 * 4096),
         ("+1M", (18_000_000 / 4096 * 4096) + (1 << 20)),
         ("0.03GiB", 32_212_254 / 4096 * 4096),
     ] {
-        done(folder, ["resize", "v", text]);
+        run_ok(folder, ["resize", "v", text]);
         assert_eq!(size(), bytes, "{text}");
         assert_eq!(std::fs::metadata(folder.join("v")).unwrap().len(), bytes, "{text}");
     }
 }
 
 #[test]
-fn truncate_takes_what_the_systems_takes() {
+fn truncate_takes_the_sizes_of_coreutils() {
     let folder = volume();
     let folder = folder.path();
     let size = || json(folder, &["stat", "--json", "v:/f"])[0]["size"].as_u64().unwrap();
@@ -48,14 +48,14 @@ fn truncate_takes_what_the_systems_takes() {
     for text in
         ["10KiB", "10kB", "10KB", "10K", "+1K", "-1kB", "<8K", ">9K", "/1kB", "%4K", "-1M", "1m"]
     {
-        done(folder, ["truncate", "-s", text, "v:/f"]);
-        crate::running::tool("truncate", &["-s", text, system.to_str().unwrap()]);
+        run_ok(folder, ["truncate", "-s", text, "v:/f"]);
+        crate::process::tool("truncate", &["-s", text, system.to_str().unwrap()]);
         assert_eq!(size(), std::fs::metadata(&system).unwrap().len(), "{text}");
     }
 }
 
 #[test]
-fn what_is_no_size_is_refused() {
+fn invalid_sizes_are_refused() {
     let folder = volume();
     let folder = folder.path();
     for text in ["1kb", "1mib", "1b", "0x10", "(4k*2)", "-"] {
@@ -74,11 +74,11 @@ fn what_is_no_size_is_refused() {
         }
         refused(folder, ["info", &format!("memory:{text}")], "is no size");
     }
-    assert_eq!(done(folder, ["ls", "v:/"]), "");
+    assert_eq!(run_ok(folder, ["ls", "v:/"]), "");
 }
 
 #[test]
-fn targets_of_memory_take_the_same() {
+fn memory_targets_take_the_same_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for (text, bytes) in [("memory:512kB", 512_000), ("null:1MiB", 1 << 20), ("sim:2m", 2 << 20)] {

@@ -1,66 +1,65 @@
-//! Sources that are not what they seem: files of no size that have bytes, pipes that stay silent, images
-//! that end early.
+//! Unusual sources: files of size 0 that have data, missing files, truncated images, holes.
 
-use super::{command, done, incomplete, run, volume, write};
-use crate::running::{Running, wait_until};
+use super::{command, incomplete, run, run_ok, volume, write};
+use crate::process::{ChildProcess, wait_until};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[test]
-fn a_file_is_read_to_its_end_whatever_size_it_says() {
+fn put_reads_to_the_end_whatever_size_a_file_reports() {
     let folder = volume();
     let folder = folder.path();
-    done(folder, ["put", "/proc/version", "/proc/self/status", "v:/"]);
+    run_ok(folder, ["put", "/proc/version", "/proc/self/status", "v:/"]);
     let version = std::fs::read_to_string("/proc/version").unwrap();
-    assert_eq!(done(folder, ["cat", "v:/version"]), version);
-    assert!(done(folder, ["cat", "v:/status"]).contains("uringfs"));
-    // One that says a page, and has less.
+    assert_eq!(run_ok(folder, ["cat", "v:/version"]), version);
+    assert!(run_ok(folder, ["cat", "v:/status"]).contains("uringfs"));
+    // A file that reports the size of a page and has less data.
     let sysfs = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
     if let Ok(bytes) = std::fs::read_to_string(sysfs) {
-        done(folder, ["put", sysfs.to_str().unwrap(), "v:/"]);
-        assert_eq!(done(folder, ["cat", "v:/enabled"]), bytes);
+        run_ok(folder, ["put", sysfs.to_str().unwrap(), "v:/"]);
+        assert_eq!(run_ok(folder, ["cat", "v:/enabled"]), bytes);
     }
 }
 
 #[test]
-fn one_source_that_is_not_there_does_not_keep_the_others_back() {
+fn a_missing_source_does_not_stop_the_others() {
     let folder = volume();
     let folder = folder.path();
     write(folder, "a", "of a");
     write(folder, "b", "of b");
-    let (_, told) = incomplete(folder, ["put", "a", "none", "b", "v:/"]);
-    assert!(told.starts_with("uringfs: none: cannot be read"), "{told}");
-    assert_eq!(done(folder, ["cat", "v:/a", "v:/b"]), "of aof b");
+    let (_, stderr) = incomplete(folder, ["put", "a", "none", "b", "v:/"]);
+    assert!(stderr.starts_with("uringfs: none: cannot be read"), "{stderr}");
+    assert_eq!(run_ok(folder, ["cat", "v:/a", "v:/b"]), "of aof b");
 }
 
-/// A volume with a file of many pieces, each byte of which is 7.
+/// A volume with a file of many chunks. Each byte is 7.
 fn with_a_large_file() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    done(folder.path(), ["mkfs", "v", "--size", "256M"]);
+    run_ok(folder.path(), ["mkfs", "v", "--size", "256M"]);
     write(folder.path(), "a", vec![7; 160 << 20]);
-    done(folder.path(), ["put", "a", "v:/"]);
+    run_ok(folder.path(), ["put", "a", "v:/"]);
     folder
 }
 
-/// Cuts the image off behind the first pieces of its file.
+/// Truncates the image after the first chunks of its file.
 fn cut(folder: &Path) {
     let image = File::options().write(true).open(folder.join("v")).unwrap();
     image.set_len(40 << 20).unwrap();
 }
 
 #[test]
-fn get_of_an_image_that_was_cut_off_meanwhile_says_so() {
+fn an_image_truncated_during_get_is_an_error() {
     let folder = with_a_large_file();
     let folder = folder.path();
     let kept = folder.join("kept");
     std::fs::copy(folder.join("v"), &kept).unwrap();
     std::fs::create_dir(folder.join("out")).unwrap();
-    // It may end before anybody looks.
+    // The command may end before the test looks.
     loop {
         std::fs::copy(&kept, folder.join("v")).unwrap();
-        let mut get = Running::start(&mut command(folder, ["get", "v:/a", "out"]));
+        let mut get = ChildProcess::start(&mut command(folder, ["get", "v:/a", "out"]));
         let is_begun = || folder.join("out").read_dir().unwrap().next().is_some();
         wait_until("a file half-made", || is_begun() || get.has_ended());
         if get.has_ended() {
@@ -75,22 +74,22 @@ fn get_of_an_image_that_was_cut_off_meanwhile_says_so() {
             std::fs::remove_file(folder.join("out/a")).unwrap();
             continue;
         }
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("v:/a: cannot be read"), "{told}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("v:/a: cannot be read"), "{stderr}");
         assert_eq!(folder.join("out").read_dir().unwrap().count(), 0);
         break;
     }
 }
 
 #[test]
-fn a_file_with_a_hole_at_its_end_keeps_it() {
+fn put_keeps_a_hole_at_the_end() {
     let folder = volume();
     let folder = folder.path();
     let holes = File::create(folder.join("holes")).unwrap();
     holes.write_all_at(&[1; 5000], 0).unwrap();
     holes.set_len(3 << 20).unwrap();
-    done(folder, ["put", "holes", "v:/"]);
+    run_ok(folder, ["put", "holes", "v:/"]);
     let bytes = run(folder, ["cat", "v:/holes"]).stdout;
     assert!(bytes.len() == 3 << 20 && bytes[5000..].iter().all(|byte| *byte == 0));
 }

@@ -1,0 +1,116 @@
+//! Progress of `put` and `get`: counters, the progress line, and Ctrl-C.
+
+use super::format;
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::json;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use uringfs_lab::Error;
+use uringfs_lab::run::{readable_on_interrupt, stop_on_interrupt};
+
+/// The name and value of an extended attribute.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// The progress of one run.
+pub struct CopyProgress {
+    stop: Arc<AtomicBool>,
+    /// Readable once `stop` is set.
+    stop_event: UnixStream,
+    /// Draws only on a terminal.
+    line: ProgressBar,
+    began: Instant,
+    pub counts: CopyCounts,
+}
+
+/// The number of files and bytes copied.
+#[derive(Debug, Default)]
+pub struct CopyCounts {
+    pub files: u64,
+    pub directories: u64,
+    /// Symbolic links, devices, FIFOs and sockets.
+    pub others: u64,
+    /// Hard links: further names of files.
+    pub links: u64,
+    pub bytes: u64,
+}
+
+impl CopyProgress {
+    pub fn start() -> Result<Self, Error> {
+        let line = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+        line.set_style(style.expect("the template is a constant"));
+        Ok(Self {
+            stop: stop_on_interrupt()?,
+            stop_event: readable_on_interrupt()?,
+            line,
+            began: Instant::now(),
+            counts: CopyCounts::default(),
+        })
+    }
+
+    /// Returns an error once the user has pressed Ctrl-C.
+    pub fn check_stop(&self) -> Result<(), Error> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Error::interrupted()),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until a read of `input` does not block.
+    ///
+    /// # Errors
+    /// The user has pressed Ctrl-C, or `poll` failed.
+    pub fn wait_readable(&self, input: &impl AsFd) -> io::Result<()> {
+        let mut either = [input.as_fd(), self.stop_event.as_fd()]
+            .map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
+        poll(&mut either, None)?;
+        match either[1].revents().is_empty() {
+            true => Ok(()),
+            false => Err(io::Error::other("stopped by Ctrl-C")),
+        }
+    }
+
+    /// Counts a copied file of this size.
+    pub fn add_file(&mut self, bytes: u64) {
+        self.counts.files += 1;
+        self.counts.bytes += bytes;
+        if !self.line.is_hidden() {
+            self.line.set_message(self.counts.text());
+            self.line.tick();
+        }
+    }
+
+    /// The report to print at the end.
+    pub fn report(self, as_json: bool) -> String {
+        self.line.finish_and_clear();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let counts = self.counts;
+        if !as_json {
+            return format!("{} in {seconds:.2} s\n", counts.text());
+        }
+        let json = json!({
+            "files": counts.files,
+            "directories": counts.directories,
+            "others": counts.others,
+            "links": counts.links,
+            "bytes": counts.bytes,
+            "seconds": seconds,
+        });
+        format!("{json:#}\n")
+    }
+}
+
+impl CopyCounts {
+    pub fn is_empty(&self) -> bool {
+        self.files + self.directories + self.others + self.links == 0
+    }
+
+    fn text(&self) -> String {
+        format!("{} files, {}", self.files, format::size(self.bytes))
+    }
+}

@@ -1,0 +1,132 @@
+//! Formats of names, modes, times and sizes in output.
+
+use jiff::Timestamp;
+use std::io::IsTerminal;
+use uringfs::{FileKind, Inode, Time};
+
+/// A name for standard output: its bytes; on a terminal, as text with control characters escaped.
+pub fn printable(name: &[u8]) -> Vec<u8> {
+    if !std::io::stdout().is_terminal() {
+        return name.to_vec();
+    }
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(name).chars() {
+        match character.is_control() {
+            true => text.extend(character.escape_default()),
+            false => text.push(character),
+        }
+    }
+    text.into_bytes()
+}
+
+/// The mode as in `ls -l`: `drwxr-xr-x`.
+pub fn mode(inode: &Inode) -> String {
+    let bit = |mask: u16, letter: char| if inode.permissions & mask != 0 { letter } else { '-' };
+    let mut text = String::from(letter(inode.kind));
+    for (shift, special, with, without) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        text.push(bit(0o4 << shift, 'r'));
+        text.push(bit(0o2 << shift, 'w'));
+        let executable = inode.permissions & (0o1 << shift) != 0;
+        text.push(match (inode.permissions & special != 0, executable) {
+            (true, true) => with,
+            (true, false) => without,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn letter(kind: FileKind) -> char {
+    match kind {
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::BlockDevice(_) => 'b',
+        FileKind::CharacterDevice(_) => 'c',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+    }
+}
+
+/// The name of a file type.
+pub fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::BlockDevice(_) => "block device",
+        FileKind::CharacterDevice(_) => "character device",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+    }
+}
+
+/// A time in UTC, in whole seconds: `2026-11-22 07:40:00`. A time outside the range of the calendar is printed in
+/// seconds since 1970, in the form that `date` reads: `@1099511627776000`.
+pub fn time(time: Time) -> String {
+    match Timestamp::from_second(time.seconds()) {
+        Ok(moment) => moment.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("@{}", time.seconds()),
+    }
+}
+
+/// A size in binary units: `1.5 GiB`.
+pub fn size(bytes: u64) -> String {
+    let mut scaled = bytes as f64;
+    for unit in ["bytes", "KiB", "MiB", "GiB"] {
+        if scaled < 1024.0 {
+            let digits = if unit == "bytes" { 0 } else { 1 };
+            return format!("{scaled:.digits$} {unit}");
+        }
+        scaled /= 1024.0;
+    }
+    format!("{scaled:.1} TiB")
+}
+
+/// The UUID in the form 8-4-4-4-12.
+pub fn uuid(bytes: [u8; 16]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_calendar_dates_in_utc() {
+        let text = |seconds: i64| time(Time::new(seconds, 999_999_999).unwrap());
+        assert_eq!(text(0), "1970-01-01 00:00:00");
+        assert_eq!(text(-1), "1969-12-31 23:59:59");
+        assert_eq!(text(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(text(1_795_333_265), "2026-11-22 07:41:05");
+        assert_eq!(text(4_102_444_799), "2099-12-31 23:59:59");
+        assert_eq!(text(-2_082_844_800), "1904-01-01 00:00:00");
+        assert_eq!(text(-315_619_200), "1960-01-01 00:00:00");
+        assert_eq!(text(-63_158_400), "1968-01-01 00:00:00");
+        assert_eq!(text(-9_223_372_037), "1677-09-21 00:12:43");
+        assert_eq!(text(9_223_372_037), "2262-04-11 23:47:17");
+        assert_eq!(text(13_569_465_600), "2400-01-01 00:00:00");
+        assert_eq!(text(i64::MIN), "@-9223372036854775808");
+    }
+
+    #[test]
+    fn modes_are_printed_as_in_ls() {
+        let text = |kind, permissions| mode(&Inode::new(kind, permissions));
+        assert_eq!(text(FileKind::File, 0o644), "-rw-r--r--");
+        assert_eq!(text(FileKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(text(FileKind::Fifo, 0o6750), "prwsr-s---");
+        assert_eq!(text(FileKind::File, 0o4600), "-rwS------");
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(size(1023), "1023 bytes");
+        assert_eq!(size(3 << 29), "1.5 GiB");
+        assert_eq!(size(5 << 40), "5.0 TiB");
+    }
+}

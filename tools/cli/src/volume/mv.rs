@@ -1,0 +1,42 @@
+//! `uringfs mv`: moves and renames files in a volume.
+
+use super::open_volume::{open, sync};
+use super::overwrite::{NameAction, OverwriteOptions};
+use super::two_paths::{target_path, with_both_paths};
+use super::volume_path::VolumePath;
+use std::ffi::OsString;
+use uringfs::{Access, Follow, Rename};
+use uringfs_lab::Error;
+
+/// The arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// TARGET:/path
+    #[arg(value_name = "TARGET:/path")]
+    source: OsString,
+
+    /// TARGET:/path of the new name, or of a directory to move the source into
+    #[arg(value_name = "TARGET:/new")]
+    destination: OsString,
+
+    #[command(flatten)]
+    overwrite: OverwriteOptions,
+}
+
+/// Returns the exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let paths = VolumePath::parse_all(&[arguments.source, arguments.destination])?;
+    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let to = target_path(&volume, &paths[0], &paths[1]);
+    let found = [&paths[0], &to].map(|path| volume.inode(&path.bytes, Follow::No));
+    if let [Ok((_, moved)), Ok((_, existing))] = found {
+        let action = arguments.overwrite.action(existing.kind, moved.kind);
+        if action.map_err(|why| Error::input(format!("{to}: {why}")))? == NameAction::Skip {
+            return Ok(0);
+        }
+    }
+    let moved = volume.rename(&paths[0].bytes, &to.bytes, Rename::Replace);
+    moved.map_err(|error| with_both_paths(&paths[0], &to, error))?;
+    sync(&volume, &paths[0].target)?;
+    Ok(0)
+}

@@ -1,0 +1,33 @@
+//! Opens the volume of a command and makes its changes durable.
+
+use super::put_staging::remove_leftovers;
+use super::volume_path::with_path;
+use std::ffi::OsStr;
+use std::path::Path;
+use uringfs::{Access, Device, FileKind, Follow, Volume};
+use uringfs_lab::Error;
+
+/// Opens the volume in a file or on a block device. Fails if another program has it open for writing, or for
+/// `ReadWrite` if another program has it open at all. `ReadWrite` also removes files that a killed `put` has left.
+pub(super) fn open(target: &OsStr, access: Access) -> Result<Volume, Error> {
+    let path = Path::new(target);
+    let device = Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
+    let opened = Volume::open_on(device).and_then(|volume| {
+        if access == Access::ReadWrite {
+            remove_leftovers(&volume)?;
+        }
+        Ok(volume)
+    });
+    opened.map_err(|error| with_path(path.display(), error))
+}
+
+/// Makes all changes durable.
+pub(super) fn sync(volume: &Volume, target: &OsStr) -> Result<(), Error> {
+    volume.sync().map_err(|error| with_path(target.display(), error))
+}
+
+/// Whether the path is a directory or a link to one.
+pub(super) fn is_directory(volume: &Volume, path: &[u8]) -> bool {
+    let found = volume.inode(path, Follow::Yes);
+    found.is_ok_and(|(_, inode)| inode.kind == FileKind::Directory)
+}

@@ -1,0 +1,54 @@
+//! The staging directory of `put` in a volume: files stay there until they are complete.
+
+use super::entries::Entries;
+use super::volume_path::join;
+use rustix::io::Errno;
+use uringfs::{FileKind, Follow, Volume, VolumeError};
+
+/// The usual name of the staging directory. A flag in its inode marks it as one.
+pub(super) const STAGING: &str = "/.uringfs-put";
+
+/// Removes staging directories that a killed `put` has left. A file of such a name without the flag belongs to
+/// the user and stays.
+pub(super) fn remove_leftovers(volume: &Volume) -> Result<(), VolumeError> {
+    for path in staging_names() {
+        match volume.inode(&path, Follow::No) {
+            Ok((_, inode)) if inode.is_staging => remove_staging_directory(volume, &path)?,
+            Ok(_) => {}
+            Err(error) if error.errno() == Errno::NOENT => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Removes a staging directory and its contents.
+pub(super) fn remove_staging_directory(volume: &Volume, staging: &[u8]) -> Result<(), VolumeError> {
+    for entry in Entries::new(volume, staging) {
+        let entry = entry?;
+        let path = join(staging, &entry.name);
+        match entry.kind {
+            FileKind::Directory => volume.remove_directory(path)?,
+            _ => volume.remove(path)?,
+        }
+    }
+    volume.remove_directory(staging)
+}
+
+/// The first free name for a staging directory.
+pub(super) fn unused_staging_name(volume: &Volume) -> Result<Vec<u8>, VolumeError> {
+    for path in staging_names() {
+        match volume.inode(&path, Follow::No) {
+            Ok(_) => {}
+            Err(error) if error.errno() == Errno::NOENT => return Ok(path),
+            Err(error) => return Err(error),
+        }
+    }
+    unreachable!("a directory does not hold every name")
+}
+
+/// The possible names of staging directories. All but the first are used only if the user has a file of that name.
+pub(super) fn staging_names() -> impl Iterator<Item = Vec<u8>> {
+    let others = (1_u64..).map(|number| format!("{STAGING}-{number}"));
+    std::iter::once(STAGING.to_owned()).chain(others).map(String::into_bytes)
+}

@@ -1,0 +1,96 @@
+//! `uringfs rm`: removes files and directories from a volume.
+
+use super::entries::Entries;
+use super::error_sink::ErrorSink;
+use super::glob;
+use super::open_volume::{open, sync};
+use super::visited::VisitedDirectories;
+use super::volume_path::{VolumePath, last_name, with_path};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use uringfs::{Access, FileKind, Follow, Volume, VolumeError};
+use uringfs_lab::Error;
+
+/// The arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+
+    /// Remove directories and their contents recursively
+    #[arg(short)]
+    recursive: bool,
+}
+
+/// Returns the exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let volume = open(&paths[0].target, Access::ReadWrite)?;
+    let errors = ErrorSink::default();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        errors.record(remove(&volume, &path, arguments.recursive, &errors));
+    }
+    sync(&volume, &paths[0].target)?;
+    Ok(errors.exit_code())
+}
+
+fn remove(
+    volume: &Volume,
+    path: &VolumePath,
+    recursive: bool,
+    errors: &ErrorSink,
+) -> Result<(), Error> {
+    // Slashes at the end would follow a link, but rm must never remove the target of a link.
+    let found = volume.inode(without_slashes(&path.bytes), Follow::No);
+    let (_, inode) = found.map_err(|error| with_path(path, error))?;
+    if inode.kind != FileKind::Directory {
+        volume.remove(&path.bytes).map_err(|error| with_path(path, error))?;
+    } else if !recursive {
+        return Err(Error::input(format!("{path}: is a directory; use rm -r to remove it")));
+    } else if last_name(&path.bytes).is_none() {
+        return Err(Error::input(format!("{path}: cannot be removed; name its entries instead")));
+    } else {
+        remove_tree(volume, path, errors);
+    }
+    Ok(())
+}
+
+/// The path without slashes at the end. The root stays as it is.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte != b'/') {
+        Some(last) => &path[..=last],
+        None => path,
+    }
+}
+
+/// Removes a directory and its contents as far as possible. Uses no recursion, as trees may be deep.
+fn remove_tree(volume: &Volume, top: &VolumePath, errors: &ErrorSink) {
+    let mut visited = VisitedDirectories::default();
+    // Each directory, with whether its contents were already processed.
+    let mut left = vec![(top.clone(), false)];
+    while let Some((path, is_done)) = left.pop() {
+        if is_done {
+            let removed = volume.remove_directory(&path.bytes);
+            let is_left = |error: &VolumeError| error.errno() == Errno::NOTEMPTY;
+            // The errors of the entries that are left were already reported.
+            if errors.exit_code() == 0 || !removed.as_ref().is_err_and(is_left) {
+                errors.record(removed.map_err(|error| with_path(&path, error)));
+            }
+            continue;
+        }
+        left.push((path.clone(), true));
+        for (inner, entry) in Entries::new(volume, &path.bytes).with_paths(&path, errors) {
+            match entry.kind {
+                FileKind::Directory => {
+                    let is_new = errors.record(visited.visit(&inner, entry.inode)).is_some();
+                    left.extend(is_new.then_some((inner, false)));
+                }
+                _ => {
+                    let removed = volume.remove(&inner.bytes);
+                    errors.record(removed.map_err(|error| with_path(&inner, error)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `uringfs stat`: shows the attributes of files in a volume.
+
+use super::error_sink::ErrorSink;
+use super::open_volume::open;
+use super::volume_path::{VolumePath, with_path};
+use super::{format, glob};
+use crate::output::{print, print_bytes};
+use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use uringfs::{Access, FileKind, Follow, Inode, InodeNumber, Time};
+use uringfs_lab::Error;
+
+/// The arguments of the command.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// TARGET:/path, with wildcards
+    #[arg(required = true, value_name = "TARGET:/path")]
+    paths: Vec<OsString>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Returns the exit code.
+pub fn run(arguments: Arguments) -> Result<u8, Error> {
+    let paths = VolumePath::parse_all(&arguments.paths)?;
+    let volume = open(&paths[0].target, Access::Read)?;
+    let errors = ErrorSink::default();
+    let mut found = Vec::new();
+    for path in glob::expand_each(&volume, &paths, &errors) {
+        let inode = volume.inode(&path.bytes, Follow::No);
+        if let Some(inode) = errors.record(inode.map_err(|error| with_path(&path, error))) {
+            found.push((inode, path));
+        }
+    }
+    if arguments.json {
+        let all: Vec<Value> = found.iter().map(|(inode, path)| json(path, inode)).collect();
+        print(&format!("{:#}\n", Value::from(all)))?;
+    } else {
+        let text: Vec<Vec<u8>> = found.iter().map(|(inode, path)| text(path, inode)).collect();
+        print_bytes(&text.concat())?;
+    }
+    Ok(errors.exit_code())
+}
+
+fn text(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Vec<u8> {
+    let mut text = format::printable(&path.bytes);
+    if inode.kind == FileKind::Symlink {
+        text.extend_from_slice(b" -> ");
+        text.extend(format::printable(&inode.target));
+    }
+    let time = |time: Time| format!("{}.{:09}", format::time(time), time.nanoseconds());
+    text.extend_from_slice(
+        format!(
+            "\n  {}, {} bytes, {} blocks of 512, inode {}, links {}\n  mode {:04o} ({}), user {}, group {}\n  \
+             accessed {}\n  modified {}\n  changed  {}\n  created  {}\n",
+            format::kind(inode.kind),
+            inode.size,
+            inode.allocated() / 512,
+            number.0,
+            inode.links,
+            inode.permissions,
+            format::mode(inode),
+            inode.user,
+            inode.group,
+            time(inode.accessed),
+            time(inode.modified),
+            time(inode.changed),
+            time(inode.created),
+        )
+        .as_bytes(),
+    );
+    text
+}
+
+/// Times are seconds since 1970, and nanoseconds. Names that are not UTF-8 are converted lossily.
+fn json(path: &VolumePath, (number, inode): &(InodeNumber, Inode)) -> Value {
+    let lossy = |bytes: &[u8]| OsStr::from_bytes(bytes).to_string_lossy().into_owned();
+    let time = |time: Time| json!({ "seconds": time.seconds(), "nanoseconds": time.nanoseconds() });
+    json!({
+        "path": lossy(&path.bytes),
+        "kind": format::kind(inode.kind),
+        "size": inode.size,
+        "blocks": inode.allocated() / 512,
+        "inode": number.0,
+        "links": inode.links,
+        "mode": format!("{:04o}", inode.permissions),
+        "user": inode.user,
+        "group": inode.group,
+        "accessed": time(inode.accessed),
+        "modified": time(inode.modified),
+        "changed": time(inode.changed),
+        "created": time(inode.created),
+        "target": (inode.kind == FileKind::Symlink).then(|| lossy(&inode.target)),
+    })
+}
