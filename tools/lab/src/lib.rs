@@ -27,10 +27,10 @@ pub mod engine;
 // Files, devices and volumes that jobs name.
 pub mod targets;
 // Bytes that are written, and read back.
-pub mod contents;
+pub mod fill_pattern;
 // Which I/O comes next.
 pub mod workload;
-mod popularity;
+mod zipf;
 mod permutation;
 // Job files and keys.
 pub mod job;

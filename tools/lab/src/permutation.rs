@@ -8,11 +8,11 @@ use crate::random::Random;
 #[derive(Debug, Clone)]
 pub struct Permutation {
     length: u64,
-    left: u64,
+    left_in_round: u64,
     state: u64,
     factor: u64,
     increment: u64,
-    mix: Mix,
+    mix: BijectiveMix,
     random: Random,
 }
 
@@ -21,9 +21,9 @@ impl Permutation {
     /// If `length` is 0 or above 2^62.
     pub fn new(length: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let mix = Mix::over(length, &mut random);
+        let mix = BijectiveMix::new(length, &mut random);
         let mut permutation =
-            Self { length, left: 0, state: 0, factor: 1, increment: 1, mix, random };
+            Self { length, left_in_round: 0, state: 0, factor: 1, increment: 1, mix, random };
         permutation.begin_round();
         permutation
     }
@@ -35,20 +35,20 @@ impl Permutation {
         self.increment = self.random.bits() | 1;
         self.mix.draw_factors(&mut self.random);
         self.state = self.random.bits() & self.mix.mask;
-        self.left = self.length;
+        self.left_in_round = self.length;
     }
 
     /// The next number.
     #[inline]
     pub fn next(&mut self) -> u64 {
-        if self.left == 0 {
+        if self.left_in_round == 0 {
             self.begin_round();
         }
-        self.left -= 1;
+        self.left_in_round -= 1;
         loop {
             let step = self.state.wrapping_mul(self.factor).wrapping_add(self.increment);
             self.state = step & self.mix.mask;
-            let value = self.mix.of(self.state);
+            let value = self.mix.apply(self.state);
             if value < self.length {
                 return value;
             }
@@ -62,7 +62,7 @@ pub struct Scatter {
     length: u64,
     /// Without it zero would stay where it is.
     key: u64,
-    mix: Mix,
+    mix: BijectiveMix,
 }
 
 impl Scatter {
@@ -70,18 +70,18 @@ impl Scatter {
     /// If `length` is 0 or above 2^62.
     pub fn new(length: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let mix = Mix::over(length, &mut random);
+        let mix = BijectiveMix::new(length, &mut random);
         Self { length, key: random.bits() & mix.mask, mix }
     }
 
     /// The place of `number`, which is below the length.
     #[inline]
-    pub fn place(&self, number: u64) -> u64 {
+    pub fn apply(&self, number: u64) -> u64 {
         // What falls outside is scattered again: its cycle leads back inside, and no two numbers
         // come to one place (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
         let mut value = number;
         loop {
-            value = self.mix.of(value ^ self.key);
+            value = self.mix.apply(value ^ self.key);
             if value < self.length {
                 return value;
             }
@@ -92,15 +92,15 @@ impl Scatter {
 /// An invertible mix of the numbers below a power of two: odd multipliers, and shifts right that
 /// are added back, can be undone modulo 2^k.
 #[derive(Debug, Clone)]
-struct Mix {
+struct BijectiveMix {
     mask: u64,
     shift: u32,
     factors: [u64; 2],
 }
 
-impl Mix {
+impl BijectiveMix {
     /// Over the power of two that holds `length` numbers.
-    fn over(length: u64, random: &mut Random) -> Self {
+    fn new(length: u64, random: &mut Random) -> Self {
         assert!((1..=1 << 62).contains(&length), "nothing to permute, or too much");
         // The generator has its full period only from four numbers on.
         let bits = length.next_power_of_two().trailing_zeros().max(2);
@@ -114,7 +114,7 @@ impl Mix {
     }
 
     #[inline]
-    fn of(&self, mut value: u64) -> u64 {
+    fn apply(&self, mut value: u64) -> u64 {
         value ^= value >> self.shift;
         value = value.wrapping_mul(self.factors[0]) & self.mask;
         value ^= value >> self.shift;
@@ -146,7 +146,7 @@ mod tests {
             let scatter = Scatter::new(length, seed);
             let mut seen = vec![false; length as usize];
             for number in 0..length {
-                let place = scatter.place(number) as usize;
+                let place = scatter.apply(number) as usize;
                 prop_assert!(!std::mem::replace(&mut seen[place], true));
             }
         }

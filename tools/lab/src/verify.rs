@@ -6,7 +6,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use std::fmt;
 
 /// Bytes of a header: sum 4, magic 4, offset 8, run 8, length 4, generation 4; little-endian.
-pub const HEADER: usize = 32;
+pub const HEADER_BYTES: usize = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"urfv");
 
@@ -21,7 +21,7 @@ pub struct Stamp {
 
 /// A block that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+pub struct WrongBlock {
     /// Where in the file, in bytes.
     pub offset: u64,
     /// What should be there.
@@ -30,7 +30,7 @@ pub struct Wrong {
     pub found: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for WrongBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, expected, found } = self;
         write!(f, "wrong block at offset {offset}: expected {expected}, found {found}")
@@ -41,7 +41,7 @@ impl fmt::Display for Wrong {
 ///
 /// # Panics
 /// If the block is shorter than a header.
-pub fn seal(block: &mut [u8], offset: u64, stamp: Stamp) {
+pub fn write_header(block: &mut [u8], offset: u64, stamp: Stamp) {
     let length = block.len() as u32;
     block[4..8].copy_from_slice(&MAGIC.to_le_bytes());
     block[8..16].copy_from_slice(&offset.to_le_bytes());
@@ -57,8 +57,8 @@ pub fn seal(block: &mut [u8], offset: u64, stamp: Stamp) {
 ///
 /// # Panics
 /// If the block is shorter than a header.
-pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wrong> {
-    let wrong = |expected: String, found: String| Err(Wrong { offset, expected, found });
+pub fn check_block(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), WrongBlock> {
+    let wrong = |expected: String, found: String| Err(WrongBlock { offset, expected, found });
     let u32_at =
         |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -69,9 +69,9 @@ pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wron
     if u32_at(24) as usize != block.len() {
         return wrong(format!("{} bytes", block.len()), format!("a block of {}", u32_at(24)));
     }
-    let (said, found) = (u32_at(0), crc32c(&block[4..]));
-    if said != found {
-        return wrong(format!("crc32c {said:08x}"), format!("{found:08x}"));
+    let (stored, found) = (u32_at(0), crc32c(&block[4..]));
+    if stored != found {
+        return wrong(format!("crc32c {stored:08x}"), format!("{found:08x}"));
     }
     if u64_at(8) != offset {
         return wrong("the block of this offset".into(), format!("that of offset {}", u64_at(8)));
@@ -91,14 +91,14 @@ pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wron
 }
 
 /// Whether `block`, read at `offset`, is the pattern over and over.
-pub fn check_pattern(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), Wrong> {
+pub fn check_pattern_block(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), WrongBlock> {
     let mut pieces = block.chunks(pattern.len()).enumerate();
     let odd = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
     let Some((index, piece)) = odd else { return Ok(()) };
     let right = piece.iter().zip(pattern).take_while(|(found, expected)| found == expected).count();
     let at = index * pattern.len() + right;
     let expected = format!("{:02x} at byte {at}", pattern[at % pattern.len()]);
-    Err(Wrong { offset, expected, found: format!("{:02x}", block[at]) })
+    Err(WrongBlock { offset, expected, found: format!("{:02x}", block[at]) })
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -112,9 +112,9 @@ mod tests {
 
     const STAMP: Stamp = Stamp { run: 77, generation: 2 };
 
-    fn sealed(offset: u64, stamp: Stamp) -> Vec<u8> {
+    fn block_with_header(offset: u64, stamp: Stamp) -> Vec<u8> {
         let mut block: Vec<u8> = (0..4096u32).map(|n| n as u8).collect();
-        seal(&mut block, offset, stamp);
+        write_header(&mut block, offset, stamp);
         block
     }
 
@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn a_sealed_block_is_right_at_its_place_and_time() {
-        let block = sealed(8192, STAMP);
-        assert_eq!(check(&block, 8192, Some(STAMP)), Ok(()));
-        assert_eq!(check(&block, 8192, None), Ok(()));
-        assert_eq!(check(&block, 8192, Some(Stamp { generation: 1, ..STAMP })), Ok(()));
+        let block = block_with_header(8192, STAMP);
+        assert_eq!(check_block(&block, 8192, Some(STAMP)), Ok(()));
+        assert_eq!(check_block(&block, 8192, None), Ok(()));
+        assert_eq!(check_block(&block, 8192, Some(Stamp { generation: 1, ..STAMP })), Ok(()));
     }
 
     #[test]
@@ -155,9 +155,9 @@ mod tests {
             ),
         ];
         for (offset, stamp, spoil, part) in table {
-            let mut block = sealed(8192, STAMP);
+            let mut block = block_with_header(8192, STAMP);
             spoil(&mut block);
-            let wrong = check(&block, offset, stamp).unwrap_err();
+            let wrong = check_block(&block, offset, stamp).unwrap_err();
             assert_eq!(wrong.offset, offset);
             assert!(wrong.to_string().contains(part), "{part}\n{wrong}");
         }
@@ -167,9 +167,9 @@ mod tests {
     fn a_pattern_names_its_first_wrong_byte() {
         let pattern = [0xde, 0xad, 0xbe];
         let mut block: Vec<u8> = pattern.iter().copied().cycle().take(100).collect();
-        assert_eq!(check_pattern(&block, 512, &pattern), Ok(()));
+        assert_eq!(check_pattern_block(&block, 512, &pattern), Ok(()));
         block[64] = 7;
-        let wrong = check_pattern(&block, 512, &pattern).unwrap_err().to_string();
+        let wrong = check_pattern_block(&block, 512, &pattern).unwrap_err().to_string();
         assert_eq!(wrong, "wrong block at offset 512: expected ad at byte 64, found 07");
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::job::{BlockRange, Distribution, Options, Pattern};
 use crate::permutation::Permutation;
-use crate::popularity::Popularity;
 use crate::random::Random;
+use crate::zipf::SkewedDistribution;
 
 /// Read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum IoOp {
 
 /// One I/O to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct NextIo {
     /// Which of the job's files, from 0.
     pub file: u32,
     /// The direction.
@@ -41,50 +41,50 @@ pub struct Region {
 /// [`Workload::begin_pass`].
 #[derive(Debug, Clone)]
 pub struct Workload {
-    files: Vec<Cursor>,
-    turn: usize,
-    mix: Mix,
-    blocks: [Blocks; 2],
+    files: Vec<FileCursor>,
+    next_turn: usize,
+    mix: ReadWriteMix,
+    blocks: [BlockSizes; 2],
     random: Random,
     budget: Budget,
     /// Of several files one whose blocks have all been visited waits until those of the others have.
-    rounds: bool,
+    has_rounds: bool,
 }
 
 /// Where the next I/O of a file lies.
 #[derive(Debug, Clone)]
-struct Cursor {
+struct FileCursor {
     region: Region,
-    order: Order,
+    order: AccessOrder,
     /// Bytes not yet visited in this round, where there are rounds.
     left: u64,
 }
 
 #[derive(Debug, Clone)]
-enum Order {
+enum AccessOrder {
     /// The next offset of reads and of writes.
     Sequential([u64; 2]),
     /// Any block of this many.
-    Drawn { unit: u64, blocks: u64 },
+    Uniform { unit: u64, blocks: u64 },
     /// Some blocks more often than others.
-    Popular { unit: u64, popularity: Popularity },
+    Skewed { unit: u64, distribution: SkewedDistribution },
     /// Every block once.
     Permuted { unit: u64, permutation: Permutation },
     /// Every block once, in pieces of several sizes.
-    Pieces { unit: u64, pieces: Pieces },
+    Pieces { unit: u64, pieces: RandomPieces },
     /// Reads and writes of different sizes, each in an order of its own.
-    Apart(Box<[Order; 2]>),
+    PerDirection(Box<[AccessOrder; 2]>),
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Mix {
+enum ReadWriteMix {
     Only(IoOp),
     /// Reads in a hundred.
     Reads(u8),
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Blocks {
+enum BlockSizes {
     Fixed(u32),
     Between { unit: u32, steps: u32 },
 }
@@ -104,7 +104,7 @@ struct Budget {
     pass: u64,
     /// Still to do in this pass; `u64::MAX` has no end.
     left: u64,
-    beyond: u64,
+    overshoot: u64,
 }
 
 impl Budget {
@@ -118,22 +118,22 @@ impl Budget {
                 _ => bytes,
             },
         };
-        Self { pass, left: pass, beyond: 0 }
+        Self { pass, left: pass, overshoot: 0 }
     }
 
     fn begin_pass(&mut self) {
-        self.left = self.pass.saturating_sub(self.beyond);
-        self.beyond = self.beyond.saturating_sub(self.pass);
+        self.left = self.pass.saturating_sub(self.overshoot);
+        self.overshoot = self.overshoot.saturating_sub(self.pass);
     }
 
     /// The length of the last I/O, a number of `unit`s, where a longer one than is left was drawn.
     #[cold]
-    fn last(&mut self, unit: u64) -> Option<u64> {
+    fn last_length(&mut self, unit: u64) -> Option<u64> {
         if self.left == 0 {
             return None;
         }
         let length = self.left.next_multiple_of(unit);
-        self.beyond += length - self.left;
+        self.overshoot += length - self.left;
         self.left = length;
         Some(length)
     }
@@ -145,19 +145,20 @@ impl Workload {
         let mut random = Random::new(seed);
         let cursor = |&region: &Region| {
             let order = order(options, region, &mut random);
-            Cursor { region, order, left: region.length }
+            FileCursor { region, order, left: region.length }
         };
         let files = regions.iter().map(cursor).collect();
         let mix = match options.pattern {
-            Pattern::Read | Pattern::RandRead => Mix::Only(IoOp::Read),
-            Pattern::Write | Pattern::RandWrite => Mix::Only(IoOp::Write),
-            Pattern::ReadWrite | Pattern::RandReadWrite => Mix::Reads(options.mix_read),
+            Pattern::Read | Pattern::RandRead => ReadWriteMix::Only(IoOp::Read),
+            Pattern::Write | Pattern::RandWrite => ReadWriteMix::Only(IoOp::Write),
+            Pattern::ReadWrite | Pattern::RandReadWrite => ReadWriteMix::Reads(options.mix_read),
         };
         let blocks = options.block.map(|range| match range.max - range.min {
-            0 => Blocks::Fixed(range.max as u32),
-            spread => {
-                Blocks::Between { unit: range.min as u32, steps: (spread / range.min + 1) as u32 }
-            }
+            0 => BlockSizes::Fixed(range.max as u32),
+            spread => BlockSizes::Between {
+                unit: range.min as u32,
+                steps: (spread / range.min + 1) as u32,
+            },
         });
         let unit = options.smallest_block();
         let once = regions.iter().map(|region| region.length / unit * unit).sum();
@@ -171,10 +172,10 @@ impl Workload {
         };
         let budget = Budget::new(amount, once, options.largest_block());
         // As with fio: without a map, or by time alone, no file is ever done.
-        let map = options.random_map && options.distribution == Distribution::Even;
+        let map = options.random_map && options.distribution == Distribution::Uniform;
         let ends = amount != Amount::Endless && (map || !options.pattern.random());
-        let rounds = regions.len() > 1 && ends;
-        Self { files, turn: 0, mix, blocks, random, budget, rounds }
+        let has_rounds = regions.len() > 1 && ends;
+        Self { files, next_turn: 0, mix, blocks, random, budget, has_rounds }
     }
 
     /// How many files it goes over.
@@ -184,7 +185,7 @@ impl Workload {
 
     /// Whether it both reads and writes.
     pub fn is_mixed(&self) -> bool {
-        matches!(self.mix, Mix::Reads(_))
+        matches!(self.mix, ReadWriteMix::Reads(_))
     }
 
     /// Does the amount again, going on where the pass before ended, as fio's loops do.
@@ -194,70 +195,76 @@ impl Workload {
 
     /// The next I/O, or `None` when the pass is done.
     #[inline]
-    pub fn next_step(&mut self) -> Option<Step> {
-        let op = self.direction();
-        self.step(op)
+    pub fn next_io(&mut self) -> Option<NextIo> {
+        let op = self.next_direction();
+        self.next_io_in(op)
     }
 
     /// The next write of the pass, as the read that brings back what it wrote.
-    pub fn next_read_back(&mut self) -> Option<Step> {
+    pub fn next_read_back(&mut self) -> Option<NextIo> {
         loop {
-            let step = self.next_step()?;
+            let step = self.next_io()?;
             if step.op == IoOp::Write {
-                return Some(Step { op: IoOp::Read, ..step });
+                return Some(NextIo { op: IoOp::Read, ..step });
             }
         }
     }
 
-    /// The direction of the next I/O, for [`Workload::step`].
+    /// The direction of the next I/O, for [`Workload::next_io_in`].
     #[inline]
-    pub fn direction(&mut self) -> IoOp {
+    pub fn next_direction(&mut self) -> IoOp {
         match self.mix {
-            Mix::Only(op) => op,
-            Mix::Reads(share) if self.random.below(100) < u64::from(share) => IoOp::Read,
-            Mix::Reads(_) => IoOp::Write,
+            ReadWriteMix::Only(op) => op,
+            ReadWriteMix::Reads(share) if self.random.below(100) < u64::from(share) => IoOp::Read,
+            ReadWriteMix::Reads(_) => IoOp::Write,
         }
     }
 
     /// The next I/O of this direction, or `None` when the pass is done.
     #[inline]
-    pub fn step(&mut self, op: IoOp) -> Option<Step> {
+    pub fn next_io_in(&mut self, op: IoOp) -> Option<NextIo> {
         let blocks = self.blocks[op as usize];
         let mut length = match blocks {
-            Blocks::Fixed(length) => length.into(),
-            Blocks::Between { unit, steps } => {
+            BlockSizes::Fixed(length) => length.into(),
+            BlockSizes::Between { unit, steps } => {
                 u64::from(unit) * (self.random.below(steps.into()) + 1)
             }
         };
         if self.budget.left < length {
-            length = self.budget.last(blocks.unit())?;
+            length = self.budget.last_length(blocks.unit())?;
         }
         let file = if self.files.len() == 1 { 0 } else { self.next_file(blocks.unit()) };
-        let Cursor { region, order, left } = &mut self.files[file];
+        let FileCursor { region, order, left } = &mut self.files[file];
         let order = match order {
-            Order::Apart(orders) => &mut orders[op as usize],
+            AccessOrder::PerDirection(orders) => &mut orders[op as usize],
             shared => shared,
         };
         let offset = match order {
-            Order::Apart(_) => unreachable!("an order of one direction is not divided again"),
-            Order::Permuted { unit, permutation } => region.begin + permutation.next() * *unit,
-            Order::Drawn { unit, blocks } => region.begin + self.random.below(*blocks) * *unit,
-            Order::Popular { unit, popularity } => {
-                region.begin + popularity.draw(&mut self.random) * *unit
+            AccessOrder::PerDirection(_) => {
+                unreachable!("an order of one direction is not divided again")
             }
-            Order::Pieces { unit, pieces } => {
+            AccessOrder::Permuted { unit, permutation } => {
+                region.begin + permutation.next() * *unit
+            }
+            AccessOrder::Uniform { unit, blocks } => {
+                region.begin + self.random.below(*blocks) * *unit
+            }
+            AccessOrder::Skewed { unit, distribution } => {
+                region.begin + distribution.draw(&mut self.random) * *unit
+            }
+            AccessOrder::Pieces { unit, pieces } => {
                 let (at, units) = pieces.next();
                 length = units * *unit;
                 if self.budget.left < length {
-                    length = self.budget.last(*unit)?;
+                    length = self.budget.last_length(*unit)?;
                 }
                 region.begin + at * *unit
             }
-            Order::Sequential(next) => {
+            AccessOrder::Sequential(next) => {
                 let next = &mut next[op as usize];
                 let end = region.begin + region.length;
                 if *next + length > end {
-                    match blocks.cut(end - *next) {
+                    match blocks.largest_fitting(end - *next) {
                         Some(rest) => length = rest,
                         None => *next = region.begin,
                     }
@@ -267,31 +274,31 @@ impl Workload {
                 offset
             }
         };
-        if self.rounds {
+        if self.has_rounds {
             *left = left.saturating_sub(length);
         }
         if self.budget.left != u64::MAX {
             self.budget.left -= length;
         }
-        Some(Step { file: file as u32, op, offset, length: length as u32 })
+        Some(NextIo { file: file as u32, op, offset, length: length as u32 })
     }
 
     /// The next file in turn that has a block left; all begin anew when none has.
     #[inline(never)]
     fn next_file(&mut self, unit: u64) -> usize {
         let count = self.files.len();
-        let mut in_turn = (self.turn..count).chain(0..self.turn);
+        let mut in_turn = (self.next_turn..count).chain(0..self.next_turn);
         let file = in_turn.find(|file| self.files[*file].left >= unit);
         let file = file.unwrap_or_else(|| {
             self.files.iter_mut().for_each(|file| file.left = file.region.length);
-            self.turn
+            self.next_turn
         });
-        self.turn = if file + 1 == count { 0 } else { file + 1 };
+        self.next_turn = if file + 1 == count { 0 } else { file + 1 };
         file
     }
 }
 
-impl Blocks {
+impl BlockSizes {
     /// What every block is a multiple of.
     fn unit(self) -> u64 {
         match self {
@@ -301,7 +308,7 @@ impl Blocks {
 
     /// The largest block that fits into `room` bytes, where a larger one was drawn.
     #[cold]
-    fn cut(self, room: u64) -> Option<u64> {
+    fn largest_fitting(self, room: u64) -> Option<u64> {
         match self {
             Self::Fixed(_) => None,
             Self::Between { unit, .. } => {
@@ -313,9 +320,9 @@ impl Blocks {
 }
 
 /// In which order a file's blocks are visited.
-fn order(options: &Options, region: Region, random: &mut Random) -> Order {
+fn order(options: &Options, region: Region, random: &mut Random) -> AccessOrder {
     if !options.pattern.random() {
-        return Order::Sequential([region.begin; 2]);
+        return AccessOrder::Sequential([region.begin; 2]);
     }
     let mut ranges = options.blocks_in_use();
     match (ranges.next(), ranges.next()) {
@@ -323,7 +330,7 @@ fn order(options: &Options, region: Region, random: &mut Random) -> Order {
         // earlier one is verified by: each size needs a grid of its own.
         (Some(reads), Some(writes)) if reads != writes => {
             let orders = [reads, writes].map(|range| random_order(options, range, region, random));
-            Order::Apart(Box::new(orders))
+            AccessOrder::PerDirection(Box::new(orders))
         }
         (range, _) => random_order(options, range.expect("a job reads or writes"), region, random),
     }
@@ -335,57 +342,58 @@ fn random_order(
     range: &BlockRange,
     region: Region,
     random: &mut Random,
-) -> Order {
+) -> AccessOrder {
     let BlockRange { min: unit, max: largest } = *range;
     // The last block at which an I/O of any size still fits is the last to be drawn.
     let blocks = region.length.saturating_sub(largest) / unit + 1;
     let seed = random.bits();
     match options.distribution {
-        Distribution::Zipf(theta) => {
-            Order::Popular { unit, popularity: Popularity::zipf(theta, blocks, seed) }
-        }
+        Distribution::Zipf(theta) => AccessOrder::Skewed {
+            unit,
+            distribution: SkewedDistribution::zipf(theta, blocks, seed),
+        },
         Distribution::Pareto(h) => {
-            Order::Popular { unit, popularity: Popularity::pareto(h, blocks, seed) }
+            AccessOrder::Skewed { unit, distribution: SkewedDistribution::pareto(h, blocks, seed) }
         }
-        Distribution::Even if !options.random_map => Order::Drawn { unit, blocks },
-        Distribution::Even if unit == largest => {
-            Order::Permuted { unit, permutation: Permutation::new(blocks, seed) }
+        Distribution::Uniform if !options.random_map => AccessOrder::Uniform { unit, blocks },
+        Distribution::Uniform if unit == largest => {
+            AccessOrder::Permuted { unit, permutation: Permutation::new(blocks, seed) }
         }
-        Distribution::Even => {
+        Distribution::Uniform => {
             let units = (region.length / unit).max(1);
-            Order::Pieces { unit, pieces: Pieces::new(units, largest / unit, seed) }
+            AccessOrder::Pieces { unit, pieces: RandomPieces::new(units, largest / unit, seed) }
         }
     }
 }
 
-/// A range of units cut into pieces of 1 to `most` units, all sizes alike, each piece drawn once:
+/// A range of units cut into pieces of 1 to `max_units` units, all sizes alike, each piece drawn once:
 /// in fixed memory, because where a cut lies can be found again from its place. Pieces come in
-/// pairs, `most + 1` units together, cut at random.
+/// pairs, `max_units + 1` units together, cut at random.
 #[derive(Debug, Clone)]
-struct Pieces {
+struct RandomPieces {
     units: u64,
-    most: u64,
+    max_units: u64,
     permutation: Permutation,
     seed: u64,
 }
 
-impl Pieces {
-    fn new(units: u64, most: u64, seed: u64) -> Self {
+impl RandomPieces {
+    fn new(units: u64, max_units: u64, seed: u64) -> Self {
         // What is left after the last pair is a piece.
-        let rest = u64::from(!units.is_multiple_of(most + 1));
-        let count = units / (most + 1) * 2 + rest;
-        Self { units, most, permutation: Permutation::new(count, seed), seed }
+        let rest = u64::from(!units.is_multiple_of(max_units + 1));
+        let count = units / (max_units + 1) * 2 + rest;
+        Self { units, max_units, permutation: Permutation::new(count, seed), seed }
     }
 
     /// First unit of a piece, and units.
     fn next(&mut self) -> (u64, u64) {
-        let pair = self.most + 1;
+        let pair = self.max_units + 1;
         let piece = self.permutation.next();
         let begin = piece / 2 * pair;
         if begin + pair > self.units {
             return (begin, self.units - begin);
         }
-        let cut = Random::new(self.seed ^ begin).below(self.most) + 1;
+        let cut = Random::new(self.seed ^ begin).below(self.max_units) + 1;
         if piece.is_multiple_of(2) { (begin, cut) } else { (begin + cut, pair - cut) }
     }
 }
@@ -397,9 +405,9 @@ mod tests {
 
     const REGION: Region = Region { begin: 8192, length: 64 * 4096 + 100 };
 
-    fn steps(options: &Options, amount: u64) -> Vec<Step> {
+    fn steps(options: &Options, amount: u64) -> Vec<NextIo> {
         let mut workload = Workload::new(options, &[REGION], Amount::Bytes(amount), 1);
-        std::iter::from_fn(|| workload.next_step()).collect()
+        std::iter::from_fn(|| workload.next_io()).collect()
     }
 
     fn options(pattern: Pattern) -> Options {
@@ -439,7 +447,7 @@ mod tests {
         let mut options = Options { mix_read: 70, ..options(Pattern::RandReadWrite) };
         options.block[1] = BlockRange { min: 8192, max: 8192 };
         let mut workload = Workload::new(&options, &[REGION], Amount::Endless, 1);
-        let all: Vec<Step> = (0..10_000).filter_map(|_| workload.next_step()).collect();
+        let all: Vec<NextIo> = (0..10_000).filter_map(|_| workload.next_io()).collect();
         let reads = all.iter().filter(|s| s.op == IoOp::Read).count();
         assert!(reads.abs_diff(7000) < 230, "{reads}");
         assert!(all.iter().all(|s| s.length == if s.op == IoOp::Read { 4096 } else { 8192 }));
@@ -453,7 +461,7 @@ mod tests {
         let mut workload = Workload::new(&options, &[REGION], Amount::Endless, 1);
         let mut lengths = HashSet::new();
         for _ in 0..10_000 {
-            let step = workload.next_step().unwrap();
+            let step = workload.next_io().unwrap();
             assert!(
                 step.offset >= 8192 && step.offset + u64::from(step.length) <= 8192 + REGION.length
             );
@@ -463,7 +471,7 @@ mod tests {
     }
 
     /// How often each 512 bytes of the region were visited.
-    fn visits(steps: &[Step]) -> Vec<u32> {
+    fn visits(steps: &[NextIo]) -> Vec<u32> {
         let mut visits = vec![0; (REGION.length / 512) as usize];
         for step in steps {
             let begin = ((step.offset - REGION.begin) / 512) as usize;
@@ -510,7 +518,7 @@ mod tests {
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION], amount, 1);
         for blocks in [0..4, 4..7] {
             let offsets: Vec<u64> =
-                std::iter::from_fn(|| workload.next_step()).map(|step| step.offset).collect();
+                std::iter::from_fn(|| workload.next_io()).map(|step| step.offset).collect();
             assert_eq!(offsets, blocks.map(|n| 8192 + n * 4096).collect::<Vec<u64>>());
             workload.begin_pass();
         }
@@ -521,9 +529,9 @@ mod tests {
         let mut workload =
             Workload::new(&options(Pattern::RandReadWrite), &[REGION], Amount::Bytes(64 * 4096), 1);
         let mut again = workload.clone();
-        let written: Vec<_> = std::iter::from_fn(|| workload.next_step())
+        let written: Vec<_> = std::iter::from_fn(|| workload.next_io())
             .filter(|step| step.op == IoOp::Write)
-            .map(|step| Step { op: IoOp::Read, ..step })
+            .map(|step| NextIo { op: IoOp::Read, ..step })
             .collect();
         assert!((10..54).contains(&written.len()));
         let read: Vec<_> = std::iter::from_fn(|| again.next_read_back()).collect();
@@ -551,7 +559,7 @@ mod tests {
             let mut workload = Workload::new(&options(pattern), &regions, amount, 1);
             for _round in 0..3 {
                 let mut seen = HashSet::new();
-                while let Some(step) = workload.next_step() {
+                while let Some(step) = workload.next_io() {
                     assert!(seen.insert((step.file, step.offset)), "{step:?}");
                 }
                 assert_eq!(seen.len(), 16 + 4 + 5);
@@ -563,12 +571,12 @@ mod tests {
     #[test]
     fn several_files_take_turns_and_each_is_visited_once() {
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION; 3], Amount::Endless, 1);
-        let files: Vec<u32> = (0..6).filter_map(|_| workload.next_step()).map(|s| s.file).collect();
+        let files: Vec<u32> = (0..6).filter_map(|_| workload.next_io()).map(|s| s.file).collect();
         assert_eq!(files, [0, 1, 2, 0, 1, 2]);
         let amount = Amount::Bytes(3 * 64 * 4096);
         let mut workload = Workload::new(&options(Pattern::RandRead), &[REGION; 3], amount, 1);
         let all: HashSet<(u32, u64)> =
-            std::iter::from_fn(|| workload.next_step()).map(|s| (s.file, s.offset)).collect();
+            std::iter::from_fn(|| workload.next_io()).map(|s| (s.file, s.offset)).collect();
         assert_eq!(all.len(), 3 * 64);
     }
 }

@@ -4,7 +4,9 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicBool;
-use uringfs_lab::engine::{Done, Engine, EngineConfig, EngineKind, Io, Setup, Wanted, WithEngine};
+use uringfs_lab::engine::{
+    Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, WithEngine,
+};
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Live, Overwrite, Run};
 use uringfs_lab::targets::{Access, Target, Volumes};
@@ -67,10 +69,10 @@ impl WithEngine for FillWhileOthersFly<'_> {
 }
 
 fn reap_all(engine: &mut impl Engine) {
-    let mut done: Vec<Done> = Vec::new();
+    let mut done: Vec<IoCompletion> = Vec::new();
     while done.len() < DEPTH as usize {
         let min = DEPTH as usize - done.len();
-        engine.reap(Wanted { min, max: min }, &mut done).unwrap();
+        engine.reap(ReapBounds { min, max: min }, &mut done).unwrap();
     }
     assert!(done.iter().all(|one| one.result == Ok(BLOCK as u32)), "{done:?}");
 }

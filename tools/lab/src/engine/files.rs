@@ -2,7 +2,7 @@
 
 use super::{Io, Setup, SyncKind};
 use crate::Error;
-use crate::targets::{Target, drop_cached};
+use crate::targets::{Target, drop_page_cache};
 use crate::workload::IoOp;
 use rustix::io::Errno;
 use std::fs::File;
@@ -54,11 +54,11 @@ impl Files {
     }
 
     /// Writes a file's cached pages to its device and drops them.
-    pub fn forget_cached(&self, file: u32) -> Result<(), Errno> {
+    pub fn sync_and_drop_cache(&self, file: u32) -> Result<(), Errno> {
         if self.cached {
             // Pages that are dirty are not dropped.
             self.sync(file, SyncKind::Data)?;
-            self.files.get(file as usize).into_iter().for_each(drop_cached);
+            self.files.get(file as usize).into_iter().for_each(drop_page_cache);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The installed fio, run on the same jobs: its own figures, to the digit, beside ours. It gets
 //! every job as keys on its command line, and its two outputs are passed on.
 
-use super::Facts;
+use super::Capabilities;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
 use crate::targets::Target;
@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What fio can do depends on its `ioengine`; what it cannot, it refuses itself.
-pub(super) const FACTS: Facts = Facts {
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
     synchronous: false,
     buffered: true,
     any_alignment: false,
-    grows: true,
+    extends_files: true,
     virtual_targets: false,
     volumes: false,
-    ignores: &[],
+    ignored_keys: &[],
 };
 
 /// How long fio may take to end once it was asked to.
-const PATIENCE: Duration = Duration::from_secs(3);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What fio printed.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ pub struct Output {
     /// Its report for people.
     pub text: String,
     /// What it said on standard error, a line each.
-    pub complaints: Vec<String>,
+    pub stderr_lines: Vec<String>,
     /// Files that were laid out for it and left.
-    pub made: Vec<String>,
+    pub files_made: Vec<String>,
     /// Whether the user stopped it.
     pub incomplete: bool,
     /// 0, 1 if a job failed, 130 if it was stopped.
@@ -75,16 +75,16 @@ fn job_arguments(job: &Job) -> Vec<String> {
     // Every `--name` begins anew, so that a job carries the global keys it inherits, and its own
     // after them: the last wins.
     let own = |old: &(String, String)| {
-        job.given.iter().any(|(name, value)| {
+        job.own_keys.iter().any(|(name, value)| {
             find_key(name).is_some_and(|key| replaces((key, value), (&old.0, &old.1)))
         })
     };
-    let inherited = job.inherited.iter().filter(|old| !own(old));
-    for (key, value) in inherited.chain(&job.given).filter(|(key, _)| key != "name") {
+    let inherited = job.inherited_keys.iter().filter(|old| !own(old));
+    for (key, value) in inherited.chain(&job.own_keys).filter(|(key, _)| key != "name") {
         words.push(format!("--{key}={value}"));
     }
     let stonewalled =
-        job.given.iter().chain(job.inherited.iter()).any(|(key, _)| key == "stonewall");
+        job.own_keys.iter().chain(job.inherited_keys.iter()).any(|(key, _)| key == "stonewall");
     if job.options.stonewall && !stonewalled {
         words.push("--stonewall=1".into());
     }
@@ -98,7 +98,7 @@ pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Er
             .because(error)
     };
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    let mut complaints = tempfile::tempfile().map_err(failed)?;
+    let mut stderr = tempfile::tempfile().map_err(failed)?;
     let mut child = Command::new(program)
         .args(["--output-format=json,normal", "--output"])
         .arg(file.path())
@@ -106,32 +106,32 @@ pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Er
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         // Not a pipe: nobody empties it while fio runs.
-        .stderr(complaints.try_clone().map_err(failed)?)
+        .stderr(stderr.try_clone().map_err(failed)?)
         .spawn()
         .map_err(failed)?;
-    let succeeded = wait(&mut child, stop, PATIENCE).map_err(failed)?;
+    let succeeded = wait(&mut child, stop, EXIT_TIMEOUT).map_err(failed)?;
     let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
-    let mut said = String::new();
-    complaints.rewind().and_then(|()| complaints.read_to_string(&mut said)).map_err(failed)?;
+    let mut stderr_text = String::new();
+    stderr.rewind().and_then(|()| stderr.read_to_string(&mut stderr_text)).map_err(failed)?;
     let incomplete = stop.load(Ordering::Relaxed);
     let Some((json, text)) = split(&printed) else {
         if incomplete {
             return Err(Error::interrupted());
         }
-        let line = said.lines().chain(printed.lines()).find(|line| !line.trim().is_empty());
+        let line = stderr_text.lines().chain(printed.lines()).find(|line| !line.trim().is_empty());
         let line = line.unwrap_or("it printed nothing");
         return Err(Error::run("fio failed").because(line.strip_prefix("fio: ").unwrap_or(line)));
     };
     let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
-    let said = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let complaints = said.map(str::to_owned).collect();
-    Ok(Output { json, text, complaints, made: Vec::new(), incomplete, exit_code })
+    let lines = stderr_text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let stderr_lines = lines.map(str::to_owned).collect();
+    Ok(Output { json, text, stderr_lines, files_made: Vec::new(), incomplete, exit_code })
 }
 
 /// Waits for fio, and passes a stop on, which it has not had when it was sent to us alone. If it
-/// does not end for that within `patience`, it is ended.
-fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Result<bool> {
-    const STEP: Duration = Duration::from_millis(10);
+/// does not end for that within `timeout`, it is ended.
+fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Result<bool> {
+    const POLL_INTERVAL: Duration = Duration::from_millis(10);
     let mut stopped: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -142,7 +142,7 @@ fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Re
                 signal(child.id(), Signal::INT)?;
                 stopped = Some(Instant::now());
             }
-            Some(since) if since.elapsed() >= patience => {
+            Some(since) if since.elapsed() >= timeout => {
                 // Its jobs first: those of a parent that is gone are nobody's.
                 for job in children(child.id()) {
                     // One that has ended meanwhile is as well.
@@ -153,7 +153,7 @@ fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Re
             }
             _ => {}
         }
-        std::thread::sleep(STEP);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -229,8 +229,8 @@ mod tests {
         output.read_line(&mut job).unwrap();
         let stop = AtomicBool::new(true);
         assert!(!wait(&mut child, &stop, Duration::ZERO).unwrap());
-        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let ended = poll(&mut [PollFd::new(output.get_ref(), PollFlags::IN)], Some(&patience));
+        let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let ended = poll(&mut [PollFd::new(output.get_ref(), PollFlags::IN)], Some(&timeout));
         if ended != Ok(1) {
             signal(job.trim().parse().unwrap(), Signal::KILL).unwrap();
             panic!("the job outlives its parent");

@@ -1,7 +1,7 @@
 //! What an engine is to the run loop: it owns one buffer a slot; the loop names a slot, pushes an I/O on it and gets
 //! its completion under that name.
 
-use super::helpers::Helpers;
+use super::thread_cost::ThreadCost;
 use crate::Error;
 use crate::job::Options;
 use crate::targets::{Access, Target, Volumes};
@@ -25,7 +25,7 @@ pub struct Io {
 
 /// The end of one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub struct IoCompletion {
     /// The slot, free again.
     pub slot: u32,
     /// Bytes moved.
@@ -34,7 +34,7 @@ pub struct Done {
 
 /// How many completions a reap is to bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReapBounds {
     /// Wait for so many; never more than are in flight.
     pub min: usize,
     /// Bring no more than so many.
@@ -52,7 +52,7 @@ pub enum SyncKind {
 
 /// What an engine can do, known before it is opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts {
+pub struct Capabilities {
     /// An I/O is complete when its push returns; the depth is 1.
     pub synchronous: bool,
     /// direct=0 goes through a page cache.
@@ -60,13 +60,13 @@ pub struct Facts {
     /// Direct I/O of any offset and length is served.
     pub any_alignment: bool,
     /// A write past the end of a file makes it longer.
-    pub grows: bool,
+    pub extends_files: bool,
     /// `null:`, `memory:` and `sim:` are served.
     pub virtual_targets: bool,
     /// Files in volumes are served.
     pub volumes: bool,
     /// Keys that have no effect, and why; reports say so.
-    pub ignores: &'static [(&'static str, &'static str)],
+    pub ignored_keys: &'static [(&'static str, &'static str)],
 }
 
 /// What an engine is opened with, in the thread that will use it.
@@ -109,7 +109,7 @@ pub struct EngineReport {
     /// Calls into the kernel for I/O.
     pub system_calls: u64,
     /// Of threads the engine started, beside the issuing one.
-    pub helpers: Helpers,
+    pub helper_threads: ThreadCost,
     /// Whatever it counts.
     pub counters: Vec<(String, u64)>,
     /// Lines for the user.
@@ -120,7 +120,7 @@ impl EngineReport {
     /// What came after `earlier`.
     pub fn since(mut self, earlier: &Self) -> Self {
         self.system_calls -= earlier.system_calls.min(self.system_calls);
-        self.helpers = self.helpers.since(earlier.helpers);
+        self.helper_threads = self.helper_threads.since(earlier.helper_threads);
         for (name, value) in &mut self.counters {
             let before = earlier.counters.iter().find(|(other, _)| other == name);
             *value -= before.map_or(0, |(_, before)| *before).min(*value);
@@ -135,7 +135,7 @@ impl EngineReport {
             self.tier.clone_from(&other.tier);
         }
         self.system_calls += other.system_calls;
-        self.helpers = self.helpers + other.helpers;
+        self.helper_threads = self.helper_threads + other.helper_threads;
         add_counters(&mut self.counters, &other.counters);
         let new = other.notes.iter().filter(|note| !self.notes.contains(note));
         let new: Vec<String> = new.cloned().collect();
@@ -156,7 +156,7 @@ pub fn add_counters(into: &mut Vec<(String, u64)>, from: &[(String, u64)]) {
 /// A way to carry out I/O, used by one thread.
 pub trait Engine: Sized {
     /// What it can do.
-    const FACTS: Facts;
+    const CAPABILITIES: Capabilities;
 
     /// Opens the targets and gets the memory.
     fn open(setup: &Setup<'_>) -> Result<Self, Error>;
@@ -176,14 +176,14 @@ pub trait Engine: Sized {
 
     /// Hands over what was pushed and adds completions to `done`; fewer than wanted if a signal
     /// ends the wait.
-    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno>;
+    fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno>;
 
     /// Makes a file's writes durable; nothing is in flight.
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno>;
 
     /// Makes a file's writes durable and forgets what is cached of it, so that reads bring what the
     /// device has; nothing is in flight. Direct I/O has nothing cached.
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno>;
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno>;
 
     /// Its account of itself.
     fn report(&self) -> EngineReport;

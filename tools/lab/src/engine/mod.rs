@@ -10,14 +10,15 @@ mod ring;
 mod threads;
 mod uringfs;
 mod files;
-mod slots;
+mod aligned_buffer;
 mod interface;
-mod helpers;
+mod thread_cost;
 
-pub use helpers::Helpers;
 pub use interface::{
-    Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted, WithEngine, add_counters,
+    Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, WithEngine,
+    add_counters,
 };
+pub use thread_cost::ThreadCost;
 
 use crate::Error;
 use crate::job::nearest;
@@ -49,18 +50,18 @@ macro_rules! engines {
             pub fn reaches(self, target: &Target) -> bool {
                 match (self, target) {
                     (_, Target::Path(_)) => true,
-                    (_, Target::InVolume(_)) => self.facts().volumes,
+                    (_, Target::InVolume(_)) => self.capabilities().volumes,
                     // A bare ring knows one thing without a descriptor: the NOP.
                     (Self::Ring, Target::Virtual(name)) => name.starts_with("null:"),
-                    (_, Target::Virtual(_)) => self.facts().virtual_targets,
+                    (_, Target::Virtual(_)) => self.capabilities().virtual_targets,
                 }
             }
 
             /// What it can do. fio decides for itself.
-            pub fn facts(self) -> Facts {
+            pub fn capabilities(self) -> Capabilities {
                 match self {
-                    $(Self::$variant => <$engine as Engine>::FACTS,)*
-                    Self::Fio => fio::FACTS,
+                    $(Self::$variant => <$engine as Engine>::CAPABILITIES,)*
+                    Self::Fio => fio::CAPABILITIES,
                 }
             }
 

@@ -55,7 +55,7 @@ pub struct Experiment {
     /// One a row.
     pub cases: Vec<Case>,
     /// What reads and writes the files of the kernel's file systems.
-    pub kernel: EngineKind,
+    pub kernel_engine: EngineKind,
     /// The counters that tell which way was taken, each by the beginning of its name.
     pub counters: &'static [&'static str],
 }
@@ -66,14 +66,14 @@ pub struct Case {
     /// What sets it apart besides its depth, in words; empty if nothing does.
     pub what: &'static str,
     /// What it reads or writes.
-    pub place: Place,
+    pub target: TargetChoice,
     /// The fio keys that set it apart.
     pub keys: Vec<(&'static str, String)>,
 }
 
 /// What a case reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TargetChoice {
     /// The target itself.
     Target,
     /// A file beside it, made for each run and removed after it. Beside a device there is none.
@@ -100,7 +100,7 @@ pub struct Conditions<'a> {
 
 /// What one side did in one case.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub struct SideFigures {
     /// I/Os a second, of every run.
     pub iops: Vec<f64>,
     /// CPU nanoseconds an I/O, of every run.
@@ -113,7 +113,7 @@ pub struct Measured {
     pub counters: Vec<(String, u64)>,
 }
 
-impl Measured {
+impl SideFigures {
     /// The median of its runs; none where it cannot reach the target.
     pub fn median(&self) -> Option<f64> {
         if self.iops.is_empty() { None } else { Some(median(&self.iops)) }

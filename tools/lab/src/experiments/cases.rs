@@ -1,15 +1,15 @@
 //! The experiments there are: which switch, which cases. Each compares the two sides of one
 //! mechanism in engine `uringfs`, beside the bare ring.
 
-use super::case::{Case, Experiment, Place, Side, Sides};
+use super::case::{Case, Experiment, Side, Sides, TargetChoice};
 use crate::Error;
 use crate::engine::EngineKind;
 
 /// Makes an experiment; an engine that is not built in is an error.
-type Make = fn() -> Result<Experiment, Error>;
+type Constructor = fn() -> Result<Experiment, Error>;
 
 /// Every experiment, by name.
-pub const CASES: &[(&str, Make)] = &[
+pub const CASES: &[(&str, Constructor)] = &[
     ("simple-read", simple_read),
     ("buffered-read", buffered_read),
     ("parallel-write", parallel_write),
@@ -20,7 +20,8 @@ pub const CASES: &[(&str, Make)] = &[
 /// The experiments called so; `all` is all of them.
 pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
     let wanted = CASES.iter().filter(|(known, _)| name == "all" || name == *known);
-    let found: Vec<Experiment> = wanted.map(|(_, make)| make()).collect::<Result<_, _>>()?;
+    let found: Vec<Experiment> =
+        wanted.map(|(_, construct)| construct()).collect::<Result<_, _>>()?;
     if found.is_empty() {
         let names: Vec<_> = CASES.iter().map(|(name, _)| *name).collect();
         return Err(Error::input(format!(
@@ -46,7 +47,7 @@ fn at_depth(depth: u32) -> Case {
         // What this is without the key; fio would take no more than the least.
         ("iodepth_batch_complete_max", depth.to_string()),
     ];
-    Case { what: "", place: Place::Target, keys }
+    Case { what: "", target: TargetChoice::Target, keys }
 }
 
 fn reads() -> Vec<(&'static str, String)> {
@@ -81,7 +82,7 @@ fn simple_read() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["direct.simple", "direct.general"],
     })
 }
@@ -108,7 +109,7 @@ fn buffered_read() -> Result<Experiment, Error> {
         },
         keys,
         cases: [1, 2, 4, 8, 16, 32].map(one_by_one).into(),
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["buffered."],
     })
 }
@@ -136,7 +137,7 @@ fn parallel_write() -> Result<Experiment, Error> {
         },
         keys,
         cases: vec![at_depth(64)],
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["direct.write.shared", "direct.write.range_locked", "direct.write.exclusive"],
     })
 }
@@ -156,7 +157,7 @@ fn completion() -> Result<Experiment, Error> {
         },
         keys: writes(),
         cases,
-        kernel: EngineKind::Psync,
+        kernel_engine: EngineKind::Psync,
         counters: &["completion."],
     })
 }
@@ -178,7 +179,7 @@ fn unwritten(mut case: Case) -> Case {
     let keys = [("fallocate", "posix"), ("norandommap", "0"), ("time_based", "0")];
     case.keys.extend(keys.map(|(key, value)| (key, value.to_owned())));
     case.keys.push(("unlink", "1".into()));
-    Case { what: "unwritten", place: Place::NewFile, ..case }
+    Case { what: "unwritten", target: TargetChoice::NewFile, ..case }
 }
 
 /// The same, each durable before it is complete.
@@ -199,7 +200,7 @@ fn fixed_files() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["ring.fixed", "ring.plain"],
     })
 }

@@ -1,9 +1,9 @@
 //! Runs the cases of an experiment: who goes when, for how long, and what is kept.
 
-use super::case::{Case, CaseJob, Conditions, Experiment, Measured, Place, Side, Sides};
+use super::case::{Case, CaseJob, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
 use super::side_runner::{SideRunner, new_file};
 use crate::Error;
-use crate::stats::{Interval, median_interval};
+use crate::stats::{MedianInterval, median_interval};
 use crate::targets::{Target, Volumes, inspect};
 
 /// One row.
@@ -14,22 +14,22 @@ pub struct CaseResult {
     /// The depth it ran at.
     pub depth: u32,
     /// The off side.
-    pub a: Measured,
+    pub a: SideFigures,
     /// The on side.
-    pub b: Measured,
+    pub b: SideFigures,
     /// The control.
-    pub control: Measured,
+    pub control: SideFigures,
     /// The others, in the order of [`Sides::beside`].
-    pub beside: Vec<Measured>,
+    pub beside: Vec<SideFigures>,
     /// b over a, pair by pair.
-    pub ratio: Interval,
+    pub ratio: MedianInterval,
     /// a over a, from neighbouring runs: what a ratio of equals looks like here.
-    pub noise: Interval,
+    pub noise: MedianInterval,
 }
 
 /// All rows.
 #[derive(Debug)]
-pub struct Results {
+pub struct ExperimentResults {
     /// The experiment's name.
     pub experiment: &'static str,
     /// The target's name.
@@ -47,7 +47,7 @@ pub struct Results {
 /// # Errors
 /// The one that [`run`] would give in the midst of it, of the first such target.
 pub fn check(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<(), Error> {
-    let prepared = Prepared::new(experiment, conditions)?;
+    let prepared = PreparedCases::new(experiment, conditions)?;
     let Sides { a, b, control, beside } = &experiment.sides;
     for case in &prepared.cases {
         for side in [a, b, control].into_iter().chain(beside) {
@@ -58,14 +58,17 @@ pub fn check(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<(),
 }
 
 /// Runs all cases.
-pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Results, Error> {
-    let prepared = Prepared::new(experiment, conditions)?;
+pub fn run(
+    experiment: &Experiment,
+    conditions: &Conditions<'_>,
+) -> Result<ExperimentResults, Error> {
+    let prepared = PreparedCases::new(experiment, conditions)?;
     let mut cases = Vec::new();
     for (row, case) in prepared.cases.iter().enumerate() {
         let label = format!("{} {}/{}", experiment.name, row + 1, prepared.cases.len());
         cases.push(run_case(&prepared.job, case, &prepared.target, &label)?);
     }
-    Ok(Results {
+    Ok(ExperimentResults {
         experiment: experiment.name,
         target: conditions.target.to_owned(),
         sides: experiment.sides.clone(),
@@ -75,16 +78,16 @@ pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Resul
 }
 
 /// The cases that a target has, and what their jobs have in common.
-struct Prepared<'a> {
+struct PreparedCases<'a> {
     target: Target,
     cases: Vec<&'a Case>,
     job: CaseJob<'a>,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedCases<'a> {
     fn new(experiment: &'a Experiment, conditions: &'a Conditions<'a>) -> Result<Self, Error> {
         let target = Target::parse(conditions.target);
-        let has = |case: &&Case| case.place == Place::Target || new_file(&target).is_some();
+        let has = |case: &&Case| case.target == TargetChoice::Target || new_file(&target).is_some();
         let cases: Vec<&Case> = experiment.cases.iter().filter(has).collect();
         let runs = conditions.pairs as usize * (3 + experiment.sides.beside.len());
         let seconds = conditions.seconds / (runs * cases.len().max(1)) as f64;
@@ -117,7 +120,7 @@ fn run_case(
     let (mut a, mut b, mut control) = (runner(a)?, runner(b)?, runner(control)?);
     let mut beside = beside.iter().map(runner).collect::<Result<Vec<_>, _>>()?;
     for pair in 0..conditions.pairs {
-        conditions.live.say(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
+        conditions.live.set_activity(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
         control.measure(conditions)?;
         // Every other pair runs the other way round, so that a drift helps neither.
         let (first, second) = if pair % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
@@ -125,18 +128,18 @@ fn run_case(
         second.measure(conditions)?;
         beside.iter_mut().try_for_each(|side| side.measure(conditions))?;
     }
-    let (depth, a, b) = (a.depth(), a.measured, b.measured);
+    let (depth, a, b) = (a.depth(), a.figures, b.figures);
     let ratios: Vec<f64> = b.iops.iter().zip(&a.iops).map(|(b, a)| b / a).collect();
-    let equals: Vec<f64> = a.iops.windows(2).map(|two| two[1] / two[0]).collect();
+    let noise_ratios: Vec<f64> = a.iops.windows(2).map(|two| two[1] / two[0]).collect();
     Ok(CaseResult {
         case: case.clone(),
         depth,
         ratio: median_interval(&ratios, 1),
-        noise: median_interval(&equals, 2),
+        noise: median_interval(&noise_ratios, 2),
         a,
         b,
-        control: control.measured,
-        beside: beside.into_iter().map(|side| side.measured).collect(),
+        control: control.figures,
+        beside: beside.into_iter().map(|side| side.figures).collect(),
     })
 }
 
@@ -155,10 +158,10 @@ mod tests {
         let sides =
             Sides { a: side("a"), b: side("b"), control: side("c"), beside: vec![side("d")] };
         let keys = vec![("rw", "randread".into()), ("bs", "4k".into()), ("direct", "0".into())];
-        let case = |what, keys| Case { what, place: Place::Target, keys };
+        let case = |what, keys| Case { what, target: TargetChoice::Target, keys };
         let cases = vec![case("", Vec::new()), case("larger", vec![("bs", "8k".into())])];
-        let (kernel, counters) = (EngineKind::Psync, &[][..]);
-        let experiment = Experiment { name: "itself", sides, keys, cases, kernel, counters };
+        let (kernel_engine, counters) = (EngineKind::Psync, &[][..]);
+        let experiment = Experiment { name: "itself", sides, keys, cases, kernel_engine, counters };
         let conditions = Conditions {
             target: &file.path().display().to_string(),
             seconds: 0.4,

@@ -5,11 +5,11 @@
 mod cases;
 mod table;
 mod driver;
-mod kernel;
+mod kernel_files;
 mod side_runner;
 mod case;
 
-pub use case::{Case, Conditions, Experiment, Measured, Place, Side, Sides};
+pub use case::{Case, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
 pub use cases::{CASES, find};
-pub use driver::{CaseResult, Results, check, run};
+pub use driver::{CaseResult, ExperimentResults, check, run};
 pub use table::{json, table};

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Distribution {
     /// Every block as likely as any other.
-    Even,
+    Uniform,
     /// By Zipf's law with this exponent.
     Zipf(f64),
     /// By Pareto's law: this share of the blocks takes all but this share of the draws.

@@ -3,8 +3,8 @@
 /// The candidate with the smallest edit distance, if it is near enough to be meant.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Longer words are never a slip of the pen, and the distance costs their length squared.
-    const LONGEST: usize = 64;
-    if word.len() > LONGEST {
+    const MAX_WORD_BYTES: usize = 64;
+    if word.len() > MAX_WORD_BYTES {
         return None;
     }
     let (distance, best) = candidates

@@ -1,8 +1,8 @@
 //! What one job asks for, in types: the result of all its keys, defaults first, as fio has them.
 
 use super::distribution::Distribution;
-use super::value::Extent;
-use crate::verify::HEADER;
+use super::value::SizeOrPercent;
+use crate::verify::HEADER_BYTES;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -159,13 +159,13 @@ pub struct Options {
     pub depth_low: u32,
 
     /// Region of all files together.
-    pub size: Option<Extent>,
+    pub size: Option<SizeOrPercent>,
     /// Size of one file.
     pub file_size: Option<u64>,
     /// Where the region begins.
-    pub offset: Extent,
+    pub offset: SizeOrPercent,
     /// Bytes to move, when not the region once.
-    pub io_size: Option<Extent>,
+    pub io_size: Option<SizeOrPercent>,
     /// `nrfiles`.
     pub files: u32,
     /// How often to do it all.
@@ -196,7 +196,7 @@ pub struct Options {
     /// I/Os a second; 0 is no limit.
     pub rate_iops: [u64; 2],
     /// `cpus_allowed`; empty is anywhere.
-    pub processors: Vec<usize>,
+    pub cpus: Vec<usize>,
 
     /// Visit every block once before any is visited again.
     pub random_map: bool,
@@ -296,7 +296,7 @@ impl Default for Options {
             depth_low: 0,
             size: None,
             file_size: None,
-            offset: Extent::Bytes(0),
+            offset: SizeOrPercent::Bytes(0),
             io_size: None,
             files: 1,
             loops: 1,
@@ -312,9 +312,9 @@ impl Default for Options {
             think_blocks: 1,
             rate: [0; 2],
             rate_iops: [0; 2],
-            processors: Vec::new(),
+            cpus: Vec::new(),
             random_map: true,
-            distribution: Distribution::Even,
+            distribution: Distribution::Uniform,
             repeatable: true,
             seed: None,
             zero_buffers: false,
@@ -377,7 +377,7 @@ impl Options {
 
     /// What holds between keys, checked once all are read. Batches beyond the depth are cut to
     /// it, and a bound below what it bounds is raised, as fio does; what cannot work is refused.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn normalize(&mut self) -> Result<(), String> {
         if self.batch_submit == 0 || self.batch_submit > self.depth {
             self.batch_submit = self.depth;
         }
@@ -398,16 +398,16 @@ impl Options {
         if self.rate.iter().zip(self.rate_iops).any(|(&rate, iops)| rate != 0 && iops != 0) {
             return Err("rate and rate_iops exclude each other in one direction".into());
         }
-        self.settle_verify()?;
-        if let Some(Extent::Bytes(size)) = self.size
+        self.normalize_verify()?;
+        if let Some(SizeOrPercent::Bytes(size)) = self.size
             && size < self.largest_block()
         {
             return Err(format!("size={size} is less than one block of {}", self.largest_block()));
         }
         // The buffers are made before the run: depth x block is memory, and must be had.
-        const MOST_MEMORY: u64 = 16 << 30;
+        const MAX_BUFFER_BYTES: u64 = 16 << 30;
         let memory = u64::from(self.depth) * self.largest_block() * u64::from(self.jobs);
-        if memory > MOST_MEMORY {
+        if memory > MAX_BUFFER_BYTES {
             return Err(format!(
                 "iodepth x bs x numjobs is {} GiB of buffers; at most 16 GiB",
                 memory >> 30
@@ -416,7 +416,7 @@ impl Options {
         Ok(())
     }
 
-    fn settle_verify(&mut self) -> Result<(), String> {
+    fn normalize_verify(&mut self) -> Result<(), String> {
         // As with fio a pattern is verified unless the job says otherwise.
         if self.verify.is_none() && !self.verify_pattern.is_empty() {
             self.verify = Some(Verify::Pattern);
@@ -426,8 +426,10 @@ impl Options {
             return Err("verify=pattern needs a verify_pattern".into());
         }
         let smallest = self.smallest_block();
-        if self.verify == Some(Verify::Crc32c) && smallest < HEADER as u64 {
-            return Err(format!("verify=crc32c needs blocks of {HEADER} bytes; one is {smallest}"));
+        if self.verify == Some(Verify::Crc32c) && smallest < HEADER_BYTES as u64 {
+            return Err(format!(
+                "verify=crc32c needs blocks of {HEADER_BYTES} bytes; one is {smallest}"
+            ));
         }
         Ok(())
     }

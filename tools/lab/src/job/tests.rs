@@ -2,7 +2,7 @@
 
 use super::distribution::Distribution;
 use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, Verify};
-use super::{Extent, JobSet, KEYS, Options, Parser, UnknownKeys, find_key};
+use super::{JobSet, KEYS, Options, Parser, SizeOrPercent, UnknownKeys, find_key};
 use crate::Error;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -87,11 +87,11 @@ fn every_key_sets_what_it_means() {
         }),
         ("iodepth=64\niodepth_batch_complete_max=0", |o| o.complete_max == 64),
         ("iodepth=64\niodepth_low=16", |o| o.depth_low == 16),
-        ("size=1g", |o| o.size == Some(Extent::Bytes(1 << 30))),
-        ("size=20%", |o| o.size == Some(Extent::Percent(20))),
+        ("size=1g", |o| o.size == Some(SizeOrPercent::Bytes(1 << 30))),
+        ("size=20%", |o| o.size == Some(SizeOrPercent::Percent(20))),
         ("filesize=1m", |o| o.file_size == Some(1 << 20)),
-        ("offset=1m", |o| o.offset == Extent::Bytes(1 << 20)),
-        ("io_size=2m", |o| o.io_size == Some(Extent::Bytes(2 << 20))),
+        ("offset=1m", |o| o.offset == SizeOrPercent::Bytes(1 << 20)),
+        ("io_size=2m", |o| o.io_size == Some(SizeOrPercent::Bytes(2 << 20))),
         ("nrfiles=3", |o| o.files == 3),
         ("loops=4", |o| o.loops == 4),
         ("numjobs=5", |o| o.jobs == 5),
@@ -113,14 +113,14 @@ fn every_key_sets_what_it_means() {
         ("rate_iops=1000", |o| o.rate_iops == [1000; 2]),
         ("rate=1m,0\nrate_iops=0,100", |o| o.rate == [1 << 20, 0] && o.rate_iops == [0, 100]),
         ("rate_iops=1k,", |o| o.rate_iops == [1024, 0]),
-        ("cpus_allowed=0-1", |o| o.processors == [0, 1]),
+        ("cpus_allowed=0-1", |o| o.cpus == [0, 1]),
         ("norandommap", |o| !o.random_map),
         ("randrepeat=0", |o| !o.repeatable),
         ("randseed=89", |o| o.seed == Some(89)),
         ("randseed=9007199254740993", |o| o.seed == Some((1 << 53) + 1)),
         ("randseed=18446744073709551615", |o| o.seed == Some(u64::MAX)),
         ("randseed=0xfffffffffffffffe", |o| o.seed == Some(u64::MAX - 1)),
-        ("random_distribution=random", |o| o.distribution == Distribution::Even),
+        ("random_distribution=random", |o| o.distribution == Distribution::Uniform),
         ("random_distribution=zipf:1.2", |o| o.distribution == Distribution::Zipf(1.2)),
         ("random_distribution=pareto:0.3", |o| o.distribution == Distribution::Pareto(0.3)),
         ("zero_buffers", |o| o.zero_buffers),
@@ -199,7 +199,7 @@ fn a_repeated_key_counts_with_its_last_value() {
     let set = parse("[j]\nruntime=120\nblocksize=4k\nruntime=30\nbs=8k\n");
     assert_eq!(set.jobs[0].options.runtime, Some(Duration::from_secs(30)));
     assert_eq!(set.jobs[0].options.block[0].max, 8192);
-    assert_eq!(set.jobs[0].given.iter().filter(|(key, _)| key == "runtime").count(), 1);
+    assert_eq!(set.jobs[0].own_keys.iter().filter(|(key, _)| key == "runtime").count(), 1);
 }
 
 #[test]

@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Longest line; fio's own limit is smaller.
-const LONGEST_LINE: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 64 << 10;
 /// Largest job file.
-const LARGEST_FILE: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// How deep `include` may go.
-const DEEPEST_INCLUDE: usize = 16;
+const MAX_INCLUDE_DEPTH: usize = 16;
 
 /// Where something was said, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceLocation {
     /// A line of a file, counted from 1.
     Line(Arc<str>, usize),
     /// The command line.
     CommandLine,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(file, line) => write!(f, "{file}:{line}"),
@@ -45,7 +45,7 @@ pub enum Line<'a> {
 /// among them.
 pub fn read_file(
     path: &Path,
-    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+    each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
     read_nested(path, &mut Vec::new(), each)
 }
@@ -53,29 +53,31 @@ pub fn read_file(
 fn read_nested(
     path: &Path,
     open: &mut Vec<PathBuf>,
-    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+    each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let bytes = load(path)?;
+    let bytes = read_bounded(path)?;
     // The path as the system sees it, so that `a/../job` and `job` are one file.
     let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let shown: Arc<str> = path.display().to_string().into();
     open.push(identity);
-    read_bytes(&bytes, &shown, &mut |line, place| {
-        let Line::Key(key, None) = line else { return each(line, place) };
+    read_bytes(&bytes, &shown, &mut |line, location| {
+        let Line::Key(key, None) = line else { return each(line, location) };
         let Some(name) = key.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']))
         else {
-            return each(line, place);
+            return each(line, location);
         };
         let target = path.parent().unwrap_or(Path::new("")).join(name.trim());
-        if open.len() >= DEEPEST_INCLUDE {
-            return Err(Error::input(format!("{place}: more than {DEEPEST_INCLUDE} files deep")));
+        if open.len() >= MAX_INCLUDE_DEPTH {
+            return Err(Error::input(format!(
+                "{location}: more than {MAX_INCLUDE_DEPTH} files deep"
+            )));
         }
         if target.canonicalize().is_ok_and(|identity| open.contains(&identity)) {
-            return Err(Error::input(format!("{place}: {} includes itself", target.display())));
+            return Err(Error::input(format!("{location}: {} includes itself", target.display())));
         }
         read_nested(&target, open, each).map_err(|error| match error.kind() {
             crate::ErrorKind::Input if !target.exists() => {
-                Error::input(format!("{place}: {error}"))
+                Error::input(format!("{location}: {error}"))
             }
             _ => error,
         })
@@ -84,18 +86,18 @@ fn read_nested(
     Ok(())
 }
 
-fn load(path: &Path) -> Result<Vec<u8>, Error> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
     let bad =
         |error: std::io::Error| Error::input(format!("job file {}", path.display())).because(error);
     let mut bytes = Vec::new();
     if path == Path::new("-") {
-        std::io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(bad)?;
+        std::io::stdin().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(bad)?;
     } else {
         let file = std::fs::File::open(path).map_err(bad)?;
-        file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(bad)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(bad)?;
     }
-    if bytes.len() as u64 > LARGEST_FILE {
-        let limit = LARGEST_FILE >> 20;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let limit = MAX_FILE_BYTES >> 20;
         return Err(Error::input(format!("job file {}: larger than {limit} MiB", path.display())));
     }
     Ok(bytes)
@@ -105,23 +107,23 @@ fn load(path: &Path) -> Result<Vec<u8>, Error> {
 pub fn read_bytes(
     bytes: &[u8],
     file: &Arc<str>,
-    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+    each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
     for (index, raw) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let place = Place::Line(Arc::clone(file), index + 1);
-        match classify(raw) {
-            Ok(Some(line)) => each(line, place)?,
+        let location = SourceLocation::Line(Arc::clone(file), index + 1);
+        match parse_line(raw) {
+            Ok(Some(line)) => each(line, location)?,
             Ok(None) => {}
-            Err(problem) => return Err(Error::input(format!("{place}: {problem}"))),
+            Err(problem) => return Err(Error::input(format!("{location}: {problem}"))),
         }
     }
     Ok(())
 }
 
 /// What one line says; `None` is an empty line or a comment.
-fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
-    if raw.len() > LONGEST_LINE {
-        return Err(format!("line of {} bytes; at most {LONGEST_LINE}", raw.len()));
+fn parse_line(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
+    if raw.len() > MAX_LINE_BYTES {
+        return Err(format!("line of {} bytes; at most {MAX_LINE_BYTES}", raw.len()));
     }
     if raw.contains(&0) {
         return Err("line has a NUL byte: not a job file".into());

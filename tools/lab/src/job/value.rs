@@ -7,16 +7,16 @@ use std::time::Duration;
 
 /// A length that may be a share of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum SizeOrPercent {
     /// So many bytes.
     Bytes(u64),
     /// So many hundredths of the target.
     Percent(u8),
 }
 
-impl Extent {
+impl SizeOrPercent {
     /// The length in bytes, given the whole.
-    pub fn of(self, whole: u64) -> u64 {
+    pub fn resolve(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => (u128::from(whole) * u128::from(percent) / 100) as u64,
@@ -35,7 +35,7 @@ pub enum TimeUnit {
 
 /// A number of bytes: `4k`, `1g`, `0x1000`, `(4k*8)`.
 pub fn size(text: &str) -> Result<u64, String> {
-    number(text, size_factor).and_then(|n| whole(n, text))
+    number(text, size_factor).and_then(|n| to_integer(n, text))
 }
 
 /// A number of anything: as sizes are, and every 64-bit one to the digit.
@@ -51,13 +51,13 @@ pub fn count(text: &str) -> Result<u64, String> {
 }
 
 /// A number of bytes, or a share such as `20%`.
-pub fn extent(text: &str) -> Result<Extent, String> {
+pub fn size_or_percent(text: &str) -> Result<SizeOrPercent, String> {
     match text.strip_suffix('%') {
         Some(share) => match share.trim().parse::<u8>() {
-            Ok(percent @ 1..=100) => Ok(Extent::Percent(percent)),
+            Ok(percent @ 1..=100) => Ok(SizeOrPercent::Percent(percent)),
             _ => Err(format!("`{text}` is not a share from 1% to 100%")),
         },
-        None => size(text).map(Extent::Bytes),
+        None => size(text).map(SizeOrPercent::Bytes),
     }
 }
 
@@ -97,7 +97,7 @@ pub fn per_direction<T: Copy>(
 /// quotes, or several of them one after the other.
 pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
     // fio's bound.
-    const LONGEST: usize = 512;
+    const MAX_PATTERN_BYTES: usize = 512;
     let bad = || {
         format!("`{text}` is no pattern such as 0xdeadbeef, 255 or \"abc\" (files and %o are not)")
     };
@@ -133,8 +133,8 @@ pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
     }
     match bytes.len() {
         0 => Err(bad()),
-        length if length > LONGEST => {
-            Err(format!("a pattern of {length} bytes; at most {LONGEST}"))
+        length if length > MAX_PATTERN_BYTES => {
+            Err(format!("a pattern of {length} bytes; at most {MAX_PATTERN_BYTES}"))
         }
         _ => Ok(bytes),
     }
@@ -151,7 +151,7 @@ pub fn distribution(text: &str) -> Result<Distribution, String> {
         Some(text) => text.parse::<f64>().map_err(|_| format!("`{text}` is not a number")),
     };
     match name {
-        "random" if parameter.is_none() => Ok(Distribution::Even),
+        "random" if parameter.is_none() => Ok(Distribution::Uniform),
         "zipf" => match number(1.1)? {
             theta if theta > 0.0 && theta < 100.0 && theta != 1.0 => Ok(Distribution::Zipf(theta)),
             theta => {
@@ -167,7 +167,7 @@ pub fn distribution(text: &str) -> Result<Distribution, String> {
 }
 
 /// A list of names separated by `:`, of which there is one at least.
-pub fn names(text: &str) -> Result<String, String> {
+pub fn name_list(text: &str) -> Result<String, String> {
     match text.split(':').all(str::is_empty) {
         true => Err(format!("`{text}` names nothing")),
         false => Ok(text.to_owned()),
@@ -182,15 +182,15 @@ pub fn range(text: &str) -> Result<(u64, u64), String> {
 }
 
 /// A list of processors such as `0-3,7`.
-pub fn processors(text: &str) -> Result<Vec<usize>, String> {
-    const MOST: usize = 1024;
+pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
+    const MAX_CPUS: usize = 1024;
     let bad = || format!("`{text}` is not a list of processors such as 0-3,7");
     let mut list = Vec::new();
     for part in text.split([',', ':']) {
         let (low, high) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
         let low: usize = low.trim().parse().map_err(|_| bad())?;
         let high: usize = high.trim().parse().map_err(|_| bad())?;
-        if low > high || high >= MOST {
+        if low > high || high >= MAX_CPUS {
             return Err(bad());
         }
         list.extend(low..=high);
@@ -231,7 +231,7 @@ fn time_factor(suffix: &str, bare: TimeUnit) -> Option<f64> {
     })
 }
 
-fn whole(value: f64, text: &str) -> Result<u64, String> {
+fn to_integer(value: f64, text: &str) -> Result<u64, String> {
     // Beyond 2^53 an f64 skips integers; no target comes near 8 PiB.
     if (0.0..=9.0e15).contains(&value) {
         Ok(value.round() as u64)
@@ -242,7 +242,7 @@ fn whole(value: f64, text: &str) -> Result<u64, String> {
 
 /// A number with a suffix, or an expression in brackets as fio has them.
 fn number(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Result<f64, String> {
-    let mut reader = Reader { rest: text.trim(), factor: &factor, nesting: 0 };
+    let mut reader = ExpressionParser { rest: text.trim(), factor: &factor, nesting: 0 };
     let result = if reader.rest.starts_with('(') { reader.primary() } else { reader.literal() };
     match result {
         Some(value) if reader.rest.is_empty() => Ok(value),
@@ -251,13 +251,13 @@ fn number(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Result<f64, Strin
 }
 
 /// Recursive descent over `+ - * / %` and brackets; `None` is a syntax error.
-struct Reader<'a> {
+struct ExpressionParser<'a> {
     rest: &'a str,
     factor: &'a dyn Fn(&str) -> Option<f64>,
     nesting: u32,
 }
 
-impl Reader<'_> {
+impl ExpressionParser<'_> {
     fn eat(&mut self, wanted: &[char]) -> Option<char> {
         let rest = self.rest.trim_start();
         let found = rest.chars().next().filter(|c| wanted.contains(c))?;
@@ -288,12 +288,12 @@ impl Reader<'_> {
     }
 
     fn primary(&mut self) -> Option<f64> {
-        const DEEPEST: u32 = 64;
+        const MAX_NESTING: u32 = 64;
         if self.eat(&['(']).is_none() {
             return self.literal();
         }
         self.nesting += 1;
-        if self.nesting > DEEPEST {
+        if self.nesting > MAX_NESTING {
             return None;
         }
         let value = self.sum()?;
@@ -357,10 +357,10 @@ mod tests {
 
     #[test]
     fn shares_need_a_sensible_percentage() {
-        assert_eq!(extent("20%"), Ok(Extent::Percent(20)));
-        assert_eq!(extent("4k"), Ok(Extent::Bytes(4096)));
-        assert_eq!(Extent::Percent(20).of(u64::MAX), u64::MAX / 5);
-        assert!(extent("0%").is_err() && extent("101%").is_err());
+        assert_eq!(size_or_percent("20%"), Ok(SizeOrPercent::Percent(20)));
+        assert_eq!(size_or_percent("4k"), Ok(SizeOrPercent::Bytes(4096)));
+        assert_eq!(SizeOrPercent::Percent(20).resolve(u64::MAX), u64::MAX / 5);
+        assert!(size_or_percent("0%").is_err() && size_or_percent("101%").is_err());
     }
 
     #[test]
@@ -394,15 +394,15 @@ mod tests {
         assert!(directions("4k,x").is_err());
         assert_eq!(range("512-64k"), Ok((512, 65536)));
         assert!(range("64k-512").is_err() && range("4k").is_err());
-        assert_eq!(processors("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
-        assert!(processors("3-1").is_err() && processors("x").is_err());
+        assert_eq!(cpu_list("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
+        assert!(cpu_list("3-1").is_err() && cpu_list("x").is_err());
     }
 
     #[test]
     fn a_list_of_names_has_one_at_least() {
-        assert_eq!(names("a::b"), Ok("a::b".into()));
-        assert_eq!(names(r"\:"), Ok(r"\:".into()));
-        assert!(names(":").is_err() && names("::").is_err() && names("").is_err());
+        assert_eq!(name_list("a::b"), Ok("a::b".into()));
+        assert_eq!(name_list(r"\:"), Ok(r"\:".into()));
+        assert!(name_list(":").is_err() && name_list("::").is_err() && name_list("").is_err());
     }
 
     #[test]
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn distributions_are_fio_s() {
         for (text, expected) in [
-            ("random", Distribution::Even),
+            ("random", Distribution::Uniform),
             ("zipf", Distribution::Zipf(1.1)),
             ("zipf:0.8", Distribution::Zipf(0.8)),
             ("pareto", Distribution::Pareto(0.2)),

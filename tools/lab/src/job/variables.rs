@@ -2,7 +2,7 @@
 //! fio's own `$pagesize` and `$ncpus`.
 
 /// Where the values of variables come from; tests bring their own.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The process environment.
 pub fn environment(name: &str) -> Option<String> {
@@ -10,7 +10,7 @@ pub fn environment(name: &str) -> Option<String> {
 }
 
 /// `text` with every variable replaced.
-pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
+pub fn expand(text: &str, lookup: VariableLookup<'_>) -> Result<String, String> {
     if !text.contains('$') {
         return Ok(text.to_owned());
     }
@@ -22,11 +22,11 @@ pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
 fn expand_into(
     out: &mut String,
     text: &str,
-    lookup: Lookup<'_>,
+    lookup: VariableLookup<'_>,
     open: &mut Vec<String>,
 ) -> Result<(), String> {
     // Variables that mention each other twice grow exponentially without ever being cyclic.
-    const LONGEST: usize = 64 << 10;
+    const MAX_EXPANDED_BYTES: usize = 64 << 10;
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
@@ -54,7 +54,7 @@ fn expand_into(
             out.push('$');
             rest = after;
         }
-        if out.len() > LONGEST {
+        if out.len() > MAX_EXPANDED_BYTES {
             return Err("variables expand to more than 64 KiB".into());
         }
     }

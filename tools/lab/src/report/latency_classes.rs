@@ -1,7 +1,7 @@
 //! fio's distribution of latencies: the share of I/Os in each of its classes, which are named by
 //! their upper ends in nanoseconds, microseconds and milliseconds.
 
-use crate::run::Tally;
+use crate::run::IoStats;
 
 /// Names of the classes below 1000 of a unit.
 pub const CLASSES: [(&str, u64); 10] = [
@@ -19,7 +19,7 @@ pub const CLASSES: [(&str, u64); 10] = [
 
 /// Shares in percent.
 #[derive(Debug, Default)]
-pub struct Distribution {
+pub struct LatencyShares {
     /// Below 1000 ns.
     pub ns: [f64; 10],
     /// Below 1000 us.
@@ -29,10 +29,10 @@ pub struct Distribution {
 }
 
 /// The distribution of a tally's completion times.
-pub fn distribution(tally: &Tally) -> Distribution {
-    let mut shares = Distribution::default();
-    let total = tally.ios().max(1) as f64;
-    for direction in &tally.directions {
+pub fn distribution(stats: &IoStats) -> LatencyShares {
+    let mut shares = LatencyShares::default();
+    let total = stats.ios().max(1) as f64;
+    for direction in &stats.directions {
         for (ns, count) in direction.clat.buckets() {
             let share = count as f64 * 100.0 / total;
             let class = |value: u64| CLASSES.iter().position(|(_, end)| value < *end);

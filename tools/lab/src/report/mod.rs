@@ -8,7 +8,7 @@ mod latency_classes;
 mod progress;
 mod units;
 
-pub use entry::{Entry, Group, entries};
+pub use entry::{ReportEntry, ReportGroup, entries};
 pub use progress::progress;
 
 use crate::Error;
@@ -66,6 +66,6 @@ pub fn render(results: &Results, formats: &[Format]) -> String {
 pub fn json(results: &Results) -> Value {
     match results {
         Results::Ours(outcome) => json::report(outcome),
-        Results::Fio(output) => json::with_our_object(output),
+        Results::Fio(output) => json::with_uringfs_object(output),
     }
 }

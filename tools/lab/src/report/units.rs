@@ -53,7 +53,7 @@ pub enum TimeScale {
 
 impl TimeScale {
     /// fio's choice for a smallest and a largest time.
-    pub fn of(min_ns: u64, max_ns: u64) -> Self {
+    pub fn from_range(min_ns: u64, max_ns: u64) -> Self {
         if min_ns > 2_000_000 && max_ns > 99_999_999 {
             Self::Milliseconds
         } else if min_ns > 2_000 && max_ns > 99_999 {
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn times_are_scaled_by_both_ends() {
-        assert_eq!(TimeScale::of(16_296, 137_583), TimeScale::Microseconds);
-        assert_eq!(TimeScale::of(1155, 1_000_000_000), TimeScale::Nanoseconds);
-        assert_eq!(TimeScale::of(3_000_000, 200_000_000), TimeScale::Milliseconds);
+        assert_eq!(TimeScale::from_range(16_296, 137_583), TimeScale::Microseconds);
+        assert_eq!(TimeScale::from_range(1155, 1_000_000_000), TimeScale::Nanoseconds);
+        assert_eq!(TimeScale::from_range(3_000_000, 200_000_000), TimeScale::Milliseconds);
     }
 }

@@ -23,9 +23,9 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Error> {
 /// Readable from the first SIGINT or SIGTERM on, for a program that waits for input beside it.
 pub fn readable_on_interrupt() -> Result<UnixStream, Error> {
     let cannot = |error| Error::run("cannot watch for signals").because(error);
-    let (asked, tell) = UnixStream::pair().map_err(cannot)?;
+    let (reader, writer) = UnixStream::pair().map_err(cannot)?;
     for signal in [SIGINT, SIGTERM] {
-        tell.try_clone().and_then(|tell| pipe::register(signal, tell)).map_err(cannot)?;
+        writer.try_clone().and_then(|writer| pipe::register(signal, writer)).map_err(cannot)?;
     }
-    Ok(asked)
+    Ok(reader)
 }

@@ -1,11 +1,11 @@
 //! From jobs to threads with targets and regions: everything that can be known to be wrong is
 //! found here, before the first byte is written.
 
-use super::live::Live;
+use super::progress::Live;
 use crate::Error;
-use crate::engine::Facts;
-use crate::job::{Extent, Fallocate, Job, Options};
-use crate::targets::{Access, Content, Found, Made, Target, Volumes, inspect};
+use crate::engine::Capabilities;
+use crate::job::{Fallocate, Job, Options, SizeOrPercent};
+use crate::targets::{Access, CreatedFiles, Found, InitialContent, Target, Volumes, inspect};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,8 +43,8 @@ pub struct ThreadPlan {
 
 impl ThreadPlan {
     /// How the files are opened.
-    pub fn access(options: &Options, facts: Facts) -> Access {
-        let direct = options.direct || !facts.buffered;
+    pub fn access(options: &Options, capabilities: Capabilities) -> Access {
+        let direct = options.direct || !capabilities.buffered;
         Access { writes: options.pattern.writes(), direct, sync: options.sync }
     }
 }
@@ -54,14 +54,14 @@ impl ThreadPlan {
 pub struct Plan {
     /// In the order of jobs.
     pub threads: Vec<ThreadPlan>,
-    missing: BTreeMap<Target, ToMake>,
+    missing: BTreeMap<Target, FileToCreate>,
     /// The volumes that files are in.
     volumes: BTreeMap<PathBuf, VolumeAccess>,
 }
 
 /// A file that is not there yet.
 #[derive(Debug, Default)]
-struct ToMake {
+struct FileToCreate {
     /// The first job that uses it.
     job: String,
     size: u64,
@@ -72,26 +72,30 @@ struct ToMake {
     grows: bool,
 }
 
-impl ToMake {
-    fn content(&self) -> Content {
+impl FileToCreate {
+    fn content(&self) -> InitialContent {
         match (self.space, self.grows) {
-            _ if self.read && self.zeros => Content::Zeros,
-            _ if self.read => Content::Random,
-            (Some(Fallocate::Posix), _) => Content::Allocated,
-            (Some(Fallocate::Native), _) => Content::AllocatedIfPossible,
-            (Some(Fallocate::Keep), true) => Content::Reserved,
-            (Some(Fallocate::Keep), false) => Content::AllocatedIfPossible,
-            (Some(Fallocate::None) | None, true) => Content::Empty,
-            (Some(Fallocate::None | Fallocate::Truncate) | None, _) => Content::Hole,
+            _ if self.read && self.zeros => InitialContent::Zeros,
+            _ if self.read => InitialContent::Random,
+            (Some(Fallocate::Posix), _) => InitialContent::Allocated,
+            (Some(Fallocate::Native), _) => InitialContent::AllocatedIfPossible,
+            (Some(Fallocate::Keep), true) => InitialContent::Reserved,
+            (Some(Fallocate::Keep), false) => InitialContent::AllocatedIfPossible,
+            (Some(Fallocate::None) | None, true) => InitialContent::Empty,
+            (Some(Fallocate::None | Fallocate::Truncate) | None, _) => InitialContent::Hole,
         }
     }
 }
 
 impl Plan {
     /// Looks at all targets and refuses what cannot or may not be run.
-    pub fn new(jobs: &[Job], facts: Facts, overwrite: Overwrite) -> Result<Self, Error> {
+    pub fn new(
+        jobs: &[Job],
+        capabilities: Capabilities,
+        overwrite: Overwrite,
+    ) -> Result<Self, Error> {
         let mut planner = Planner {
-            facts,
+            capabilities,
             overwrite,
             volumes: Volumes::default(),
             found: BTreeMap::new(),
@@ -156,12 +160,12 @@ impl Plan {
         volumes: &Volumes,
         stop: &AtomicBool,
         live: &Live,
-    ) -> Result<Made, Error> {
-        let mut made = Made::default();
+    ) -> Result<CreatedFiles, Error> {
+        let mut made = CreatedFiles::default();
         for (target, file) in &self.missing {
             let size = file.size.div_ceil(1 << 20);
-            live.say(&format!("Laying out {target} ({size} MiB)"));
-            if let Err(error) = made.make(target, file.size, file.content(), volumes, stop) {
+            live.set_activity(&format!("Laying out {target} ({size} MiB)"));
+            if let Err(error) = made.create(target, file.size, file.content(), volumes, stop) {
                 made.remove(volumes);
                 return Err(error.at(format!("job `{}`", file.job)));
             }
@@ -171,19 +175,19 @@ impl Plan {
 }
 
 struct Planner {
-    facts: Facts,
+    capabilities: Capabilities,
     overwrite: Overwrite,
     /// Opened for a look.
     volumes: Volumes,
     /// By target and whether it is to be written.
     found: BTreeMap<(Target, bool), Found>,
-    missing: BTreeMap<Target, ToMake>,
+    missing: BTreeMap<Target, FileToCreate>,
 }
 
 impl Planner {
     fn regions(&mut self, job: &Job, targets: &[Target]) -> Result<Vec<Region>, Error> {
-        let share = |extent: Extent| match extent {
-            Extent::Bytes(bytes) => Extent::Bytes(bytes / targets.len() as u64),
+        let share = |extent: SizeOrPercent| match extent {
+            SizeOrPercent::Bytes(bytes) => SizeOrPercent::Bytes(bytes / targets.len() as u64),
             percent => percent,
         };
         let size = job.options.size.map(share);
@@ -194,19 +198,20 @@ impl Planner {
         &mut self,
         job: &Job,
         target: &Target,
-        size: Option<Extent>,
+        size: Option<SizeOrPercent>,
     ) -> Result<Region, Error> {
         let options = &job.options;
         let refuse = |text: String| Error::input(format!("{target}: {text}")).at(job.label());
-        if matches!(target, Target::InVolume(_)) && !self.facts.volumes {
+        if matches!(target, Target::InVolume(_)) && !self.capabilities.volumes {
             return Err(refuse(
                 "only engine uringfs reads and writes files in volumes; use --engine uringfs"
                     .into(),
             ));
         }
-        let found =
-            self.look(target, options.pattern.writes()).map_err(|error| error.at(job.label()))?;
-        if matches!(target, Target::Virtual(_)) && !self.facts.virtual_targets {
+        let found = self
+            .inspect_once(target, options.pattern.writes())
+            .map_err(|error| error.at(job.label()))?;
+        if matches!(target, Target::Virtual(_)) && !self.capabilities.virtual_targets {
             return Err(refuse(
                 "only engine uringfs knows such targets; use --engine uringfs".into(),
             ));
@@ -237,7 +242,8 @@ impl Planner {
                 file.read |= options.pattern.reads();
                 file.zeros |= options.zero_buffers;
                 file.space = Some(options.fallocate);
-                file.grows = self.facts.grows || matches!(target, Target::InVolume(_));
+                file.grows =
+                    self.capabilities.extends_files || matches!(target, Target::InVolume(_));
             }
             _ if region.begin + region.length > whole => {
                 let wanted = region.begin + region.length;
@@ -251,7 +257,7 @@ impl Planner {
         Ok(region)
     }
 
-    fn look(&mut self, target: &Target, writes: bool) -> Result<Found, Error> {
+    fn inspect_once(&mut self, target: &Target, writes: bool) -> Result<Found, Error> {
         let key = (target.clone(), writes);
         if let Some(found) = self.found.get(&key) {
             return Ok(found.clone());
@@ -266,8 +272,8 @@ impl Planner {
             return Ok(());
         }
         match found {
-            Found::Device { holds: Some(holder), .. } => {
-                Err(format!("holds {holder}; --overwrite destroys it"))
+            Found::Device { content: Some(content), .. } => {
+                Err(format!("holds {content}; --overwrite destroys it"))
             }
             Found::File { .. } => {
                 Err("exists and the job writes to it; --overwrite allows that".into())
@@ -283,7 +289,8 @@ impl Planner {
         found: &Found,
     ) -> Result<(), String> {
         let unit = found.alignment();
-        if !ThreadPlan::access(options, self.facts).direct || self.facts.any_alignment {
+        if !ThreadPlan::access(options, self.capabilities).direct || self.capabilities.any_alignment
+        {
             return Ok(());
         }
         let blocks = options.blocks_in_use().flat_map(|range| [range.min, range.max]);
@@ -299,29 +306,29 @@ impl Planner {
 /// The part of a file of `whole` bytes that the job works on.
 fn region_of(
     options: &Options,
-    size: Option<Extent>,
+    size: Option<SizeOrPercent>,
     whole: u64,
     missing: bool,
 ) -> Result<Region, String> {
     // A percentage needs something to be a percentage of.
-    let percent = |extent: &Extent| matches!(extent, Extent::Percent(_));
+    let percent = |extent: &SizeOrPercent| matches!(extent, SizeOrPercent::Percent(_));
     let unknown = missing && whole == 0;
     if unknown && (percent(&options.offset) || size.as_ref().is_some_and(percent)) {
         return Err("does not exist, so that a percentage of it means nothing; give bytes".into());
     }
     let begin = match options.offset {
-        Extent::Bytes(bytes) => bytes,
+        SizeOrPercent::Bytes(bytes) => bytes,
         // As with fio a share begins at a block.
         share => {
-            let begin = share.of(whole).checked_next_multiple_of(options.largest_block());
+            let begin = share.resolve(whole).checked_next_multiple_of(options.largest_block());
             begin.ok_or("offset reaches beyond what a file can hold")?
         }
     };
     let rest = whole.saturating_sub(begin);
     let length = match (size, options.file_size) {
-        (Some(size), Some(file)) => size.of(whole).min(file.saturating_sub(begin)),
-        (Some(Extent::Bytes(bytes)), None) => bytes,
-        (Some(percent), None) => percent.of(whole).min(rest),
+        (Some(size), Some(file)) => size.resolve(whole).min(file.saturating_sub(begin)),
+        (Some(SizeOrPercent::Bytes(bytes)), None) => bytes,
+        (Some(percent), None) => percent.resolve(whole).min(rest),
         (None, Some(file)) => file.saturating_sub(begin),
         (None, None) if unknown => return Err("does not exist; give size= to have it made".into()),
         (None, None) => rest,
@@ -343,6 +350,6 @@ fn amount(options: &Options, regions: &[Region]) -> Amount {
         return Amount::Endless;
     }
     let whole = regions.iter().map(|region| region.length).sum();
-    let once = options.io_size.map_or(whole, |size| size.of(whole));
+    let once = options.io_size.map_or(whole, |size| size.resolve(whole));
     Amount::Bytes(once.min(u64::MAX - 1))
 }

@@ -1,8 +1,8 @@
 //! What one thread of a run did.
 
-use super::io_loop::Drove;
+use super::io_loop::LoopResult;
+use super::io_stats::IoStats;
 use super::plan::ThreadPlan;
-use super::tally::Tally;
 use super::usage::Usage;
 use crate::engine::EngineReport;
 
@@ -16,14 +16,14 @@ pub struct ThreadResult {
     /// Since its batch began, ramp and delay included.
     pub elapsed_ns: u64,
     /// Its figures.
-    pub drove: Drove,
+    pub result: LoopResult,
 }
 
 impl ThreadResult {
     /// Of a thread that was never started.
-    pub(super) fn of_nothing(plan: &ThreadPlan) -> Self {
-        let drove = Drove {
-            tally: Tally::default(),
+    pub(super) fn not_started(plan: &ThreadPlan) -> Self {
+        let result = LoopResult {
+            stats: IoStats::default(),
             usage: Usage::default(),
             started_ns: 0,
             runtime_ns: 0,
@@ -32,6 +32,6 @@ impl ThreadResult {
             failure: None,
             wrong_blocks: Vec::new(),
         };
-        Self { job: plan.job, group: plan.group, elapsed_ns: 0, drove }
+        Self { job: plan.job, group: plan.group, elapsed_ns: 0, result }
     }
 }

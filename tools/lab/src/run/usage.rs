@@ -23,7 +23,7 @@ pub struct Usage {
 
 impl Usage {
     /// The calling thread's so far.
-    pub fn of_thread() -> Self {
+    pub fn current_thread() -> Self {
         let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Self::default() };
         let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
         // What getrusage adds up is of the last tick: milliseconds ago.

@@ -9,7 +9,7 @@ pub const MIN_VALUES: usize = 6;
 
 /// A median and the interval around it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
+pub struct MedianInterval {
     /// The median measured.
     pub median: f64,
     /// 2.5 % of drawn medians are below; NaN of fewer than [`MIN_VALUES`].
@@ -22,10 +22,10 @@ pub struct Interval {
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    middle(&sorted)
+    median_of_sorted(&sorted)
 }
 
-fn middle(sorted: &[f64]) -> f64 {
+fn median_of_sorted(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => f64::NAN,
         n if n % 2 == 1 => sorted[n / 2],
@@ -34,10 +34,10 @@ fn middle(sorted: &[f64]) -> f64 {
 }
 
 /// The median with its 95 % interval.
-pub fn median_interval(values: &[f64], seed: u64) -> Interval {
+pub fn median_interval(values: &[f64], seed: u64) -> MedianInterval {
     const DRAWS: usize = 2000;
     if values.len() < MIN_VALUES {
-        return Interval { median: median(values), low: f64::NAN, high: f64::NAN };
+        return MedianInterval { median: median(values), low: f64::NAN, high: f64::NAN };
     }
     let mut random = Random::new(seed);
     let mut sample = vec![0.0; values.len()];
@@ -45,12 +45,12 @@ pub fn median_interval(values: &[f64], seed: u64) -> Interval {
         .map(|_| {
             sample.fill_with(|| values[random.below(values.len() as u64) as usize]);
             sample.sort_by(f64::total_cmp);
-            middle(&sample)
+            median_of_sorted(&sample)
         })
         .collect();
     medians.sort_by(f64::total_cmp);
     let at = |share: f64| medians[(share * (DRAWS - 1) as f64).round() as usize];
-    Interval { median: median(values), low: at(0.025), high: at(0.975) }
+    MedianInterval { median: median(values), low: at(0.025), high: at(0.975) }
 }
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
         let mut covered = 0;
         for seed in 0..300 {
             let sample: Vec<f64> = (0..15).map(|_| random.below(1_000_000) as f64 / 1e6).collect();
-            let Interval { median, low, high } = median_interval(&sample, seed);
+            let MedianInterval { median, low, high } = median_interval(&sample, seed);
             assert!(low <= median && median <= high);
             covered += u32::from((low..=high).contains(&0.5));
         }

@@ -4,6 +4,6 @@ mod bootstrap;
 mod latency;
 mod samples;
 
-pub use bootstrap::{Interval, MIN_VALUES, median, median_interval};
-pub use latency::{Latency, Spread};
-pub use samples::Samples;
+pub use bootstrap::{MIN_VALUES, MedianInterval, median, median_interval};
+pub use latency::{LatencyHistogram, Summary};
+pub use samples::RateSamples;

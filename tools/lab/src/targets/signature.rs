@@ -6,47 +6,47 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
 /// Bytes looked at, of the beginning and of the end: as far as ZFS has its labels there.
-const PROBED: u64 = 512 << 10;
+const PROBED_BYTES: u64 = 512 << 10;
 
 /// What is said to hold files of this format.
 pub const VOLUME: &str = "a uringfs volume";
 /// The same where both superblocks at the beginning are lost, and their copy is there: at 64 MiB, or in the last
 /// block.
-const COPY: &str =
+const VOLUME_COPY: &str =
     "a uringfs volume of which only the copy of the superblock is good (uringfs check --repair)";
 const VOLUME_MAGIC: &[u8] = b"uringfs\x1a";
-const COPY_AT: u64 = 64 << 20;
+const COPY_OFFSET: u64 = 64 << 20;
 
 struct Magic {
-    holder: &'static str,
-    at: Place,
+    content: &'static str,
+    at: Position,
     bytes: &'static [u8],
 }
 
 /// Where something stands.
 #[derive(Clone, Copy)]
-enum Place {
+enum Position {
     /// So many bytes from the beginning.
     Start(u64),
     /// So many bytes before the end, which is the last multiple of `unit`.
     End { unit: u64, back: u64 },
 }
 
-impl Place {
-    fn of(self, size: u64) -> Option<u64> {
+impl Position {
+    fn offset_in(self, size: u64) -> Option<u64> {
         match self {
-            Place::Start(at) => Some(at),
-            Place::End { unit, back } => (size / unit * unit).checked_sub(back),
+            Position::Start(at) => Some(at),
+            Position::End { unit, back } => (size / unit * unit).checked_sub(back),
         }
     }
 }
 
-const fn magic(holder: &'static str, at: u64, bytes: &'static [u8]) -> Magic {
-    Magic { holder, at: Place::Start(at), bytes }
+const fn magic(content: &'static str, at: u64, bytes: &'static [u8]) -> Magic {
+    Magic { content, at: Position::Start(at), bytes }
 }
 
-const fn at_end(holder: &'static str, unit: u64, back: u64, bytes: &'static [u8]) -> Magic {
-    Magic { holder, at: Place::End { unit, back }, bytes }
+const fn at_end(content: &'static str, unit: u64, back: u64, bytes: &'static [u8]) -> Magic {
+    Magic { content, at: Position::End { unit, back }, bytes }
 }
 
 const MD: &str = "an MD RAID member";
@@ -117,14 +117,14 @@ const MAGICS: &[Magic] = &[
     magic(GPT, 4096, b"EFI PART"),
     at_end(GPT, 512, 512, b"EFI PART"),
     at_end(GPT, 4096, 4096, b"EFI PART"),
-    at_end(COPY, 4096, 4096, VOLUME_MAGIC),
+    at_end(VOLUME_COPY, 4096, 4096, VOLUME_MAGIC),
 ];
 
 const ZFS: &str = "a ZFS pool's member";
 /// Of its four labels those at 0 and before the end, in the upper half of which it writes in turn to places
 /// at these distances.
-const ZFS_PLACES: [Place; 2] =
-    [Place::Start(128 << 10), Place::End { unit: 256 << 10, back: 128 << 10 }];
+const ZFS_LABELS: [Position; 2] =
+    [Position::Start(128 << 10), Position::End { unit: 256 << 10, back: 128 << 10 }];
 const ZFS_STEP: usize = 1 << 10;
 const ZFS_LENGTH: u64 = 128 << 10;
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
@@ -136,15 +136,15 @@ const ZFS_MAGIC: u64 = 0x00ba_b10c;
 pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let mut whole = device;
     let size = whole.seek(SeekFrom::End(0))?;
-    let length = size.min(PROBED);
+    let length = size.min(PROBED_BYTES);
     let start = read(device, 0, length)?;
     let end = read(device, size - length, length)?;
-    let holder = Ends { size, start, end }.holder();
-    if holder.is_none() && size > COPY_AT {
-        let copy = read(device, COPY_AT, VOLUME_MAGIC.len() as u64)?;
-        return Ok((copy == VOLUME_MAGIC).then_some(COPY));
+    let content = Ends { size, start, end }.content();
+    if content.is_none() && size > COPY_OFFSET {
+        let copy = read(device, COPY_OFFSET, VOLUME_MAGIC.len() as u64)?;
+        return Ok((copy == VOLUME_MAGIC).then_some(VOLUME_COPY));
     }
-    Ok(holder)
+    Ok(content)
 }
 
 fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
@@ -161,7 +161,7 @@ fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The first and the last bytes of something, [`PROBED`] of each if there are so many.
+/// The first and the last bytes of something, [`PROBED_BYTES`] of each if there are so many.
 struct Ends {
     size: u64,
     start: Vec<u8>,
@@ -169,10 +169,10 @@ struct Ends {
 }
 
 impl Ends {
-    fn holder(&self) -> Option<&'static str> {
+    fn content(&self) -> Option<&'static str> {
         let holds =
             |magic: &&Magic| self.at(magic.at, magic.bytes.len() as u64) == Some(magic.bytes);
-        let known = MAGICS.iter().find(holds).map(|magic| magic.holder);
+        let known = MAGICS.iter().find(holds).map(|magic| magic.content);
         known.or_else(|| self.is_zfs().then_some(ZFS)).or_else(|| {
             // A boot sector is a partition table if one of its four entries has a type.
             let boot = self.start.get(510..512) == Some(&[0x55, 0xaa]);
@@ -181,11 +181,11 @@ impl Ends {
         })
     }
 
-    fn at(&self, place: Place, length: u64) -> Option<&[u8]> {
-        let begin = place.of(self.size)?;
-        let (bytes, from) = match place {
-            Place::Start(_) => (&self.start, 0),
-            Place::End { .. } => (&self.end, self.size - self.end.len() as u64),
+    fn at(&self, position: Position, length: u64) -> Option<&[u8]> {
+        let begin = position.offset_in(self.size)?;
+        let (bytes, from) = match position {
+            Position::Start(_) => (&self.start, 0),
+            Position::End { .. } => (&self.end, self.size - self.end.len() as u64),
         };
         let begin = begin.checked_sub(from)? as usize;
         bytes.get(begin..begin + length as usize)
@@ -196,8 +196,8 @@ impl Ends {
             let number = place.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             number.is_some_and(|it| it == ZFS_MAGIC || it == ZFS_MAGIC.swap_bytes())
         };
-        let mut places = ZFS_PLACES.into_iter().filter_map(|at| self.at(at, ZFS_LENGTH));
-        places.any(|places| places.chunks(ZFS_STEP).any(is_magic))
+        let mut labels = ZFS_LABELS.into_iter().filter_map(|at| self.at(at, ZFS_LENGTH));
+        labels.any(|labels| labels.chunks(ZFS_STEP).any(is_magic))
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     const SIZE: u64 = (8 << 20) + 3 * 512;
 
     /// What holds a device with some bytes at a place.
-    fn holder(size: u64, at: u64, bytes: &[u8]) -> Option<&'static str> {
+    fn content(size: u64, at: u64, bytes: &[u8]) -> Option<&'static str> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size).unwrap();
         file.write_all_at(bytes, at).unwrap();
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn every_magic_is_found_where_it_stands() {
         for magic in MAGICS {
-            let at = magic.at.of(SIZE).unwrap();
-            assert_eq!(holder(SIZE, at, magic.bytes), Some(magic.holder), "at {at}");
-            assert_eq!(holder(SIZE, at + 1, magic.bytes), None, "at {}", at + 1);
+            let at = magic.at.offset_in(SIZE).unwrap();
+            assert_eq!(content(SIZE, at, magic.bytes), Some(magic.content), "at {at}");
+            assert_eq!(content(SIZE, at + 1, magic.bytes), None, "at {}", at + 1);
         }
     }
 
@@ -229,11 +229,11 @@ mod tests {
     fn the_end_is_where_the_tools_have_it() {
         // mdadm, of a device of 1 MiB: versions 1.0 and 0.90.
         let size = 1 << 20;
-        assert_eq!(holder(size, size - 8192, MD_MAGIC[0]), Some(MD));
-        assert_eq!(holder(size, size - 65_536, MD_MAGIC[0]), Some(MD));
-        assert_eq!(holder(size + 60_000, size - 65_536, MD_MAGIC[1]), Some(MD));
+        assert_eq!(content(size, size - 8192, MD_MAGIC[0]), Some(MD));
+        assert_eq!(content(size, size - 65_536, MD_MAGIC[0]), Some(MD));
+        assert_eq!(content(size + 60_000, size - 65_536, MD_MAGIC[1]), Some(MD));
         for sector in [512, 4096] {
-            assert_eq!(holder(size, size - sector, b"EFI PART"), Some(GPT));
+            assert_eq!(content(size, size - sector, b"EFI PART"), Some(GPT));
         }
     }
 
@@ -242,22 +242,22 @@ mod tests {
         for number in [ZFS_MAGIC.to_le_bytes(), ZFS_MAGIC.to_be_bytes()] {
             for slot in [0, 5, 127] {
                 for begin in [128 << 10, (8 << 20) - (128 << 10)] {
-                    assert_eq!(holder(SIZE, begin + slot * 1024, &number), Some(ZFS));
+                    assert_eq!(content(SIZE, begin + slot * 1024, &number), Some(ZFS));
                 }
             }
-            assert_eq!(holder(SIZE, (128 << 10) + 8, &number), None);
+            assert_eq!(content(SIZE, (128 << 10) + 8, &number), None);
         }
     }
 
     #[test]
     fn an_empty_or_tiny_device_holds_nothing() {
-        for size in [0, 1, 100, 512, 4096, 70_000, PROBED, SIZE] {
-            assert_eq!(holder(size, 0, &[]), None, "{size}");
+        for size in [0, 1, 100, 512, 4096, 70_000, PROBED_BYTES, SIZE] {
+            assert_eq!(content(size, 0, &[]), None, "{size}");
         }
         let mut boot = [0; 512];
         boot[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(holder(SIZE, 0, &boot), None);
+        assert_eq!(content(SIZE, 0, &boot), None);
         boot[446 + 4] = 0x83;
-        assert_eq!(holder(SIZE, 0, &boot), Some("an MBR partition table"));
+        assert_eq!(content(SIZE, 0, &boot), Some("an MBR partition table"));
     }
 }

@@ -90,10 +90,10 @@ impl Target {
     }
 
     /// Drops what the kernel has cached of the file or block device that the bytes lie in. What is dirty stays.
-    pub fn drop_cached(&self) {
+    pub fn drop_page_cache(&self) {
         // Whoever does the I/O says what is wrong with it.
         let file = self.path().and_then(|path| File::open(path).ok());
-        file.iter().for_each(drop_cached);
+        file.iter().for_each(drop_page_cache);
     }
 
     /// Opens a file or block device; a virtual target has nothing to open.
@@ -125,7 +125,7 @@ impl Target {
 }
 
 /// Drops what the kernel has cached of a file, except what is dirty.
-pub fn drop_cached(file: &File) {
+pub fn drop_page_cache(file: &File) {
     // Advice only: a file system that knows no cache may decline.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }

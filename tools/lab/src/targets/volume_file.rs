@@ -22,17 +22,17 @@ impl VolumeFile {
         Self { volume: volume.into(), path: Path::new("/").join(path) }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn path_bytes(&self) -> &[u8] {
         self.path.as_os_str().as_bytes()
     }
 
     /// What the volume says of it: the user's turn where it refuses, else the machine's.
-    pub(super) fn said(&self, error: VolumeError) -> Error {
-        let told = match error.kind() {
+    pub(super) fn to_error(&self, error: VolumeError) -> Error {
+        let base = match error.kind() {
             VolumeErrorKind::Refused(_) | VolumeErrorKind::Input => Error::input(self.to_string()),
             _ => Error::run(self.to_string()),
         };
-        told.because(error)
+        base.because(error)
     }
 }
 

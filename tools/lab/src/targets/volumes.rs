@@ -1,8 +1,8 @@
 //! Files in volumes: which there are, those a run makes, and the volumes themselves, opened once a run
 //! for all its threads, since whoever writes to a volume has it for itself.
 
-use super::content::Content;
-use super::found::Found;
+use super::initial_content::InitialContent;
+use super::target_info::Found;
 use super::volume_file::VolumeFile;
 use crate::Error;
 use crate::random::Random;
@@ -25,7 +25,7 @@ impl Volumes {
     /// # Errors
     /// What is there is none, or somebody else has it open.
     pub fn open(&mut self, path: &Path, access: Access) -> Result<&Volume, Error> {
-        let key = identity(path);
+        let key = canonical(path);
         if !self.0.contains_key(&key) {
             let device =
                 Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
@@ -45,17 +45,17 @@ impl Volumes {
     ///
     /// # Panics
     /// It was not opened.
-    fn of(&self, file: &VolumeFile) -> &Volume {
-        self.0.get(&identity(&file.volume)).expect("a run opens the volumes of its files")
+    fn volume_of(&self, file: &VolumeFile) -> &Volume {
+        self.0.get(&canonical(&file.volume)).expect("a run opens the volumes of its files")
     }
 
     /// What is there: a file, or nothing in a directory that is.
     ///
     /// # Errors
     /// What is there holds no bytes, or the way to it is none.
-    pub fn look(&self, file: &VolumeFile) -> Result<Found, Error> {
-        let volume = self.of(file);
-        match volume.inode(file.bytes(), Follow::Yes) {
+    pub fn inspect(&self, file: &VolumeFile) -> Result<Found, Error> {
+        let volume = self.volume_of(file);
+        match volume.inode(file.path_bytes(), Follow::Yes) {
             Ok((_, inode)) if inode.kind == FileKind::File => {
                 Ok(Found::File { size: inode.size, alignment: 1 })
             }
@@ -63,23 +63,23 @@ impl Volumes {
                 "{file}: is a directory; name a file (or use directory=)"
             ))),
             Ok(_) => Err(Error::input(format!("{file}: is not a file"))),
-            Err(error) if error.errno() == Errno::NOENT => self.look_for_directory(file),
-            Err(error) => Err(file.said(error)),
+            Err(error) if error.errno() == Errno::NOENT => self.inspect_parent(file),
+            Err(error) => Err(file.to_error(error)),
         }
     }
 
     /// A missing file can be made if its directory is there.
-    fn look_for_directory(&self, file: &VolumeFile) -> Result<Found, Error> {
+    fn inspect_parent(&self, file: &VolumeFile) -> Result<Found, Error> {
         let directory = file.path.parent().unwrap_or(Path::new("/"));
         let shown = VolumeFile::new(&file.volume, directory);
-        let found = self.of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
+        let found = self.volume_of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
         match found {
             Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(Found::Nothing),
             Ok(_) => Err(Error::input(format!("{file}: {shown} is not a directory"))),
             Err(error) if error.errno() == Errno::NOENT => Err(Error::input(format!(
                 "{file}: the directory {shown} does not exist; uringfs mkdir makes it"
             ))),
-            Err(error) => Err(file.said(error)),
+            Err(error) => Err(file.to_error(error)),
         }
     }
 
@@ -91,25 +91,28 @@ impl Volumes {
         // As fio, which opens with O_NOATIME.
         let access_time = AccessTime::Kept;
         let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
-        self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))
+        self.volume_of(file).open(file.path_bytes(), options).map_err(|error| file.to_error(error))
     }
 
-    /// Makes a file and what it holds at first; one that exists is an error. `begun` hears when there is
+    /// Makes a file and what it holds at first; one that exists is an error. `on_created` hears when there is
     /// something to remove should the rest fail.
     ///
     /// # Errors
     /// ENOSPC and its like.
-    pub fn make(
+    pub fn create(
         &self,
         file: &VolumeFile,
         size: u64,
-        content: Content,
+        content: InitialContent,
         stop: &AtomicBool,
-        begun: impl FnOnce(),
+        on_created: impl FnOnce(),
     ) -> Result<(), Error> {
         let options = OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::direct() };
-        let made = self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))?;
-        begun();
+        let made = self
+            .volume_of(file)
+            .open(file.path_bytes(), options)
+            .map_err(|error| file.to_error(error))?;
+        on_created();
         let failed = |error: std::io::Error| {
             Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)
         };
@@ -123,30 +126,40 @@ impl Volumes {
     /// # Errors
     /// What the volume says.
     pub fn remove(&self, file: &VolumeFile) -> Result<(), Error> {
-        self.of(file).remove(file.bytes()).map_err(|error| file.said(error))
+        self.volume_of(file).remove(file.path_bytes()).map_err(|error| file.to_error(error))
     }
 }
 
-async fn lay_out(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Result<(), Errno> {
+async fn lay_out(
+    file: &File,
+    size: u64,
+    content: InitialContent,
+    stop: &AtomicBool,
+) -> Result<(), Errno> {
     match content {
-        Content::Empty => Ok(()),
-        Content::Hole => file.set_size(size).await,
-        Content::Reserved => file.allocate(0, size, Size::Keep).await,
-        Content::Allocated | Content::AllocatedIfPossible => {
+        InitialContent::Empty => Ok(()),
+        InitialContent::Hole => file.set_size(size).await,
+        InitialContent::Reserved => file.allocate(0, size, Size::Keep).await,
+        InitialContent::Allocated | InitialContent::AllocatedIfPossible => {
             file.allocate(0, size, Size::Extend).await
         }
-        Content::Zeros | Content::Random => fill(file, size, content, stop).await,
+        InitialContent::Zeros | InitialContent::Random => fill(file, size, content, stop).await,
     }
 }
 
 /// Writes all of a file, and makes it durable.
-async fn fill(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Result<(), Errno> {
+async fn fill(
+    file: &File,
+    size: u64,
+    content: InitialContent,
+    stop: &AtomicBool,
+) -> Result<(), Errno> {
     const CHUNK: u64 = 1 << 20;
     let mut random = Random::new(size);
     let mut at = 0;
     while at < size && !stop.load(Ordering::Relaxed) {
         let mut chunk = Buffer::zeroed((size - at).min(CHUNK) as usize);
-        if content == Content::Random {
+        if content == InitialContent::Random {
             random.fill(&mut chunk);
         }
         at += file.write(chunk, at).await.1? as u64;
@@ -155,6 +168,6 @@ async fn fill(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Re
 }
 
 /// A path as the system sees it, by which a volume is known.
-fn identity(path: &Path) -> PathBuf {
+fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -2,7 +2,7 @@
 //! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
 
 use super::file_name::file_name;
-use super::process::{Bounds, Ended, run};
+use super::process::{ProcessLimits, ProcessResult, run};
 use crate::Error;
 use crate::run::Live;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const HELP: &str = "the guest is made of Debian packages (a cloud kernel of book
 pub struct Apt<'a> {
     folder: &'a Path,
     /// What bounds each of its programs.
-    pub bounds: Bounds<'a>,
+    pub limits: ProcessLimits<'a>,
     live: &'a Live,
 }
 
@@ -39,13 +39,13 @@ impl<'a> Apt<'a> {
     ///
     /// # Errors
     /// This machine has no apt, or its mirror cannot be reached; the message says what is needed.
-    pub fn new(folder: &'a Path, bounds: Bounds<'a>, live: &'a Live) -> Result<Self, Error> {
-        let apt = Self { folder, bounds, live };
+    pub fn new(folder: &'a Path, limits: ProcessLimits<'a>, live: &'a Live) -> Result<Self, Error> {
+        let apt = Self { folder, limits, live };
         for part in ["lists/partial", "archives/partial"] {
             std::fs::create_dir_all(folder.join(part)).map_err(failed)?;
         }
         std::fs::write(folder.join("status"), "").map_err(failed)?;
-        live.say("Fetching the lists of packages");
+        live.set_activity("Fetching the lists of packages");
         let sources = apt.sources()?;
         std::fs::write(folder.join("sources.list"), sources).map_err(failed)?;
         apt.lines("apt-get", &["update"])?;
@@ -68,7 +68,7 @@ impl<'a> Apt<'a> {
     }
 
     /// All that must be unpacked for `name` to run, itself included.
-    pub fn closure(&self, name: &str) -> Result<Vec<Package>, Error> {
+    pub fn with_dependencies(&self, name: &str) -> Result<Vec<Package>, Error> {
         let install =
             ["install", "--simulate", "--no-install-recommends", "-o", "Debug::NoLocking=1", name];
         let plan = self.lines("apt-get", &install)?;
@@ -92,15 +92,15 @@ impl<'a> Apt<'a> {
         // "Get:3 URI SUITE NAME ARCHITECTURE NAME VERSION [SIZE]", one a package.
         let arguments =
             [&["download", "-q"], &wanted.iter().map(String::as_str).collect::<Vec<_>>()[..]];
-        self.hear(self.command("apt-get", &arguments.concat()), &mut |line| {
+        self.run_checked(self.command("apt-get", &arguments.concat()), &mut |line| {
             let mut words = line.split_whitespace().skip(1);
             if let (true, Some(name)) = (line.starts_with("Get:"), words.nth(3)) {
-                self.live.say(&format!("Fetching {} packages: {name}", packages.len()));
+                self.live.set_activity(&format!("Fetching {} packages: {name}", packages.len()));
             }
         })?;
         let archives = debs(&self.folder.join("archives"))?;
         for package in packages {
-            self.live.say(&format!("Unpacking {}", package.name));
+            self.live.set_activity(&format!("Unpacking {}", package.name));
             // NAME_VERSION_ARCHITECTURE.deb, with some letters of the version escaped.
             let begin = format!("{}_", package.name);
             let mut archives = archives.iter();
@@ -111,7 +111,7 @@ impl<'a> Apt<'a> {
             std::fs::create_dir_all(&folder).map_err(failed)?;
             let mut unpack = Command::new("dpkg-deb");
             unpack.arg("-x").args([archive, &folder]);
-            self.hear(unpack, &mut |_| {})?;
+            self.run_checked(unpack, &mut |_| {})?;
         }
         Ok(())
     }
@@ -135,10 +135,10 @@ impl<'a> Apt<'a> {
         update.args(["-o", "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false", "update"]);
         // A source that cannot be reached, or is none, matters only if no other is Debian's.
         let updated = self.run(&mut update, &mut |_| {})?;
-        let mut ask = self.with_state("apt-get");
-        ask.args(["update", "--print-uris"]);
+        let mut list_uris = self.with_state("apt-get");
+        list_uris.args(["update", "--print-uris"]);
         let mut releases = Vec::new();
-        self.run(&mut ask, &mut |line| {
+        self.run(&mut list_uris, &mut |line| {
             if let Some((uri, name)) = release_file(line) {
                 let text = std::fs::read_to_string(self.folder.join("lists").join(name));
                 releases.push((uri.to_owned(), text.unwrap_or_default()));
@@ -146,10 +146,10 @@ impl<'a> Apt<'a> {
         })?;
         let keyring = Some(KEYRING).filter(|path| Path::new(path).exists());
         sources_list(&releases, keyring).ok_or_else(|| {
-            let why = if updated.succeeded() && updated.complaints.is_empty() {
+            let why = if updated.succeeded() && updated.stderr.is_empty() {
                 String::new()
             } else {
-                format!(" ({})", complaint(&updated))
+                format!(" ({})", error_line(&updated))
             };
             let what = "no Debian mirror answers among the sources of this machine's apt";
             Error::run(format!("{what}{why}; {HELP}"))
@@ -159,7 +159,9 @@ impl<'a> Apt<'a> {
     /// What one of apt's programs prints, with our state.
     fn lines(&self, program: &str, arguments: &[&str]) -> Result<Vec<String>, Error> {
         let mut lines = Vec::new();
-        self.hear(self.command(program, arguments), &mut |line| lines.push(line.to_owned()))?;
+        self.run_checked(self.command(program, arguments), &mut |line| {
+            lines.push(line.to_owned())
+        })?;
         Ok(lines)
     }
 
@@ -203,25 +205,29 @@ impl<'a> Apt<'a> {
     }
 
     /// Runs a command that must succeed.
-    fn hear(&self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fn run_checked(&self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let ended = self.run(&mut command, line)?;
         if ended.succeeded() {
             return Ok(());
         }
         let name = command.get_program().to_string_lossy();
-        Err(Error::run(format!("{name} failed: {}; {HELP}", complaint(&ended))))
+        Err(Error::run(format!("{name} failed: {}; {HELP}", error_line(&ended))))
     }
 
     /// Runs a command, whose words are not translated.
-    fn run(&self, command: &mut Command, line: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
-        run(command.env("LC_ALL", "C"), self.bounds, line)
+    fn run(
+        &self,
+        command: &mut Command,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<ProcessResult, Error> {
+        run(command.env("LC_ALL", "C"), self.limits, line)
     }
 }
 
 /// What one of apt's programs complains of: its first error, if it calls one that.
-fn complaint(ended: &Ended) -> &str {
-    let error = ended.complaints.lines().find_map(|line| line.strip_prefix("E: "));
-    error.filter(|_| ended.status.is_some()).unwrap_or(ended.complaint())
+fn error_line(ended: &ProcessResult) -> &str {
+    let error = ended.stderr.lines().find_map(|line| line.strip_prefix("E: "));
+    error.filter(|_| ended.status.is_some()).unwrap_or(ended.error_line())
 }
 
 /// The address of a repository, and the name of its release file among the lists, from a line of

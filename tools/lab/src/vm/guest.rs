@@ -5,7 +5,7 @@ use super::archive::Archive;
 use super::file_name::file_name;
 use super::machine::{Machine, Profile};
 use super::packages::{Kernel, Packages};
-use super::process::Bounds;
+use super::process::ProcessLimits;
 use crate::Error;
 use crate::run::Live;
 use std::io::{self, Seek, Write};
@@ -21,7 +21,7 @@ const NULL_BLK: &str = "queue_mode=2 poll_queues=1 irqmode=0 memory_backed=1 bs=
 
 /// A place to do I/O in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum StorageKind {
     /// The device itself.
     Raw,
     /// A file on ext4.
@@ -32,7 +32,7 @@ pub enum Place {
     Volume,
 }
 
-/// A device of the guest: four of its kind, one for each [`Place`].
+/// A device of the guest: four of its kind, one for each [`StorageKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestDevice {
     /// The kernel's RAM device without interrupts, which copies each block, with a queue for polling.
@@ -51,16 +51,16 @@ impl GuestDevice {
     }
 
     /// The path of a target.
-    pub fn target(self, place: Place) -> &'static str {
-        match (self, place) {
-            (Self::NullBlk, Place::Raw) => "/dev/nullb0",
-            (Self::NullBlk, Place::Ext4) => "/null_blk/ext4/file",
-            (Self::NullBlk, Place::Xfs) => "/null_blk/xfs/file",
-            (Self::NullBlk, Place::Volume) => "/dev/nullb3:/file",
-            (Self::Nvme, Place::Raw) => "/dev/nvme0n1",
-            (Self::Nvme, Place::Ext4) => "/nvme/ext4/file",
-            (Self::Nvme, Place::Xfs) => "/nvme/xfs/file",
-            (Self::Nvme, Place::Volume) => "/dev/nvme0n4:/file",
+    pub fn target(self, storage: StorageKind) -> &'static str {
+        match (self, storage) {
+            (Self::NullBlk, StorageKind::Raw) => "/dev/nullb0",
+            (Self::NullBlk, StorageKind::Ext4) => "/null_blk/ext4/file",
+            (Self::NullBlk, StorageKind::Xfs) => "/null_blk/xfs/file",
+            (Self::NullBlk, StorageKind::Volume) => "/dev/nullb3:/file",
+            (Self::Nvme, StorageKind::Raw) => "/dev/nvme0n1",
+            (Self::Nvme, StorageKind::Ext4) => "/nvme/ext4/file",
+            (Self::Nvme, StorageKind::Xfs) => "/nvme/xfs/file",
+            (Self::Nvme, StorageKind::Volume) => "/dev/nvme0n4:/file",
         }
     }
 
@@ -114,7 +114,7 @@ pub struct Step {
 
 /// What a step answered.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct StepResult {
     /// Its name.
     pub step: String,
     /// Its exit code.
@@ -148,27 +148,27 @@ impl Guest<'_> {
     ///
     /// # Errors
     /// The machine fails, or the guest does not do all its steps in time, or Ctrl-C.
-    pub fn run(&self, bounds: Bounds<'_>, live: &Live) -> Result<Vec<Answer>, Error> {
+    pub fn run(&self, limits: ProcessLimits<'_>, live: &Live) -> Result<Vec<StepResult>, Error> {
         let initial = tempfile::tempfile()
             .and_then(|file| self.write(file))
             .map_err(|error| Error::run("cannot write the guest's files").because(error))?;
         let qemu = self.packages.qemu();
         let machine = Machine { qemu, kernel: self.kernel, profile: self.profile, initial };
         let kernel = &self.kernel.release;
-        live.say(&format!("Linux {kernel}: booting"));
-        let mut answers = Answers::to(&self.steps);
-        let console = machine.run(bounds, &mut |line| {
-            let (done, all) = (answers.done.len() + 1, self.steps.len());
-            if let Some(name) = answers.hear(line) {
-                live.say(&format!("Linux {kernel}: {name} ({done}/{all})"));
+        live.set_activity(&format!("Linux {kernel}: booting"));
+        let mut results = StepResults::new(&self.steps);
+        let console = machine.run(limits, &mut |line| {
+            let (done, all) = (results.done.len() + 1, self.steps.len());
+            if let Some(name) = results.push_line(line) {
+                live.set_activity(&format!("Linux {kernel}: {name} ({done}/{all})"));
             }
         })?;
-        match self.steps.get(answers.done.len()) {
-            None => Ok(answers.done),
+        match self.steps.get(results.done.len()) {
+            None => Ok(results.done),
             Some(step) => Err(Error::run(format!(
                 "the guest (Linux {kernel}) did not do `{}`: {}",
                 step.name,
-                console.complaint()
+                console.error_line()
             ))),
         }
     }
@@ -216,23 +216,23 @@ fn quoted(word: &str) -> String {
 
 /// The answers as they come, line by line. Steps are done in order, so that the one that runs has the
 /// number of those that are done.
-struct Answers<'a> {
+struct StepResults<'a> {
     steps: &'a [Step],
-    done: Vec<Answer>,
-    open: Option<Answer>,
+    done: Vec<StepResult>,
+    open: Option<StepResult>,
 }
 
-impl<'a> Answers<'a> {
-    fn to(steps: &'a [Step]) -> Self {
+impl<'a> StepResults<'a> {
+    fn new(steps: &'a [Step]) -> Self {
         Self { steps, done: Vec::new(), open: None }
     }
 
     /// Takes a line; gives the name of the step that it begins.
-    fn hear(&mut self, line: &str) -> Option<&'a str> {
+    fn push_line(&mut self, line: &str) -> Option<&'a str> {
         let number = self.done.len().to_string();
         if line.strip_prefix("::begin ") == Some(&number) {
             let name = self.steps.get(self.done.len())?.name.as_str();
-            self.open = Some(Answer { step: name.to_owned(), code: 0, output: String::new() });
+            self.open = Some(StepResult { step: name.to_owned(), code: 0, output: String::new() });
             return Some(name);
         }
         let mut open = self.open.take()?;
@@ -260,19 +260,19 @@ mod tests {
     #[test]
     fn answers_are_told_apart_by_their_lines() {
         let steps = ["a", "b; c"].map(|name| Step { name: name.to_owned(), command: Vec::new() });
-        let mut answers = Answers::to(&steps);
+        let mut results = StepResults::new(&steps);
         let began: Vec<_> = ["noise", "::begin 0", "{", "}", "", "::end 0 0", "::begin 1"]
             .into_iter()
-            .filter_map(|line| answers.hear(line))
+            .filter_map(|line| results.push_line(line))
             .collect();
         assert_eq!(began, ["a", "b; c"]);
         for line in ["::end 0 0", "bad", "::end 1 2", "::begin 2"] {
-            answers.hear(line);
+            results.push_line(line);
         }
-        let done: Vec<_> = answers
+        let done: Vec<_> = results
             .done
             .iter()
-            .map(|answer| (answer.step.as_str(), answer.code, answer.output.as_str()))
+            .map(|result| (result.step.as_str(), result.code, result.output.as_str()))
             .collect();
         assert_eq!(done, [("a", 0, "{\n}"), ("b; c", 2, "::end 0 0\nbad")]);
     }

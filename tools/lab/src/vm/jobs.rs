@@ -1,12 +1,12 @@
 //! What a user brings, in a guest: fio jobs in every column of the table, and experiments.
 
 use super::Laboratory;
-use super::cell::{COLUMNS, Cell, Column};
 use super::guest::{GuestDevice, PREPARED_MIB, Step};
+use super::measurement::{COLUMNS, Column, Measurement};
 use crate::Error;
 use crate::engine::fio;
 use crate::experiments;
-use crate::job::{Extent, JobSet, Lookup, Parser, UnknownKeys, environment};
+use crate::job::{JobSet, Parser, SizeOrPercent, UnknownKeys, VariableLookup, environment};
 use crate::report::Format;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 /// What the jobs of some files did.
 pub struct Measured {
-    facts: Value,
+    provenance: Value,
     device: GuestDevice,
     /// A column after the other, a cell for each job of the guest's reports: a thread, or a group.
-    columns: Vec<Vec<Cell>>,
+    columns: Vec<Vec<Measurement>>,
 }
 
 /// Runs the jobs of [`parse`] in a guest, each column's in its own.
@@ -25,14 +25,15 @@ pub struct Measured {
 /// # Errors
 /// A job fails.
 pub fn run(
-    laboratory: &Laboratory<'_>,
+    runner: &Laboratory<'_>,
     device: GuestDevice,
     sets: &[JobSet],
 ) -> Result<Measured, Error> {
     let steps = COLUMNS.iter().zip(sets).map(|(column, set)| step(column, set)).collect();
-    let answers = laboratory.count(&[device], steps)?;
-    let columns = answers.iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?;
-    Ok(Measured { facts: laboratory.facts()?, device, columns })
+    let results = runner.count(&[device], steps)?;
+    let columns =
+        results.iter().map(Measurement::list_from_result).collect::<Result<Vec<_>, _>>()?;
+    Ok(Measured { provenance: runner.provenance()?, device, columns })
 }
 
 /// Reads job files for each column, so that all that can be wrong with them is known before a guest
@@ -44,7 +45,7 @@ pub fn run(
 pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Error> {
     let mut sets = Vec::new();
     for column in &COLUMNS {
-        let target = device.target(column.place);
+        let target = device.target(column.storage);
         let lookup = |name: &str| match name {
             "TARGET" => Some(target.to_owned()),
             name => environment(name),
@@ -54,7 +55,7 @@ pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Erro
     Ok(sets)
 }
 
-fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobSet, Error> {
+fn parse_for(files: &[PathBuf], target: &str, lookup: VariableLookup<'_>) -> Result<JobSet, Error> {
     let mut parser = Parser::new(lookup, UnknownKeys::Refuse);
     parser.argument("filename", Some(target))?;
     parser.argument("size", Some(&format!("{PREPARED_MIB}m")))?;
@@ -73,7 +74,7 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobS
                 job.name
             )));
         }
-        if matches!(options.size, Some(Extent::Bytes(bytes)) if bytes > PREPARED_MIB << 20) {
+        if matches!(options.size, Some(SizeOrPercent::Bytes(bytes)) if bytes > PREPARED_MIB << 20) {
             return Err(Error::input(format!(
                 "job `{}`: size: a target of a guest has {PREPARED_MIB} MiB; say less, or nothing",
                 job.name
@@ -98,9 +99,12 @@ fn step(column: &Column, set: &JobSet) -> Step {
 }
 
 /// The names of jobs, each with its cells.
-fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item = &Cell>)> {
-    let cells = |index| measured.columns.iter().filter_map(move |column| column.get(index));
-    measured.columns[0].iter().enumerate().map(move |(index, cell)| (&*cell.job, cells(index)))
+fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item = &Measurement>)> {
+    let measurements = |index| measured.columns.iter().filter_map(move |column| column.get(index));
+    measured.columns[0]
+        .iter()
+        .enumerate()
+        .map(move |(index, measurement)| (&*measurement.job, measurements(index)))
 }
 
 /// For people.
@@ -108,25 +112,25 @@ pub fn table(measured: &Measured) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["job"].into_iter().chain(COLUMNS.iter().map(|column| column.name)));
-    for (job, cells) in rows(measured) {
-        table.add_row([job.to_owned()].into_iter().chain(cells.map(Cell::text)));
+    for (job, measurements) in rows(measured) {
+        table.add_row([job.to_owned()].into_iter().chain(measurements.map(Measurement::text)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}{}{table}\n", super::heading(&measured.facts), measured.device.heading())
+    format!("{}{}{table}\n", super::heading(&measured.provenance), measured.device.heading())
 }
 
 /// For programs.
 pub fn json(measured: &Measured) -> Value {
-    let jobs = rows(measured).map(|(job, cells)| {
-        let columns = COLUMNS
-            .iter()
-            .zip(cells)
-            .map(|(column, cell)| cell.json(column, measured.device.target(column.place)));
+    let jobs = rows(measured).map(|(job, measurements)| {
+        let columns = COLUMNS.iter().zip(measurements).map(|(column, measurement)| {
+            measurement.json(column, measured.device.target(column.storage))
+        });
         json!({"job": job, "columns": columns.collect::<Vec<_>>()})
     });
-    let mut document: Map<String, Value> = measured.facts.as_object().cloned().unwrap_or_default();
+    let mut document: Map<String, Value> =
+        measured.provenance.as_object().cloned().unwrap_or_default();
     document.insert("device".into(), measured.device.name().into());
     document.insert("jobs".into(), jobs.collect());
     document.into()
@@ -134,7 +138,7 @@ pub fn json(measured: &Measured) -> Value {
 
 /// Runs an experiment on the raw device of a guest and gives what it prints there: a table, or JSON.
 pub fn experiment(
-    laboratory: &Laboratory<'_>,
+    runner: &Laboratory<'_>,
     device: GuestDevice,
     name: &str,
     format: Format,
@@ -143,25 +147,25 @@ pub fn experiment(
     const PAIRS: &str = "3";
     const SECONDS: &str = "2";
     experiments::find(name)?;
-    let target = device.target(super::guest::Place::Raw);
+    let target = device.target(super::guest::StorageKind::Raw);
     let mut command = vec!["uringfs", "bench", "experiment", name, "--overwrite"];
     command.extend(["--target", target, "--pairs", PAIRS, "--seconds", SECONDS]);
     if format == Format::Json {
         command.push("--json");
     }
     let command = command.into_iter().map(str::to_owned).collect();
-    let answers = laboratory.count(&[device], vec![Step { name: name.to_owned(), command }])?;
-    let output = answers.into_iter().map(|answer| answer.output).collect::<String>();
-    let facts = laboratory.facts()?;
+    let results = runner.count(&[device], vec![Step { name: name.to_owned(), command }])?;
+    let output = results.into_iter().map(|result| result.output).collect::<String>();
+    let provenance = runner.provenance()?;
     Ok(match format {
-        Format::Normal => format!("{}{}{output}\n", super::heading(&facts), device.caveat()),
-        Format::Json => format!("{:#}\n", with_facts(&facts, &output)?),
+        Format::Normal => format!("{}{}{output}\n", super::heading(&provenance), device.caveat()),
+        Format::Json => format!("{:#}\n", with_provenance(&provenance, &output)?),
     })
 }
 
 /// A document of the guest's and what its figures depend on.
-fn with_facts(facts: &Value, output: &str) -> Result<Value, Error> {
+fn with_provenance(provenance: &Value, output: &str) -> Result<Value, Error> {
     let document: Map<String, Value> = serde_json::from_str(output)
         .map_err(|error| Error::run("in the guest: its report is not JSON").because(error))?;
-    Ok(facts.as_object().cloned().unwrap_or_default().into_iter().chain(document).collect())
+    Ok(provenance.as_object().cloned().unwrap_or_default().into_iter().chain(document).collect())
 }

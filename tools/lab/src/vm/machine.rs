@@ -3,7 +3,7 @@
 //! of a run have no names: they are handed over as open descriptors, and go with the last of them.
 
 use super::packages::{Kernel, Qemu};
-use super::process::{Bounds, run, text};
+use super::process::{ProcessLimits, run, text};
 use crate::Error;
 use rustix::io::FdFlags;
 use std::fs::File;
@@ -40,7 +40,11 @@ impl Machine<'_> {
     /// # Errors
     /// QEMU cannot be run, or fails, or Ctrl-C. A time that has run out is no error here: what is
     /// missing shows in the answers.
-    pub fn run(self, bounds: Bounds<'_>, hear: &mut dyn FnMut(&str)) -> Result<Console, Error> {
+    pub fn run(
+        self,
+        limits: ProcessLimits<'_>,
+        on_line: &mut dyn FnMut(&str),
+    ) -> Result<Console, Error> {
         let failed = |error| Error::run("the guest's files").because(error);
         let console = inherited(tempfile::tempfile().map_err(failed)?)?;
         let mut command = self.qemu.command();
@@ -85,9 +89,9 @@ impl Machine<'_> {
                 &format!("nvme-ns,drive=drive{drive},bus=nvme,nsid={number},{blocks}"),
             ]);
         }
-        let ended = run(&command, bounds, hear)?;
+        let ended = run(&command, limits, on_line)?;
         if ended.status.is_some() && !ended.succeeded() {
-            return Err(Error::run(format!("QEMU failed: {}", ended.complaint())));
+            return Err(Error::run(format!("QEMU failed: {}", ended.error_line())));
         }
         Ok(Console { text: text(console).map_err(failed)?, timed_out: ended.status.is_none() })
     }
@@ -101,7 +105,7 @@ pub struct Console {
 
 impl Console {
     /// Why the guest has not answered, in a line.
-    pub fn complaint(&self) -> String {
+    pub fn error_line(&self) -> String {
         const LAST: usize = 3;
         let lines: Vec<&str> =
             self.text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -9,7 +9,7 @@
 mod apt;
 mod archive;
 mod cache;
-mod cell;
+mod measurement;
 mod file_name;
 pub mod functional;
 pub mod guest;
@@ -18,15 +18,15 @@ mod machine;
 pub mod packages;
 mod process;
 pub mod program;
-mod published;
+mod reference_figures;
 pub mod standard;
 
 use crate::Error;
 use crate::run::Live;
-use guest::{Answer, Guest, GuestDevice, Step};
+use guest::{Guest, GuestDevice, Step, StepResult};
 use machine::Profile;
 use packages::{Kernel, Packages};
-use process::Bounds;
+use process::ProcessLimits;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -64,8 +64,8 @@ impl<'a> Laboratory<'a> {
         Ok(Self { packages, program, conditions })
     }
 
-    fn bounds(&self) -> Bounds<'a> {
-        Bounds { stop: self.conditions.stop, limit: self.conditions.limit }
+    fn limits(&self) -> ProcessLimits<'a> {
+        ProcessLimits { stop: self.conditions.stop, limit: self.conditions.limit }
     }
 
     fn kernel(&self) -> Result<&Kernel, Error> {
@@ -73,7 +73,7 @@ impl<'a> Laboratory<'a> {
     }
 
     /// Runs steps of our program in a guest that counts. A step that fails is an error.
-    fn count(&self, devices: &[GuestDevice], steps: Vec<Step>) -> Result<Vec<Answer>, Error> {
+    fn count(&self, devices: &[GuestDevice], steps: Vec<Step>) -> Result<Vec<StepResult>, Error> {
         let programs = [("uringfs".to_owned(), self.program.clone())];
         let guest = Guest {
             packages: &self.packages,
@@ -85,9 +85,9 @@ impl<'a> Laboratory<'a> {
             script: "",
             steps,
         };
-        let answers = guest.run(self.bounds(), self.conditions.live)?;
-        match answers.iter().find(|answer| answer.code != 0) {
-            None => Ok(answers),
+        let results = guest.run(self.limits(), self.conditions.live)?;
+        match results.iter().find(|result| result.code != 0) {
+            None => Ok(results),
             Some(failed) => {
                 let why = failed.output.lines().last().unwrap_or("it says nothing");
                 let why = why.trim_start_matches("uringfs: ");
@@ -98,26 +98,26 @@ impl<'a> Laboratory<'a> {
     }
 
     /// What the figures depend on.
-    fn facts(&self) -> Result<Value, Error> {
+    fn provenance(&self) -> Result<Value, Error> {
         let Kernel { release, package, version, .. } = self.kernel()?;
         Ok(json!({
             "kernel": release,
             "kernel_package": format!("{package} {version}"),
-            "qemu": self.packages.qemu().version(self.bounds())?,
-            "program": program::facts(&self.program, self.bounds())?,
+            "qemu": self.packages.qemu().version(self.limits())?,
+            "program": program::identity(&self.program, self.limits())?,
         }))
     }
 }
 
 /// What stands above figures: what they depend on.
-fn heading(facts: &Value) -> String {
-    let program = &facts["program"];
+fn heading(provenance: &Value) -> String {
+    let program = &provenance["program"];
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
         "Linux {} ({})\n{}\n{} ({}, CRC32C {})\n",
-        word(&facts["kernel"]),
-        word(&facts["kernel_package"]),
-        word(&facts["qemu"]),
+        word(&provenance["kernel"]),
+        word(&provenance["kernel_package"]),
+        word(&provenance["qemu"]),
         word(&program["version"]),
         word(&program["path"]),
         word(&program["crc32c"])

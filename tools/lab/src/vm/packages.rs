@@ -4,8 +4,8 @@
 
 use super::apt::{Apt, Package};
 use super::archive::Archive;
-use super::cache::{Cache, listed, not_whole};
-use super::process::{Bounds, first_line, run};
+use super::cache::{Cache, incomplete, sorted_entries};
+use super::process::{ProcessLimits, first_line, run};
 use crate::Error;
 use crate::run::Live;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The longest that one of apt's programs may take, and the wait for another process that fetches:
 /// enough for QEMU's packages over a slow line.
-const FETCHING: Duration = Duration::from_secs(3600);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Packages of the guest beside its kernel: a shell with its tools, what makes file systems, and losetup.
 const TOOLS: &[&str] = &[
@@ -64,7 +64,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// Whether its release is `wanted`, or begins with it: 6.1 is 6.1.0-9, and not 6.12.
-    pub(super) fn is(&self, wanted: &str) -> bool {
+    pub(super) fn matches(&self, wanted: &str) -> bool {
         let rest = self.release.strip_prefix(wanted);
         let goes_on = |rest: &str| rest.starts_with(|next: char| next.is_ascii_digit());
         rest.is_some_and(|rest| wanted.is_empty() || !goes_on(rest))
@@ -94,18 +94,19 @@ impl Packages {
     /// It is not there and cannot be fetched, or is not whole; the message says what is needed. `stop`
     /// is set.
     pub fn open(cache: &Path, stop: &AtomicBool, live: &Live) -> Result<Packages, Error> {
-        let cache = Cache { folder: cache, bounds: Bounds { stop, limit: FETCHING }, live };
+        let cache =
+            Cache { folder: cache, limits: ProcessLimits { stop, limit: FETCH_TIMEOUT }, live };
         if in_path(QEMU) {
-            cache.complete(&[("guest", &fetch_guest)])?;
+            cache.fetch_missing(&[("guest", &fetch_guest)])?;
         } else {
-            cache.complete(&[("guest", &fetch_guest), ("qemu", &fetch_qemu)])?;
+            cache.fetch_missing(&[("guest", &fetch_guest), ("qemu", &fetch_qemu)])?;
         }
-        let unpacked = (!in_path(QEMU)).then(|| cache.part("qemu"));
+        let unpacked = (!in_path(QEMU)).then(|| cache.part_path("qemu"));
         if let Some(root) = &unpacked {
-            must_have(root, [LOADER.to_owned(), format!("usr/bin/{QEMU}")])?;
+            require_files(root, [LOADER.to_owned(), format!("usr/bin/{QEMU}")])?;
         }
-        let guest = cache.part("guest");
-        must_have(&guest, PROGRAMS.iter().map(|name| format!("tools/{name}")))?;
+        let guest = cache.part_path("guest");
+        require_files(&guest, PROGRAMS.iter().map(|name| format!("tools/{name}")))?;
         let kernels = kernels(&guest, cache.packages("guest")?)?;
         Ok(Packages { kernels, tools: guest.join("tools"), qemu: Qemu { unpacked } })
     }
@@ -113,7 +114,7 @@ impl Packages {
     /// The kernel whose release begins so; the newest if nothing is asked for.
     pub fn kernel(&self, release: Option<&str>) -> Result<&Kernel, Error> {
         let wanted = release.unwrap_or_default();
-        let found = self.kernels.iter().rev().find(|kernel| kernel.is(wanted));
+        let found = self.kernels.iter().rev().find(|kernel| kernel.matches(wanted));
         found.ok_or_else(|| {
             let all: Vec<_> = self.kernels.iter().map(|kernel| kernel.release.as_str()).collect();
             Error::input(format!("no kernel {wanted} (there are {})", all.join(", ")))
@@ -132,7 +133,7 @@ impl Packages {
         }
         for folder in LIBRARIES {
             archive.folder(folder)?;
-            for path in listed(&self.tools.join(folder))? {
+            for path in sorted_entries(&self.tools.join(folder))? {
                 let name = format!("{folder}/{}", super::file_name::file_name(&path));
                 if name.contains(".so") && !path.is_dir() {
                     match std::fs::read_link(&path) {
@@ -168,14 +169,14 @@ impl Qemu {
     }
 
     /// The line in which it says what it is.
-    pub(super) fn version(&self, bounds: Bounds<'_>) -> Result<Option<String>, Error> {
-        first_line(self.command().arg("--version"), bounds)
+    pub(super) fn version(&self, limits: ProcessLimits<'_>) -> Result<Option<String>, Error> {
+        first_line(self.command().arg("--version"), limits)
     }
 }
 
 /// Fetches the kernels and the tools.
 fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
-    let (older, newest) = choose(&apt.search(KERNELS)?).ok_or_else(|| {
+    let (older, newest) = choose_kernels(&apt.search(KERNELS)?).ok_or_else(|| {
         Error::run("the mirror does not have both a stable kernel and one of the backports")
     })?;
     let mut packages = apt.named(TOOLS)?;
@@ -186,7 +187,7 @@ fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
         trim(
             &folder.join("kernels").join(&kernel.name),
             &folder.join("tools/bin/busybox"),
-            apt.bounds,
+            apt.limits,
         )?;
     }
     packages.extend(kernels);
@@ -195,17 +196,19 @@ fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
 
 /// Fetches QEMU and its libraries.
 fn fetch_qemu(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
-    let packages = apt.closure("qemu-system-x86")?;
+    let packages = apt.with_dependencies("qemu-system-x86")?;
     apt.unpack(&packages, &|_| folder.to_owned())?;
     Ok(packages)
 }
 
 /// The newest kernel of Debian 12 itself, and the newest there is.
-fn choose(all: &[Package]) -> Option<(Package, Package)> {
+fn choose_kernels(all: &[Package]) -> Option<(Package, Package)> {
     const STABLE: &[u64] = &[6, 1];
     let newest = |filter: &dyn Fn(&Vec<u64>) -> bool| {
-        let fitting = all.iter().filter(|package| filter(&numbers(&package.version)));
-        fitting.max_by_key(|package| (numbers(&package.version), package.name.clone())).cloned()
+        let fitting = all.iter().filter(|package| filter(&version_numbers(&package.version)));
+        fitting
+            .max_by_key(|package| (version_numbers(&package.version), package.name.clone()))
+            .cloned()
     };
     let older = newest(&|version| version.starts_with(STABLE))?;
     let newer = newest(&|version| !version.starts_with(STABLE))?;
@@ -213,15 +216,15 @@ fn choose(all: &[Package]) -> Option<(Package, Package)> {
 }
 
 /// The numbers of a version, which order the versions of Debian's kernels.
-fn numbers(version: &str) -> Vec<u64> {
+fn version_numbers(version: &str) -> Vec<u64> {
     let words = version.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Keeps a kernel's image and the modules that are used, these unpacked.
-fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> {
+fn trim(folder: &Path, busybox: &Path, limits: ProcessLimits<'_>) -> Result<(), Error> {
     let failed = |error| Error::run(format!("cannot use {}", folder.display())).because(error);
-    let image = listed(&folder.join("boot")).map_err(failed)?;
+    let image = sorted_entries(&folder.join("boot")).map_err(failed)?;
     let image =
         image.into_iter().find(|path| super::file_name::file_name(path).starts_with("vmlinuz-"));
     let image = image.ok_or_else(|| failed(io::Error::other("no kernel in it")))?;
@@ -229,7 +232,7 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
     std::fs::create_dir(folder.join("modules")).map_err(failed)?;
     let mut folders = vec![folder.join("lib/modules")];
     while let Some(next) = folders.pop() {
-        for path in listed(&next).map_err(failed)? {
+        for path in sorted_entries(&next).map_err(failed)? {
             if path.is_dir() {
                 folders.push(path);
                 continue;
@@ -245,9 +248,9 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
                 // The guest would take seconds for it, at every boot.
                 let mut unpack = Command::new(busybox);
                 unpack.arg("unxz").arg(kept.with_extension("ko.xz"));
-                let ended = run(&unpack, bounds, &mut |_| {})?;
+                let ended = run(&unpack, limits, &mut |_| {})?;
                 if !ended.succeeded() {
-                    return Err(failed(io::Error::other(ended.complaint().to_owned())));
+                    return Err(failed(io::Error::other(ended.error_line().to_owned())));
                 }
             }
         }
@@ -266,29 +269,29 @@ fn kernels(folder: &Path, packages: Vec<Package>) -> Result<Vec<Kernel>, Error> 
     let mut kernels = Vec::new();
     for Package { name: package, version } in packages {
         let place = folder.join("kernels").join(&package);
-        let files = listed(&place).map_err(|error| not_whole(folder, error))?;
+        let files = sorted_entries(&place).map_err(|error| incomplete(folder, error))?;
         let image = files.iter().find_map(|path| {
             let name = super::file_name::file_name(path);
             Some((name.strip_prefix("vmlinuz-")?.to_owned(), path.clone()))
         });
         if let Some((release, image)) = image {
-            let modules =
-                listed(&place.join("modules")).map_err(|error| not_whole(folder, error))?;
+            let modules = sorted_entries(&place.join("modules"))
+                .map_err(|error| incomplete(folder, error))?;
             kernels.push(Kernel { release, package, version, image, modules });
         }
     }
     if kernels.is_empty() {
-        return Err(not_whole(folder, io::Error::other("no kernel in it")));
+        return Err(incomplete(folder, io::Error::other("no kernel in it")));
     }
-    kernels.sort_by_key(|kernel| numbers(&kernel.version));
+    kernels.sort_by_key(|kernel| version_numbers(&kernel.version));
     Ok(kernels)
 }
 
 /// An error unless these files are in a folder of the cache.
-fn must_have(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
+fn require_files(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
     match names.into_iter().find(|name| !folder.join(name).is_file()) {
         None => Ok(()),
-        Some(name) => Err(not_whole(folder, io::Error::other(format!("no {name} in it")))),
+        Some(name) => Err(incomplete(folder, io::Error::other(format!("no {name} in it")))),
     }
 }
 
@@ -310,8 +313,8 @@ mod tests {
             image: PathBuf::new(),
             modules: Vec::new(),
         };
-        let is =
-            ["", "6", "6.12", "6.12.3-c", "6.1", "6.12.30", "5"].map(|wanted| kernel.is(wanted));
+        let is = ["", "6", "6.12", "6.12.3-c", "6.1", "6.12.30", "5"]
+            .map(|wanted| kernel.matches(wanted));
         assert_eq!(is, [true, true, true, true, false, false, false]);
     }
 
@@ -325,11 +328,11 @@ mod tests {
             package("linux-image-6.1.0-9-cloud-amd64", "6.1.99-1"),
             package("linux-image-6.1.0-56-cloud-amd64", "6.1.192-2"),
         ];
-        let (older, newest) = choose(&all).unwrap();
+        let (older, newest) = choose_kernels(&all).unwrap();
         assert_eq!(
             (older.version.as_str(), newest.version.as_str()),
             ("6.1.192-2", "6.12.117-1~deb12u1")
         );
-        assert_eq!(choose(&all[2..]), None);
+        assert_eq!(choose_kernels(&all[2..]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The program that runs in the guest: this one, built statically, for the guest has no libraries.
 
-use super::process::{Bounds, first_line};
+use super::process::{ProcessLimits, first_line};
 use crate::Error;
 use crc_fast::{CrcAlgorithm, checksum};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const BUILD: &str = "RUSTFLAGS='-C target-feature=+crt-static' cargo build --rel
 /// not be what is meant; the message has the command that makes it.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(path) = given {
-        return must_be_static(path).map(|()| path.to_owned());
+        return require_static(path).map(|()| path.to_owned());
     }
     let here = std::env::current_exe()
         .map_err(|error| Error::run("cannot find this program's own file").because(error))?;
@@ -67,17 +67,17 @@ fn sources(list: &str) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// It cannot be read, or Ctrl-C.
-pub(super) fn facts(path: &Path, bounds: Bounds<'_>) -> Result<Value, Error> {
+pub(super) fn identity(path: &Path, limits: ProcessLimits<'_>) -> Result<Value, Error> {
     let bytes = std::fs::read(path)
         .map_err(|error| Error::run(path.display().to_string()).because(error))?;
     // None on a machine that has other processors than the guest.
-    let version = first_line(Command::new(path).arg("--version"), bounds)?;
+    let version = first_line(Command::new(path).arg("--version"), limits)?;
     let sum = format!("{:08x}", checksum(CrcAlgorithm::Crc32Iscsi, &bytes));
     Ok(json!({"path": path.display().to_string(), "version": version, "crc32c": sum}))
 }
 
 /// An error for what a guest cannot run.
-pub(super) fn must_be_static(path: &Path) -> Result<(), Error> {
+pub(super) fn require_static(path: &Path) -> Result<(), Error> {
     match is_static(path) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::input(format!(
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn a_program_is_known_by_what_it_says_and_by_its_bytes() {
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let bounds = Bounds { stop: &stop, limit: std::time::Duration::MAX };
-        let facts = |name: &str, text: &str| {
+        let limits = ProcessLimits { stop: &stop, limit: std::time::Duration::MAX };
+        let provenance = |name: &str, text: &str| {
             let folder = tempfile::tempdir().unwrap();
             let (source, path) = (folder.path().join("source"), folder.path().join(name));
             std::fs::write(&source, text).unwrap();
@@ -182,12 +182,12 @@ mod tests {
             let install =
                 Command::new("install").args(["-m", "755"]).arg(source).arg(&path).status();
             assert!(install.unwrap().success());
-            super::facts(&path, bounds).unwrap()
+            super::identity(&path, limits).unwrap()
         };
-        let good = facts("good", "#!/bin/sh\necho uringfs 1.2\n");
+        let good = provenance("good", "#!/bin/sh\necho uringfs 1.2\n");
         assert_eq!(good["version"], "uringfs 1.2");
         assert!(good["path"].as_str().unwrap().ends_with("/good"));
-        let bad = facts("bad", "123456789");
+        let bad = provenance("bad", "123456789");
         assert_eq!((&bad["version"], &bad["crc32c"]), (&Value::Null, &json!("e3069283")));
     }
 }

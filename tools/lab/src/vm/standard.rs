@@ -2,9 +2,9 @@
 //! XFS, and through this stack on the raw device and in a volume, by the way completions are had and by
 //! depth.
 
-use super::cell::{COLUMNS, Cell, Column};
-use super::guest::{Answer, GuestDevice, PREPARED_MIB, Step};
-use super::{Laboratory, published};
+use super::guest::{GuestDevice, PREPARED_MIB, Step, StepResult};
+use super::measurement::{COLUMNS, Column, Measurement};
+use super::{Laboratory, reference_figures};
 use crate::Error;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
@@ -38,21 +38,21 @@ const ROWS: &[Row] = &[
 ];
 
 /// A row's figures.
-struct RowOfCells {
-    cells: Vec<Cell>,
+struct RowMeasurements {
+    measurements: Vec<Measurement>,
     /// Interrupts of the device's queues meanwhile; none for a device that has no interrupts.
     interrupts: Option<u64>,
 }
 
 /// The table, measured.
 pub struct Measured {
-    facts: Value,
+    provenance: Value,
     /// A device and its rows, in the order of [`ROWS`].
-    devices: Vec<(GuestDevice, Vec<RowOfCells>)>,
+    devices: Vec<(GuestDevice, Vec<RowMeasurements>)>,
 }
 
 /// Measures every cell on `devices`, in one guest.
-pub fn run(laboratory: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured, Error> {
+pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured, Error> {
     let mut steps = Vec::new();
     for device in devices {
         for row in ROWS {
@@ -61,30 +61,34 @@ pub fn run(laboratory: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measu
             steps.extend(interrupts(*device));
         }
     }
-    let answers = laboratory.count(devices, steps)?;
-    let (mut rest, mut measured) = (&answers[..], Vec::new());
+    let results = runner.count(devices, steps)?;
+    let (mut rest, mut measured) = (&results[..], Vec::new());
     for device in devices {
         let looks = 2 * usize::from(interrupts(*device).is_some());
         let of_device = rest.split_off(..ROWS.len() * (COLUMNS.len() + looks));
         let rows = of_device.expect("one for each step").chunks(COLUMNS.len() + looks);
-        measured.push((*device, rows.map(row_of_cells).collect::<Result<_, _>>()?));
+        measured.push((*device, rows.map(row_measurements).collect::<Result<_, _>>()?));
     }
-    Ok(Measured { facts: laboratory.facts()?, devices: measured })
+    Ok(Measured { provenance: runner.provenance()?, devices: measured })
 }
 
 /// The answers of a row's steps: a report a column, between two looks at the interrupts if there are
 /// any.
-fn row_of_cells(answers: &[Answer]) -> Result<RowOfCells, Error> {
+fn row_measurements(results: &[StepResult]) -> Result<RowMeasurements, Error> {
     let (looks, reads): (Vec<_>, Vec<_>) =
-        answers.iter().partition(|answer| answer.step == INTERRUPTS);
+        results.iter().partition(|result| result.step == INTERRUPTS);
     let counts = looks.iter().map(|look| look.output.parse::<u64>()).collect::<Result<Vec<_>, _>>();
     let counts = counts.map_err(|error| Error::run(INTERRUPTS).because(error))?;
     let interrupts = match counts[..] {
         [before, after] => Some(after.saturating_sub(before)),
         _ => None,
     };
-    let cells = reads.into_iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?.concat();
-    Ok(RowOfCells { cells, interrupts })
+    let measurements = reads
+        .into_iter()
+        .map(Measurement::list_from_result)
+        .collect::<Result<Vec<_>, _>>()?
+        .concat();
+    Ok(RowMeasurements { measurements, interrupts })
 }
 
 /// The step that looks at them.
@@ -106,7 +110,7 @@ fn interrupts(device: GuestDevice) -> Option<Step> {
 fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
     // Enough that what happens once does not show, and the whole table takes about a minute.
     let ios = if row.depth == 1 { 8_192 } else { 32_768 };
-    let target = device.target(column.place);
+    let target = device.target(column.storage);
     let batch = row.depth.min(32);
     let mut command = format!(
         "uringfs bench run --name=x --filename={target} --engine={} --rw={} --overwrite --bs=4k \
@@ -137,22 +141,22 @@ fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
 
 /// For people.
 pub fn table(measured: &Measured) -> String {
-    let mut text = super::heading(&measured.facts);
+    let mut text = super::heading(&measured.provenance);
     for (device, rows) in &measured.devices {
         text += &format!("\n{}{}\n", device.heading(), of_device(rows));
     }
-    text + &published::text()
+    text + &reference_figures::text()
 }
 
-fn of_device(rows: &[RowOfCells]) -> Table {
+fn of_device(rows: &[RowMeasurements]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let names = COLUMNS.iter().map(|column| column.name);
     table.set_header(["4 KiB, random", "depth"].into_iter().chain(names).chain(["interrupts"]));
-    for (row, row_of_cells) in ROWS.iter().zip(rows) {
+    for (row, row_measurements) in ROWS.iter().zip(rows) {
         let mut words = vec![row.name.to_owned(), row.depth.to_string()];
-        words.extend(row_of_cells.cells.iter().map(Cell::text));
-        words.push(row_of_cells.interrupts.map_or("-".to_owned(), |count| count.to_string()));
+        words.extend(row_measurements.measurements.iter().map(Measurement::text));
+        words.push(row_measurements.interrupts.map_or("-".to_owned(), |count| count.to_string()));
         table.add_row(words);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -165,10 +169,11 @@ fn of_device(rows: &[RowOfCells]) -> Table {
 pub fn json(measured: &Measured) -> Value {
     let mut rows = Vec::new();
     for (device, of_device) in &measured.devices {
-        for (row, RowOfCells { cells, interrupts }) in ROWS.iter().zip(of_device) {
-            let columns = COLUMNS.iter().zip(cells);
-            let columns =
-                columns.map(|(column, cell)| cell.json(column, device.target(column.place)));
+        for (row, RowMeasurements { measurements, interrupts }) in ROWS.iter().zip(of_device) {
+            let columns = COLUMNS.iter().zip(measurements);
+            let columns = columns.map(|(column, measurement)| {
+                measurement.json(column, device.target(column.storage))
+            });
             rows.push(json!({
                 "device": device.name(),
                 "rw": row.rw,
@@ -181,9 +186,10 @@ pub fn json(measured: &Measured) -> Value {
             }));
         }
     }
-    let mut document: Map<String, Value> = measured.facts.as_object().cloned().unwrap_or_default();
+    let mut document: Map<String, Value> =
+        measured.provenance.as_object().cloned().unwrap_or_default();
     document.insert("rows".into(), rows.into());
-    document.insert("published".into(), published::json());
+    document.insert("published".into(), reference_figures::json());
     document.into()
 }
 
@@ -191,8 +197,8 @@ pub fn json(measured: &Measured) -> Value {
 mod tests {
     use super::*;
 
-    fn answer(step: &str, output: &str) -> Answer {
-        Answer { step: step.into(), code: 0, output: output.into() }
+    fn result(step: &str, output: &str) -> StepResult {
+        StepResult { step: step.into(), code: 0, output: output.into() }
     }
 
     #[test]
@@ -201,18 +207,18 @@ mod tests {
             "jobname": "j", "read": {"total_ios": 1}, "write": {"total_ios": 0},
             "uringfs": {"cpu_ns_per_io": 1, "span_ns": 1, "tier": "", "queue": "", "counters": {}}
         }]}"#;
-        let looks = [answer(INTERRUPTS, "7"), answer("r", report), answer(INTERRUPTS, "9")];
-        let of = |answers: &[Answer]| {
-            let row = row_of_cells(answers).unwrap();
-            (row.cells.len(), row.interrupts)
+        let looks = [result(INTERRUPTS, "7"), result("r", report), result(INTERRUPTS, "9")];
+        let of = |results: &[StepResult]| {
+            let row = row_measurements(results).unwrap();
+            (row.measurements.len(), row.interrupts)
         };
         assert_eq!((of(&looks), of(&looks[1..2])), ((1, Some(2)), (1, None)));
-        assert!(row_of_cells(&[answer(INTERRUPTS, "many")]).is_err());
+        assert!(row_measurements(&[result(INTERRUPTS, "many")]).is_err());
     }
 
     #[test]
     fn a_row_without_interrupts_shows_none() {
-        let cell = Cell {
+        let measurement = Measurement {
             job: "j".into(),
             instructions_per_io: 5.0,
             virtual_ns_per_io: 5.0,
@@ -222,13 +228,16 @@ mod tests {
             counters: Value::Null,
         };
         let rows = |interrupts: &[Option<u64>]| -> Vec<_> {
-            let cells = vec![cell.clone(); COLUMNS.len()];
-            let row = |count: &Option<u64>| RowOfCells { cells: cells.clone(), interrupts: *count };
+            let measurements = vec![measurement.clone(); COLUMNS.len()];
+            let row = |count: &Option<u64>| RowMeasurements {
+                measurements: measurements.clone(),
+                interrupts: *count,
+            };
             interrupts.iter().map(row).collect()
         };
         let devices =
             vec![(GuestDevice::NullBlk, rows(&[None])), (GuestDevice::Nvme, rows(&[Some(3)]))];
-        let measured = Measured { facts: json!({}), devices };
+        let measured = Measured { provenance: json!({}), devices };
         let text = table(&measured);
         let rows: Vec<_> = text.lines().filter(|line| line.contains(ROWS[0].name)).collect();
         assert!(rows[0].trim_end().ends_with('-') && rows[1].trim_end().ends_with('3'), "{text}");

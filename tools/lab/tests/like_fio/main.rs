@@ -1,7 +1,7 @@
 //! The workload against the installed fio's, which logs what it would do on its engine `null`:
 //! the same offsets and lengths, in the same order where there is one.
 
-mod popularity;
+mod zipf;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use uringfs_lab::run::{Overwrite, Plan};
 use uringfs_lab::workload::{IoOp, Workload};
 
 /// What was done: file, whether it writes, offset, length.
-type Done = (u32, bool, u64, u64);
+type LoggedIo = (u32, bool, u64, u64);
 
 /// Two files of unequal length to be read.
 fn unequal_files(folder: &Path) {
@@ -23,7 +23,7 @@ fn unequal_files(folder: &Path) {
 }
 
 /// What fio does for these keys.
-pub fn of_fio(keys: &str) -> Vec<Done> {
+pub fn fio_ios(keys: &str) -> Vec<LoggedIo> {
     let folder = tempfile::tempdir().unwrap();
     unequal_files(folder.path());
     let log = folder.path().join("log");
@@ -46,7 +46,7 @@ pub fn of_fio(keys: &str) -> Vec<Done> {
 }
 
 /// What we do for these keys.
-pub fn of_ours(keys: &str) -> Vec<Done> {
+pub fn our_ios(keys: &str) -> Vec<LoggedIo> {
     let folder = tempfile::tempdir().unwrap();
     unequal_files(folder.path());
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
@@ -54,13 +54,13 @@ pub fn of_ours(keys: &str) -> Vec<Done> {
     let text = format!("[j]\ndirectory={}\n{lines}\n", folder.path().display());
     parser.bytes(text.as_bytes(), "test").unwrap();
     let jobs: Vec<Job> = parser.finish().unwrap().jobs;
-    let plan = Plan::new(&jobs, EngineKind::Psync.facts(), Overwrite::Refuse).unwrap();
+    let plan = Plan::new(&jobs, EngineKind::Psync.capabilities(), Overwrite::Refuse).unwrap();
     let options = &jobs[0].options;
     let thread = &plan.threads[0];
     let mut workload = Workload::new(options, &thread.regions, thread.amount, 1);
     let mut all = Vec::new();
     for _ in 0..options.loops {
-        let pass = std::iter::from_fn(|| workload.next_step());
+        let pass = std::iter::from_fn(|| workload.next_io());
         all.extend(pass.map(|s| (s.file, s.op == IoOp::Write, s.offset, u64::from(s.length))));
         workload.begin_pass();
     }
@@ -97,12 +97,12 @@ fn sequential_jobs_do_what_fio_does_in_the_same_order() {
         "rw=write bs=16k, size=64k",
         "rw=write bs=4k,16k size=64k",
     ] {
-        assert_eq!(of_ours(keys), of_fio(keys), "{keys}");
+        assert_eq!(our_ios(keys), fio_ios(keys), "{keys}");
     }
 }
 
 /// How often each block of each file is visited.
-fn visits(all: &[Done]) -> BTreeMap<(u32, u64), u32> {
+fn visits(all: &[LoggedIo]) -> BTreeMap<(u32, u64), u32> {
     let mut visits = BTreeMap::new();
     for (file, _, offset, length) in all {
         for block in offset / 4096..(offset + length) / 4096 {
@@ -127,7 +127,7 @@ fn random_jobs_visit_the_blocks_that_fio_visits_as_often() {
         "rw=randread filename=x.0:x.1 ioengine=psync",
         "rw=randread filename=x.0:x.1 ioengine=psync io_size=160k",
     ] {
-        let (ours, fios) = (of_ours(keys), of_fio(keys));
+        let (ours, fios) = (our_ios(keys), fio_ios(keys));
         assert_eq!(visits(&ours), visits(&fios), "{keys}");
         assert_ne!(ours, fios, "{keys}: an order of its own");
     }
@@ -138,7 +138,7 @@ fn jobs_without_a_map_do_as_many_aligned_blocks_as_fio() {
     for keys in
         ["rw=randread norandommap size=1m", "rw=randread random_distribution=zipf:1.2 size=1m"]
     {
-        for all in [of_ours(keys), of_fio(keys)] {
+        for all in [our_ios(keys), fio_ios(keys)] {
             assert_eq!(all.len(), 256, "{keys}");
             assert!(all.iter().all(|(_, _, offset, _)| offset % 4096 == 0 && *offset < 1 << 20));
             assert!(visits(&all).len() < 220, "{keys}: some blocks more often than others");
@@ -149,7 +149,7 @@ fn jobs_without_a_map_do_as_many_aligned_blocks_as_fio() {
 #[test]
 fn a_mix_has_fio_s_shares() {
     let keys = "rw=randrw rwmixread=70 size=16m";
-    for all in [of_ours(keys), of_fio(keys)] {
+    for all in [our_ios(keys), fio_ios(keys)] {
         let reads = all.iter().filter(|(_, writes, ..)| !writes).count();
         // 2867 of 4096; five standard deviations are 147.
         assert!(reads.abs_diff(2867) < 147, "{reads}");

@@ -6,13 +6,13 @@ const ALIGNMENT: usize = 4096;
 
 /// Memory that begins at a page boundary.
 #[derive(Debug, Default)]
-pub struct Aligned {
+pub struct AlignedBuffer {
     memory: Vec<u8>,
     begin: usize,
     length: usize,
 }
 
-impl Aligned {
+impl AlignedBuffer {
     /// Zeroed memory.
     pub fn new(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn memory_begins_at_a_page_also_after_a_move() {
-        let slots: Vec<Aligned> = (1..20).map(|n| Aligned::new(n * 512)).collect();
+        let slots: Vec<AlignedBuffer> = (1..20).map(|n| AlignedBuffer::new(n * 512)).collect();
         for mut slot in slots {
             assert_eq!(slot.bytes().as_ptr().addr() % ALIGNMENT, 0);
         }

@@ -7,34 +7,34 @@ use std::path::Path;
 
 /// What threads have cost so far, or between two readings. All 0 where the kernel keeps no account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Helpers {
+pub struct ThreadCost {
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
     /// How often one of them was switched to.
     pub context_switches: u64,
 }
 
-impl Helpers {
+impl ThreadCost {
     /// A thread of this process, by its kernel's number.
-    pub fn of_thread(id: i32) -> Self {
-        Self::of_task(format!("/proc/self/task/{id}").as_ref())
+    pub fn read_thread(id: i32) -> Self {
+        Self::read_task(format!("/proc/self/task/{id}").as_ref())
     }
 
     /// The threads of this process that are called so.
-    pub fn of_threads_called(name: &str) -> Self {
+    pub fn read_threads_named(name: &str) -> Self {
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let is_called = |task: &Path| {
+        let has_name = |task: &Path| {
             fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
         };
         tasks
             .map(|task| task.path())
-            .filter(|task| is_called(task))
-            .map(|task| Self::of_task(&task))
+            .filter(|task| has_name(task))
+            .map(|task| Self::read_task(&task))
             .sum()
     }
 
     /// As the scheduler counts it: CPU time, time in a run queue, times that it ran (proc_pid_schedstat(5)).
-    fn of_task(task: &Path) -> Self {
+    fn read_task(task: &Path) -> Self {
         let account = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         let mut numbers = account.split_whitespace().map(|number| number.parse().unwrap_or(0));
         Self { cpu_ns: numbers.next().unwrap_or(0), context_switches: numbers.nth(1).unwrap_or(0) }
@@ -49,7 +49,7 @@ impl Helpers {
     }
 }
 
-impl Add for Helpers {
+impl Add for ThreadCost {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -60,7 +60,7 @@ impl Add for Helpers {
     }
 }
 
-impl Sum for Helpers {
+impl Sum for ThreadCost {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::default(), Self::add)
     }
@@ -85,10 +85,10 @@ mod tests {
             let _ = ended.recv();
         });
         let id = began.recv().unwrap();
-        let counted = Helpers::of_threads_called("counted");
+        let counted = ThreadCost::read_threads_named("counted");
         assert!(counted.context_switches >= 10 && counted.cpu_ns > 0, "{counted:?}");
-        assert!(Helpers::of_thread(id).context_switches >= counted.context_switches);
-        assert_eq!(Helpers::of_threads_called("nobody"), Helpers::default());
+        assert!(ThreadCost::read_thread(id).context_switches >= counted.context_switches);
+        assert_eq!(ThreadCost::read_threads_named("nobody"), ThreadCost::default());
         drop(end);
         helper.unwrap().join().unwrap();
     }

@@ -8,7 +8,7 @@ use crate::random::Random;
 
 /// Draws block numbers.
 #[derive(Debug, Clone)]
-pub struct Popularity {
+pub struct SkewedDistribution {
     blocks: u64,
     law: Law,
     scatter: Scatter,
@@ -28,7 +28,7 @@ enum Law {
     },
 }
 
-impl Popularity {
+impl SkewedDistribution {
     /// Zipf's law: the k-th rank comes as often as `1/k^theta` says. `theta` is above 0 and not 1;
     /// the seed decides where the popular blocks lie.
     pub fn zipf(theta: f64, blocks: u64, seed: u64) -> Self {
@@ -50,17 +50,17 @@ impl Popularity {
     /// The next block.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
-        self.scatter.place(self.rank(random.unit()))
+        self.scatter.apply(self.rank(random.unit()))
     }
 
-    /// The rank at `at` of the way through all draws, the most popular rank being 0.
-    fn rank(&self, at: f64) -> u64 {
+    /// The rank at `quantile` of the way through all draws, the most popular rank being 0.
+    fn rank(&self, quantile: f64) -> u64 {
         let n = self.blocks as f64;
         let rank = match self.law {
-            Law::Zipf { zeta, .. } if at * zeta < 1.0 => 0.0,
-            Law::Zipf { zeta, zeta_two, .. } if at * zeta < zeta_two => 1.0,
-            Law::Zipf { eta, alpha, .. } => n * (eta * at - eta + 1.0).powf(alpha),
-            Law::Pareto { power } => (n - 1.0) * at.powf(power),
+            Law::Zipf { zeta, .. } if quantile * zeta < 1.0 => 0.0,
+            Law::Zipf { zeta, zeta_two, .. } if quantile * zeta < zeta_two => 1.0,
+            Law::Zipf { eta, alpha, .. } => n * (eta * quantile - eta + 1.0).powf(alpha),
+            Law::Pareto { power } => (n - 1.0) * quantile.powf(power),
         };
         // Rounding may reach the end.
         (rank as u64).min(self.blocks - 1)
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn ranks_are_as_frequent_as_their_law_says() {
         const DRAWS: u64 = 200_000;
-        let popularity = Popularity::zipf(1.2, 1000, 1);
+        let distribution = SkewedDistribution::zipf(1.2, 1000, 1);
         let mut random = Random::new(1);
         let mut counts = [0u64; 2];
         for _ in 0..DRAWS {
-            if let Some(count) = counts.get_mut(popularity.rank(random.unit()) as usize) {
+            if let Some(count) = counts.get_mut(distribution.rank(random.unit()) as usize) {
                 *count += 1;
             }
         }
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn pareto_with_a_fifth_gives_a_fifth_of_the_blocks_four_fifths_of_the_draws() {
-        let popularity = Popularity::pareto(0.2, 1000, 1);
+        let distribution = SkewedDistribution::pareto(0.2, 1000, 1);
         let mut random = Random::new(1);
-        let popular = (0..100_000).filter(|_| popularity.rank(random.unit()) < 200).count();
+        let popular = (0..100_000).filter(|_| distribution.rank(random.unit()) < 200).count();
         assert!(popular.abs_diff(80_000) < 700, "{popular}");
     }
 
@@ -128,13 +128,16 @@ mod tests {
     fn few_blocks_are_all_drawn_and_no_other() {
         for blocks in 1..6 {
             // Pareto's formula never reaches the last of several.
-            let pareto = (Popularity::pareto(0.3, blocks, 3), blocks.saturating_sub(1).max(1));
-            for (popularity, wanted) in [(Popularity::zipf(1.1, blocks, 3), blocks), pareto] {
+            let pareto =
+                (SkewedDistribution::pareto(0.3, blocks, 3), blocks.saturating_sub(1).max(1));
+            for (distribution, wanted) in
+                [(SkewedDistribution::zipf(1.1, blocks, 3), blocks), pareto]
+            {
                 let mut random = Random::new(7);
                 let mut seen = vec![false; blocks as usize];
-                (0..2000).for_each(|_| seen[popularity.draw(&mut random) as usize] = true);
+                (0..2000).for_each(|_| seen[distribution.draw(&mut random) as usize] = true);
                 let count = seen.iter().filter(|seen| **seen).count() as u64;
-                assert_eq!(count, wanted, "{:?} over {blocks}", popularity.law);
+                assert_eq!(count, wanted, "{:?} over {blocks}", distribution.law);
             }
         }
     }

@@ -3,67 +3,67 @@
 
 use crate::job::{Options, Verify};
 use crate::random::Random;
-use crate::verify::{Stamp, Wrong, check, check_pattern, seal};
+use crate::verify::{Stamp, WrongBlock, check_block, check_pattern_block, write_header};
 use crate::workload::IoOp;
 
 /// Bytes of which a share is random and the rest zeros, as fio's `buffer_compress_chunk`.
-const CHUNK: usize = 512;
+const CHUNK_BYTES: usize = 512;
 
 /// What a thread writes.
 #[derive(Debug)]
-pub struct Contents {
-    fill: Fill,
+pub struct FillPattern {
+    fill: Bytes,
     verify: Option<Verify>,
     /// Every write gets bytes of its own.
-    fresh: bool,
+    refills: bool,
     /// Bytes between two headers.
-    interval: usize,
+    block_bytes: usize,
     stamp: Stamp,
     random: Random,
 }
 
 #[derive(Debug)]
-enum Fill {
+enum Bytes {
     Zeros,
     /// So many random bytes in each chunk, then zeros.
     Random(usize),
     Pattern(Vec<u8>),
 }
 
-impl Contents {
+impl FillPattern {
     /// What a job's options say. `run` marks the blocks as this run's.
     pub fn new(options: &Options, seed: u64, run: u64) -> Self {
         let fill = match options.compress_percentage {
             _ if !options.verify_pattern.is_empty() => {
                 // Some of them in a row, so that they are copied and compared in large pieces.
                 let pattern = &options.verify_pattern;
-                Fill::Pattern(pattern.repeat(CHUNK.div_ceil(pattern.len()).max(8)))
+                Bytes::Pattern(pattern.repeat(CHUNK_BYTES.div_ceil(pattern.len()).max(8)))
             }
-            _ if options.zero_buffers => Fill::Zeros,
-            None => Fill::Random(CHUNK),
-            Some(share) => Fill::Random(CHUNK - CHUNK * usize::from(share) / 100),
+            _ if options.zero_buffers => Bytes::Zeros,
+            None => Bytes::Random(CHUNK_BYTES),
+            Some(share) => Bytes::Random(CHUNK_BYTES - CHUNK_BYTES * usize::from(share) / 100),
         };
         let verify = options.verify;
-        let varied = matches!(fill, Fill::Random(1..));
+        let varied = matches!(fill, Bytes::Random(1..));
         let refilled = options.refill_buffers || options.compress_percentage.is_some();
         let op = if options.pattern.writes() { IoOp::Write } else { IoOp::Read };
         Self {
             fill,
             verify,
-            fresh: verify.is_some() || varied && refilled,
-            interval: options.block[op as usize].min as usize,
+            refills: verify.is_some() || varied && refilled,
+            block_bytes: options.block[op as usize].min as usize,
             stamp: Stamp { run, generation: 0 },
             random: Random::new(seed),
         }
     }
 
-    /// Whether [`Contents::write`] has to be called for each write.
-    pub fn are_fresh(&self) -> bool {
-        self.fresh
+    /// Whether [`FillPattern::fill_at`] has to be called for each write.
+    pub fn refills(&self) -> bool {
+        self.refills
     }
 
     /// Whether reads can be held against what was written.
-    pub fn are_verified(&self) -> bool {
+    pub fn is_verified(&self) -> bool {
         self.verify.is_some()
     }
 
@@ -75,17 +75,17 @@ impl Contents {
     /// Fills a buffer, for a first time or for good.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         match &self.fill {
-            Fill::Zeros => bytes.fill(0),
-            Fill::Random(share) => {
-                for chunk in bytes.chunks_mut(CHUNK) {
+            Bytes::Zeros => bytes.fill(0),
+            Bytes::Random(share) => {
+                for chunk in bytes.chunks_mut(CHUNK_BYTES) {
                     let (random, zeros) = chunk.split_at_mut(chunk.len().min(*share));
                     self.random.fill(random);
                     zeros.fill(0);
                 }
             }
-            Fill::Pattern(pattern) => {
+            Bytes::Pattern(pattern) => {
                 // Anew at each block that may be read by itself.
-                let blocks = bytes.chunks_mut(self.interval);
+                let blocks = bytes.chunks_mut(self.block_bytes);
                 for piece in blocks.flat_map(|block| block.chunks_mut(pattern.len())) {
                     piece.copy_from_slice(&pattern[..piece.len()]);
                 }
@@ -94,27 +94,28 @@ impl Contents {
     }
 
     /// Fills a buffer with what is to be written at `offset`.
-    pub fn write(&mut self, bytes: &mut [u8], offset: u64) {
+    pub fn fill_at(&mut self, bytes: &mut [u8], offset: u64) {
         self.fill(bytes);
         if self.verify == Some(Verify::Crc32c) {
-            for (block, offset) in intervals(self.interval, bytes.len(), offset) {
-                seal(&mut bytes[block], offset, self.stamp);
+            for (block, offset) in blocks_with_headers(self.block_bytes, bytes.len(), offset) {
+                write_header(&mut bytes[block], offset, self.stamp);
             }
         }
     }
 
     /// Looks for the first block that is wrong in what was read at `offset`. With `own` it must
     /// have been written in this pass, or later.
-    pub fn compare(&self, bytes: &[u8], offset: u64, own: bool) -> Result<(), Wrong> {
+    pub fn verify(&self, bytes: &[u8], offset: u64, this_pass: bool) -> Result<(), WrongBlock> {
         match (&self.verify, &self.fill) {
             (Some(Verify::Crc32c), _) => {
-                let stamp = own.then_some(self.stamp);
-                intervals(self.interval, bytes.len(), offset)
-                    .try_for_each(|(block, offset)| check(&bytes[block], offset, stamp))
+                let stamp = this_pass.then_some(self.stamp);
+                blocks_with_headers(self.block_bytes, bytes.len(), offset)
+                    .try_for_each(|(block, offset)| check_block(&bytes[block], offset, stamp))
             }
-            (Some(Verify::Pattern), Fill::Pattern(pattern)) => {
-                let mut blocks = bytes.chunks(self.interval).zip((offset..).step_by(self.interval));
-                blocks.try_for_each(|(block, at)| check_pattern(block, at, pattern))
+            (Some(Verify::Pattern), Bytes::Pattern(pattern)) => {
+                let mut blocks =
+                    bytes.chunks(self.block_bytes).zip((offset..).step_by(self.block_bytes));
+                blocks.try_for_each(|(block, at)| check_pattern_block(block, at, pattern))
             }
             // Without a pattern there is no verify=pattern.
             _ => Ok(()),
@@ -123,14 +124,14 @@ impl Contents {
 }
 
 /// The blocks of an I/O that have a header each, with their offsets in the file.
-fn intervals(
-    interval: usize,
+fn blocks_with_headers(
+    block_bytes: usize,
     length: usize,
     offset: u64,
 ) -> impl Iterator<Item = (std::ops::Range<usize>, u64)> {
-    (0..length / interval).map(move |index| {
-        let begin = index * interval;
-        (begin..begin + interval, offset + begin as u64)
+    (0..length / block_bytes).map(move |index| {
+        let begin = index * block_bytes;
+        (begin..begin + block_bytes, offset + begin as u64)
     })
 }
 
@@ -143,11 +144,11 @@ mod tests {
         Options { pattern: Pattern::Write, ..Options::default() }
     }
 
-    fn filled(options: &Options) -> (Contents, Vec<u8>) {
-        let mut contents = Contents::new(options, 1, 1);
+    fn filled(options: &Options) -> (FillPattern, Vec<u8>) {
+        let mut fill_pattern = FillPattern::new(options, 1, 1);
         let mut bytes = vec![1; 4096];
-        contents.fill(&mut bytes);
-        (contents, bytes)
+        fill_pattern.fill(&mut bytes);
+        (fill_pattern, bytes)
     }
 
     fn zeros(bytes: &[u8]) -> usize {
@@ -156,13 +157,13 @@ mod tests {
 
     #[test]
     fn buffers_hold_what_the_keys_say() {
-        let (contents, bytes) = filled(&options());
-        assert!(zeros(&bytes) < 50 && !contents.are_fresh());
-        let (contents, bytes) = filled(&Options { refill_buffers: true, ..options() });
-        assert!(zeros(&bytes) < 50 && contents.are_fresh());
+        let (fill_pattern, bytes) = filled(&options());
+        assert!(zeros(&bytes) < 50 && !fill_pattern.refills());
+        let (fill_pattern, bytes) = filled(&Options { refill_buffers: true, ..options() });
+        assert!(zeros(&bytes) < 50 && fill_pattern.refills());
         let both = Options { zero_buffers: true, refill_buffers: true, ..options() };
-        let (contents, bytes) = filled(&both);
-        assert!(zeros(&bytes) == 4096 && !contents.are_fresh());
+        let (fill_pattern, bytes) = filled(&both);
+        assert!(zeros(&bytes) == 4096 && !fill_pattern.refills());
         let pattern = Options { verify_pattern: vec![1, 2, 3], ..options() };
         assert_eq!(filled(&pattern).1[4093..], [2, 3, 1]);
     }
@@ -171,9 +172,9 @@ mod tests {
     fn a_share_of_each_chunk_is_compressible() {
         for (percentage, least, fresh) in [(0, 0, true), (75, 3072, true), (100, 4096, false)] {
             let options = Options { compress_percentage: Some(percentage), ..options() };
-            let (contents, bytes) = filled(&options);
+            let (fill_pattern, bytes) = filled(&options);
             assert!((least..least + 50).contains(&zeros(&bytes)), "{percentage}");
-            assert_eq!(contents.are_fresh(), fresh);
+            assert_eq!(fill_pattern.refills(), fresh);
             let tail = 512 - 512 * usize::from(percentage) / 100;
             assert!(bytes.chunks(512).all(|chunk| chunk[tail..].iter().all(|byte| *byte == 0)));
         }
@@ -183,23 +184,23 @@ mod tests {
     fn every_smallest_block_can_be_verified_by_itself() {
         let range = BlockRange { min: 512, max: 4096 };
         let options = Options { verify: Some(Verify::Crc32c), block: [range; 2], ..options() };
-        let mut contents = Contents::new(&options, 1, 1);
+        let mut fill_pattern = FillPattern::new(&options, 1, 1);
         let mut bytes = vec![0; 4096];
-        contents.write(&mut bytes, 8192);
-        assert_eq!(contents.compare(&bytes, 8192, true), Ok(()));
-        assert_eq!(contents.compare(&bytes[512..1536], 8704, true), Ok(()));
+        fill_pattern.fill_at(&mut bytes, 8192);
+        assert_eq!(fill_pattern.verify(&bytes, 8192, true), Ok(()));
+        assert_eq!(fill_pattern.verify(&bytes[512..1536], 8704, true), Ok(()));
         bytes[1100] ^= 1;
-        assert_eq!(contents.compare(&bytes, 8192, true).unwrap_err().offset, 8192 + 1024);
+        assert_eq!(fill_pattern.verify(&bytes, 8192, true).unwrap_err().offset, 8192 + 1024);
     }
 
     #[test]
     fn a_block_that_an_earlier_pass_wrote_is_stale() {
         let options = Options { verify: Some(Verify::Crc32c), ..options() };
-        let mut contents = Contents::new(&options, 1, 1);
+        let mut fill_pattern = FillPattern::new(&options, 1, 1);
         let mut bytes = vec![0; 4096];
-        contents.write(&mut bytes, 0);
-        contents.begin_pass();
-        assert!(contents.compare(&bytes, 0, true).is_err());
-        assert_eq!(contents.compare(&bytes, 0, false), Ok(()));
+        fill_pattern.fill_at(&mut bytes, 0);
+        fill_pattern.begin_pass();
+        assert!(fill_pattern.verify(&bytes, 0, true).is_err());
+        assert_eq!(fill_pattern.verify(&bytes, 0, false), Ok(()));
     }
 }

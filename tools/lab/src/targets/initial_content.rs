@@ -2,7 +2,7 @@
 
 /// What a new file holds before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum InitialContent {
     /// Nothing, not even its length: the job's writes make it longer.
     Empty,
     /// The same, with blocks allocated beyond its end.

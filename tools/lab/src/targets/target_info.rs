@@ -19,7 +19,7 @@ pub enum Found {
         /// Its logical block size.
         alignment: u64,
         /// What lies on it.
-        holds: Option<&'static str>,
+        content: Option<&'static str>,
     },
     /// The engine's own.
     Virtual {

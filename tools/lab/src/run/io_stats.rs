@@ -1,7 +1,7 @@
 //! What one thread counts while it runs. Plain fields, written by that thread alone and merged
 //! when it has ended.
 
-use crate::stats::{Latency, Samples, Spread};
+use crate::stats::{LatencyHistogram, RateSamples, Summary};
 
 /// Classes of fio's depth distributions: how far up the powers of two.
 pub const DEPTH_CLASSES: usize = 7;
@@ -10,7 +10,7 @@ pub const SAMPLE_NS: u64 = 500_000_000;
 
 /// Counts of one direction.
 #[derive(Debug, Clone, Default)]
-pub struct DirectionTally {
+pub struct DirectionStats {
     /// Bytes moved.
     pub bytes: u64,
     /// I/Os done.
@@ -19,26 +19,26 @@ pub struct DirectionTally {
     pub short: u64,
     /// Time from making an I/O to having handed it over. Without percentiles, like fio's: only
     /// one histogram is kept an I/O.
-    pub slat: Spread,
+    pub slat: Summary,
     /// Time from there to its completion.
-    pub clat: Latency,
+    pub clat: LatencyHistogram,
     /// Both together.
-    pub lat: Spread,
+    pub lat: Summary,
     /// Bandwidth samples in KiB a second.
-    pub bandwidth: Samples,
+    pub bandwidth: RateSamples,
     /// I/Os a second, sampled likewise.
-    pub iops: Samples,
+    pub iops: RateSamples,
     sampled_bytes: u64,
     sampled_ios: u64,
 }
 
 /// Counts of a thread.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct IoStats {
     /// Of reads and of writes.
-    pub directions: [DirectionTally; 2],
+    pub directions: [DirectionStats; 2],
     /// Times of fsync and fdatasync.
-    pub sync: Latency,
+    pub sync: LatencyHistogram,
     /// I/Os by the depth they were issued at.
     pub depth: [u64; DEPTH_CLASSES],
     /// Hand-overs by size; the first class is none.
@@ -58,7 +58,7 @@ pub struct Rates {
     pub ios: [u64; 2],
 }
 
-impl Tally {
+impl IoStats {
     /// Begins to count at `now`, with or without samples in the report.
     pub fn begin(now_ns: u64, keeps_samples: bool) -> Self {
         Self { sampled_ns: now_ns, keeps_samples, ..Self::default() }
@@ -146,8 +146,8 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     /// Counts blocks of 4 KiB.
-    fn count(tally: &mut Tally, blocks: [u64; 2]) {
-        for (direction, blocks) in tally.directions.iter_mut().zip(blocks) {
+    fn count(stats: &mut IoStats, blocks: [u64; 2]) {
+        for (direction, blocks) in stats.directions.iter_mut().zip(blocks) {
             direction.ios += blocks;
             direction.bytes += blocks * 4096;
         }
@@ -155,19 +155,19 @@ mod tests {
 
     #[test]
     fn a_sample_is_what_was_done_a_second_since_the_one_before() {
-        let mut tally = Tally::begin(7 * SECOND_NS, true);
-        count(&mut tally, [1000, 0]);
-        assert_eq!(tally.sample(7 * SECOND_NS + SAMPLE_NS - 1), None);
+        let mut stats = IoStats::begin(7 * SECOND_NS, true);
+        count(&mut stats, [1000, 0]);
+        assert_eq!(stats.sample(7 * SECOND_NS + SAMPLE_NS - 1), None);
         let rates = Rates { bytes: [2000 * 4096, 0], ios: [2000, 0] };
-        assert_eq!(tally.sample(7 * SECOND_NS + SAMPLE_NS), Some(rates));
-        count(&mut tally, [300, 600]);
-        assert_eq!(tally.sample(8 * SECOND_NS - 1), None, "half a second from that one on");
+        assert_eq!(stats.sample(7 * SECOND_NS + SAMPLE_NS), Some(rates));
+        count(&mut stats, [300, 600]);
+        assert_eq!(stats.sample(8 * SECOND_NS - 1), None, "half a second from that one on");
         // A thread that was held up makes one long sample of it.
         let rates = Rates { bytes: [100 * 4096, 200 * 4096], ios: [100, 200] };
-        assert_eq!(tally.sample(10 * SECOND_NS + SAMPLE_NS), Some(rates));
-        assert_eq!(tally.sample(10 * SECOND_NS + SAMPLE_NS), None);
+        assert_eq!(stats.sample(10 * SECOND_NS + SAMPLE_NS), Some(rates));
+        assert_eq!(stats.sample(10 * SECOND_NS + SAMPLE_NS), None);
 
-        let [read, write] = &tally.directions;
+        let [read, write] = &stats.directions;
         assert_eq!((read.iops.count(), read.iops.min(), read.iops.max()), (2, 100, 2000));
         assert_eq!((read.bandwidth.min(), read.bandwidth.max()), (400, 8000), "in KiB");
         // None of a time in which nothing was done in this direction.
@@ -177,10 +177,10 @@ mod tests {
 
     #[test]
     fn a_job_that_keeps_no_samples_still_tells_how_fast_it_is() {
-        let mut tally = Tally::begin(0, false);
-        count(&mut tally, [0, 50]);
+        let mut stats = IoStats::begin(0, false);
+        count(&mut stats, [0, 50]);
         let rates = Rates { bytes: [0, 50 * 4096], ios: [0, 50] };
-        assert_eq!(tally.sample(SECOND_NS), Some(rates));
-        assert_eq!(tally.directions.each_ref().map(|way| way.iops.count()), [0, 0]);
+        assert_eq!(stats.sample(SECOND_NS), Some(rates));
+        assert_eq!(stats.directions.each_ref().map(|way| way.iops.count()), [0, 0]);
     }
 }

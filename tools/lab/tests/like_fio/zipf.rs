@@ -1,13 +1,13 @@
 //! zipf and pareto against fio's, draw by draw: a chi-square test of how often each rank comes.
 
-use super::{Done, of_fio, of_ours};
+use super::{LoggedIo, fio_ios, our_ios};
 use std::collections::HashMap;
 
 const DRAWS: usize = 1_000_000;
 
 /// How many draws fall to the blocks of each class, the blocks sorted from the most to the least
 /// popular: each of the first sixteen by itself, then twice as many in every further class.
-fn classes(keys: &str, draw: fn(&str) -> Vec<Done>) -> Vec<f64> {
+fn classes(keys: &str, draw: fn(&str) -> Vec<LoggedIo>) -> Vec<f64> {
     let keys = format!("rw=randread bs=4k size=256m io_size=4000000k {keys}");
     let mut counts: HashMap<u64, u64> = HashMap::new();
     let all = draw(&keys);
@@ -44,10 +44,10 @@ fn popularity_is_distributed_as_fio_s() {
         ("random_distribution=zipf:0.8", "random_distribution=zipf:0.81"),
         ("random_distribution=pareto:0.2", "random_distribution=pareto:0.205"),
     ] {
-        let fios = classes(keys, of_fio);
-        let (found, freedom) = chi_square(&classes(keys, of_ours), &fios);
+        let fios = classes(keys, fio_ios);
+        let (found, freedom) = chi_square(&classes(keys, our_ios), &fios);
         assert!(found < bound(freedom), "{keys}: {found} with {freedom} degrees of freedom");
-        let (found, freedom) = chi_square(&classes(other, of_ours), &fios);
+        let (found, freedom) = chi_square(&classes(other, our_ios), &fios);
         assert!(found > bound(freedom), "{other} is taken for {keys}: {found}");
     }
 }

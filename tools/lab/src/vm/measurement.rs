@@ -1,6 +1,6 @@
 //! What is compared side by side in a guest, and the figures of one of them.
 
-use super::guest::{Answer, Place};
+use super::guest::{StepResult, StorageKind};
 use crate::Error;
 use serde_json::{Value, json};
 
@@ -11,21 +11,21 @@ pub struct Column {
     /// The engine's name.
     pub engine: &'static str,
     /// The target, of whichever device.
-    pub place: Place,
+    pub storage: StorageKind,
 }
 
 /// Those of every table.
 pub const COLUMNS: [Column; 5] = [
-    Column { name: "ring, raw", engine: "ring", place: Place::Raw },
-    Column { name: "ring, ext4", engine: "ring", place: Place::Ext4 },
-    Column { name: "ring, XFS", engine: "ring", place: Place::Xfs },
-    Column { name: "uringfs, raw", engine: "uringfs", place: Place::Raw },
-    Column { name: "uringfs, volume", engine: "uringfs", place: Place::Volume },
+    Column { name: "ring, raw", engine: "ring", storage: StorageKind::Raw },
+    Column { name: "ring, ext4", engine: "ring", storage: StorageKind::Ext4 },
+    Column { name: "ring, XFS", engine: "ring", storage: StorageKind::Xfs },
+    Column { name: "uringfs, raw", engine: "uringfs", storage: StorageKind::Raw },
+    Column { name: "uringfs, volume", engine: "uringfs", storage: StorageKind::Volume },
 ];
 
 /// The figures of one job in one column.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct Measurement {
     /// The job, or the first of a group that is reported as one.
     pub job: String,
     /// CPU time of the job's threads, which the guest's clock counts in instructions.
@@ -43,25 +43,25 @@ pub struct Cell {
     pub counters: Value,
 }
 
-impl Cell {
+impl Measurement {
     /// The cells of a step that ran `bench run` with JSON: one for each line of its report.
     ///
     /// # Errors
     /// What the step printed is no such report, or has a job that did nothing.
-    pub fn all_of(answer: &Answer) -> Result<Vec<Cell>, Error> {
-        let bad = |what| Error::run(format!("in the guest, {}: {what}", answer.step));
-        let report: Value = serde_json::from_str(&answer.output)
+    pub fn list_from_result(result: &StepResult) -> Result<Vec<Measurement>, Error> {
+        let bad = |what| Error::run(format!("in the guest, {}: {what}", result.step));
+        let report: Value = serde_json::from_str(&result.output)
             .map_err(|error| bad("its report is not JSON").because(error))?;
-        let cells = report["jobs"].as_array().into_iter().flatten().map(Self::of_job);
-        cells.collect::<Option<_>>().ok_or_else(|| bad("a job of its report has no figures"))
+        let measurements = report["jobs"].as_array().into_iter().flatten().map(Self::from_job);
+        measurements.collect::<Option<_>>().ok_or_else(|| bad("a job of its report has no figures"))
     }
 
-    fn of_job(job: &Value) -> Option<Cell> {
+    fn from_job(job: &Value) -> Option<Measurement> {
         let count = |direction: &str| job[direction]["total_ios"].as_u64();
         let (ios, ours) = (count("read")? + count("write")?, &job["uringfs"]);
         let word = |key: &str| Some(ours[key].as_str()?.to_owned());
         (ios > 0).then_some(())?;
-        Some(Cell {
+        Some(Measurement {
             job: job["jobname"].as_str()?.to_owned(),
             instructions_per_io: ours["cpu_ns_per_io"].as_f64()?,
             virtual_ns_per_io: ours["span_ns"].as_f64()? / ios as f64,
@@ -117,8 +117,8 @@ fn grouped(number: f64) -> String {
 mod tests {
     use super::*;
 
-    fn answer(output: &str) -> Answer {
-        Answer { step: "s".into(), code: 0, output: output.into() }
+    fn result(output: &str) -> StepResult {
+        StepResult { step: "s".into(), code: 0, output: output.into() }
     }
 
     #[test]
@@ -129,14 +129,14 @@ mod tests {
             "uringfs": {"cpu_ns_per_io": 2500.0, "span_ns": 200000,
                         "tier": "t", "queue": "q", "counters": {"c": 1}}
         }]}"#;
-        let cells = Cell::all_of(&answer(report)).unwrap();
-        assert_eq!(cells.len(), 1);
-        assert_eq!(cells[0].job, "j");
-        assert_eq!((cells[0].ios, cells[0].virtual_ns_per_io), (40, 5000.0));
-        assert_eq!(cells[0].text(), "2,500 in 5,000 ns");
+        let measurements = Measurement::list_from_result(&result(report)).unwrap();
+        assert_eq!(measurements.len(), 1);
+        assert_eq!(measurements[0].job, "j");
+        assert_eq!((measurements[0].ios, measurements[0].virtual_ns_per_io), (40, 5000.0));
+        assert_eq!(measurements[0].text(), "2,500 in 5,000 ns");
         let nothing = report.replace("30", "0").replace("10,", "0,");
         for bad in ["", "{\"jobs\": [{}]}", &nothing, &report.replace("span_ns", "s")] {
-            assert!(Cell::all_of(&answer(bad)).is_err(), "{bad}");
+            assert!(Measurement::list_from_result(&result(bad)).is_err(), "{bad}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 impl Experiment {
     /// Shows files of the kernel's file systems beside the sides: the same I/O, done by
-    /// [`Experiment::kernel`].
+    /// [`Experiment::kernel_engine`].
     ///
     /// # Errors
     /// One is not there, or no file.
@@ -21,14 +21,14 @@ impl Experiment {
                 Err(error) => return Err(Error::input(file.display().to_string()).because(error)),
             }
             let system = file_system(file).unwrap_or_else(|| "file system".into());
-            let mut name = match self.kernel {
+            let mut name = match self.kernel_engine {
                 EngineKind::Fio => system,
                 engine => format!("{}, {system}", engine.name()),
             };
             if self.sides.beside.iter().any(|side| side.name == name) {
                 name = format!("{name} {}", file.display());
             }
-            let side = Side::new(&name, self.kernel.name(), &[])?;
+            let side = Side::new(&name, self.kernel_engine.name(), &[])?;
             // As the side on which the switch is on.
             let keys = self.sides.b.keys.clone();
             self.sides.beside.push(Side { file: Some(file.clone()), keys, ..side });

@@ -1,9 +1,9 @@
 //! What was written is read back, and what is wrong is found and named.
 
-use super::books::{BLOCK, BLOCKS, Books, driven, whole};
+use super::recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
 use rustix::io::Errno;
 use uringfs_lab::engine::Io;
-use uringfs_lab::run::Drove;
+use uringfs_lab::run::LoopResult;
 use uringfs_lab::workload::IoOp;
 
 /// Cuts some transfers short and interrupts others.
@@ -19,25 +19,26 @@ fn rough(n: u64, io: Io) -> Result<u32, Errno> {
 fn each_pass_of_writes_is_read_back_in_the_same_order() {
     for verify in ["verify=crc32c\n", "verify_pattern=0xdeadbe\n"] {
         let keys = format!("rw=randwrite\niodepth=8\nloops=2\nend_fsync=1\n{verify}");
-        let (drove, books) = driven(&keys, Books::new(whole));
-        assert_eq!(drove.failure, None);
-        let (reads, writes) = (books.blocks(IoOp::Read), books.blocks(IoOp::Write));
+        let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+        assert_eq!(result.failure, None);
+        let (reads, writes) = (engine.blocks(IoOp::Read), engine.blocks(IoOp::Write));
         assert_eq!(reads.len() as u64, 2 * BLOCKS);
         assert_eq!(reads, writes);
         assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
-        assert_eq!(books.syncs, [256, 768], "before what was written is read back");
-        assert_eq!(books.forgotten, [256, 768], "what is read back comes from the device");
-        let [read_ns, written_ns] = drove.direction_ns;
+        assert_eq!(engine.syncs, [256, 768], "before what was written is read back");
+        assert_eq!(engine.cache_drops, [256, 768], "what is read back comes from the device");
+        let [read_ns, written_ns] = result.direction_ns;
         assert!(read_ns > 0 && written_ns > 0);
-        assert_eq!(read_ns + written_ns, drove.runtime_ns, "one or the other");
+        assert_eq!(read_ns + written_ns, result.runtime_ns, "one or the other");
     }
 }
 
 #[test]
 fn of_a_mix_what_was_written_is_read_back() {
-    let (drove, books) = driven("rw=randrw\niodepth=8\nverify=crc32c\n", Books::new(whole));
-    assert_eq!(drove.failure, None);
-    let (reads, writes) = (books.blocks(IoOp::Read), books.blocks(IoOp::Write));
+    let (result, engine) =
+        run_job("rw=randrw\niodepth=8\nverify=crc32c\n", RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    let (reads, writes) = (engine.blocks(IoOp::Read), engine.blocks(IoOp::Write));
     assert_eq!(reads.len() as u64, BLOCKS, "those of the mix, and those of what it wrote");
     assert_eq!(reads[reads.len() - writes.len()..], writes);
 }
@@ -47,9 +48,9 @@ fn reads_and_writes_of_different_sizes_spoil_no_block() {
     for order in ["", "norandommap\n", "random_distribution=zipf:1.2\n"] {
         for bs in ["bs=4k,8k", "bs=8k,4k", "bs=4k,12k", "bsrange=4k-8k,8k-8k"] {
             let keys = format!("rw=randrw\n{bs}\niodepth=8\nloops=3\nverify=crc32c\n{order}");
-            let (drove, books) = driven(&keys, Books::new(whole));
-            assert_eq!(drove.failure, None, "{keys}");
-            assert!(!books.blocks(IoOp::Write).is_empty());
+            let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+            assert_eq!(result.failure, None, "{keys}");
+            assert!(!engine.blocks(IoOp::Write).is_empty());
         }
     }
 }
@@ -58,9 +59,9 @@ fn reads_and_writes_of_different_sizes_spoil_no_block() {
 fn transfers_in_parts_are_right_when_put_together() {
     for verify in ["verify=crc32c\n", "verify_pattern=\"some pattern \"\n"] {
         let keys = format!("rw=randwrite\niodepth=8\n{verify}");
-        let (drove, _) = driven(&keys, Books::new(rough));
-        assert_eq!(drove.failure, None);
-        let [reads, writes] = &drove.tally.directions;
+        let (result, _) = run_job(&keys, RecordingEngine::new(rough));
+        assert_eq!(result.failure, None);
+        let [reads, writes] = &result.stats.directions;
         assert!(reads.short > 10 && writes.short > 10);
     }
 }
@@ -69,14 +70,15 @@ fn transfers_in_parts_are_right_when_put_together() {
 fn a_pattern_begins_anew_at_every_block_whatever_reads_it_back() {
     // Three bytes divide no block, and the sizes written are drawn anew when it is read.
     let keys = "rw=randrw\nbsrange=4k-16k\nloops=3\nverify_pattern=0xdeadbe\n";
-    let (drove, _) = driven(keys, Books::new(whole));
-    assert_eq!((drove.failure, drove.wrong_blocks.len()), (None, 0));
+    let (result, _) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!((result.failure, result.wrong_blocks.len()), (None, 0));
     let write = "rw=write\nbsrange=4k-16k\n";
-    let (_, books) = driven(&format!("{write}verify_pattern=0xdeadbe\n"), Books::new(whole));
-    let mut again = Books::new(whole);
-    again.file = books.file;
-    let (drove, _) = driven("rw=read\nbs=4k\nverify_pattern=0xdeadbe\n", again);
-    assert_eq!((drove.failure, drove.wrong_blocks.len()), (None, 0));
+    let (_, engine) =
+        run_job(&format!("{write}verify_pattern=0xdeadbe\n"), RecordingEngine::new(whole));
+    let mut again = RecordingEngine::new(whole);
+    again.file = engine.file;
+    let (result, _) = run_job("rw=read\nbs=4k\nverify_pattern=0xdeadbe\n", again);
+    assert_eq!((result.failure, result.wrong_blocks.len()), (None, 0));
 }
 
 #[test]
@@ -84,38 +86,40 @@ fn reading_back_is_not_held_to_the_pace_of_the_job() {
     // At the pace of its reads it would take a week; the runtime is the end of that, and is not
     // reached, however the machine stalls.
     let keys = "rw=write\nverify=crc32c\nrate=1,\nruntime=60\n";
-    let (drove, books) = driven(keys, Books::new(whole));
-    assert_eq!(drove.failure, None);
-    assert_eq!(books.blocks(IoOp::Read).len() as u64, BLOCKS);
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    assert_eq!(engine.blocks(IoOp::Read).len() as u64, BLOCKS);
 }
 
 /// Runs a job that writes, changes the file, and reads it back by another job.
-fn spoiled(keys: &str, spoil: fn(&mut [u8])) -> (Drove, Books) {
-    let (drove, mut books) = driven(&format!("rw=write\ndo_verify=0\n{keys}"), Books::new(whole));
-    assert_eq!((drove.failure, books.blocks(IoOp::Read).len()), (None, 0));
-    spoil(&mut books.file);
-    let mut again = Books::new(whole);
-    again.file = books.file;
-    driven(&format!("rw=read\n{keys}"), again)
+fn run_then_corrupt(keys: &str, spoil: fn(&mut [u8])) -> (LoopResult, RecordingEngine) {
+    let (result, mut engine) =
+        run_job(&format!("rw=write\ndo_verify=0\n{keys}"), RecordingEngine::new(whole));
+    assert_eq!((result.failure, engine.blocks(IoOp::Read).len()), (None, 0));
+    spoil(&mut engine.file);
+    let mut again = RecordingEngine::new(whole);
+    again.file = engine.file;
+    run_job(&format!("rw=read\n{keys}"), again)
 }
 
 #[test]
 fn a_planted_wrong_block_is_named_and_the_job_goes_on_to_its_end() {
-    let (drove, books) = spoiled("verify=crc32c\niodepth=4\n", |file| file[8192 + 100] ^= 1);
-    let failure = drove.failure.unwrap();
+    let (result, engine) =
+        run_then_corrupt("verify=crc32c\niodepth=4\n", |file| file[8192 + 100] ^= 1);
+    let failure = result.failure.unwrap();
     assert_eq!(failure.errno, Errno::ILSEQ);
     assert_eq!(failure.to_string(), "verify found 1 wrong block (EILSEQ)");
-    assert_eq!((books.ios.len() as u64, drove.wrong_blocks.len()), (BLOCKS, 1));
-    let wrong = drove.wrong_blocks[0].to_string();
+    assert_eq!((engine.ios.len() as u64, result.wrong_blocks.len()), (BLOCKS, 1));
+    let wrong = result.wrong_blocks[0].to_string();
     assert!(wrong.starts_with("wrong block at offset 8192: expected crc32c "), "{wrong}");
-    assert_eq!(drove.wrong_blocks[0].file, Some(0));
+    assert_eq!(result.wrong_blocks[0].file, Some(0));
 }
 
 #[test]
 fn a_misdirected_block_is_found_though_its_sum_is_right() {
     let swap = |file: &mut [u8]| file.copy_within(4096..8192, 40960);
-    let (drove, _) = spoiled("verify=crc32c\n", swap);
-    let wrong = drove.wrong_blocks[0].to_string();
+    let (result, _) = run_then_corrupt("verify=crc32c\n", swap);
+    let wrong = result.wrong_blocks[0].to_string();
     let expected = "wrong block at offset 40960: expected the block of this offset, \
                     found that of offset 4096";
     assert!(wrong.starts_with(expected), "{wrong}");
@@ -123,28 +127,28 @@ fn a_misdirected_block_is_found_though_its_sum_is_right() {
 
 #[test]
 fn many_wrong_blocks_are_counted_and_the_first_named() {
-    let (drove, _) = spoiled("verify=crc32c\n", |file| file[65536..].fill(0));
-    assert_eq!(drove.failure.unwrap().to_string(), "verify found 240 wrong blocks (EILSEQ)");
-    assert_eq!(drove.wrong_blocks.len(), 16);
+    let (result, _) = run_then_corrupt("verify=crc32c\n", |file| file[65536..].fill(0));
+    assert_eq!(result.failure.unwrap().to_string(), "verify found 240 wrong blocks (EILSEQ)");
+    assert_eq!(result.wrong_blocks.len(), 16);
 }
 
 #[test]
 fn verify_fatal_stops_at_the_first_wrong_block() {
     let spoil = |file: &mut [u8]| file.fill(0);
-    let (drove, books) = spoiled("verify_pattern=0xab\nverify_fatal=1\n", spoil);
-    let failure = drove.failure.unwrap().to_string();
+    let (result, engine) = run_then_corrupt("verify_pattern=0xab\nverify_fatal=1\n", spoil);
+    let failure = result.failure.unwrap().to_string();
     assert!(failure.contains("offset 0: expected ab at byte 0, found 00"), "{failure}");
-    assert_eq!(books.ios.len(), 1);
+    assert_eq!(engine.ios.len(), 1);
 }
 
 #[test]
 fn a_write_that_was_lost_is_found_in_the_pass_that_lost_it() {
     // Two passes of 256 writes and 256 reads: write 100 of the second.
-    let mut books = Books::new(whole);
-    books.lost = Some(2 * BLOCKS + 100);
-    let (drove, _) = driven("rw=write\nverify=crc32c\nloops=2\n", books);
-    assert_eq!(drove.wrong_blocks.len(), 1);
-    let wrong = drove.wrong_blocks[0].to_string();
+    let mut engine = RecordingEngine::new(whole);
+    engine.lost = Some(2 * BLOCKS + 100);
+    let (result, _) = run_job("rw=write\nverify=crc32c\nloops=2\n", engine);
+    assert_eq!(result.wrong_blocks.len(), 1);
+    let wrong = result.wrong_blocks[0].to_string();
     let place = format!("offset {}: ", 100 * BLOCK);
     assert!(wrong.contains(&place), "{wrong}");
     assert!(wrong.contains("expected what pass 2 wrote, found what pass 1 wrote"), "{wrong}");

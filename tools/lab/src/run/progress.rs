@@ -2,7 +2,7 @@
 //! half-second samples, on cache lines of its own; nobody waits for anybody, and a run that is not
 //! looked at pays for nothing else.
 
-use super::tally::{Rates, Tally};
+use super::io_stats::{IoStats, Rates};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 /// A run, seen from outside. Shared with whoever shows it.
 #[derive(Debug, Default)]
-pub struct Live(Mutex<State>);
+pub struct Live(Mutex<ProgressState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ProgressState {
     /// What is being done, in words.
-    doing: String,
+    activity: String,
     /// Empty until the run begins.
-    threads: Vec<Arc<LiveThread>>,
+    threads: Vec<Arc<ThreadProgress>>,
     began: Option<Instant>,
 }
 
 /// What is known beforehand of how long a thread takes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Expected {
+pub struct ExpectedWork {
     /// Its batch.
     pub batch: u32,
     /// When it ends at the latest, from its batch's beginning.
@@ -36,8 +36,8 @@ pub struct Expected {
 #[derive(Debug, Default)]
 // Two lines, as processors fetch lines in pairs.
 #[repr(align(128))]
-pub struct LiveThread {
-    expected: Expected,
+pub struct ThreadProgress {
+    expected: ExpectedWork,
     /// Nanoseconds from the run's beginning to its own and to its end, each plus 1; 0 is not yet.
     began_ns: AtomicU64,
     ended_ns: AtomicU64,
@@ -46,10 +46,10 @@ pub struct LiveThread {
     ios_per_second: [AtomicU64; 2],
 }
 
-impl LiveThread {
+impl ThreadProgress {
     /// Says what has been done, and how fast lately.
-    pub fn publish(&self, tally: &Tally, rates: Rates) {
-        self.bytes.store(tally.directions.iter().map(|direction| direction.bytes).sum(), Relaxed);
+    pub fn publish(&self, stats: &IoStats, rates: Rates) {
+        self.bytes.store(stats.directions.iter().map(|direction| direction.bytes).sum(), Relaxed);
         for index in 0..2 {
             self.bytes_per_second[index].store(rates.bytes[index], Relaxed);
             self.ios_per_second[index].store(rates.ios[index], Relaxed);
@@ -61,7 +61,7 @@ impl LiveThread {
     }
 
     /// How long it takes altogether, as far as one can tell `now`.
-    fn whole_ns(&self, now_ns: u64) -> Option<f64> {
+    fn total_ns(&self, now_ns: u64) -> Option<f64> {
         let (began, ended) = (self.began_ns.load(Relaxed), self.ended_ns.load(Relaxed));
         if ended != 0 {
             return Some((ended - began) as f64);
@@ -78,20 +78,20 @@ impl LiveThread {
 
 impl Live {
     /// Says in words what is being done.
-    pub fn say(&self, doing: &str) {
-        self.0.lock().doing = doing.to_owned();
+    pub fn set_activity(&self, activity: &str) {
+        self.0.lock().activity = activity.to_owned();
     }
 
     /// The run begins, with these threads.
-    pub fn begin(&self, threads: impl Iterator<Item = Expected>) {
+    pub fn begin(&self, threads: impl Iterator<Item = ExpectedWork>) {
         let mut state = self.0.lock();
-        let thread = |expected| Arc::new(LiveThread { expected, ..LiveThread::default() });
+        let thread = |expected| Arc::new(ThreadProgress { expected, ..ThreadProgress::default() });
         state.threads = threads.map(thread).collect();
         state.began = Some(Instant::now());
     }
 
     /// Runs a thread's work while it counts as running.
-    pub fn during<T>(&self, thread: usize, work: impl FnOnce(&LiveThread) -> T) -> T {
+    pub fn while_running<T>(&self, thread: usize, work: impl FnOnce(&ThreadProgress) -> T) -> T {
         let (thread, began) = {
             let state = self.0.lock();
             (state.threads[thread].clone(), state.began.unwrap_or_else(Instant::now))
@@ -105,7 +105,7 @@ impl Live {
     /// What it looks like now.
     pub fn now(&self) -> Snapshot {
         let state = self.0.lock();
-        let mut snapshot = Snapshot { doing: state.doing.clone(), ..Snapshot::default() };
+        let mut snapshot = Snapshot { activity: state.activity.clone(), ..Snapshot::default() };
         for thread in state.threads.iter().filter(|thread| thread.is_running()) {
             snapshot.running += 1;
             for index in 0..2 {
@@ -115,11 +115,11 @@ impl Live {
         }
         if let Some(began) = state.began {
             let now_ns = began.elapsed().as_nanos() as u64;
-            if let Some(whole) = whole_ns(&state.threads, now_ns).filter(|whole| *whole > 0.0) {
+            if let Some(whole) = total_ns(&state.threads, now_ns).filter(|whole| *whole > 0.0) {
                 // What takes longer than was thought is nearly done, not more than done.
                 let share = (now_ns as f64 / whole).min(0.999);
-                let left = Duration::from_nanos((whole - now_ns as f64).max(0.0) as u64);
-                snapshot.estimate = Some(Estimate { share, left });
+                let remaining = Duration::from_nanos((whole - now_ns as f64).max(0.0) as u64);
+                snapshot.estimate = Some(Estimate { share, remaining });
             }
         }
         snapshot
@@ -128,11 +128,11 @@ impl Live {
 
 /// How long the run takes: its batches one after the other. One of which nothing is known yet is
 /// taken to last as long as the others.
-fn whole_ns(threads: &[Arc<LiveThread>], now_ns: u64) -> Option<f64> {
+fn total_ns(threads: &[Arc<ThreadProgress>], now_ns: u64) -> Option<f64> {
     let batches: Vec<Option<f64>> = threads
         .chunk_by(|a, b| a.expected.batch == b.expected.batch)
         .map(|batch| {
-            let each: Option<Vec<f64>> = batch.iter().map(|one| one.whole_ns(now_ns)).collect();
+            let each: Option<Vec<f64>> = batch.iter().map(|one| one.total_ns(now_ns)).collect();
             each?.into_iter().reduce(f64::max)
         })
         .collect();
@@ -145,7 +145,7 @@ fn whole_ns(threads: &[Arc<LiveThread>], now_ns: u64) -> Option<f64> {
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// In words.
-    pub doing: String,
+    pub activity: String,
     /// Threads that run.
     pub running: usize,
     /// Of all that run, in the half second before.
@@ -160,16 +160,16 @@ pub struct Estimate {
     /// 0 to 1.
     pub share: f64,
     /// Time to go.
-    pub left: Duration,
+    pub remaining: Duration,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn thread(batch: u32, seconds: Option<u64>, bytes: Option<u64>) -> Arc<LiveThread> {
-        let expected = Expected { batch, time: seconds.map(Duration::from_secs), bytes };
-        Arc::new(LiveThread { expected, ..LiveThread::default() })
+    fn thread(batch: u32, seconds: Option<u64>, bytes: Option<u64>) -> Arc<ThreadProgress> {
+        let expected = ExpectedWork { batch, time: seconds.map(Duration::from_secs), bytes };
+        Arc::new(ThreadProgress { expected, ..ThreadProgress::default() })
     }
 
     const SECOND: u64 = 1_000_000_000;
@@ -178,39 +178,39 @@ mod tests {
     fn a_batch_takes_as_long_as_its_longest_thread_and_batches_follow_each_other() {
         let threads =
             [thread(0, Some(3), None), thread(0, Some(5), None), thread(1, Some(4), None)];
-        assert_eq!(whole_ns(&threads, 0), Some(9.0 * SECOND as f64));
+        assert_eq!(total_ns(&threads, 0), Some(9.0 * SECOND as f64));
     }
 
     #[test]
     fn bytes_end_a_thread_before_its_time() {
         let threads = [thread(0, Some(100), Some(1000))];
-        assert_eq!(whole_ns(&threads, 0), Some(100.0 * SECOND as f64));
+        assert_eq!(total_ns(&threads, 0), Some(100.0 * SECOND as f64));
         threads[0].began_ns.store(1, Relaxed);
         threads[0].bytes.store(250, Relaxed);
-        assert_eq!(whole_ns(&threads, 2 * SECOND), Some(8.0 * SECOND as f64));
+        assert_eq!(total_ns(&threads, 2 * SECOND), Some(8.0 * SECOND as f64));
         threads[0].ended_ns.store(3 * SECOND + 1, Relaxed);
-        assert_eq!(whole_ns(&threads, 4 * SECOND), Some(3.0 * SECOND as f64));
+        assert_eq!(total_ns(&threads, 4 * SECOND), Some(3.0 * SECOND as f64));
     }
 
     #[test]
     fn of_what_nothing_is_known_nothing_is_said() {
-        assert_eq!(whole_ns(&[], 5), None);
-        assert_eq!(whole_ns(&[thread(0, None, Some(1000))], SECOND), None);
+        assert_eq!(total_ns(&[], 5), None);
+        assert_eq!(total_ns(&[thread(0, None, Some(1000))], SECOND), None);
         let threads = [thread(0, Some(6), None), thread(1, None, Some(1))];
-        assert_eq!(whole_ns(&threads, 0), Some(12.0 * SECOND as f64));
+        assert_eq!(total_ns(&threads, 0), Some(12.0 * SECOND as f64));
     }
 
     #[test]
     fn only_what_runs_counts() {
         let live = Live::default();
-        live.say("Running scan");
-        live.begin([Expected::default(), Expected::default()].into_iter());
+        live.set_activity("Running scan");
+        live.begin([ExpectedWork::default(), ExpectedWork::default()].into_iter());
         assert_eq!(live.now().running, 0);
-        live.during(1, |thread| {
-            thread.publish(&Tally::default(), Rates { bytes: [3 << 20, 0], ios: [768, 0] });
+        live.while_running(1, |thread| {
+            thread.publish(&IoStats::default(), Rates { bytes: [3 << 20, 0], ios: [768, 0] });
             let now = live.now();
             assert_eq!(
-                (now.doing.as_str(), now.running, now.rates.ios),
+                (now.activity.as_str(), now.running, now.rates.ios),
                 ("Running scan", 1, [768, 0])
             );
         });
