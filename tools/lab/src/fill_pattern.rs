@@ -1,4 +1,4 @@
-//! What a thread's writes carry, and whether its reads bring back what was written: the keys
+//! The bytes that a thread writes, and the check of the bytes that it reads back: the keys
 //! `zero_buffers`, `refill_buffers`, `buffer_compress_percentage` and `verify`.
 
 use crate::job::{Options, Verify};
@@ -6,17 +6,17 @@ use crate::random::Random;
 use crate::verify::{Stamp, WrongBlock, check_block, check_pattern_block, write_header};
 use crate::workload::IoOp;
 
-/// Bytes of which a share is random and the rest zeros, as fio's `buffer_compress_chunk`.
+/// Each chunk is random at first and zero after that, as with fio's `buffer_compress_chunk`.
 const CHUNK_BYTES: usize = 512;
 
-/// What a thread writes.
+/// Fills the buffers of one thread's writes and verifies its reads.
 #[derive(Debug)]
 pub struct FillPattern {
     fill: Bytes,
     verify: Option<Verify>,
-    /// Every write gets bytes of its own.
+    /// Each write gets new bytes.
     refills: bool,
-    /// Bytes between two headers.
+    /// The smallest block; each has a header of its own.
     block_bytes: usize,
     stamp: Stamp,
     random: Random,
@@ -25,17 +25,17 @@ pub struct FillPattern {
 #[derive(Debug)]
 enum Bytes {
     Zeros,
-    /// So many random bytes in each chunk, then zeros.
+    /// The number of random bytes in each chunk; zeros follow.
     Random(usize),
     Pattern(Vec<u8>),
 }
 
 impl FillPattern {
-    /// What a job's options say. `run` marks the blocks as this run's.
+    /// The fill pattern of a job. `run` is written into block headers, to tell runs apart.
     pub fn new(options: &Options, seed: u64, run: u64) -> Self {
         let fill = match options.compress_percentage {
             _ if !options.verify_pattern.is_empty() => {
-                // Some of them in a row, so that they are copied and compared in large pieces.
+                // Several in a row, so that copies and comparisons are of large pieces.
                 let pattern = &options.verify_pattern;
                 Bytes::Pattern(pattern.repeat(CHUNK_BYTES.div_ceil(pattern.len()).max(8)))
             }
@@ -57,22 +57,22 @@ impl FillPattern {
         }
     }
 
-    /// Whether [`FillPattern::fill_at`] has to be called for each write.
+    /// Whether each write needs a call of [`FillPattern::fill_at`].
     pub fn refills(&self) -> bool {
         self.refills
     }
 
-    /// Whether reads can be held against what was written.
+    /// Whether reads are verified.
     pub fn is_verified(&self) -> bool {
         self.verify.is_some()
     }
 
-    /// Another pass begins: its blocks are told from those of the passes before.
+    /// Begins the next pass. Block headers carry its number.
     pub fn begin_pass(&mut self) {
         self.stamp.generation = self.stamp.generation.wrapping_add(1);
     }
 
-    /// Fills a buffer, for a first time or for good.
+    /// Fills a buffer. Without [`FillPattern::refills`] it keeps these bytes for all writes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         match &self.fill {
             Bytes::Zeros => bytes.fill(0),
@@ -84,7 +84,7 @@ impl FillPattern {
                 }
             }
             Bytes::Pattern(pattern) => {
-                // Anew at each block that may be read by itself.
+                // The pattern starts again at each block that may be read by itself.
                 let blocks = bytes.chunks_mut(self.block_bytes);
                 for piece in blocks.flat_map(|block| block.chunks_mut(pattern.len())) {
                     piece.copy_from_slice(&pattern[..piece.len()]);
@@ -93,7 +93,7 @@ impl FillPattern {
         }
     }
 
-    /// Fills a buffer with what is to be written at `offset`.
+    /// Fills a buffer for a write at `offset`, and writes the block headers.
     pub fn fill_at(&mut self, bytes: &mut [u8], offset: u64) {
         self.fill(bytes);
         if self.verify == Some(Verify::Crc32c) {
@@ -103,8 +103,8 @@ impl FillPattern {
         }
     }
 
-    /// Looks for the first block that is wrong in what was read at `offset`. With `own` it must
-    /// have been written in this pass, or later.
+    /// Verifies bytes that were read at `offset`; the error is the first wrong block. With `this_pass`
+    /// a block of an earlier pass is wrong, too.
     pub fn verify(&self, bytes: &[u8], offset: u64, this_pass: bool) -> Result<(), WrongBlock> {
         match (&self.verify, &self.fill) {
             (Some(Verify::Crc32c), _) => {
@@ -117,13 +117,13 @@ impl FillPattern {
                     bytes.chunks(self.block_bytes).zip((offset..).step_by(self.block_bytes));
                 blocks.try_for_each(|(block, at)| check_pattern_block(block, at, pattern))
             }
-            // Without a pattern there is no verify=pattern.
+            // verify=pattern without a pattern is refused by the parser.
             _ => Ok(()),
         }
     }
 }
 
-/// The blocks of an I/O that have a header each, with their offsets in the file.
+/// The blocks of an I/O that have a header: range in the buffer, offset in the file.
 fn blocks_with_headers(
     block_bytes: usize,
     length: usize,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_hold_what_the_keys_say() {
+    fn keys_decide_what_buffers_hold() {
         let (fill_pattern, bytes) = filled(&options());
         assert!(zeros(&bytes) < 50 && !fill_pattern.refills());
         let (fill_pattern, bytes) = filled(&Options { refill_buffers: true, ..options() });
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_smallest_block_can_be_verified_by_itself() {
+    fn each_block_of_the_smallest_size_verifies_alone() {
         let range = BlockRange { min: 512, max: 4096 };
         let options = Options { verify: Some(Verify::Crc32c), block: [range; 2], ..options() };
         let mut fill_pattern = FillPattern::new(&options, 1, 1);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_an_earlier_pass_wrote_is_stale() {
+    fn a_block_of_an_earlier_pass_is_stale() {
         let options = Options { verify: Some(Verify::Crc32c), ..options() };
         let mut fill_pattern = FillPattern::new(&options, 1, 1);
         let mut bytes = vec![0; 4096];

@@ -1,10 +1,10 @@
-//! Every number below `n` once, in an order that looks random, in fixed memory: what fio needs a
-//! bitmap for. A full-period congruential generator over the next power of two gives the order,
-//! an invertible mix hides its pattern, and numbers from `n` on are skipped.
+//! All numbers below `n`, each once, in an order that looks random, in fixed memory. fio uses a bitmap
+//! for this. A full-period congruential generator over the next power of two gives the order, a
+//! bijective mix hides its pattern, and numbers from `n` on are skipped.
 
 use crate::random::Random;
 
-/// A permutation of `0..length`, endless: after one round another begins, in another order.
+/// An endless sequence of permutations of `0..length`. Each round has another order.
 #[derive(Debug, Clone)]
 pub struct Permutation {
     length: u64,
@@ -56,11 +56,11 @@ impl Permutation {
     }
 }
 
-/// Numbers below `length` scattered over the same range: each has a place, and none shares it.
+/// One fixed random permutation of `0..length`.
 #[derive(Debug, Clone)]
 pub struct Scatter {
     length: u64,
-    /// Without it zero would stay where it is.
+    /// Without the key zero would map to zero.
     key: u64,
     mix: BijectiveMix,
 }
@@ -74,11 +74,12 @@ impl Scatter {
         Self { length, key: random.bits() & mix.mask, mix }
     }
 
-    /// The place of `number`, which is below the length.
+    /// The image of `number`, which must be below the length.
     #[inline]
     pub fn apply(&self, number: u64) -> u64 {
-        // What falls outside is scattered again: its cycle leads back inside, and no two numbers
-        // come to one place (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+        // A value outside the range is mapped again. Its cycle leads back inside, and no two numbers
+        // get one image (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains",
+        // 2002).
         let mut value = number;
         loop {
             value = self.mix.apply(value ^ self.key);
@@ -89,8 +90,8 @@ impl Scatter {
     }
 }
 
-/// An invertible mix of the numbers below a power of two: odd multipliers, and shifts right that
-/// are added back, can be undone modulo 2^k.
+/// A bijection of the numbers below a power of two: multiplication by an odd number and xor with a
+/// right shift are both invertible modulo 2^k.
 #[derive(Debug, Clone)]
 struct BijectiveMix {
     mask: u64,
@@ -99,10 +100,10 @@ struct BijectiveMix {
 }
 
 impl BijectiveMix {
-    /// Over the power of two that holds `length` numbers.
+    /// A mix over the smallest power of two, at least 4, that holds `length` numbers.
     fn new(length: u64, random: &mut Random) -> Self {
-        assert!((1..=1 << 62).contains(&length), "nothing to permute, or too much");
-        // The generator has its full period only from four numbers on.
+        assert!((1..=1 << 62).contains(&length), "length is 0 or above 2^62");
+        // The generator has its full period only over four numbers or more.
         let bits = length.next_power_of_two().trailing_zeros().max(2);
         let mut mix = Self { mask: (1 << bits) - 1, shift: bits.div_ceil(2), factors: [1; 2] };
         mix.draw_factors(random);
@@ -130,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_once_a_round(length in 1u64..5000, seed: u64) {
+        fn each_round_has_every_number_once(length in 1u64..5000, seed: u64) {
             let mut permutation = Permutation::new(length, seed);
             for _round in 0..2 {
                 let mut seen = vec![false; length as usize];
@@ -142,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn every_place_is_one_number_s(length in 1u64..5000, seed: u64) {
+        fn no_two_numbers_have_one_image(length in 1u64..5000, seed: u64) {
             let scatter = Scatter::new(length, seed);
             let mut seen = vec![false; length as usize];
             for number in 0..length {
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_the_order_are_not_neighbours_in_number() {
+    fn consecutive_numbers_of_the_order_are_far_apart() {
         let mut permutation = Permutation::new(1 << 18, 3);
         let mut last = permutation.next();
         let mut near = 0;

@@ -1,6 +1,6 @@
-//! Blocks that say what they are, so that a read can tell whether it brought back what was written:
-//! fio's `verify=crc32c` and `verify=pattern`. A block begins with a header that names its place
-//! and who wrote it when, under a CRC32C of everything after that sum.
+//! Blocks that can be verified when they are read: fio's `verify=crc32c` and `verify=pattern`. With
+//! crc32c a block begins with a header: its offset, run and pass, and a CRC32C of everything after
+//! the sum.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use std::fmt;
@@ -10,23 +10,23 @@ pub const HEADER_BYTES: usize = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"urfv");
 
-/// Who writes a block, and when.
+/// The run and the pass that write a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// The run, by a number no other has.
+    /// A number of the run that no other run has.
     pub run: u64,
     /// The pass over the file, from 0.
     pub generation: u32,
 }
 
-/// A block that is not what it should be.
+/// A block that failed its verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongBlock {
-    /// Where in the file, in bytes.
+    /// Offset of the block in the file, in bytes.
     pub offset: u64,
-    /// What should be there.
+    /// The expected value, in words.
     pub expected: String,
-    /// What is there.
+    /// The value found, in words.
     pub found: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for WrongBlock {
     }
 }
 
-/// Writes the header over the block's first bytes; the block will lie at `offset`.
+/// Writes the header over the first bytes of a block that will lie at `offset`.
 ///
 /// # Panics
 /// If the block is shorter than a header.
@@ -52,8 +52,8 @@ pub fn write_header(block: &mut [u8], offset: u64, stamp: Stamp) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Whether `block`, read at `offset`, is one that was sealed for that place; by this run, and not
-/// before this pass, if there is a stamp.
+/// Verifies a block that was read at `offset`: its header, sum and offset. With a stamp also that this
+/// run wrote it, in this pass or a later one.
 ///
 /// # Panics
 /// If the block is shorter than a header.
@@ -81,7 +81,7 @@ pub fn check_block(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<()
         Some(stamp) if run != stamp.run => {
             wrong("a block of this run".into(), "one of an earlier run".into())
         }
-        // Threads that share a file may be ahead of each other.
+        // Another thread on the same file may be in a later pass.
         Some(stamp) if generation < stamp.generation => wrong(
             format!("what pass {} wrote", stamp.generation + 1),
             format!("what pass {} wrote", generation + 1),
@@ -90,7 +90,7 @@ pub fn check_block(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<()
     }
 }
 
-/// Whether `block`, read at `offset`, is the pattern over and over.
+/// Verifies that a block, read at `offset`, is the pattern repeated.
 pub fn check_pattern_block(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), WrongBlock> {
     let mut pieces = block.chunks(pattern.len()).enumerate();
     let odd = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
@@ -102,7 +102,7 @@ pub fn check_pattern_block(block: &[u8], offset: u64, pattern: &[u8]) -> Result<
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    // A sum of 32 bits in a word of 64.
+    // The crate returns the 32-bit sum in a u64.
     checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_block_is_right_at_its_place_and_time() {
+    fn a_block_verifies_at_its_offset_and_pass() {
         let block = block_with_header(8192, STAMP);
         assert_eq!(check_block(&block, 8192, Some(STAMP)), Ok(()));
         assert_eq!(check_block(&block, 8192, None), Ok(()));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn an_error_names_what_is_wrong() {
         type Spoil = fn(&mut Vec<u8>);
         let table: [(u64, Option<Stamp>, Spoil, &str); 7] = [
             (8192, None, |b| b[4000] ^= 1, "expected crc32c "),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_names_its_first_wrong_byte() {
+    fn a_pattern_error_names_the_first_wrong_byte() {
         let pattern = [0xde, 0xad, 0xbe];
         let mut block: Vec<u8> = pattern.iter().copied().cycle().take(100).collect();
         assert_eq!(check_pattern_block(&block, 512, &pattern), Ok(()));

@@ -1,5 +1,5 @@
-//! Which I/O comes next: file, direction, offset and length, for one thread of one job. Knows no
-//! clock and no engine. A few nanoseconds a step, as it runs between any two I/Os.
+//! The sequence of I/Os of one thread of one job: file, direction, offset and length. Knows no clock
+//! and no engine. It runs between any two I/Os, so that a step must cost only a few nanoseconds.
 
 use crate::job::{BlockRange, Distribution, Options, Pattern};
 use crate::permutation::Permutation;
@@ -15,16 +15,16 @@ pub enum IoOp {
     Write,
 }
 
-/// One I/O to be done.
+/// The next I/O to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextIo {
-    /// Which of the job's files, from 0.
+    /// Index of the file among the job's files.
     pub file: u32,
-    /// The direction.
+    /// Read or write.
     pub op: IoOp,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -33,12 +33,11 @@ pub struct NextIo {
 pub struct Region {
     /// First byte.
     pub begin: u64,
-    /// Bytes from there.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// The endless or bounded sequence of a thread's I/Os: a pass, and another after each
-/// [`Workload::begin_pass`].
+/// The I/Os of a thread, in passes. [`Workload::begin_pass`] begins the next pass.
 #[derive(Debug, Clone)]
 pub struct Workload {
     files: Vec<FileCursor>,
@@ -47,16 +46,16 @@ pub struct Workload {
     blocks: [BlockSizes; 2],
     random: Random,
     budget: Budget,
-    /// Of several files one whose blocks have all been visited waits until those of the others have.
+    /// A file whose blocks have all been visited waits for the other files.
     has_rounds: bool,
 }
 
-/// Where the next I/O of a file lies.
+/// The position in one file.
 #[derive(Debug, Clone)]
 struct FileCursor {
     region: Region,
     order: AccessOrder,
-    /// Bytes not yet visited in this round, where there are rounds.
+    /// Bytes not yet visited in this round, if there are rounds.
     left: u64,
 }
 
@@ -64,22 +63,22 @@ struct FileCursor {
 enum AccessOrder {
     /// The next offset of reads and of writes.
     Sequential([u64; 2]),
-    /// Any block of this many.
+    /// Any block, uniformly.
     Uniform { unit: u64, blocks: u64 },
-    /// Some blocks more often than others.
+    /// Some blocks more often than others: zipf or pareto.
     Skewed { unit: u64, distribution: SkewedDistribution },
-    /// Every block once.
+    /// Each block once.
     Permuted { unit: u64, permutation: Permutation },
-    /// Every block once, in pieces of several sizes.
+    /// Each block once, in pieces of several sizes.
     Pieces { unit: u64, pieces: RandomPieces },
-    /// Reads and writes of different sizes, each in an order of its own.
+    /// Reads and writes have different sizes, and an order each.
     PerDirection(Box<[AccessOrder; 2]>),
 }
 
 #[derive(Debug, Clone, Copy)]
 enum ReadWriteMix {
     Only(IoOp),
-    /// Reads in a hundred.
+    /// Percentage of reads.
     Reads(u8),
 }
 
@@ -89,30 +88,30 @@ enum BlockSizes {
     Between { unit: u32, steps: u32 },
 }
 
-/// How long a pass of a workload goes on.
+/// The length of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// Until the clock ends it.
+    /// No end: the clock ends the run.
     Endless,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
-/// The bytes of a pass. The last I/O may go beyond them, and the next pass does so much less.
+/// The bytes of a pass. The last I/O may exceed them; the next pass is shorter by the excess.
 #[derive(Debug, Clone)]
 struct Budget {
     pass: u64,
-    /// Still to do in this pass; `u64::MAX` has no end.
+    /// Bytes left in this pass; `u64::MAX` is endless.
     left: u64,
     overshoot: u64,
 }
 
 impl Budget {
-    /// For files that hold `once` bytes in whole blocks.
+    /// `once` is the bytes in whole blocks of all files.
     fn new(amount: Amount, once: u64, block: u64) -> Self {
         let pass = match amount {
             Amount::Endless => u64::MAX,
-            // As with fio a rest of less than a block is not begun when the files are at their end.
+            // As with fio: at the end of the files a rest of less than a block is dropped.
             Amount::Bytes(bytes) => match bytes.checked_rem(once) {
                 Some(rest) if bytes >= once && rest < block => bytes - rest,
                 _ => bytes,
@@ -126,7 +125,7 @@ impl Budget {
         self.overshoot = self.overshoot.saturating_sub(self.pass);
     }
 
-    /// The length of the last I/O, a number of `unit`s, where a longer one than is left was drawn.
+    /// The length of the last I/O, a multiple of `unit`, when the drawn length exceeds what is left.
     #[cold]
     fn last_length(&mut self, unit: u64) -> Option<u64> {
         if self.left == 0 {
@@ -140,7 +139,7 @@ impl Budget {
 }
 
 impl Workload {
-    /// The workload of one thread over `regions`, one a file; threads of a job differ in `seed`.
+    /// The workload of one thread over `regions`, one per file. Threads of a job differ in `seed`.
     pub fn new(options: &Options, regions: &[Region], amount: Amount, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let cursor = |&region: &Region| {
@@ -163,7 +162,7 @@ impl Workload {
         let unit = options.smallest_block();
         let once = regions.iter().map(|region| region.length / unit * unit).sum();
         let whole: u64 = regions.iter().map(|region| region.length).sum();
-        // Without io_size the files are done once, and what is left of each is not begun.
+        // Without io_size each file is done once, and its rest of less than a block is dropped.
         let amount = match amount {
             Amount::Bytes(bytes) if bytes == whole && options.io_size.is_none() => {
                 Amount::Bytes(once)
@@ -171,36 +170,36 @@ impl Workload {
             given => given,
         };
         let budget = Budget::new(amount, once, options.largest_block());
-        // As with fio: without a map, or by time alone, no file is ever done.
+        // As with fio: without a map, or with a time limit alone, no file is ever finished.
         let map = options.random_map && options.distribution == Distribution::Uniform;
         let ends = amount != Amount::Endless && (map || !options.pattern.random());
         let has_rounds = regions.len() > 1 && ends;
         Self { files, next_turn: 0, mix, blocks, random, budget, has_rounds }
     }
 
-    /// How many files it goes over.
+    /// The number of files.
     pub fn files(&self) -> u32 {
         self.files.len() as u32
     }
 
-    /// Whether it both reads and writes.
+    /// Whether the workload reads and writes.
     pub fn is_mixed(&self) -> bool {
         matches!(self.mix, ReadWriteMix::Reads(_))
     }
 
-    /// Does the amount again, going on where the pass before ended, as fio's loops do.
+    /// Begins the next pass, at the position where the last one ended, as fio's loops do.
     pub fn begin_pass(&mut self) {
         self.budget.begin_pass();
     }
 
-    /// The next I/O, or `None` when the pass is done.
+    /// The next I/O; `None` at the end of the pass.
     #[inline]
     pub fn next_io(&mut self) -> Option<NextIo> {
         let op = self.next_direction();
         self.next_io_in(op)
     }
 
-    /// The next write of the pass, as the read that brings back what it wrote.
+    /// The next write of the pass, turned into a read of the same range.
     pub fn next_read_back(&mut self) -> Option<NextIo> {
         loop {
             let step = self.next_io()?;
@@ -210,7 +209,7 @@ impl Workload {
         }
     }
 
-    /// The direction of the next I/O, for [`Workload::next_io_in`].
+    /// Draws the direction of the next I/O, for [`Workload::next_io_in`].
     #[inline]
     pub fn next_direction(&mut self) -> IoOp {
         match self.mix {
@@ -220,7 +219,7 @@ impl Workload {
         }
     }
 
-    /// The next I/O of this direction, or `None` when the pass is done.
+    /// The next I/O in this direction; `None` at the end of the pass.
     #[inline]
     pub fn next_io_in(&mut self, op: IoOp) -> Option<NextIo> {
         let blocks = self.blocks[op as usize];
@@ -241,7 +240,7 @@ impl Workload {
         };
         let offset = match order {
             AccessOrder::PerDirection(_) => {
-                unreachable!("an order of one direction is not divided again")
+                unreachable!("the order of one direction is not split again")
             }
             AccessOrder::Permuted { unit, permutation } => {
                 region.begin + permutation.next() * *unit
@@ -283,7 +282,7 @@ impl Workload {
         Some(NextIo { file: file as u32, op, offset, length: length as u32 })
     }
 
-    /// The next file in turn that has a block left; all begin anew when none has.
+    /// The next file, round robin, that has a block left. When none has, a new round begins.
     #[inline(never)]
     fn next_file(&mut self, unit: u64) -> usize {
         let count = self.files.len();
@@ -299,14 +298,14 @@ impl Workload {
 }
 
 impl BlockSizes {
-    /// What every block is a multiple of.
+    /// All sizes are multiples of this.
     fn unit(self) -> u64 {
         match self {
             Self::Fixed(unit) | Self::Between { unit, .. } => unit.into(),
         }
     }
 
-    /// The largest block that fits into `room` bytes, where a larger one was drawn.
+    /// The largest block that fits into `room` bytes, when the drawn one does not.
     #[cold]
     fn largest_fitting(self, room: u64) -> Option<u64> {
         match self {
@@ -319,15 +318,15 @@ impl BlockSizes {
     }
 }
 
-/// In which order a file's blocks are visited.
+/// The order in which a file's blocks are visited.
 fn order(options: &Options, region: Region, random: &mut Random) -> AccessOrder {
     if !options.pattern.random() {
         return AccessOrder::Sequential([region.begin; 2]);
     }
     let mut ranges = options.blocks_in_use();
     match (ranges.next(), ranges.next()) {
-        // Blocks of one direction must not lie across each other, or a write would spoil what an
-        // earlier one is verified by: each size needs a grid of its own.
+        // Blocks of one direction must not overlap, or a write would destroy the header of an earlier
+        // one. So each size needs a grid of its own.
         (Some(reads), Some(writes)) if reads != writes => {
             let orders = [reads, writes].map(|range| random_order(options, range, region, random));
             AccessOrder::PerDirection(Box::new(orders))
@@ -336,7 +335,7 @@ fn order(options: &Options, region: Region, random: &mut Random) -> AccessOrder 
     }
 }
 
-/// In which order blocks of one range are visited.
+/// The random order for one range of block sizes.
 fn random_order(
     options: &Options,
     range: &BlockRange,
@@ -344,7 +343,7 @@ fn random_order(
     random: &mut Random,
 ) -> AccessOrder {
     let BlockRange { min: unit, max: largest } = *range;
-    // The last block at which an I/O of any size still fits is the last to be drawn.
+    // An I/O of any size must fit at the last block that can be drawn.
     let blocks = region.length.saturating_sub(largest) / unit + 1;
     let seed = random.bits();
     match options.distribution {
@@ -366,9 +365,9 @@ fn random_order(
     }
 }
 
-/// A range of units cut into pieces of 1 to `max_units` units, all sizes alike, each piece drawn once:
-/// in fixed memory, because where a cut lies can be found again from its place. Pieces come in
-/// pairs, `max_units + 1` units together, cut at random.
+/// A range of units, cut into pieces of 1 to `max_units` units, all sizes equally likely; each piece is
+/// drawn once. Pieces come in pairs of `max_units + 1` units, cut at random. The cut is computed from
+/// the pair's position, so that the memory is fixed.
 #[derive(Debug, Clone)]
 struct RandomPieces {
     units: u64,
@@ -379,13 +378,13 @@ struct RandomPieces {
 
 impl RandomPieces {
     fn new(units: u64, max_units: u64, seed: u64) -> Self {
-        // What is left after the last pair is a piece.
+        // The rest after the last pair is a piece.
         let rest = u64::from(!units.is_multiple_of(max_units + 1));
         let count = units / (max_units + 1) * 2 + rest;
         Self { units, max_units, permutation: Permutation::new(count, seed), seed }
     }
 
-    /// First unit of a piece, and units.
+    /// The next piece: its first unit and its length in units.
     fn next(&mut self) -> (u64, u64) {
         let pair = self.max_units + 1;
         let piece = self.permutation.next();
@@ -415,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_reads_go_forward_and_wrap_before_a_partial_block() {
+    fn sequential_reads_wrap_before_a_partial_block() {
         let all = steps(&options(Pattern::Read), 65 * 4096);
         assert_eq!(all.len(), 65);
         for (index, step) in all.iter().enumerate() {
@@ -443,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_keeps_its_share_and_its_own_block_sizes() {
+    fn a_mix_keeps_its_share_and_both_block_sizes() {
         let mut options = Options { mix_read: 70, ..options(Pattern::RandReadWrite) };
         options.block[1] = BlockRange { min: 8192, max: 8192 };
         let mut workload = Workload::new(&options, &[REGION], Amount::Endless, 1);
@@ -454,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_blocks_stays_inside_the_region() {
+    fn bsrange_stays_inside_the_region() {
         let range = BlockRange { min: 512, max: 65_536 };
         let options =
             Options { block: [range; 2], random_map: false, ..options(Pattern::RandRead) };
@@ -481,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_blocks_with_a_map_visits_every_byte_once_and_uses_every_size() {
+    fn bsrange_with_a_map_visits_each_byte_once_in_all_sizes() {
         for (min, max) in [(512, 4096), (512, 65_536), (1024, 3072), (512, 1000)] {
             let range = BlockRange { min, max };
             let once = REGION.length / min * min;
@@ -500,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_of_different_sizes_visit_each_block_of_their_grids_once() {
+    fn reads_and_writes_of_different_sizes_use_a_grid_each() {
         let mut options = Options { mix_read: 40, ..options(Pattern::RandReadWrite) };
         options.block[1] = BlockRange { min: 8192, max: 8192 };
         let mut seen = HashSet::new();
@@ -512,8 +511,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_goes_on_where_the_one_before_ended() {
-        // The last I/O goes beyond the first pass, and the second does so much less.
+    fn a_pass_continues_where_the_last_one_ended() {
+        // The last I/O exceeds the first pass; the second pass is shorter by the excess.
         let amount = Amount::Bytes(3 * 4096 + 100);
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION], amount, 1);
         for blocks in [0..4, 4..7] {
@@ -525,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back_in_the_same_order() {
+    fn read_back_repeats_the_writes_in_their_order() {
         let mut workload =
             Workload::new(&options(Pattern::RandReadWrite), &[REGION], Amount::Bytes(64 * 4096), 1);
         let mut again = workload.clone();
@@ -539,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_popular_block_is_popular_and_blocks_stay_inside_the_region() {
+    fn skewed_distributions_stay_inside_the_region() {
         for distribution in [Distribution::Zipf(1.2), Distribution::Pareto(0.2)] {
             let options = Options { distribution, ..options(Pattern::RandRead) };
             let all = steps(&options, 10_000 * 4096);

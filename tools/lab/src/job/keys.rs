@@ -1,5 +1,5 @@
-//! The table of keys: name, aliases, kind, what it means. It alone drives parsing, the search for
-//! the nearest key, and the tests. The kind carries the setter, so that a value of the wrong kind
+//! The table of keys: name, aliases, kind of value, meaning. Parsing, the search for the nearest key,
+//! and the tests all use this table. The kind carries the setter, so that a value of the wrong kind
 //! cannot reach a field.
 
 use super::nearest::nearest;
@@ -16,40 +16,40 @@ pub struct Key {
     pub name: &'static str,
     /// fio's other names for it.
     pub aliases: &'static [&'static str],
-    /// What values it takes, and where they go.
+    /// The kind of its values, with the setter.
     pub kind: ValueKind,
-    /// What it means, in a line.
+    /// Its meaning, in one line.
     pub doc: &'static str,
 }
 
-/// What values a key takes, and the setter for them.
+/// The kind of a key's values, with the setter.
 pub enum ValueKind {
-    /// Bare, `=0` or `=1`.
+    /// No value, `=0` or `=1`.
     Flag(fn(&mut Options, bool)),
-    /// A whole number within bounds.
+    /// An integer within bounds.
     Count(RangeInclusive<u64>, fn(&mut Options, u64)),
     /// Up to three numbers, for reads, writes and trims.
     Counts(fn(&mut Options) -> &mut [u64; 2]),
     /// Bytes.
     Size(RangeInclusive<u64>, fn(&mut Options, u64)),
-    /// Bytes or a percentage.
+    /// Bytes, or a percentage.
     SizeOrPercent(fn(&mut Options, SizeOrPercent)),
     /// Up to three block sizes.
     Blocks,
     /// Up to three ranges of block sizes.
     BlockRanges,
-    /// A duration, and what a bare number means.
+    /// A duration, with the unit of a bare number.
     Time(TimeUnit, fn(&mut Options, Duration)),
     /// One of these words.
     Choice(&'static [&'static str], fn(&mut Options, &'static str)),
-    /// Anything but nothing.
+    /// Any text that is not empty.
     Text(fn(&mut Options, &str) -> Result<(), String>),
 }
 
-/// The largest block: what one Linux request can carry is less.
+/// The largest block. One Linux request carries less.
 const MAX_BLOCK_BYTES: u64 = 1 << 30;
 
-/// Read and validated for the sake of job files that have it; of no consequence here.
+/// For keys that are accepted and validated, but have no effect.
 const NO_EFFECT: fn(&mut Options, bool) = |_, _| {};
 
 const fn key(
@@ -61,7 +61,7 @@ const fn key(
     Key { name, aliases, kind, doc }
 }
 
-/// fio's engines; the name counts only when fio itself runs the job.
+/// fio's engines. The value has an effect only when fio runs the job.
 #[rustfmt::skip]
 const ENGINES: &[&str] = &[
     "psync", "sync", "vsync", "pvsync", "pvsync2", "io_uring", "io_uring_cmd", "libaio", "posixaio",
@@ -72,18 +72,18 @@ const ENGINES: &[&str] = &[
 
 const PATTERNS: &[&str] = &["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
 
-/// Every key there is.
+/// All keys.
 #[rustfmt::skip]
 pub static KEYS: &[Key] = &[
     key("name", &[], ValueKind::Text(|o, v| { o.name = Some(v.into()); Ok(()) }), "name of the job"),
     key("description", &[], ValueKind::Text(|o, v| { o.description = Some(v.into()); Ok(()) }), "text for the report"),
     key("filename", &[], ValueKind::Text(|o, v| { o.filename = Some(value::name_list(v)?); Ok(()) }), "targets, separated by `:`"),
-    key("directory", &[], ValueKind::Text(|o, v| { o.directory = Some(value::name_list(v)?); Ok(()) }), "where the files lie"),
+    key("directory", &[], ValueKind::Text(|o, v| { o.directory = Some(value::name_list(v)?); Ok(()) }), "directory of the files"),
     key("filename_format", &[], ValueKind::Text(|o, v| { o.filename_format = Some(v.into()); Ok(()) }), "names of files that filename does not name"),
     key("volume", &[], ValueKind::Text(|o, v| { o.volume = Some(v.into()); Ok(()) }), "the volume that the files are in"),
     key("rw", &["readwrite"], ValueKind::Choice(PATTERNS, |o, v| o.pattern = pattern(v)), "direction and order"),
-    key("rwmixread", &[], ValueKind::Count(0..=100, |o, v| o.mix_read = v as u8), "reads in a hundred"),
-    key("rwmixwrite", &[], ValueKind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "writes in a hundred"),
+    key("rwmixread", &[], ValueKind::Count(0..=100, |o, v| o.mix_read = v as u8), "percentage of reads"),
+    key("rwmixwrite", &[], ValueKind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "percentage of writes"),
     key("ioengine", &[], ValueKind::Choice(ENGINES, |o, v| o.ioengine = v), "fio's engine, for --engine fio"),
     key("direct", &[], ValueKind::Flag(|o, v| o.direct = v), "O_DIRECT"),
     key("buffered", &[], ValueKind::Flag(|o, v| o.direct = !v), "the opposite of direct"),
@@ -102,10 +102,10 @@ pub static KEYS: &[Key] = &[
     key("offset", &["fileoffset"], ValueKind::SizeOrPercent(|o, v| o.offset = v), "where the region begins"),
     key("io_size", &["io_limit"], ValueKind::SizeOrPercent(|o, v| o.io_size = Some(v)), "bytes to move"),
     key("nrfiles", &["nr_files"], ValueKind::Count(1..=4096, |o, v| o.files = v as u32), "files of each job"),
-    key("loops", &[], ValueKind::Count(1..=u64::MAX, |o, v| o.loops = v), "how often to do it all"),
+    key("loops", &[], ValueKind::Count(1..=u64::MAX, |o, v| o.loops = v), "number of passes"),
 
     key("numjobs", &[], ValueKind::Count(1..=1024, |o, v| o.jobs = v as u32), "threads that run the job"),
-    key("thread", &[], ValueKind::Flag(NO_EFFECT), "threads, not processes: always so here"),
+    key("thread", &[], ValueKind::Flag(NO_EFFECT), "threads, not processes (always the case)"),
     key("group_reporting", &[], ValueKind::Flag(|o, v| o.group_reporting = v), "one report a group"),
     key("stonewall", &["wait_for_previous"], ValueKind::Flag(|o, v| o.stonewall = v), "wait for the jobs before"),
     key("new_group", &[], ValueKind::Flag(|o, v| o.new_group = v), "begin a reporting group"),
@@ -125,10 +125,10 @@ pub static KEYS: &[Key] = &[
     key("random_distribution", &[], ValueKind::Text(|o, v| { o.distribution = value::distribution(v)?; Ok(()) }), "random, zipf:THETA or pareto:H"),
     key("zero_buffers", &[], ValueKind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
     key("refill_buffers", &[], ValueKind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
-    key("buffer_compress_percentage", &[], ValueKind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "zeros in a hundred bytes written"),
+    key("buffer_compress_percentage", &[], ValueKind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "percentage of zeros in written bytes"),
 
-    key("verify", &[], ValueKind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "what tells a wrong block"),
-    key("verify_pattern", &[], ValueKind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, over and over"),
+    key("verify", &[], ValueKind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "how blocks are verified"),
+    key("verify_pattern", &[], ValueKind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, repeated"),
     key("do_verify", &[], ValueKind::Flag(|o, v| o.do_verify = v), "read back what was written"),
     key("verify_fatal", &[], ValueKind::Flag(|o, v| o.verify_fatal = v), "stop at the first wrong block"),
 
@@ -152,12 +152,12 @@ pub static KEYS: &[Key] = &[
     key("disable_bw_measurement", &["disable_bw"], ValueKind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
     key("clat_percentiles", &[], ValueKind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
     key("percentile_list", &[], ValueKind::Text(|o, v| { o.percentiles = percentiles(v)?.into(); Ok(()) }), "which percentiles"),
-    key("disk_util", &[], ValueKind::Flag(|o, v| o.disk_util = v), "report what the disks did"),
+    key("disk_util", &[], ValueKind::Flag(|o, v| o.disk_util = v), "report the I/O of the disks"),
 ];
 
-/// The key called so.
+/// The key of this name or alias.
 pub fn find(name: &str) -> Option<&'static Key> {
-    /// Every name of every key: large job files look up many.
+    /// All names and aliases. Large job files look up many.
     static NAMES: LazyLock<HashMap<&'static str, &'static Key>> = LazyLock::new(|| {
         let names = |key: &'static Key| std::iter::once(&key.name).chain(key.aliases);
         KEYS.iter().flat_map(|key| names(key).map(move |name| (*name, key))).collect()
@@ -165,7 +165,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
     NAMES.get(name).copied()
 }
 
-/// The name or alias nearest to a word that is no key.
+/// The name or alias nearest to an unknown word.
 pub fn nearest_key(word: &str) -> Option<&'static str> {
     nearest(
         word,
@@ -174,17 +174,17 @@ pub fn nearest_key(word: &str) -> Option<&'static str> {
 }
 
 impl Key {
-    /// Whether this is one of its names.
+    /// Whether `name` is its name or an alias.
     pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// Whether the key may stand without a value.
+    /// Whether the value may be left out.
     pub fn is_flag(&self) -> bool {
         matches!(self.kind, ValueKind::Flag(_))
     }
 
-    /// Reads a value and stores it.
+    /// Parses a value and stores it in `options`.
     pub fn apply(&self, options: &mut Options, text: Option<&str>) -> Result<(), String> {
         let text = match (text, &self.kind) {
             (None, ValueKind::Flag(set)) => {
@@ -234,7 +234,7 @@ fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Sets the directions that were named.
+/// Sets the directions that have a value.
 fn assign<T: Copy>(fields: &mut [T; 2], values: [Option<T>; 2]) {
     for (field, value) in fields.iter_mut().zip(values) {
         *field = value.unwrap_or(*field);
@@ -293,7 +293,7 @@ fn verify(word: &str) -> Verify {
 }
 
 fn percentiles(text: &str) -> Result<Vec<f64>, String> {
-    // fio's bound.
+    // fio's limit.
     const MAX_PERCENTILES: usize = 20;
     let mut list = Vec::new();
     for part in text.split(':') {

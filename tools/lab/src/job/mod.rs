@@ -1,8 +1,8 @@
-//! fio job files and fio keys on the command line, parsed into jobs whose options are typed and
-//! checked. What is not understood is refused, with file, line and the nearest known word.
+//! Parses fio job files and fio keys of the command line into jobs with typed, checked options. An
+//! unknown key is an error that names file, line and the nearest known key.
 //!
-//! A parser takes any number of files and keys in the order given. Keys before the first
-//! `--name` are global, as with fio: files read later may set them anew.
+//! A parser takes any number of files and keys, in order. Keys before the first `--name` are global, as
+//! with fio; later files may set them again.
 
 mod distribution;
 mod keys;
@@ -28,28 +28,28 @@ use std::path::Path;
 use std::sync::Arc;
 use text::Line;
 
-/// One section: a job to be run by `options.jobs` threads.
+/// One section: a job that `options.jobs` threads run.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its name in reports and in the names of files it makes.
+    /// Its name, in reports and in the names of its files.
     pub name: String,
-    /// Where it begins.
+    /// The position of its section.
     pub location: SourceLocation,
-    /// All its keys, in types.
+    /// The values of all keys.
     pub options: Options,
-    /// Its own keys as they were given, for the report.
+    /// Its own keys and values, as written, for the report.
     pub own_keys: Vec<(String, String)>,
-    /// The global keys that held where it stands, as they were given.
+    /// The global keys and values that apply to it, as written.
     pub inherited_keys: Arc<Vec<(String, String)>>,
 }
 
 impl Job {
-    /// Where it begins and what it is called, for messages.
+    /// Its position and name, for messages.
     pub fn label(&self) -> String {
         format!("{}: job `{}`", self.location, self.name)
     }
 
-    /// Whether it was given this key, by any of its names, and not only to switch it off.
+    /// Whether the job sets this key, by any of its names, to a value other than 0.
     pub fn enables(&self, name: &str) -> bool {
         let named = |key: &str| find_key(key).is_some_and(|key| key.name == name);
         let given = self.own_keys.iter().rfind(|(key, _)| named(key));
@@ -58,24 +58,24 @@ impl Job {
     }
 }
 
-/// What to do about a key nobody knows.
+/// How the parser treats unknown keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownKeys {
-    /// Stop, naming the nearest.
+    /// An error that names the nearest key.
     #[default]
     Refuse,
-    /// Go on, with a warning.
+    /// A warning.
     Ignore,
 }
 
-/// Everything that was parsed.
+/// The parsed jobs.
 #[derive(Debug, Default)]
 pub struct JobSet {
-    /// The jobs in order.
+    /// The jobs, in order.
     pub jobs: Vec<Job>,
-    /// The global keys, as given; jobs share them.
+    /// The global keys and values, as written; jobs share them.
     pub globals: Arc<Vec<(String, String)>>,
-    /// Lines worth showing that did not stop the parsing.
+    /// Warnings, one line each.
     pub warnings: Vec<String>,
 }
 
@@ -84,15 +84,15 @@ pub struct Parser<'a> {
     lookup: VariableLookup<'a>,
     unknown: UnknownKeys,
     globals: Options,
-    /// The job being read.
+    /// The open section.
     section: Option<Job>,
     set: JobSet,
-    /// A second file waits for the first one's jobs.
+    /// The first job of another file waits for all jobs before it.
     stonewall_next: bool,
 }
 
 impl<'a> Parser<'a> {
-    /// A parser whose `${NAME}` come from `lookup`; see [`environment`].
+    /// A parser that takes the values of `${NAME}` from `lookup`; see [`environment`].
     pub fn new(lookup: VariableLookup<'a>, unknown: UnknownKeys) -> Self {
         Self {
             lookup,
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes one `--key=value` of the command line; `name` begins a job.
+    /// Parses one `--key=value` of the command line; `name` begins a job.
     pub fn argument(&mut self, key: &str, value: Option<&str>) -> Result<(), Error> {
         if key == "name" {
             let name = value.filter(|name| !name.is_empty());
@@ -114,7 +114,7 @@ impl<'a> Parser<'a> {
         self.key(key, value, SourceLocation::CommandLine)
     }
 
-    /// Reads a job file; `-` is standard input.
+    /// Parses a job file; `-` is standard input.
     pub fn file(&mut self, path: &Path) -> Result<(), Error> {
         self.end_section()?;
         self.stonewall_next = !self.set.jobs.is_empty();
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         self.end_section()
     }
 
-    /// Reads a job file that is in memory; `name` stands for it in messages.
+    /// Parses a job file in memory; messages call it `name`.
     pub fn bytes(&mut self, bytes: &[u8], name: &str) -> Result<(), Error> {
         let name: Arc<str> = name.into();
         let mut in_section = false;
@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
         self.end_section()
     }
 
-    /// The jobs; none at all is an error.
+    /// Ends the parsing; no job at all is an error.
     pub fn finish(mut self) -> Result<JobSet, Error> {
         self.end_section()?;
         if self.set.jobs.is_empty() {
@@ -160,7 +160,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Begins a section; every name that begins with `global` is the global one, as with fio.
+    /// Begins a section. A name that begins with `global` is the global section, as with fio.
     fn begin_section(&mut self, name: &str, location: SourceLocation) -> Result<(), Error> {
         const MAX_JOBS: usize = 65_536;
         self.end_section()?;
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Ends the section that is open and checks what holds between its keys.
+    /// Ends the open section and checks its keys against each other.
     fn end_section(&mut self) -> Result<(), Error> {
         let Some(mut job) = self.section.take() else { return Ok(()) };
         job.options.normalize().map_err(|problem| Error::input(problem).at(job.label()))?;
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
             (None, _) => {
                 let hint = keys::nearest_key(name);
                 let hint = hint.map_or(String::new(), |key| format!("; the nearest is `{key}`"));
-                // A line that is no key at all may be very long, or not for a terminal.
+                // A line that is not a key may be very long, or hold control characters.
                 let shown: String = name.chars().take(80).collect();
                 let line = format!("{location}: unknown key `{}`{hint}", shown.escape_debug());
                 match self.unknown {
@@ -230,15 +230,15 @@ impl<'a> Parser<'a> {
         };
         key.apply(options, value.as_deref()).map_err(refuse)?;
         let value = value.unwrap_or_else(|| "1".into());
-        // At the end, after whatever else sets the same: with fio, too, the last wins.
+        // Appended, after other keys that set the same option: with fio, too, the last one wins.
         given.retain(|(name, old)| !replaces((key, &value), (name, old)));
         given.push((name.to_owned(), value));
         Ok(())
     }
 }
 
-/// Whether nothing is left of an old line once a new one has been read: both set the same key, and
-/// the new one every direction that the old one names. `,8k` leaves the reads as they were.
+/// Whether a new line replaces an old one completely: both set the same key, and the new one sets each
+/// direction that the old one sets. `,8k` leaves the value for reads.
 pub(crate) fn replaces(new: (&Key, &str), old: (&str, &str)) -> bool {
     let part = |value: &str| value.split(',').take(2).position(str::is_empty);
     new.0.has_name(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))

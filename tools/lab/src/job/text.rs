@@ -1,5 +1,5 @@
-//! The text of a job file, line by line: what each line is, and where it stands. Knows sections,
-//! keys, comments and `include`; knows no key's meaning.
+//! Splits a job file into lines, each with its position: sections, keys, comments, `include`. Does not
+//! know the meaning of keys.
 
 use crate::Error;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest line; fio's own limit is smaller.
+/// Longest line; fio's limit is smaller.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// Largest job file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-/// How deep `include` may go.
+/// Depth limit of `include`.
 const MAX_INCLUDE_DEPTH: usize = 16;
 
-/// Where something was said, for messages.
+/// The position of a key or section, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceLocation {
     /// A line of a file, counted from 1.
@@ -32,7 +32,7 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// What a line of a job file says.
+/// A parsed line of a job file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
     /// `[name]`
@@ -41,8 +41,8 @@ pub enum Line<'a> {
     Key(&'a str, Option<&'a str>),
 }
 
-/// Reads a job file (`-` is standard input) and hands over its lines, those of included files
-/// among them.
+/// Reads a job file (`-` is standard input) and calls `each` with every line, included files
+/// included.
 pub fn read_file(
     path: &Path,
     each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
@@ -56,7 +56,7 @@ fn read_nested(
     each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let bytes = read_bounded(path)?;
-    // The path as the system sees it, so that `a/../job` and `job` are one file.
+    // The canonical path, so that `a/../job` and `job` are one file.
     let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let shown: Arc<str> = path.display().to_string().into();
     open.push(identity);
@@ -69,7 +69,7 @@ fn read_nested(
         let target = path.parent().unwrap_or(Path::new("")).join(name.trim());
         if open.len() >= MAX_INCLUDE_DEPTH {
             return Err(Error::input(format!(
-                "{location}: more than {MAX_INCLUDE_DEPTH} files deep"
+                "{location}: include is more than {MAX_INCLUDE_DEPTH} files deep"
             )));
         }
         if target.canonicalize().is_ok_and(|identity| open.contains(&identity)) {
@@ -103,7 +103,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Hands over the lines of a job file that is in memory.
+/// Calls `each` with every line of a job file in memory.
 pub fn read_bytes(
     bytes: &[u8],
     file: &Arc<str>,
@@ -120,7 +120,7 @@ pub fn read_bytes(
     Ok(())
 }
 
-/// What one line says; `None` is an empty line or a comment.
+/// Parses one line; `None` is an empty line or a comment.
 fn parse_line(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
     if raw.len() > MAX_LINE_BYTES {
         return Err(format!("line of {} bytes; at most {MAX_LINE_BYTES}", raw.len()));
@@ -130,7 +130,7 @@ fn parse_line(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
     }
     let text = std::str::from_utf8(raw)
         .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
-    // A comment may follow a value, and fio has no way to quote its two signs.
+    // A comment may follow a value, and fio cannot quote `;` and `#`.
     let end = raw.iter().position(|byte| matches!(byte, b';' | b'#')).unwrap_or(raw.len());
     let text = text[..end].trim_ascii();
     if text.is_empty() {
@@ -148,13 +148,15 @@ fn parse_line(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
             None => Line::Key(text, None),
         }
     };
-    // What a line holds comes back in messages: a terminal must not obey it.
+    // Messages repeat parts of a line, and a terminal would obey control characters in them.
     let parts = match &line {
         Line::Section(name) => [*name, ""],
         Line::Key(key, value) => [*key, value.unwrap_or("")],
     };
     match parts.iter().flat_map(|part| part.chars()).find(|letter| letter.is_control()) {
-        Some(control) => Err(format!("the control character {}", control.escape_default())),
+        Some(control) => {
+            Err(format!("line has the control character {}", control.escape_default()))
+        }
         None => Ok(Some(line)),
     }
 }

@@ -1,24 +1,24 @@
-//! How sure a median is: the interval that holds 95 % of the medians of samples drawn, with
-//! replacement, from what was measured (Efron's percentile bootstrap), from a fixed seed.
+//! A confidence interval for a median: it holds 95 % of the medians of samples that are drawn, with
+//! replacement, from the measured values (Efron's percentile bootstrap). The seed is fixed.
 
 use crate::random::Random;
 
-/// Values below which there is no interval: the least and the greatest of five hold the true median
-/// between them in 94 % of cases at best (1 - 2/2^5), of six in 97 %.
+/// The fewest values that have an interval. The true median lies between the least and the greatest of
+/// five values in at most 94 % of cases (1 - 2/2^5), of six in 97 %.
 pub const MIN_VALUES: usize = 6;
 
-/// A median and the interval around it.
+/// A median and its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MedianInterval {
-    /// The median measured.
+    /// The median of the values.
     pub median: f64,
-    /// 2.5 % of drawn medians are below; NaN of fewer than [`MIN_VALUES`].
+    /// 2.5 % of the drawn medians are below it; NaN with fewer than [`MIN_VALUES`].
     pub low: f64,
-    /// 2.5 % of drawn medians are above; NaN of fewer than [`MIN_VALUES`].
+    /// 2.5 % of the drawn medians are above it; NaN with fewer than [`MIN_VALUES`].
     pub high: f64,
 }
 
-/// The median; NaN of nothing.
+/// The median; NaN for an empty slice.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -58,14 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_of_odd_even_and_none() {
+    fn medians_of_odd_even_and_no_values() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn the_interval_covers_the_true_median_about_as_often_as_it_says() {
+    fn the_interval_covers_the_true_median_in_95_of_100_cases() {
         let mut random = Random::new(11);
         let mut covered = 0;
         for seed in 0..300 {

@@ -1,11 +1,11 @@
-//! Times of I/Os in nanoseconds: smallest, largest, mean, deviation, and a histogram.
+//! Latencies in nanoseconds: minimum, maximum, mean, deviation, and a histogram.
 
 use hdrhistogram::Histogram;
 
-/// Times above an hour are counted as an hour.
+/// Latencies above an hour are recorded as an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
-/// Smallest, largest, mean and deviation of some numbers, in one pass.
+/// Minimum, maximum, mean and deviation of a stream of numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Summary {
     count: u64,
@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Takes one number in.
+    /// Adds one number.
     #[inline]
     pub fn record(&mut self, value: u64) {
         if self.count == 0 || value < self.min {
@@ -31,7 +31,7 @@ impl Summary {
         self.squares += value * value;
     }
 
-    /// Takes in what another has.
+    /// Adds the values of another summary.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -43,17 +43,17 @@ impl Summary {
         self.squares += other.squares;
     }
 
-    /// How many numbers.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The smallest, 0 of none.
+    /// The minimum; 0 without values.
     pub fn min(&self) -> u64 {
         self.min
     }
 
-    /// The largest, 0 of none.
+    /// The maximum; 0 without values.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -63,12 +63,12 @@ impl Summary {
         self.sum
     }
 
-    /// The mean, 0 of none.
+    /// The mean; 0 without values.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// The sample's standard deviation, 0 of fewer than two.
+    /// The sample standard deviation; 0 with fewer than two values.
     pub fn deviation(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -78,8 +78,8 @@ impl Summary {
     }
 }
 
-/// Times with their percentiles. Two significant digits keep what a run touches of the histogram
-/// within the first-level cache; fio's own buckets are coarser.
+/// Latencies with percentiles. With two significant digits, the part of the histogram that a run
+/// touches stays in the first-level cache; fio's buckets are coarser.
 #[derive(Debug, Clone)]
 pub struct LatencyHistogram {
     summary: Summary,
@@ -89,33 +89,30 @@ pub struct LatencyHistogram {
 impl Default for LatencyHistogram {
     fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, MAX_NS, 2);
-        Self {
-            summary: Summary::default(),
-            histogram: histogram.expect("bounds that are constant"),
-        }
+        Self { summary: Summary::default(), histogram: histogram.expect("constant bounds") }
     }
 }
 
 impl LatencyHistogram {
-    /// Takes one time in.
+    /// Adds one latency.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.summary.record(ns);
         self.histogram.saturating_record(ns);
     }
 
-    /// Takes in what another has.
+    /// Adds the latencies of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.summary.merge(&other.summary);
         self.histogram.add(&other.histogram).expect("histograms of the same bounds");
     }
 
-    /// Its simple figures.
+    /// Minimum, maximum, mean and deviation.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// The time that `percent` of the I/Os did not exceed.
+    /// The latency that `percent` of the I/Os did not exceed, in nanoseconds.
     pub fn percentile(&self, percent: f64) -> u64 {
         if self.summary.count == 0 {
             return 0;
@@ -123,7 +120,7 @@ impl LatencyHistogram {
         self.histogram.value_at_percentile(percent).clamp(self.summary.min, self.summary.max)
     }
 
-    /// Each time that occurs, with its number.
+    /// The buckets that are not empty: upper end in nanoseconds, count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
@@ -135,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn figures_of_a_known_sequence() {
+    fn a_known_sequence_has_known_figures() {
         let mut latency = LatencyHistogram::default();
         (1..=1000).for_each(|ns| latency.record(ns));
         let summary = latency.summary();
@@ -149,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn merging_is_the_same_as_recording_all_in_one() {
+    fn merging_equals_recording_all_in_one() {
         let (mut one, mut two, mut all) =
             (LatencyHistogram::default(), LatencyHistogram::default(), LatencyHistogram::default());
         for ns in 0..100u64 {
@@ -168,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_recorded_is_all_zeros() {
+    fn an_empty_histogram_is_all_zeros() {
         let latency = LatencyHistogram::default();
         assert_eq!((latency.summary().min(), latency.percentile(99.0)), (0, 0));
         assert_eq!((latency.summary().mean(), latency.summary().deviation()), (0.0, 0.0));
     }
 
-    /// Nanoseconds from one to a quarter of an hour, each size as likely as any other.
+    /// Nanoseconds from one to a quarter of an hour, each order of magnitude equally likely.
     fn time() -> impl Strategy<Value = u64> {
         (0..40u32, 0.0..1.0f64)
             .prop_map(|(power, more)| ((1u64 << power) as f64 * (1.0 + more)) as u64)
@@ -182,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_those_of_the_sorted_times_within_a_hundredth(
+        fn percentiles_are_those_of_the_sorted_times_within_1_percent(
             times in proptest::collection::vec(time(), 1..400),
             percents in proptest::collection::vec(0.01..=100.0f64, 1..20),
         ) {
@@ -191,7 +188,7 @@ mod tests {
             let mut sorted = times;
             sorted.sort_unstable();
             for percent in percents {
-                // The nearest rank; a rank that is whole but for rounding may be either.
+                // The nearest rank. A rank that is an integer but for rounding may be either neighbour.
                 let rank = percent / 100.0 * sorted.len() as f64;
                 let at = |rank: f64| sorted[(rank.ceil() as usize).clamp(1, sorted.len()) - 1] as f64;
                 let (least, most) = (at(rank - 1e-6), at(rank + 1e-6));
@@ -202,7 +199,7 @@ mod tests {
         }
 
         #[test]
-        fn threads_that_are_summed_up_give_what_one_would(
+        fn merged_threads_equal_one_thread(
             times in proptest::collection::vec((time(), 0..3usize), 1..200),
         ) {
             let mut all = LatencyHistogram::default();

@@ -1,4 +1,4 @@
-//! Figures out of many numbers: latencies of I/Os, and verdicts out of pairs of runs.
+//! Statistics: latency histograms, rate samples, medians with intervals.
 
 mod bootstrap;
 mod latency;

@@ -1,17 +1,17 @@
-//! Samples of a rate over time. The rates of threads that run side by side add up.
+//! Samples of a rate over time. Rates of concurrent threads add up.
 
 use super::Summary;
 
-/// Samples of one thread, or of several at once: smallest, largest and mean are then sums, as fio
-/// has them for a group.
+/// Rate samples of one thread or several. For several, minimum, maximum and mean are sums, as in fio's
+/// groups.
 #[derive(Debug, Clone, Default)]
 pub struct RateSamples {
-    /// One a thread.
+    /// One summary per thread.
     threads: Vec<Summary>,
 }
 
 impl RateSamples {
-    /// Takes one in.
+    /// Adds one sample.
     pub fn record(&mut self, value: u64) {
         if self.threads.is_empty() {
             self.threads.push(Summary::default());
@@ -19,38 +19,38 @@ impl RateSamples {
         self.threads[0].record(value);
     }
 
-    /// Adds those of threads that ran at the same time.
+    /// Adds the samples of threads that ran at the same time.
     pub fn add(&mut self, other: &Self) {
         self.threads.extend_from_slice(&other.threads);
     }
 
-    /// How many there are, of all threads.
+    /// The number of samples of all threads.
     pub fn count(&self) -> u64 {
         self.threads.iter().map(Summary::count).sum()
     }
 
-    /// The smallest, 0 of none.
+    /// The minimum; 0 without samples.
     pub fn min(&self) -> u64 {
         self.threads.iter().map(Summary::min).sum()
     }
 
-    /// The largest, 0 of none.
+    /// The maximum; 0 without samples.
     pub fn max(&self) -> u64 {
         self.threads.iter().map(Summary::max).sum()
     }
 
-    /// The mean, 0 of none.
+    /// The mean; 0 without samples.
     pub fn mean(&self) -> f64 {
         self.sum_of(Summary::mean)
     }
 
-    /// The standard deviation, as of threads that know nothing of each other.
+    /// The standard deviation, if the threads are independent.
     pub fn deviation(&self) -> f64 {
         self.sum_of(|one| one.deviation().powi(2)).sqrt()
     }
 
     fn sum_of(&self, figure: impl Fn(&Summary) -> f64) -> f64 {
-        // The sum of no numbers is -0.0 to `sum`, and would be printed so.
+        // `Iterator::sum` of nothing is -0.0, which would be printed with its sign.
         self.threads.iter().map(figure).fold(0.0, |sum, one| sum + one)
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_threads_side_by_side_add_up() {
+    fn rates_of_concurrent_threads_add_up() {
         let mut both = samples(&[100, 140]);
         both.add(&samples(&[10, 20, 30]));
         both.add(&RateSamples::default());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_nothing_has_no_sign() {
+    fn the_mean_without_samples_has_no_sign() {
         let nothing = RateSamples::default();
         assert!(nothing.mean().is_sign_positive() && nothing.deviation().is_sign_positive());
     }
