@@ -1,5 +1,4 @@
-//! pread and pwrite in the issuing thread: the plainest way there is. An I/O is done when its
-//! push returns.
+//! pread and pwrite in the issuing thread. An I/O is complete when its push returns.
 
 use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
@@ -15,7 +14,7 @@ pub struct Psync {
     system_calls: u64,
 }
 
-const NO_RING: &str = "there is no ring";
+const NO_RING: &str = "this engine has no ring";
 
 impl Engine for Psync {
     const CAPABILITIES: Capabilities = Capabilities {

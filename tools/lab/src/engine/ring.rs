@@ -1,5 +1,5 @@
-//! The control: a bare io_uring loop, as close to the kernel as a program can be. What it reaches
-//! on a target is what the queue itself gives; everything else is measured against it.
+//! The control: a bare io_uring loop, with as little code as possible above the kernel. Its rate on a
+//! target is what the queue can give; the other engines are compared with it.
 
 use super::files::Files;
 use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};

@@ -1,5 +1,5 @@
-//! pread and pwrite in as many threads as the depth: what a program without asynchronous I/O
-//! does. Work and results pass through one lock; a buffer travels with its I/O.
+//! pread and pwrite in one thread for each I/O of the depth, as a program without asynchronous I/O does.
+//! Requests and results pass through one lock. A buffer travels with its I/O.
 
 use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// More threads than this serve a deeper queue no better, and exhaust the machine.
+/// More threads than this do not serve a deeper queue better, and exhaust the machine.
 const MAX_THREADS: u32 = 1024;
 
 /// The engine.
 pub struct Threads {
     shared: Arc<WorkQueue>,
     workers: Vec<JoinHandle<()>>,
-    /// The buffers of slots that are not in flight; the others are on their way.
+    /// The buffers of slots that are not in flight.
     slots: Vec<AlignedBuffer>,
     pushed: Vec<(Io, AlignedBuffer)>,
     submissions: u64,
@@ -37,13 +37,13 @@ struct WorkQueue {
 struct QueueState {
     work: VecDeque<(Io, AlignedBuffer)>,
     results: VecDeque<(IoCompletion, AlignedBuffer)>,
-    /// Thread ids, to read their CPU time by.
+    /// Thread ids of the workers, to read their CPU time.
     workers: Vec<i32>,
     system_calls: u64,
     closing: bool,
 }
 
-const NO_RING: &str = "there is no ring";
+const NO_RING: &str = "this engine has no ring";
 
 impl Engine for Threads {
     const CAPABILITIES: Capabilities = Capabilities {
@@ -150,7 +150,7 @@ impl Engine for Threads {
 }
 
 impl WorkQueue {
-    /// A worker's life: take, transfer, give back, until closed.
+    /// The loop of a worker: takes an I/O, transfers, returns the result, until closing.
     fn run_worker(&self) {
         let mut state = self.state.lock();
         state.workers.push(rustix::thread::gettid().as_raw_nonzero().get());
@@ -175,7 +175,7 @@ impl Drop for Threads {
         self.shared.state.lock().closing = true;
         self.shared.work.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has said so already.
+            // The panic hook has already reported a panic of a worker.
             let _ = worker.join();
         }
     }

@@ -1,4 +1,4 @@
-//! This stack, through its public token interface and nothing below it.
+//! This stack, by its public token interface only.
 
 use super::{
     Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub struct Uringfs {
     reactor: Reactor,
     files: Vec<File>,
-    /// Keeps the devices open for the other threads of the run.
+    /// Keeps the devices open while other threads of the run share them.
     _opened: Vec<Arc<SharedDevice>>,
-    /// And the cache, where there is one.
+    /// The page cache of buffered jobs.
     cache: Option<Arc<Cache>>,
     waits_in_threads: bool,
     buffers: SlotBuffers,
@@ -38,10 +38,10 @@ impl Engine for Uringfs {
         virtual_targets: true,
         volumes: true,
         ignored_keys: &[
-            ("registerfiles", "it registers by --set ring.fixed_files"),
-            ("fixedbufs", "it registers by --set ring.fixed_buffers"),
-            ("sqthread_poll", "its reactor submits itself"),
-            ("force_async", "it has --set completion=worker"),
+            ("registerfiles", "use --set ring.fixed_files=on|off"),
+            ("fixedbufs", "use --set ring.fixed_buffers=on|off"),
+            ("sqthread_poll", "the reactor submits"),
+            ("force_async", "use --set completion=worker"),
         ],
     };
 
@@ -67,7 +67,7 @@ impl Engine for Uringfs {
             files.push(File::over_with_lock(device, lock, options.file));
             opened.push(shared);
         }
-        // Without a size there is none.
+        // Without a size there is no cache.
         let is_cached = options.cache_bytes.is_some() && !setup.options.direct;
         let cache = is_cached.then(|| shared_cache(&options));
         if let Some(cache) = &cache {
@@ -77,7 +77,7 @@ impl Engine for Uringfs {
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
         for file in &files {
-            // The choice of a queue is made here, before anything is timed.
+            // Choose the queue now, before anything is measured.
             reactor
                 .queue_of(file.device())
                 .map_err(|error| Error::input(file.device().description()).because(error))?;
@@ -86,11 +86,11 @@ impl Engine for Uringfs {
             files
                 .iter()
                 .try_for_each(|file| drop_cached(&reactor, file))
-                .map_err(|errno| Error::run("dropping what is cached".to_owned()).because(errno))?;
+                .map_err(|errno| Error::run("cannot drop cached data".to_owned()).because(errno))?;
         }
         let depth = setup.depth as usize;
         let pool = BufferPool::new(setup.block, depth)
-            .map_err(|error| Error::run("memory for the buffers".to_owned()).because(error))?;
+            .map_err(|error| Error::run("cannot allocate the buffers".to_owned()).because(error))?;
         Ok(Self {
             reactor,
             files,
@@ -107,7 +107,7 @@ impl Engine for Uringfs {
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        self.buffers.slots[slot as usize].idle.as_mut().expect("not in flight")
+        self.buffers.slots[slot as usize].idle.as_mut().expect("the slot is not in flight")
     }
 
     #[inline]
@@ -117,7 +117,7 @@ impl Engine for Uringfs {
         }
         let (file, token) = (&self.files[io.file as usize], Token::new(io.slot.into()));
         let buffer = self.buffers.take(io.slot, io.length);
-        // Each way ends for itself: joined, what they answer goes through memory.
+        // A return in each arm: if they were joined, the result would go through memory.
         match io.op {
             IoOp::Read => match self.reactor.read(file, buffer, io.offset, token) {
                 Ok(()) => Ok(()),
@@ -138,19 +138,19 @@ impl Engine for Uringfs {
     fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
         let left = self.completed.len();
         if left >= bounds.min {
-            // As many as are wanted were left by the reap before.
+            // The last reap left enough completions.
             self.reactor.submit()?;
         } else {
             self.reactor.reap(bounds.min - left, None, &mut self.completed)?;
         }
         let kept = self.completed.len().saturating_sub(bounds.max);
-        // From the end: nothing has to move up.
+        // Drain from the end, so that no elements move.
         let mut completed = self.completed.drain(kept..);
         while let Some(next) = completed.as_slice().first() {
             let slot = next.token().get() as u32;
             let result = next.result().map(|bytes| bytes as u32);
             done.push(IoCompletion { slot, result });
-            // What may panic comes before what would have to be dropped.
+            // A panic must come before the completion is taken, which would have to be dropped.
             let place = self.buffers.empty_slot(slot);
             if let Some(completed) = completed.next() {
                 let buffer = place.insert(completed.into_buffer());
@@ -176,7 +176,7 @@ impl Engine for Uringfs {
 
     fn report(&self) -> EngineReport {
         let counters = self.reactor.counters();
-        // Asked now: a driver may have refused what was chosen at first.
+        // Read again: a driver may have refused the first choice.
         let queues: Vec<_> = self
             .files
             .iter()
@@ -186,7 +186,7 @@ impl Engine for Uringfs {
             Ok((name, reason)) => format!("{device}: queue {name}: {reason}"),
             Err(error) => format!("{device}: no queue: {error}"),
         });
-        // The files of a volume have one device.
+        // All files of a volume have one device.
         let mut notes: Vec<String> = notes.chain(self.reactor.registration_refused()).collect();
         notes.dedup();
         notes.extend(self.cache.as_ref().map(|cache| {
@@ -219,41 +219,41 @@ impl Uringfs {
     }
 }
 
-/// The memory of the slots.
+/// The buffers of all slots.
 struct SlotBuffers {
-    /// Bytes of each.
+    /// Size of each in bytes.
     block: usize,
     slots: Box<[Slot]>,
 }
 
-/// The memory of one slot.
+/// The buffer of one slot.
 struct Slot {
-    /// None while the slot is in flight.
+    /// `None` while the slot is in flight.
     idle: Option<Buffer>,
-    /// What a shorter I/O has left of it.
+    /// The part that a shorter I/O does not use.
     tail: Option<Buffer>,
 }
 
 impl SlotBuffers {
-    /// The first `length` bytes of a slot's buffer, to be put back when the I/O has ended.
+    /// Takes the first `length` bytes of a slot's buffer, until the I/O completes.
     #[inline(always)]
     fn take(&mut self, slot: u32, length: u32) -> Buffer {
         let slot = &mut self.slots[slot as usize];
         if slot.idle.as_ref().is_some_and(|buffer| buffer.len() != length as usize) {
             slot.split_tail(length);
         }
-        slot.idle.take().expect("not in flight")
+        slot.idle.take().expect("the slot is not in flight")
     }
 
-    /// Where the buffer of a slot in flight is put back.
+    /// The place for the buffer of a slot in flight.
     #[inline(always)]
     fn empty_slot(&mut self, slot: u32) -> &mut Option<Buffer> {
         let place = &mut self.slots[slot as usize].idle;
-        assert!(place.is_none(), "in flight");
+        assert!(place.is_none(), "the slot is in flight");
         place
     }
 
-    /// The buffer of what was not even pushed, and why.
+    /// Puts the buffer of a refused request back; returns the error.
     #[cold]
     #[inline(never)]
     fn restore(&mut self, slot: u32, refused: Refused) -> Errno {
@@ -264,7 +264,7 @@ impl SlotBuffers {
         refused.error
     }
 
-    /// Makes a slot's buffer whole again.
+    /// Joins a slot's buffer with its unused part.
     #[cold]
     #[inline(never)]
     fn rejoin(&mut self, slot: u32) {
@@ -284,19 +284,19 @@ impl Slot {
     }
 }
 
-/// A device that threads of one run share: what they all write to is the same memory, a block
-/// device is opened once, and its best queue is found once.
+/// A device that all threads of a run share. So they write to the same memory, a block device is opened
+/// once, and its queue is chosen once.
 struct SharedDevice {
     device: Device,
     lock: Arc<WriteLock>,
 }
 
-/// Takes out what the cache has of a file, if it is read through one.
+/// Drops the cached data of a file, if it has a cache.
 fn drop_cached(reactor: &Reactor, file: &File) -> Result<(), Errno> {
     reactor.block_on(file.advise(Advice::DoNotNeed, 0, file.size().next_multiple_of(1 << 20)))
 }
 
-/// The cache of the run: all its threads have the same.
+/// The page cache that all threads of a run share, with its size.
 static CACHE: Mutex<(Option<u64>, Weak<Cache>)> = Mutex::new((None, Weak::new()));
 
 fn shared_cache(options: &Options) -> Arc<Cache> {
@@ -309,7 +309,7 @@ fn shared_cache(options: &Options) -> Arc<Cache> {
     cache
 }
 
-/// What is open now, by name and by whether it is written.
+/// Open devices, by name and by whether they are written.
 static OPEN_DEVICES: Mutex<Vec<(String, bool, Weak<SharedDevice>)>> = Mutex::new(Vec::new());
 
 fn open(

@@ -1,4 +1,4 @@
-//! A moment as C's `ctime` prints it, in UTC: what fio's reports carry.
+//! Formats a time as C's `ctime` does, in UTC, for fio's reports.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ mod tests {
     use super::ctime;
 
     #[test]
-    fn known_moments() {
+    fn known_times() {
         assert_eq!(ctime(0), "Thu Jan  1 00:00:00 1970");
         assert_eq!(ctime(1_795_291_458), "Sat Nov 21 20:04:18 2026");
         assert_eq!(ctime(951_782_400), "Tue Feb 29 00:00:00 2000");

@@ -1,4 +1,4 @@
-//! What one line of a report sums up: a thread, or with `group_reporting` a group of them.
+//! The entries of a report: one for each thread, or with `group_reporting` for each group.
 
 use crate::engine::EngineReport;
 use crate::job::Job;
@@ -6,45 +6,45 @@ use crate::run::{Failure, IoStats, Outcome, Usage};
 use crate::stats::{LatencyHistogram, RateSamples};
 use std::ops::Range;
 
-/// A thread or a group, with the job it is named after.
+/// The sum over one thread or one group.
 #[derive(Debug)]
 pub struct ReportEntry<'a> {
-    /// The (first) job.
+    /// The job; of a group the first one.
     pub job: &'a Job,
-    /// Its reporting group.
+    /// The reporting group.
     pub group: u32,
-    /// Threads summed up.
+    /// The number of threads.
     pub threads: u64,
-    /// Their counts.
+    /// The counts of the threads.
     pub stats: IoStats,
-    /// Their costs.
+    /// The resource usage of the threads.
     pub usage: Usage,
-    /// The longest run of them, as far as it read and as far as it wrote.
+    /// The longest time of reads, and of writes, among the threads.
     pub runtime_ns: [u64; 2],
-    /// From the first beginning of them to the last end, by the monotonic clock.
+    /// From the first beginning to the last end: monotonic clock in nanoseconds.
     pub span_ns: Option<Range<u64>>,
-    /// All their runs together.
+    /// The sum of the threads' run times.
     pub thread_time_ns: u64,
-    /// The longest life of them.
+    /// The longest elapsed time.
     pub elapsed_ns: u64,
-    /// Their engines.
+    /// The sum of the engines' reports.
     pub engine: EngineReport,
     /// The first failure.
     pub failure: Option<Failure>,
 }
 
 impl ReportEntry<'_> {
-    /// Reads or writes in bytes a second.
+    /// Bytes per second of reads (0) or writes (1).
     pub fn bytes_per_second(&self, direction: usize) -> u64 {
         per_second(self.stats.directions[direction].bytes, self.runtime_ns[direction]) as u64
     }
 
-    /// Reads or writes a second.
+    /// I/Os per second of reads (0) or writes (1).
     pub fn iops(&self, direction: usize) -> f64 {
         per_second(self.stats.directions[direction].ios, self.runtime_ns[direction])
     }
 
-    /// The percentiles that the job asks for, of times there are.
+    /// The job's percentiles of these latencies; none without latencies.
     pub fn percentiles(&self, times: &LatencyHistogram) -> Vec<(f64, u64)> {
         let options = &self.job.options;
         if !options.clat_percentiles || times.summary().count() == 0 {
@@ -54,42 +54,42 @@ impl ReportEntry<'_> {
         options.percentiles.iter().map(one).collect()
     }
 
-    /// A figure of the whole run for each I/O.
+    /// A figure of the whole run, per I/O.
     pub fn per_io(&self, figure: u64) -> f64 {
         figure as f64 / self.stats.ios().max(1) as f64
     }
 
-    /// CPU time of the threads and of those their engines started.
+    /// CPU time of the threads and of their engines' threads.
     pub fn cpu_ns(&self) -> u64 {
         self.usage.cpu_ns + self.engine.helper_threads.cpu_ns
     }
 
-    /// Context switches of the threads and of those their engines started.
+    /// Context switches of the threads and of their engines' threads.
     pub fn context_switches(&self) -> u64 {
         self.usage.context_switches + self.engine.helper_threads.context_switches
     }
 
-    /// Milliseconds it read or wrote, at least 1 once it did anything, as it divides.
+    /// Time of reads or writes in milliseconds, rounded up, because it is a divisor.
     pub fn runtime_ms(&self, direction: usize) -> u64 {
         self.runtime_ns[direction].div_ceil(1_000_000)
     }
 }
 
-/// One direction of all that is in a reporting group.
+/// The sum over a reporting group, for one direction.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportGroup {
-    /// Bytes moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// The shortest and the longest run.
+    /// The shortest and the longest run time.
     pub runtime_ns: [u64; 2],
-    /// Bytes a second of the slowest and of the fastest.
+    /// Bytes per second of the slowest and the fastest entry.
     pub rates: [u64; 2],
-    /// Bytes a second together.
+    /// Bytes per second of the group.
     pub bytes_per_second: u64,
 }
 
 impl ReportGroup {
-    /// Sums up a group; none if it did nothing in that direction.
+    /// Sums a group; `None` without I/O in this direction.
     pub fn from_entries(entries: &[ReportEntry<'_>], group: u32, direction: usize) -> Option<Self> {
         let member = |entry: &&ReportEntry<'_>| {
             entry.group == group && entry.stats.directions[direction].ios > 0
@@ -107,7 +107,7 @@ impl ReportGroup {
         })
     }
 
-    /// How much of the group's bandwidth these samples are, in percent: fio's `per`.
+    /// The percentage of the group's bandwidth in these samples: fio's `per`.
     pub fn share(&self, samples: &RateSamples) -> f64 {
         (samples.mean() * 1024.0 * 100.0 / self.bytes_per_second.max(1) as f64).min(100.0)
     }
@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::SystemTime;
 
-    /// Two jobs; the second reports its group as one.
+    /// Two jobs; the second has `group_reporting`.
     fn outcome(threads: Vec<ThreadResult>) -> Outcome {
         let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
         parser.bytes(b"[a]\n[b]\ngroup_reporting\n", "x.fio").unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_spans_its_threads_though_they_run_one_after_another() {
+    fn a_group_spans_threads_that_run_one_after_the_other() {
         let mut threads: Vec<_> = (0..3).map(|_| thread(1, 0, [10, 0], 1_000)).collect();
         threads[0].result.started_ns = 2_000;
         threads[1].result.started_ns = 500;
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_counted_twice_in_entries_and_groups(
+        fn entries_and_groups_lose_nothing_and_count_nothing_twice(
             threads in proptest::collection::vec(
                 (0..2usize, 0..3u32, [0..1000u64, 0..1000u64], 1_000_000..10_000_000_000u64), 1..20),
         ) {
@@ -234,7 +234,7 @@ mod tests {
             together.dedup();
             let outcome = outcome(threads);
             let entries = entries(&outcome);
-            // A job that reports its group as one joins what stands before it there.
+            // A job with `group_reporting` joins the entry before it in its group.
             prop_assert!(entries.len() <= alone + together.len() && entries.len() >= alone);
             let of_threads = |figure: &dyn Fn(&LoopResult) -> u64| -> u64 {
                 outcome.threads.iter().map(|thread| figure(&thread.result)).sum()
@@ -257,7 +257,7 @@ mod tests {
                     let [shortest, longest] = group.runtime_ns;
                     let [slowest, fastest] = group.rates;
                     prop_assert!(shortest <= longest && slowest <= fastest);
-                    // All of them cannot be slower than the one of them that ran longest.
+                    // The group cannot be slower than its longest-running member.
                     prop_assert!(group.bytes_per_second >= slowest);
                 }
             }

@@ -1,4 +1,4 @@
-//! The report for people, line by line as fio lays it out, where the figures mean the same.
+//! The text report, in fio's layout, line by line.
 
 use super::entry::{ReportEntry, ReportGroup, entries};
 use super::latency_classes::{CLASSES, distribution};
@@ -62,7 +62,7 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
     Ok(())
 }
 
-/// Each job once, with its group.
+/// Each job once, with its group: (group, job).
 fn groups_of_jobs(outcome: &Outcome) -> Vec<(u32, usize)> {
     let mut list: Vec<_> =
         outcome.threads.iter().map(|thread| (thread.group, thread.job)).collect();
@@ -207,7 +207,7 @@ fn write_direction(
     Ok(())
 }
 
-/// As many in a line as fit fio's width, each with as many decimals as the list needs.
+/// Writes percentiles: as many per line as fit fio's width, all with the same number of decimals.
 fn write_percentiles(
     out: &mut String,
     entry: &ReportEntry<'_>,
@@ -232,14 +232,14 @@ fn write_percentiles(
     writeln!(out, "{}", lines.join(",\n"))
 }
 
-/// Decimals that a percentage has, at most six.
+/// The number of decimals of a percentage, at most six.
 fn decimals(percent: f64) -> usize {
     let text = format!("{percent:.6}");
     text.trim_end_matches('0').split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }
 
 fn write_times(out: &mut String, name: &str, times: &Summary) -> fmt::Result {
-    // fio keeps the finer unit while the times lie close together.
+    // As fio: the finer unit while the deviation is small.
     let scale = match TimeScale::from_range(times.min(), times.max()) {
         TimeScale::Milliseconds if times.deviation() > 1e6 => TimeScale::Milliseconds,
         TimeScale::Nanoseconds => TimeScale::Nanoseconds,

@@ -1,5 +1,5 @@
-//! fio's JSON, key by key and in its order, so that what reads fio's reads ours; and one object
-//! of our own a job, `uringfs`, with what fio does not count.
+//! fio's JSON, key by key and in fio's order, so that programs for fio's JSON read ours. Each job has one
+//! more object, `uringfs`, with figures that fio does not have.
 
 use super::entry::{ReportEntry, ReportGroup, entries};
 use super::latency_classes::{CLASSES, distribution};
@@ -51,7 +51,7 @@ fn disk(used: &DiskStats) -> Value {
     })
 }
 
-/// Adds our object to each job of fio's own report.
+/// Adds the object `uringfs` to each job of fio's report.
 pub fn with_uringfs_object(output: &fio::Output) -> Value {
     let mut fio = output.json.clone();
     for job in fio["jobs"].as_array_mut().into_iter().flatten() {
@@ -92,7 +92,7 @@ fn job(entry: &ReportEntry<'_>, entries: &[ReportEntry<'_>], outcome: &Outcome) 
         "jobname": entry.job.name,
         "groupid": entry.group,
         "error": errno,
-        // fio's word for a job that has ended.
+        // fio's value for a job that has ended.
         "eta": i32::MAX,
         "elapsed": entry.elapsed_ns.div_ceil(1_000_000_000).max(1),
         "job options": options(&entry.job.own_keys),
@@ -179,7 +179,7 @@ fn direction_of_nothing() -> Value {
 struct Figures<'a> {
     stats: &'a DirectionStats,
     clat: Value,
-    /// Of the group's bandwidth, in percent.
+    /// Percentage of the group's bandwidth.
     share: f64,
     bytes_per_second: u64,
     iops: f64,
@@ -216,7 +216,7 @@ fn figures(figures: Figures<'_>) -> Value {
     })
 }
 
-/// A spread with its percentiles.
+/// A latency summary with its percentiles.
 fn times(entry: &ReportEntry<'_>, latency: &LatencyHistogram) -> Value {
     let mut value = summary(latency.summary());
     let percentiles = entry.percentiles(latency);
@@ -237,14 +237,14 @@ fn summary(summary: &Summary) -> Value {
     })
 }
 
-/// Counts as shares of their sum, named.
+/// Counts as percentages of their sum, by name.
 fn shares_of(counts: &[u64; DEPTH_CLASSES], names: [&str; DEPTH_CLASSES]) -> Map<String, Value> {
     let total = counts.iter().sum::<u64>().max(1) as f64;
     let share = |count: &u64| json!(*count as f64 * 100.0 / total);
     names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), share(count))).collect()
 }
 
-/// Keys as they were given, by fio's first name for each.
+/// Keys and values as written, with fio's main name for each key.
 fn options(given: &[(String, String)]) -> Value {
     let name = |key: &str| find_key(key).map_or(key, |key| key.name).to_owned();
     given.iter().map(|(key, value)| (name(key), json!(value))).collect::<Map<_, _>>().into()

@@ -1,4 +1,4 @@
-//! Results in print: fio's report for people, fio's JSON for programs, or both.
+//! Prints results: fio's text report, fio's JSON, or both.
 
 mod date;
 mod entry;
@@ -15,16 +15,16 @@ use crate::Error;
 use crate::run::Results;
 use serde_json::Value;
 
-/// One of the two outputs.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// The text report.
     Normal,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// The formats of `--output-format`, as in `normal,json`.
+/// Parses `--output-format`, as in `normal,json`.
 pub fn parse_formats(text: &str) -> Result<Vec<Format>, Error> {
     let mut formats = Vec::new();
     for name in text.split(',') {
@@ -44,7 +44,7 @@ pub fn parse_formats(text: &str) -> Result<Vec<Format>, Error> {
     Ok(formats)
 }
 
-/// The report in the formats asked for. As with fio, JSON comes first when both are.
+/// The report in the requested formats. As with fio, JSON comes first.
 pub fn render(results: &Results, formats: &[Format]) -> String {
     let mut out = String::new();
     if formats.contains(&Format::Json) {

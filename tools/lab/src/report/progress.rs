@@ -1,9 +1,9 @@
-//! A run at one moment, in a line for a terminal.
+//! The progress line for a terminal.
 
 use super::units::{Prefix, number};
 use crate::run::{Estimate, Snapshot};
 
-/// What is being done; and while jobs run how many threads, how fast, how far, and how long to go.
+/// The activity and, while jobs run, the number of threads, the rates, the share done and the time left.
 pub fn progress(now: &Snapshot) -> String {
     let mut parts = vec![now.activity.clone()];
     if now.running > 0 {
@@ -32,7 +32,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_line_says_rates_share_and_time_to_go() {
+    fn the_line_has_rates_share_and_time_left() {
         let mut now = Snapshot { activity: "Running scan".into(), ..Snapshot::default() };
         assert_eq!(progress(&now), "Running scan");
         now.running = 2;

@@ -1,6 +1,6 @@
-//! The loop of one thread: fill up to the depth in batches, hand over, reap, count. The order is
-//! fio's. It is generic over the engine and over whether times are taken, so that a run without
-//! latencies pays for none: its only clock moves at the kernel's tick.
+//! The loop of one thread: fill up to the depth in batches, submit, reap, count, in fio's order. It is
+//! generic over the engine and over whether latencies are measured. Without latencies it reads only the
+//! coarse clock.
 
 use super::clock::{coarse_ns, exact_ns};
 use super::failure::Failure;
@@ -17,35 +17,35 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Completions counted in less time than a reading of the clock takes.
+/// Counting this many completions takes less time than reading the clock.
 const MAX_FRESH_COMPLETIONS: usize = 4;
 
-/// What a thread did.
+/// The result of a thread's loop.
 #[derive(Debug)]
 pub struct LoopResult {
-    /// Its counts since the ramp.
+    /// Counts since the ramp.
     pub stats: IoStats,
-    /// What it cost since the ramp.
+    /// CPU time, switches and faults since the ramp.
     pub usage: Usage,
-    /// The end of the ramp, by the monotonic clock.
+    /// The end of the ramp: monotonic clock in nanoseconds.
     pub started_ns: u64,
-    /// Since the ramp.
+    /// Time since the ramp.
     pub runtime_ns: u64,
-    /// How much of that it read and wrote: what reads back does not write, and as with fio a job
-    /// that only writes reads while it reads back.
+    /// The time of reads and of writes. Reading back is no time of writes. As with fio, a job that only
+    /// writes has reads only while it reads back.
     pub direction_ns: [u64; 2],
-    /// The engine's account since the ramp.
+    /// The engine's report since the ramp.
     pub engine: EngineReport,
-    /// Why it ended early, if it did; or that blocks were wrong.
+    /// The failure that ended the loop early, or that blocks were wrong.
     pub failure: Option<Failure>,
-    /// The first blocks that were wrong.
+    /// The first wrong blocks.
     pub wrong_blocks: Vec<Failure>,
 }
 
 /// An I/O in flight.
 #[derive(Clone, Copy)]
 struct InFlight {
-    /// What is still to be moved of it.
+    /// The part that is not transferred yet.
     io: Io,
     length: u32,
     created_ns: u64,
@@ -60,13 +60,13 @@ struct IoLoop<'a, E, const TIMED: bool> {
     measure: Measure,
     slots: Vec<InFlight>,
     free_slots: Vec<u32>,
-    /// Slots pushed since the last hand-over.
+    /// Slots pushed since the last submission.
     batch: Vec<u32>,
     done: Vec<IoCompletion>,
     rate_limit: Option<RateLimit>,
-    /// Steps come as the workload has them: nothing is paced or read back.
+    /// I/Os come directly from the workload: no rate limit, no reading back.
     plain: bool,
-    /// The direction of an I/O that waits for its time.
+    /// The direction of an I/O that the rate limit delays.
     delayed_op: Option<IoOp>,
     fill_pattern: FillPattern,
     passes_left: u64,
@@ -74,18 +74,18 @@ struct IoLoop<'a, E, const TIMED: bool> {
     stats: IoStats,
     /// The last reading of the clock.
     now_ns: u64,
-    /// Completions of the last reap.
+    /// The number of completions of the last reap.
     last_reaped: usize,
-    /// Writes between two syncs of each kind, 0 for none; and since the last.
+    /// Writes between two syncs of each kind (0 is no sync), and since the last one.
     sync_every: [u32; 2],
     writes_since_sync: [u32; 2],
     exhausted: bool,
     failure: Option<Failure>,
 }
 
-/// Runs `workload` on `engine` as often as the job has loops, writing `fill_pattern`; or until the job's
-/// time is over, an I/O fails, or `stop` is set. Whatever is in flight then is reaped. How it goes
-/// is told to `live`.
+/// Runs `workload` on `engine` for all loops of the job, until its time is over, an I/O fails, or `stop` is
+/// set. Writes carry `fill_pattern`. Everything in flight is reaped at the end. Publishes the progress to
+/// `live`.
 pub fn run_io_loop<E: Engine>(
     engine: &mut E,
     workload: &mut Workload,
@@ -145,7 +145,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let mut started_ns = self.now_ns;
         let ramp_ends = started_ns + nanoseconds(self.options.ramp_time);
         let mut ramping = ramp_ends > started_ns;
-        // The runtime begins when the ramp has been seen to end, as with fio.
+        // As with fio, the runtime begins when the loop notices the end of the ramp.
         let runtime = self.options.runtime.filter(|time| !time.is_zero());
         let deadline_from = |ns| runtime.map_or(u64::MAX, |time| ns + nanoseconds(time));
         let mut deadline = if ramping { u64::MAX } else { deadline_from(started_ns) };
@@ -174,7 +174,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             }
         }
         self.drain();
-        // A pass that was done to its end has been synced then.
+        // A complete pass has been synced at its end.
         if !self.exhausted && self.failure.is_none() {
             self.end_pass();
         }
@@ -197,15 +197,15 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// What is to be done when the writes of a pass have ended.
+    /// Ends the writes of a pass: `end_fsync`.
     fn end_pass(&mut self) {
         if self.options.end_fsync && self.options.pattern.writes() && !self.read_back.running {
             self.sync(SyncKind::Full);
         }
     }
 
-    /// The pass is done and nothing is in flight: begins the one that reads back what it wrote, or
-    /// the next loop. False if there is none.
+    /// After a pass, with nothing in flight: begins reading back its writes, or the next loop. Returns
+    /// false if there is neither.
     fn begin_next_pass(&mut self) -> bool {
         self.end_pass();
         if self.failure.is_some() {
@@ -223,7 +223,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             self.workload.begin_pass();
             self.fill_pattern.begin_pass();
             if self.read_back.running {
-                // What its reading took is not to be caught up.
+                // The rate limit must not catch up the time of reading back.
                 self.rate_limit = RateLimit::from_options(self.options, exact_ns());
             }
             self.read_back.end(&self.fill_pattern, Some(self.workload));
@@ -233,7 +233,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         true
     }
 
-    /// Has what was written come from the device when it is read back, and not from the page cache.
+    /// Writes back and drops the page cache, so that reading back reads the device.
     fn sync_and_drop_cache(&mut self) {
         for file in 0..self.workload.files() {
             if let Err(errno) = self.engine.sync_and_drop_cache(file) {
@@ -246,14 +246,14 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         (self.slots.len() - self.free_slots.len()) as u32
     }
 
-    /// Pushes I/Os while there are free slots, handing over every full batch.
+    /// Pushes I/Os while there are free slots, and submits each full batch.
     fn fill(&mut self) {
-        // To ask a pass that is done for more would draw from what orders the next.
+        // Asking a finished pass for more I/Os would consume random numbers of the next pass.
         if self.exhausted || self.sync_due(0) || self.sync_due(1) {
             return;
         }
         if TIMED && (self.last_reaped > MAX_FRESH_COMPLETIONS || self.read_back.verifies) {
-            // The reap's reading is stale by what counting so many, or looking at them, took.
+            // The clock reading of the reap is stale: counting or verifying took time.
             self.now_ns = exact_ns();
         }
         while let Some(&slot) = self.free_slots.last() {
@@ -263,7 +263,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 let buffer = &mut self.engine.buffer(slot)[..next.length as usize];
                 self.fill_pattern.fill_at(buffer, next.offset);
                 if TIMED {
-                    // To make its bytes is no part of the I/O.
+                    // The time to generate the bytes is no part of the I/O.
                     self.now_ns = exact_ns();
                 }
             }
@@ -278,7 +278,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             }
             self.batch.push(slot);
             let full = self.batch.len() >= self.options.batch_submit as usize;
-            // The last batch goes with the reap, in one system call, unless it has to be timed.
+            // The last batch is submitted by the reap, in one system call, unless it needs a time stamp.
             if full && !self.free_slots.is_empty() && !self.submit_batch() {
                 return;
             }
@@ -304,11 +304,11 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         next
     }
 
-    /// The next step where it has to be its time, or is a read of what was written.
+    /// The next I/O with a rate limit, or while reading back.
     #[inline(never)]
     fn next_io_slow(&mut self) -> Option<NextIo> {
         if self.read_back.running {
-            // As with fio it has no pace, which is that of the job's own I/O.
+            // As with fio, the rate limit does not apply to reading back.
             let next = self.workload.next_read_back();
             self.exhausted |= next.is_none();
             return next;
@@ -320,7 +320,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         let mut op = wanted;
         if let Some(rate_limit) = &self.rate_limit {
             if !TIMED {
-                // The tick is too coarse to pace by.
+                // The coarse clock is too coarse for a rate limit.
                 self.now_ns = exact_ns();
             }
             if !rate_limit.allows(op, self.now_ns) {
@@ -342,15 +342,15 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         next
     }
 
-    /// The direction that goes on while this one waits for its time, as with fio: one the job has a
-    /// share of. What is to be read back has to come in the same order again.
+    /// The direction that may continue while this one is delayed, as with fio: the job must have a share
+    /// of it. Not with verification, which must repeat the order of the I/Os.
     fn other_direction(&self, op: IoOp) -> Option<IoOp> {
         let both = self.workload.is_mixed() && (1..100).contains(&self.options.mix_read);
         let other = if op == IoOp::Read { IoOp::Write } else { IoOp::Read };
         (both && !self.fill_pattern.is_verified()).then_some(other)
     }
 
-    /// Hands over the batch and notes when; false if that failed.
+    /// Submits the batch and records the time; returns false on failure.
     fn submit_batch(&mut self) -> bool {
         if let Err(errno) = self.engine.submit() {
             self.fail(errno, "submit".into());
@@ -373,7 +373,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         self.batch.clear();
     }
 
-    /// Reaps once, and once the depth was reached until it is down to `iodepth_low`.
+    /// Reaps once; if the depth was reached, reaps down to `iodepth_low`.
     fn reap_to_low_water(&mut self) -> Result<(), Errno> {
         let full = self.free_slots.is_empty();
         self.reap()?;
@@ -386,8 +386,8 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     /// Waits for completions and counts them.
     fn reap(&mut self) -> Result<(), Errno> {
         let in_flight = self.in_flight() as usize;
-        // One at least: nothing else is to be done until there is a free slot. While a step waits
-        // for its time, fio's zero (take what is there) would only spin.
+        // At least one: there is nothing else to do until a slot is free. While an I/O is delayed, fio's
+        // zero (take what is there) would only spin.
         let min = (self.options.complete_min as usize).clamp(1, in_flight);
         let bounds = ReapBounds { min, max: (self.options.complete_max as usize).max(min) };
         self.engine.reap(bounds, &mut self.done)?;
@@ -444,7 +444,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// A completion that is not simply all of it: the rest is issued again, or it has failed.
+    /// A short, interrupted or failed completion: issues the rest again, or records the failure.
     #[cold]
     fn finish_partial_or_failed(&mut self, done: IoCompletion) {
         let in_flight = &mut self.slots[done.slot as usize];
@@ -475,8 +475,8 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         self.free_slots.push(done.slot);
     }
 
-    /// The rest of an I/O uses its buffer from the beginning: a write's bytes move there, and what
-    /// a read has brought is put aside where it will be looked at.
+    /// The rest of an I/O uses its buffer from the beginning: the rest of a write moves there, and the
+    /// part that was read is saved if it will be verified.
     fn save_part(&mut self, io: Io, bytes: u32) {
         let buffer = &mut self.engine.buffer(io.slot)[..io.length as usize];
         let bytes = bytes as usize;
@@ -487,7 +487,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// Counts a write towards the next sync.
+    /// Counts a write toward the next sync.
     #[inline]
     fn count_write(&mut self, op: IoOp) {
         if op == IoOp::Write && self.sync_every != [0; 2] {
@@ -495,7 +495,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// Whether a sync is due: nothing is issued until what is in flight has ended and it is done.
+    /// Whether a sync is due. Then nothing is issued until the I/Os in flight and the sync are complete.
     #[inline]
     fn sync_due(&self, index: usize) -> bool {
         let every = self.sync_every[index];
@@ -521,7 +521,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
     }
 
-    /// Nothing is in flight and nothing may be issued yet: sleep a little, so that a stop is seen.
+    /// Nothing is in flight, and nothing may be issued yet: sleeps for a short time, to notice a stop.
     fn idle(&mut self) {
         const MAX_SLEEP: Duration = Duration::from_millis(20);
         let now = exact_ns();
@@ -535,7 +535,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         self.now_ns = exact_ns();
     }
 
-    /// Reaps everything, so that no buffer is in use when the engine goes.
+    /// Reaps everything, so that no buffer is in use when the engine is dropped.
     fn drain(&mut self) {
         self.batch.clear();
         while self.in_flight() > 0 {
@@ -559,7 +559,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
 
     #[cold]
     fn set_failure(&mut self, failure: Failure) {
-        // The first says why; the others follow from it.
+        // The first failure is the cause of the others.
         self.failure.get_or_insert(failure);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a set of jobs on an engine: checks and makes the targets, starts a thread for each of
-//! `numjobs`, batch by batch, and collects what they counted.
+//! Runs a set of jobs on an engine: checks and creates the targets, starts a thread for each of
+//! `numjobs`, batch by batch, and collects the threads' results.
 
 mod interrupt;
 mod plan;
@@ -33,54 +33,54 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-/// What to run, and how.
+/// A run: jobs, engine and conditions.
 pub struct Run<'a> {
     /// The jobs.
     pub set: &'a JobSet,
     /// The engine and its switches.
     pub config: &'a EngineConfig,
-    /// What may be written over.
+    /// Whether existing data may be overwritten.
     pub overwrite: Overwrite,
-    /// Set by Ctrl-C: ends the run at once.
+    /// Set by Ctrl-C; ends the run at once.
     pub stop: &'a AtomicBool,
-    /// Shows how it goes.
+    /// Receives the progress.
     pub live: &'a Live,
 }
 
-/// What a run did.
+/// The outcome of a run on an engine of ours.
 #[derive(Debug)]
 pub struct Outcome {
-    /// When it began.
+    /// The beginning of the run.
     pub started: SystemTime,
     /// The engine's name.
     pub engine: &'static str,
-    /// The jobs, as they were run.
+    /// The jobs that were run.
     pub jobs: Vec<Job>,
-    /// The global keys as given.
+    /// The global keys and values, as written.
     pub globals: Vec<(String, String)>,
-    /// The threads in the order of jobs.
+    /// The threads, in the order of jobs.
     pub threads: Vec<ThreadResult>,
-    /// Files the run made and left.
+    /// Files that the run created and left.
     pub files_made: Vec<String>,
-    /// What the disks under the targets did.
+    /// The I/O of the disks under the targets.
     pub disks: Vec<DiskStats>,
-    /// The user stopped it.
+    /// Whether the user stopped the run.
     pub incomplete: bool,
-    /// Lines for the user that are not the engine's.
+    /// Notes for the user, other than the engine's.
     pub notes: Vec<String>,
 }
 
-/// What comes out of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub enum Results {
-    /// Of an engine of ours.
+    /// Results of an engine of ours.
     Ours(Box<Outcome>),
-    /// Of fio itself.
+    /// Output of fio.
     Fio(fio::Output),
 }
 
 impl Results {
-    /// What failed, a line a job, after a line for each of its first wrong blocks.
+    /// One line for each failed job, after one line for each of its first wrong blocks.
     pub fn failures(&self) -> Vec<String> {
         let outcome = match self {
             Self::Ours(outcome) => outcome,
@@ -95,7 +95,7 @@ impl Results {
                 0 => String::new(),
                 more => format!("; {more} more of its threads failed too"),
             };
-            // The job that stops at a wrong block has it for its failure.
+            // If a job stopped at a wrong block, that block is its failure.
             let wrong = result().flat_map(|result| &result.wrong_blocks);
             let wrong = wrong.filter(|wrong| Some(*wrong) != first);
             let mut lines: Vec<_> = wrong.map(|wrong| format!("job `{name}`: {wrong}")).collect();
@@ -105,7 +105,7 @@ impl Results {
         outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines).collect()
     }
 
-    /// The exit code that says how it went.
+    /// The exit code: 0, 1 if a job failed, 130 if the user stopped the run.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Ours(outcome) if outcome.incomplete => 130,
@@ -118,7 +118,10 @@ impl Results {
 }
 
 impl Run<'_> {
-    /// Runs it all. Errors are what prevented the run; failures during it are in the results.
+    /// Runs all jobs. Failures during the run are in the results.
+    ///
+    /// # Errors
+    /// The run could not begin.
     pub fn run(&self) -> Result<Results, Error> {
         let capabilities = self.config.engine.capabilities();
         let plan = Plan::new(&self.set.jobs, capabilities, self.overwrite)?;
@@ -168,7 +171,7 @@ impl Run<'_> {
         let mut threads = Vec::new();
         for batch in plan.threads.chunk_by(|a, b| a.batch == b.batch) {
             if self.stop.load(Ordering::Relaxed) {
-                // What never began is in the report too, with nothing done.
+                // The report has threads that never began, too, with nothing done.
                 threads.extend(batch.iter().map(ThreadResult::not_started));
                 continue;
             }
@@ -207,7 +210,7 @@ impl Run<'_> {
         })))
     }
 
-    /// What the user should know about how the jobs were taken.
+    /// Notes about keys that have no effect with this engine, and the parser's warnings.
     fn notes(&self) -> Vec<String> {
         let capabilities = self.config.engine.capabilities();
         let name = self.config.engine.name();
@@ -216,7 +219,7 @@ impl Run<'_> {
         let is_direct = !capabilities.buffered && !has_cache;
         if self.set.jobs.iter().any(|job| !job.options.direct) && is_direct {
             notes.push(format!(
-                "direct=0 ran direct: engine {name} has a page cache with --set buffered.cache_bytes=N only"
+                "direct=0 had no effect: engine {name} has a page cache only with --set buffered.cache_bytes=N"
             ));
         }
         if self.set.jobs.iter().any(|job| job.options.depth > 1) && capabilities.synchronous {
@@ -231,14 +234,14 @@ impl Run<'_> {
     }
 }
 
-/// Timers of this thread, and of the threads and programs it starts from now on, end when they
-/// should: the kernel allows itself 50 us, which is most of what a simulated device takes.
+/// Sets the timer slack of this thread, and of threads and programs that it starts from now on, to the
+/// minimum. The default is 50 us, which is most of the time of a simulated device.
 fn disable_timer_slack() {
-    // A kernel that refuses is one on which they end later.
+    // If the kernel refuses, timers end later.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// How long a thread takes at most, and what it moves.
+/// The limits of a thread's work: time and bytes.
 fn expected(thread: &ThreadPlan, jobs: &[Job]) -> ExpectedWork {
     let Options { start_delay, ramp_time, runtime, time_based, loops, .. } =
         &jobs[thread.job].options;
@@ -263,7 +266,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn threads_and_programs_started_after_it_have_no_timer_slack() {
+    fn later_threads_and_programs_have_no_timer_slack() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 super::disable_timer_slack();

@@ -1,5 +1,5 @@
-//! From jobs to threads with targets and regions: everything that can be known to be wrong is
-//! found here, before the first byte is written.
+//! Turns jobs into threads with targets and regions. All errors that can be known in advance are found
+//! here, before the first byte is written.
 
 use super::progress::Live;
 use crate::Error;
@@ -12,54 +12,54 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use uringfs::Access as VolumeAccess;
 
-/// Whether the run may write over what it did not make.
+/// Whether the run may overwrite files and devices that it did not create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// It may not.
+    /// No.
     #[default]
     Refuse,
-    /// The user said so.
+    /// Yes, by the user's choice.
     Allow,
 }
 
 /// One thread of one job.
 #[derive(Debug)]
 pub struct ThreadPlan {
-    /// Which job of the set.
+    /// Index of the job in the set.
     pub job: usize,
-    /// Which of the job's threads.
+    /// Index of the thread in the job.
     pub index: u32,
-    /// Threads of one batch run side by side, and batches one after the other.
+    /// Threads of one batch run concurrently; batches run one after the other.
     pub batch: u32,
-    /// Whose figures are summed up together.
+    /// The reporting group, whose figures are summed.
     pub group: u32,
-    /// Its files.
+    /// The files of the thread.
     pub targets: Vec<Target>,
-    /// The part of each file.
+    /// The region of each file.
     pub regions: Vec<Region>,
-    /// How much of it.
+    /// The bytes of one pass.
     pub amount: Amount,
 }
 
 impl ThreadPlan {
-    /// How the files are opened.
+    /// How the files of a job are opened.
     pub fn access(options: &Options, capabilities: Capabilities) -> Access {
         let direct = options.direct || !capabilities.buffered;
         Access { writes: options.pattern.writes(), direct, sync: options.sync }
     }
 }
 
-/// All threads, and the files to be made for them.
+/// All threads, and the files to create for them.
 #[derive(Debug)]
 pub struct Plan {
-    /// In the order of jobs.
+    /// The threads, in the order of jobs.
     pub threads: Vec<ThreadPlan>,
     missing: BTreeMap<Target, FileToCreate>,
-    /// The volumes that files are in.
+    /// The volumes of files in volumes.
     volumes: BTreeMap<PathBuf, VolumeAccess>,
 }
 
-/// A file that is not there yet.
+/// A file that does not exist yet.
 #[derive(Debug, Default)]
 struct FileToCreate {
     /// The first job that uses it.
@@ -68,7 +68,7 @@ struct FileToCreate {
     read: bool,
     zeros: bool,
     space: Option<Fallocate>,
-    /// Whether a write past its end makes it longer.
+    /// Whether a write past its end extends it.
     grows: bool,
 }
 
@@ -88,7 +88,10 @@ impl FileToCreate {
 }
 
 impl Plan {
-    /// Looks at all targets and refuses what cannot or may not be run.
+    /// Plans the jobs. Inspects all targets, and writes nothing.
+    ///
+    /// # Errors
+    /// A job cannot run, or must not.
     pub fn new(
         jobs: &[Job],
         capabilities: Capabilities,
@@ -142,10 +145,10 @@ impl Plan {
         Ok(Self { threads, missing: planner.missing, volumes })
     }
 
-    /// Opens the volumes that files are in.
+    /// Opens the volumes of files in volumes.
     pub fn open_volumes(&self) -> Result<Volumes, Error> {
         let mut volumes = Volumes::default();
-        // First those to be written, which may be named otherwise elsewhere.
+        // Writers first: the same volume may have another name among the readers.
         for access in [VolumeAccess::ReadWrite, VolumeAccess::Read] {
             for (path, _) in self.volumes.iter().filter(|(_, wanted)| **wanted == access) {
                 volumes.open(path, access)?;
@@ -154,7 +157,7 @@ impl Plan {
         Ok(volumes)
     }
 
-    /// Makes the missing files. On an error none of them is left.
+    /// Creates the missing files. On an error it removes all of them.
     pub fn lay_out(
         &self,
         volumes: &Volumes,
@@ -177,9 +180,9 @@ impl Plan {
 struct Planner {
     capabilities: Capabilities,
     overwrite: Overwrite,
-    /// Opened for a look.
+    /// Volumes opened for inspection.
     volumes: Volumes,
-    /// By target and whether it is to be written.
+    /// Inspected targets, by target and whether the job writes.
     found: BTreeMap<(Target, bool), Found>,
     missing: BTreeMap<Target, FileToCreate>,
 }
@@ -213,7 +216,7 @@ impl Planner {
             .map_err(|error| error.at(job.label()))?;
         if matches!(target, Target::Virtual(_)) && !self.capabilities.virtual_targets {
             return Err(refuse(
-                "only engine uringfs knows such targets; use --engine uringfs".into(),
+                "only engine uringfs has such targets; use --engine uringfs".into(),
             ));
         }
         let whole = match found {
@@ -221,7 +224,7 @@ impl Planner {
                 let made_already = self.missing.contains_key(target);
                 if !made_already && options.filename.is_some() && !options.pattern.writes() {
                     return Err(refuse(
-                        "does not exist; make it first, or leave out filename= to have a file laid out".into(),
+                        "does not exist; create it first, or leave out filename= to have a file laid out".into(),
                     ));
                 }
                 let size = self.missing.get(target).map_or(0, |file| file.size);
@@ -296,29 +299,29 @@ impl Planner {
         let blocks = options.blocks_in_use().flat_map(|range| [range.min, range.max]);
         match blocks.chain([region.begin]).find(|value| value % unit != 0) {
             Some(value) => Err(format!(
-                "direct I/O there is in multiples of {unit} bytes, and {value} is none; change bs= or offset="
+                "direct I/O needs multiples of {unit} bytes, and {value} is not one; change bs= or offset="
             )),
             None => Ok(()),
         }
     }
 }
 
-/// The part of a file of `whole` bytes that the job works on.
+/// The region of a job in a file of `whole` bytes.
 fn region_of(
     options: &Options,
     size: Option<SizeOrPercent>,
     whole: u64,
     missing: bool,
 ) -> Result<Region, String> {
-    // A percentage needs something to be a percentage of.
+    // A percentage needs a known size.
     let percent = |extent: &SizeOrPercent| matches!(extent, SizeOrPercent::Percent(_));
     let unknown = missing && whole == 0;
     if unknown && (percent(&options.offset) || size.as_ref().is_some_and(percent)) {
-        return Err("does not exist, so that a percentage of it means nothing; give bytes".into());
+        return Err("does not exist, so that a percentage has no meaning; give bytes".into());
     }
     let begin = match options.offset {
         SizeOrPercent::Bytes(bytes) => bytes,
-        // As with fio a share begins at a block.
+        // As with fio, a percentage is rounded up to a block.
         share => {
             let begin = share.resolve(whole).checked_next_multiple_of(options.largest_block());
             begin.ok_or("offset reaches beyond what a file can hold")?
@@ -330,12 +333,16 @@ fn region_of(
         (Some(SizeOrPercent::Bytes(bytes)), None) => bytes,
         (Some(percent), None) => percent.resolve(whole).min(rest),
         (None, Some(file)) => file.saturating_sub(begin),
-        (None, None) if unknown => return Err("does not exist; give size= to have it made".into()),
+        (None, None) if unknown => {
+            return Err("does not exist; give size= to have it created".into());
+        }
         (None, None) => rest,
     };
     let block = options.largest_block();
     if length < block {
-        return Err(format!("{length} bytes from {begin} on are less than one block of {block}"));
+        return Err(format!(
+            "the region of {length} bytes at {begin} is less than one block of {block}"
+        ));
     }
     match begin.checked_add(length) {
         Some(end) if end <= i64::MAX as u64 => Ok(Region { begin, length }),
@@ -343,7 +350,7 @@ fn region_of(
     }
 }
 
-/// What one pass moves. A job that runs by time and verifies reads back after each pass, so that its
+/// The bytes of one pass. A job with `time_based` and `verify` reads back after each pass, so that its
 /// passes have an end.
 fn amount(options: &Options, regions: &[Region]) -> Amount {
     if options.time_based && !(options.verify.is_some() && options.pattern.writes()) {

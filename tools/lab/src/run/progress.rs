@@ -1,6 +1,5 @@
-//! What a run is doing at this moment, for whoever looks. Each thread says how it goes at its
-//! half-second samples, on cache lines of its own; nobody waits for anybody, and a run that is not
-//! looked at pays for nothing else.
+//! The progress of a run, for display. Each thread publishes its figures with its half-second samples,
+//! on cache lines of its own. No thread waits for another. Without a display there is no other cost.
 
 use super::io_stats::{IoStats, Rates};
 use parking_lot::Mutex;
@@ -8,37 +7,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A run, seen from outside. Shared with whoever shows it.
+/// The progress of a run, shared with the display.
 #[derive(Debug, Default)]
 pub struct Live(Mutex<ProgressState>);
 
 #[derive(Debug, Default)]
 struct ProgressState {
-    /// What is being done, in words.
+    /// The current activity, in words.
     activity: String,
-    /// Empty until the run begins.
+    /// The threads; empty until the run begins.
     threads: Vec<Arc<ThreadProgress>>,
     began: Option<Instant>,
 }
 
-/// What is known beforehand of how long a thread takes.
+/// The limits of a thread's work, as far as known in advance.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExpectedWork {
-    /// Its batch.
+    /// The batch of the thread.
     pub batch: u32,
-    /// When it ends at the latest, from its batch's beginning.
+    /// Time limit, from the beginning of the batch.
     pub time: Option<Duration>,
-    /// What it moves at most.
+    /// Bytes to transfer, at most.
     pub bytes: Option<u64>,
 }
 
-/// One thread, written by itself alone.
+/// The progress of one thread. Only that thread writes to it.
 #[derive(Debug, Default)]
-// Two lines, as processors fetch lines in pairs.
+// Two cache lines: processors prefetch lines in pairs.
 #[repr(align(128))]
 pub struct ThreadProgress {
     expected: ExpectedWork,
-    /// Nanoseconds from the run's beginning to its own and to its end, each plus 1; 0 is not yet.
+    /// Nanoseconds from the beginning of the run to the beginning and the end of the thread, each plus 1;
+    /// 0 is not yet.
     began_ns: AtomicU64,
     ended_ns: AtomicU64,
     bytes: AtomicU64,
@@ -47,7 +47,7 @@ pub struct ThreadProgress {
 }
 
 impl ThreadProgress {
-    /// Says what has been done, and how fast lately.
+    /// Publishes the bytes done and the last rates.
     pub fn publish(&self, stats: &IoStats, rates: Rates) {
         self.bytes.store(stats.directions.iter().map(|direction| direction.bytes).sum(), Relaxed);
         for index in 0..2 {
@@ -60,7 +60,7 @@ impl ThreadProgress {
         self.began_ns.load(Relaxed) != 0 && self.ended_ns.load(Relaxed) == 0
     }
 
-    /// How long it takes altogether, as far as one can tell `now`.
+    /// Estimate of the thread's total time, in nanoseconds.
     fn total_ns(&self, now_ns: u64) -> Option<f64> {
         let (began, ended) = (self.began_ns.load(Relaxed), self.ended_ns.load(Relaxed));
         if ended != 0 {
@@ -71,18 +71,18 @@ impl ThreadProgress {
         let by_bytes = self.expected.bytes.filter(|_| began != 0 && moved > 0.0).map(|bytes| {
             (now_ns + 1).saturating_sub(began) as f64 * (bytes as f64 / moved).max(1.0)
         });
-        // Whichever comes first.
+        // The earlier of the two.
         time.into_iter().chain(by_bytes).reduce(f64::min)
     }
 }
 
 impl Live {
-    /// Says in words what is being done.
+    /// Sets the current activity, in words.
     pub fn set_activity(&self, activity: &str) {
         self.0.lock().activity = activity.to_owned();
     }
 
-    /// The run begins, with these threads.
+    /// Begins the run, with these threads.
     pub fn begin(&self, threads: impl Iterator<Item = ExpectedWork>) {
         let mut state = self.0.lock();
         let thread = |expected| Arc::new(ThreadProgress { expected, ..ThreadProgress::default() });
@@ -90,7 +90,7 @@ impl Live {
         state.began = Some(Instant::now());
     }
 
-    /// Runs a thread's work while it counts as running.
+    /// Runs `work`, during which the thread counts as running.
     pub fn while_running<T>(&self, thread: usize, work: impl FnOnce(&ThreadProgress) -> T) -> T {
         let (thread, began) = {
             let state = self.0.lock();
@@ -102,7 +102,7 @@ impl Live {
         done
     }
 
-    /// What it looks like now.
+    /// The current state.
     pub fn now(&self) -> Snapshot {
         let state = self.0.lock();
         let mut snapshot = Snapshot { activity: state.activity.clone(), ..Snapshot::default() };
@@ -116,7 +116,7 @@ impl Live {
         if let Some(began) = state.began {
             let now_ns = began.elapsed().as_nanos() as u64;
             if let Some(whole) = total_ns(&state.threads, now_ns).filter(|whole| *whole > 0.0) {
-                // What takes longer than was thought is nearly done, not more than done.
+                // A run that takes longer than estimated is nearly done, not more than done.
                 let share = (now_ns as f64 / whole).min(0.999);
                 let remaining = Duration::from_nanos((whole - now_ns as f64).max(0.0) as u64);
                 snapshot.estimate = Some(Estimate { share, remaining });
@@ -126,8 +126,8 @@ impl Live {
     }
 }
 
-/// How long the run takes: its batches one after the other. One of which nothing is known yet is
-/// taken to last as long as the others.
+/// Estimate of the run's total time in nanoseconds: the sum of its batches. An unknown batch counts as the
+/// mean of the known ones.
 fn total_ns(threads: &[Arc<ThreadProgress>], now_ns: u64) -> Option<f64> {
     let batches: Vec<Option<f64>> = threads
         .chunk_by(|a, b| a.expected.batch == b.expected.batch)
@@ -141,25 +141,25 @@ fn total_ns(threads: &[Arc<ThreadProgress>], now_ns: u64) -> Option<f64> {
     (!known.is_empty()).then(|| sum / known.len() as f64 * batches.len() as f64)
 }
 
-/// A run at one moment.
+/// The progress of a run at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// In words.
+    /// The current activity, in words.
     pub activity: String,
-    /// Threads that run.
+    /// The number of running threads.
     pub running: usize,
-    /// Of all that run, in the half second before.
+    /// The sum over running threads, in the last half second.
     pub rates: Rates,
-    /// None while nothing can be told.
+    /// `None` while nothing is known.
     pub estimate: Option<Estimate>,
 }
 
-/// How far it is.
+/// An estimate of the end of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Estimate {
-    /// 0 to 1.
+    /// The share that is done, 0 to 1.
     pub share: f64,
-    /// Time to go.
+    /// The time that remains.
     pub remaining: Duration,
 }
 
@@ -175,14 +175,14 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_batch_takes_as_long_as_its_longest_thread_and_batches_follow_each_other() {
+    fn the_total_is_the_sum_of_each_batch_s_longest_thread() {
         let threads =
             [thread(0, Some(3), None), thread(0, Some(5), None), thread(1, Some(4), None)];
         assert_eq!(total_ns(&threads, 0), Some(9.0 * SECOND as f64));
     }
 
     #[test]
-    fn bytes_end_a_thread_before_its_time() {
+    fn bytes_may_end_a_thread_before_its_time_limit() {
         let threads = [thread(0, Some(100), Some(1000))];
         assert_eq!(total_ns(&threads, 0), Some(100.0 * SECOND as f64));
         threads[0].began_ns.store(1, Relaxed);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_nothing_is_known_nothing_is_said() {
+    fn there_is_no_estimate_without_limits() {
         assert_eq!(total_ns(&[], 5), None);
         assert_eq!(total_ns(&[thread(0, None, Some(1000))], SECOND), None);
         let threads = [thread(0, Some(6), None), thread(1, None, Some(1))];
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_runs_counts() {
+    fn only_running_threads_count() {
         let live = Live::default();
         live.set_activity("Running scan");
         live.begin([ExpectedWork::default(), ExpectedWork::default()].into_iter());

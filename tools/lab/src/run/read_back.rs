@@ -1,4 +1,4 @@
-//! Reading back what a job wrote: which passes do, how long they take, and which blocks were wrong.
+//! Reads back the writes of each pass: which passes do so, their time, and the wrong blocks.
 
 use super::clock::exact_ns;
 use super::failure::Failure;
@@ -8,32 +8,32 @@ use crate::job::Options;
 use crate::workload::Workload;
 use rustix::io::Errno;
 
-/// Wrong blocks that are told one by one.
+/// Wrong blocks that are reported one by one.
 const MAX_REPORTED: usize = 16;
 
-/// What a thread knows of its reading back.
+/// The state of a thread's reading back.
 pub struct ReadBack {
-    /// The job reads back what it writes.
+    /// Whether the job reads back its writes.
     wanted: bool,
-    /// The job writes; what it reads beside is not held against anything.
+    /// Whether the job writes. Its ordinary reads are then not verified.
     writes: bool,
-    /// The pass as it was before its first step, until what it wrote has been read back.
+    /// The workload at the beginning of the pass, until the pass is read back.
     pass: Option<Workload>,
-    /// The pass is one that reads back.
+    /// Whether the current pass reads back.
     pub running: bool,
-    /// Reads are held against what was written.
+    /// Whether reads are verified.
     pub verifies: bool,
-    /// Since when it reads back, and how long passes that did took before.
+    /// The beginning of this reading back, and the time of earlier ones.
     since_ns: u64,
     elapsed_ns: u64,
-    /// The first bytes of reads that come in parts, by slot.
+    /// The first parts of short reads, by slot.
     parts: Vec<(u32, Vec<u8>)>,
     wrong_blocks: Vec<Failure>,
     wrong_count: u64,
 }
 
 impl ReadBack {
-    /// Before the first step of `workload`.
+    /// The state before the first I/O of `workload`.
     pub fn new(options: &Options, fill_pattern: &FillPattern, workload: &Workload) -> Self {
         let (verified, writes) = (fill_pattern.is_verified(), options.pattern.writes());
         let wanted = verified && writes && options.do_verify;
@@ -42,7 +42,7 @@ impl ReadBack {
             writes,
             pass: wanted.then(|| workload.clone()),
             running: false,
-            // A job that only reads is held against what others wrote.
+            // A job that only reads verifies the writes of other jobs.
             verifies: verified && !writes,
             since_ns: 0,
             elapsed_ns: 0,
@@ -52,7 +52,7 @@ impl ReadBack {
         }
     }
 
-    /// The pass that wrote, if it is to be read back now.
+    /// Begins reading back; returns the workload of the pass, if it has one to read back.
     pub fn begin(&mut self) -> Option<Workload> {
         let pass = self.pass.take()?;
         self.running = true;
@@ -61,8 +61,7 @@ impl ReadBack {
         Some(pass)
     }
 
-    /// The pass is over, and was one that read back or there is nothing to. `next` is what comes
-    /// after it, before its first step.
+    /// Ends reading back, if it was running. `next` is the workload before the first I/O of the next pass.
     pub fn end(&mut self, fill_pattern: &FillPattern, next: Option<&Workload>) {
         if self.running {
             self.elapsed_ns += exact_ns() - self.since_ns;
@@ -72,18 +71,18 @@ impl ReadBack {
         self.pass = next.filter(|_| self.wanted).cloned();
     }
 
-    /// Counts its time from here on.
+    /// Restarts the measurement of its time.
     pub fn restart_clock(&mut self, now_ns: u64) {
         (self.elapsed_ns, self.since_ns) = (0, now_ns);
     }
 
-    /// How long it took, the pass that is under way included.
+    /// The time of reading back in nanoseconds, the current pass included.
     pub fn elapsed_ns(&self) -> u64 {
         let now = if self.running { exact_ns() - self.since_ns } else { 0 };
         self.elapsed_ns + now
     }
 
-    /// Puts aside what a read has brought so far: its rest uses the buffer from the beginning.
+    /// Saves the first part of a short read: the rest uses the buffer from the beginning.
     pub fn save_part(&mut self, slot: u32, bytes: &[u8]) {
         match self.parts.iter_mut().find(|(owner, _)| *owner == slot) {
             Some((_, part)) => part.extend_from_slice(bytes),
@@ -91,8 +90,7 @@ impl ReadBack {
         }
     }
 
-    /// Holds what a read brought against what was written there. `io` is its last part, `buffer`
-    /// as long as the whole.
+    /// Verifies a complete read. `io` is its last part; `buffer` has the length of the whole read.
     #[inline(never)]
     pub fn verify(
         &mut self,
@@ -115,14 +113,14 @@ impl ReadBack {
         Err(wrong)
     }
 
-    /// What it comes to, if blocks were wrong.
+    /// The failure that counts all wrong blocks, if there are any.
     pub fn verdict(&self) -> Option<Failure> {
         let (count, s) = (self.wrong_count, if self.wrong_count == 1 { "" } else { "s" });
         let what = format!("verify found {count} wrong block{s}");
         (count > 0).then_some(Failure { errno: Errno::ILSEQ, what, file: None })
     }
 
-    /// The first blocks that were wrong.
+    /// The first wrong blocks.
     pub fn into_wrong_blocks(self) -> Vec<Failure> {
         self.wrong_blocks
     }

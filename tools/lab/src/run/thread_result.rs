@@ -1,4 +1,4 @@
-//! What one thread of a run did.
+//! The result of one thread of a run.
 
 use super::io_loop::LoopResult;
 use super::io_stats::IoStats;
@@ -6,21 +6,21 @@ use super::plan::ThreadPlan;
 use super::usage::Usage;
 use crate::engine::EngineReport;
 
-/// What one thread did.
+/// The result of one thread.
 #[derive(Debug)]
 pub struct ThreadResult {
-    /// Which job of the set.
+    /// Index of the job in the set.
     pub job: usize,
-    /// Its reporting group.
+    /// The reporting group.
     pub group: u32,
-    /// Since its batch began, ramp and delay included.
+    /// Time since the beginning of the batch, ramp and delay included.
     pub elapsed_ns: u64,
-    /// Its figures.
+    /// The result of its loop.
     pub result: LoopResult,
 }
 
 impl ThreadResult {
-    /// Of a thread that was never started.
+    /// The result of a thread that was never started.
     pub(super) fn not_started(plan: &ThreadPlan) -> Self {
         let result = LoopResult {
             stats: IoStats::default(),

@@ -1,5 +1,5 @@
-//! The threads of one batch: each opens its engine, waits until all have, then runs. An engine
-//! that cannot be opened stops the batch before its first I/O.
+//! The threads of one batch. Each opens its engine, waits until all threads have, then runs. If an engine
+//! cannot be opened, the batch ends before its first I/O.
 
 use super::io_loop::{LoopResult, run_io_loop};
 use super::plan::ThreadPlan;
@@ -16,25 +16,25 @@ use rustix::thread::CpuSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Threads that run side by side.
+/// Threads that run concurrently.
 pub struct Batch<'a> {
     /// The jobs of the run.
     pub jobs: &'a [Job],
     /// The engine's switches.
     pub config: &'a EngineConfig,
-    /// Those that files are in.
+    /// The open volumes of files in volumes.
     pub volumes: &'a Volumes,
-    /// Ends the run.
+    /// Set by Ctrl-C; ends the run.
     pub stop: &'a AtomicBool,
-    /// Shows how they go.
+    /// Receives the progress.
     pub live: &'a Live,
-    /// Which thread of the run is the first of them.
+    /// Index of the first thread among all threads of the run.
     pub first: usize,
-    /// Their plans.
+    /// The plans of the threads.
     pub threads: &'a [ThreadPlan],
-    /// When they were let go.
+    /// The beginning of the batch.
     pub started: Instant,
-    /// Marks what this run writes, for `verify`.
+    /// A number of this run, written into block headers by `verify`.
     pub run: u64,
 }
 
@@ -53,7 +53,7 @@ impl WithEngine for Batch<'_> {
                 match thread.spawn_scoped(scope, work) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => {
-                        // The threads that wait must not wait for one that never comes.
+                        // Waiting threads must not wait for a thread that never comes.
                         barrier.abort();
                         return Err(Error::run("cannot start a thread").because(error));
                     }
@@ -73,7 +73,7 @@ impl WithEngine for Batch<'_> {
     }
 }
 
-/// Where threads wait until all are ready, or one is known not to become so.
+/// Threads wait here until all are ready, or one has failed.
 struct StartBarrier {
     state: Mutex<BarrierState>,
     changed: Condvar,
@@ -90,7 +90,7 @@ impl StartBarrier {
         Self { state, changed: Condvar::new() }
     }
 
-    /// Waits for the others; true if all are ready.
+    /// Waits for the others. Returns true if all are ready.
     fn wait(&self, ready: bool) -> bool {
         let mut state = self.state.lock();
         state.awaited -= 1;
@@ -163,7 +163,7 @@ impl Batch<'_> {
         Ok(engine)
     }
 
-    /// Waits, but not longer than the user does.
+    /// Sleeps, until `stop` is set at the latest.
     fn delay(&self, delay: Duration) {
         const POLL_INTERVAL: Duration = Duration::from_millis(20);
         let until = Instant::now() + delay;
@@ -176,7 +176,7 @@ impl Batch<'_> {
     }
 }
 
-/// Puts the target's name, which a loop does not know, to what failed there.
+/// Adds the target's name, which the loop does not know, to failures.
 fn name_target(result: &mut LoopResult, plan: &ThreadPlan) {
     for failure in result.failure.iter_mut().chain(&mut result.wrong_blocks) {
         if let Some(file) = failure.file {
@@ -185,9 +185,9 @@ fn name_target(result: &mut LoopResult, plan: &ThreadPlan) {
     }
 }
 
-/// The seed of a thread: the same in every run unless `randrepeat=0`, and each thread its own.
+/// The seed of a thread. It differs between threads, and is the same in each run unless `randrepeat=0`.
 fn seed(options: &Options, plan: &ThreadPlan) -> u64 {
-    // fio's, when none is given.
+    // fio's default seed.
     const DEFAULT: u64 = 0x89;
     let base = match (options.seed, options.repeatable) {
         (Some(seed), _) => seed,
@@ -197,7 +197,7 @@ fn seed(options: &Options, plan: &ThreadPlan) -> u64 {
     base.wrapping_add(u64::from(plan.index) << 32).wrapping_add(plan.job as u64)
 }
 
-/// Binds the thread to the job's processors.
+/// Binds the thread to the job's CPUs.
 fn set_affinity(options: &Options, thread: u32) -> Result<(), Error> {
     if options.cpus.is_empty() {
         return Ok(());
@@ -205,6 +205,7 @@ fn set_affinity(options: &Options, thread: u32) -> Result<(), Error> {
     let mut set = CpuSet::new();
     options.cpus.iter().for_each(|&processor| set.set(processor));
     rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
-        Error::input(format!("cpus_allowed: thread {thread} cannot run there")).because(errno)
+        Error::input(format!("cpus_allowed: cannot bind thread {thread} to these CPUs"))
+            .because(errno)
     })
 }

@@ -1,20 +1,20 @@
-//! What a new file holds.
+//! The content of a new file.
 
-/// What a new file holds before the run.
+/// The content of a new file before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialContent {
-    /// Nothing, not even its length: the job's writes make it longer.
+    /// Length 0: the job's writes extend it.
     Empty,
-    /// The same, with blocks allocated beyond its end.
+    /// Length 0, with blocks allocated beyond the end.
     Reserved,
-    /// A hole: the job writes it.
+    /// A hole of the full length.
     Hole,
-    /// Allocated blocks: the job writes them.
+    /// Allocated, unwritten blocks.
     Allocated,
-    /// Allocated blocks, or a hole where the file system has no way to allocate.
+    /// Allocated blocks, or a hole if the file system cannot allocate.
     AllocatedIfPossible,
-    /// Zeros, written.
+    /// Written zeros.
     Zeros,
-    /// Random bytes, written.
+    /// Written random bytes.
     Random,
 }

@@ -1,5 +1,5 @@
-//! A look at a target before a run: what it is, how long, and whether reading or writing it could
-//! hurt anyone. Opens and reads; writes nothing.
+//! Inspects a target before a run: its kind, its size, and whether I/O on it could do harm. Opens and
+//! reads; writes nothing.
 
 use super::signature;
 use super::target::{Access, Target};
@@ -15,8 +15,11 @@ use std::path::Path;
 use uringfs::backend::in_use;
 use uringfs::{Target as DeviceTarget, Volume};
 
-/// Looks at a target; what makes it unusable is an error, as is what somebody uses and is to be written:
-/// a mounted device, the file of one, a volume that is open. A volume that a file is in is opened for reading, and stays among `volumes`.
+/// Inspects a target. The volume of a file in a volume is opened for reading and stays in `volumes`.
+///
+/// # Errors
+/// The target cannot be used; or the job writes, and the target is in use: a mounted device, the backing
+/// file of one, an open volume.
 pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
     match target {
         Target::Virtual(name) => virtual_size(name).map(|size| Found::Virtual { size }),
@@ -63,7 +66,7 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Err
     }
     if writes {
         if let Some(user) = in_use::user(path) {
-            return Err(bad(&format!("{user}; end that first, or use another")));
+            return Err(bad(&format!("{user}; end that use first, or choose another target")));
         }
         if kind == FileType::BlockDevice && is_held_exclusively(path) {
             return Err(bad("is in use, or a partition of it is (see lsblk, swapon --show)"));
@@ -81,7 +84,7 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Err
     Ok(Found::File { size: status.stx_size, alignment: direct_alignment(&status) })
 }
 
-/// A missing file can be made if its folder is there.
+/// A missing file can be created if its directory exists.
 fn inspect_missing(target: &Target, path: &Path) -> Result<Found, Error> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -98,7 +101,7 @@ fn inspect_missing(target: &Target, path: &Path) -> Result<Found, Error> {
     }
 }
 
-/// The file system's word where it has one (Linux 6.1 on), else a sector.
+/// The alignment that the file system reports (Linux 6.1 and later), else a sector.
 fn direct_alignment(status: &Statx) -> u64 {
     let is_reported = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN);
     match status.stx_dio_offset_align {
@@ -107,7 +110,7 @@ fn direct_alignment(status: &Statx) -> u64 {
     }
 }
 
-/// The bytes of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`.
+/// The size in bytes of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`.
 fn virtual_size(name: &str) -> Result<u64, Error> {
     let target = name.parse::<DeviceTarget>().map_err(|error| Error::input(error.to_string()))?;
     match target.virtual_size() {
@@ -116,8 +119,8 @@ fn virtual_size(name: &str) -> Result<u64, Error> {
     }
 }
 
-/// Whether the kernel or a program has the device, or a partition of it, for itself: mounted in
-/// another namespace, as swap, as part of an array. Who else fails to open it is told later.
+/// Whether the kernel or a program holds the device, or a partition of it, exclusively: mounted in another
+/// namespace, as swap, as part of an array. Other errors are reported when the target is opened.
 fn is_held_exclusively(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).err() == Some(Errno::BUSY)
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_targets_say_their_size() {
+    fn virtual_targets_have_a_size() {
         let size = |name: &str| look(name).map(|found| found.size());
         assert_eq!(size("null:1g").unwrap(), 1 << 30);
         assert_eq!(size("sim:4M,seed=3").unwrap(), 4 << 20);
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_odd_files_are_refused() {
+    fn directories_and_special_files_are_refused() {
         for (path, part) in [("/tmp", "is a directory"), ("/dev/null", "neither a file")] {
             let error = look(path).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -1,5 +1,5 @@
-//! The files a run makes: created only where nothing is, filled, remembered, and removed when the
-//! run comes to nothing.
+//! The files that a run creates: never over an existing file, filled, recorded, and removed if the run
+//! fails.
 
 use super::initial_content::InitialContent;
 use super::target::Target;
@@ -12,13 +12,15 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The files a run made, on file systems and in volumes.
+/// The files that a run created, on file systems and in volumes.
 #[derive(Debug, Default)]
 pub struct CreatedFiles(Vec<Target>);
 
 impl CreatedFiles {
-    /// Creates a file of `size` bytes; one that exists is an error. What cannot be finished is
-    /// removed again.
+    /// Creates a file of `size` bytes and records it, complete or not.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be written; or `stop` is set.
     pub fn create(
         &mut self,
         target: &Target,
@@ -33,7 +35,7 @@ impl CreatedFiles {
                 let on_created = || self.0.push(target.clone());
                 volumes.create(file, size, content, stop, on_created)?;
             }
-            Target::Virtual(_) => unreachable!("it is there whenever it is named"),
+            Target::Virtual(_) => unreachable!("a virtual target always exists"),
         }
         if stop.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
     }
@@ -56,17 +58,17 @@ impl CreatedFiles {
         fill(&mut file, size, content, stop).map_err(failed)
     }
 
-    /// The names of the files made so far.
+    /// The names of the created files.
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(Target::to_string).collect()
     }
 
-    /// Removes all of them.
+    /// Removes all created files.
     pub fn remove(&mut self, volumes: &Volumes) {
         self.0.drain(..).for_each(|target| remove(&target, volumes));
     }
 
-    /// Removes one of them, if it is one.
+    /// Removes `target` if the run created it.
     pub fn remove_one(&mut self, target: &Target, volumes: &Volumes) {
         if let Some(at) = self.0.iter().position(|made| made == target) {
             remove(&self.0.swap_remove(at), volumes);
@@ -74,7 +76,7 @@ impl CreatedFiles {
     }
 }
 
-/// It may be gone already, or its volume have stopped: then there is nothing left to do.
+/// Removes a file. It may be removed already, or its volume may have stopped: then there is nothing to do.
 fn remove(target: &Target, volumes: &Volumes) {
     match target {
         Target::Path(path) => drop(std::fs::remove_file(path)),
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_exists_is_not_made_again_and_not_removed() {
+    fn an_existing_file_is_neither_overwritten_nor_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         std::fs::write(&old, "mine").unwrap();
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_length_and_the_space_it_is_made_with() {
+    fn a_new_file_has_its_length_and_space() {
         use std::os::unix::fs::MetadataExt;
         const SIZE: u64 = 1 << 20;
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a job reads and writes: which targets it names, whether they may be used, and the files
-//! the run makes itself. Everything is checked before anything is written.
+//! The targets of jobs: their names, whether they may be used, and the files that the run creates.
+//! Everything is checked before anything is written.
 
 mod disk;
 mod inspect;

@@ -1,5 +1,5 @@
-//! Files in volumes: which there are, those a run makes, and the volumes themselves, opened once a run
-//! for all its threads, since whoever writes to a volume has it for itself.
+//! Open volumes and files in them. A volume is opened once per run, for all threads, because a writer has
+//! a volume exclusively.
 
 use super::initial_content::InitialContent;
 use super::target_info::Found;
@@ -15,15 +15,15 @@ use uringfs::{
     Reactor, ReactorOptions, Size, Volume, VolumeErrorKind,
 };
 
-/// Volumes that are open.
+/// The open volumes, by canonical path.
 #[derive(Default)]
 pub struct Volumes(BTreeMap<PathBuf, Volume>);
 
 impl Volumes {
-    /// Opens a volume, unless it is open already, by whatever name.
+    /// Opens a volume, unless it is open already, under any name.
     ///
     /// # Errors
-    /// What is there is none, or somebody else has it open.
+    /// It is not a volume, or another process has it open.
     pub fn open(&mut self, path: &Path, access: Access) -> Result<&Volume, Error> {
         let key = canonical(path);
         if !self.0.contains_key(&key) {
@@ -44,15 +44,15 @@ impl Volumes {
     /// The volume of a file.
     ///
     /// # Panics
-    /// It was not opened.
+    /// The volume is not open.
     fn volume_of(&self, file: &VolumeFile) -> &Volume {
         self.0.get(&canonical(&file.volume)).expect("a run opens the volumes of its files")
     }
 
-    /// What is there: a file, or nothing in a directory that is.
+    /// The kind and size of a file; it may be missing if its directory exists.
     ///
     /// # Errors
-    /// What is there holds no bytes, or the way to it is none.
+    /// It is not a regular file, or its directory does not exist.
     pub fn inspect(&self, file: &VolumeFile) -> Result<Found, Error> {
         let volume = self.volume_of(file);
         match volume.inode(file.path_bytes(), Follow::Yes) {
@@ -68,7 +68,7 @@ impl Volumes {
         }
     }
 
-    /// A missing file can be made if its directory is there.
+    /// A missing file can be created if its directory exists.
     fn inspect_parent(&self, file: &VolumeFile) -> Result<Found, Error> {
         let directory = file.path.parent().unwrap_or(Path::new("/"));
         let shown = VolumeFile::new(&file.volume, directory);
@@ -86,19 +86,19 @@ impl Volumes {
     /// Opens a file.
     ///
     /// # Errors
-    /// What the volume says.
+    /// Those of the volume.
     pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
-        // As fio, which opens with O_NOATIME.
+        // As with fio, which opens with O_NOATIME.
         let access_time = AccessTime::Kept;
         let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
         self.volume_of(file).open(file.path_bytes(), options).map_err(|error| file.to_error(error))
     }
 
-    /// Makes a file and what it holds at first; one that exists is an error. `on_created` hears when there is
-    /// something to remove should the rest fail.
+    /// Creates a file with its initial content. Calls `on_created` as soon as there is a file to remove, should
+    /// the rest fail.
     ///
     /// # Errors
-    /// ENOSPC and its like.
+    /// The file exists, or its content cannot be written, with ENOSPC for example.
     pub fn create(
         &self,
         file: &VolumeFile,
@@ -124,7 +124,7 @@ impl Volumes {
     /// Removes a file.
     ///
     /// # Errors
-    /// What the volume says.
+    /// Those of the volume.
     pub fn remove(&self, file: &VolumeFile) -> Result<(), Error> {
         self.volume_of(file).remove(file.path_bytes()).map_err(|error| file.to_error(error))
     }
@@ -147,7 +147,7 @@ async fn lay_out(
     }
 }
 
-/// Writes all of a file, and makes it durable.
+/// Writes the whole file and makes it durable.
 async fn fill(
     file: &File,
     size: u64,
@@ -167,7 +167,7 @@ async fn fill(
     file.sync().await
 }
 
-/// A path as the system sees it, by which a volume is known.
+/// The canonical path, which identifies a volume.
 fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -33,7 +33,7 @@ fn a_bad_job_file_is_refused_with_file_and_line() {
         (b"[global]\ntime_based\n[j]\nrw=read\n", "x.fio:3: job `j`: time_based needs a runtime"),
         (b"[j]\nname=\xff\xfe\n", "x.fio:2: not UTF-8 from byte 6 on"),
         (b"[j]\nfilename=:\nsize=1m\n", "x.fio:2: filename: `:` has no name in it"),
-        (b"[j]\ndirectory=::\nsize=1m\n", "x.fio:2: directory: `::` names nothing"),
+        (b"[j]\ndirectory=::\nsize=1m\n", "x.fio:2: directory: `::` has no name in it"),
         (
             b"[j]\nfilename=null:18446744073709551104\noffset=100%\nbs=1g\n",
             "reaches beyond what a file can hold",

@@ -185,7 +185,7 @@ fn what_a_volume_or_an_engine_cannot_is_refused() {
             "--filename=v:/a --rw=randwrite",
             "v:/a: exists and the job writes to it; --overwrite allows",
         ),
-        ("--filename=v:/none", "v:/none: does not exist; make it first"),
+        ("--filename=v:/none", "v:/none: does not exist; create it first"),
         (
             "--filename=v:/no/a --rw=write --size=1m",
             "the directory v:/no does not exist; uringfs mkdir",
