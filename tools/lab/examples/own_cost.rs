@@ -1,5 +1,5 @@
-//! What the run loop itself costs an I/O: it drives an engine that does nothing, and the same
-//! engine is driven by a bare loop. The difference is the runner's.
+//! Measures the cost of the run loop per I/O: the loop runs an engine that does nothing, and so does a bare
+//! loop. The difference is the cost of the run loop.
 //!
 //! `cargo run --release -p uringfs-lab --example own_cost`
 
@@ -15,10 +15,10 @@ use uringfs_lab::job::{Parser, UnknownKeys};
 use uringfs_lab::run::{ThreadProgress, Usage, run_io_loop};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
-/// I/Os of one measurement.
+/// I/Os per measurement.
 const IOS: u64 = 20_000_000;
 
-/// Completes everything at once, in order.
+/// An engine that completes all I/Os at once, in order.
 struct NoopEngine {
     pushed: Vec<Io>,
 }
@@ -54,7 +54,7 @@ impl Engine for NoopEngine {
 
     #[inline]
     fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
-        // As many as a real queue brings at a time.
+        // As many as a real queue returns at a time.
         let count = bounds.min.max(1).min(self.pushed.len());
         let ended = self
             .pushed
@@ -77,7 +77,7 @@ impl Engine for NoopEngine {
     }
 }
 
-/// The least a loop can do: the same engine, the same batches, fixed offsets.
+/// The cost of a minimal loop: the same engine, the same batches, fixed offsets.
 fn bare(depth: u32, batch: u32) -> f64 {
     let mut engine = NoopEngine { pushed: Vec::with_capacity(depth as usize) };
     let mut free: Vec<u32> = (0..depth).collect();
@@ -88,7 +88,7 @@ fn bare(depth: u32, batch: u32) -> f64 {
     while completed < IOS {
         while let Some(slot) = free.pop() {
             let io = Io { slot, file: 0, op: IoOp::Read, offset: 0, length: 4096 };
-            // It has no errors to give.
+            // This engine has no errors.
             let _ = engine.push(io);
         }
         let _ = engine.reap(bounds, &mut done);
@@ -98,7 +98,7 @@ fn bare(depth: u32, batch: u32) -> f64 {
     cpu_ns(Usage::current_thread().since(before)) / completed as f64
 }
 
-/// CPU time, so that what else runs on the machine counts less.
+/// CPU time, which other load on the machine affects less than elapsed time.
 fn cpu_ns(usage: Usage) -> f64 {
     usage.cpu_ns as f64
 }

@@ -1,5 +1,5 @@
-//! The run loop on this stack's engine and the simulated device, held against a model: which blocks
-//! are visited in which order, how many, and what lies on the device afterwards.
+//! Tests the run loop on this stack's engine and the simulated device against a model: the blocks, their
+//! order and number, and the device's content afterwards.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 const SIZE: u64 = 1 << 20;
 
-/// An engine, and everything that it was asked to do.
+/// An engine that records all requests.
 struct RecordingEngine<E> {
     engine: E,
     ios: Vec<Io>,
@@ -70,13 +70,13 @@ impl<E: Engine> Engine for RecordingEngine<E> {
     }
 }
 
-/// What a job did.
+/// The record of a job.
 struct Recording {
     result: LoopResult,
     ios: Vec<Io>,
     syncs: Vec<usize>,
     deepest: u32,
-    /// The device, read back.
+    /// The content of the device after the job.
     device: Vec<u8>,
 }
 
@@ -123,7 +123,7 @@ impl WithEngine for OnDevice<'_> {
     }
 }
 
-/// Runs a job of these keys on a simulated device of a mebibyte.
+/// Runs a job with these keys on a simulated device of 1 MiB.
 fn on_sim(keys: &str, device: &str) -> Recording {
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     parser.bytes(format!("[j]\n{keys}\n").as_bytes(), "test").unwrap();
@@ -132,13 +132,13 @@ fn on_sim(keys: &str, device: &str) -> Recording {
     EngineKind::Uringfs.with(OnDevice { options, target }).unwrap()
 }
 
-/// Each direction's offsets and lengths.
+/// The offsets and lengths of one direction.
 fn of(ios: &[Io], op: IoOp) -> Vec<(u64, u32)> {
     ios.iter().filter(|io| io.op == op).map(|io| (io.offset, io.length)).collect()
 }
 
 #[test]
-fn sequential_blocks_come_in_order_whatever_the_depth() {
+fn sequential_blocks_come_in_order_at_any_depth() {
     for (depth, batch) in [(1, 1), (8, 1), (32, 8), (7, 7)] {
         let keys = format!("rw=write\niodepth={depth}\niodepth_batch={batch}\nloops=2\nfsync=100");
         let recording = on_sim(&keys, ",latency=10us-200us");
@@ -153,7 +153,7 @@ fn sequential_blocks_come_in_order_whatever_the_depth() {
 }
 
 #[test]
-fn random_blocks_come_once_a_pass_in_every_size() {
+fn random_blocks_come_once_per_pass_in_all_sizes() {
     for bs in ["bs=4k", "bsrange=512-8k", "bs=32k"] {
         let keys = format!("rw=randwrite\niodepth=16\nloops=3\n{bs}");
         let recording = on_sim(&keys, ",latency=10us-200us");
@@ -170,14 +170,18 @@ fn random_blocks_come_once_a_pass_in_every_size() {
 }
 
 #[test]
-fn what_is_written_is_on_the_device_and_verified() {
+fn writes_are_on_the_device_and_verify() {
     for rw in ["write", "randwrite", "randrw"] {
         let keys = format!("rw={rw}\niodepth=8\nverify=crc32c\nbsrange=4k-16k");
         let recording = on_sim(&keys, ",latency=10us-200us,short=5");
         assert_eq!(recording.result.failure, None, "{rw}");
         let writes = of(&recording.ios, IoOp::Write);
         let reads = of(&recording.ios, IoOp::Read);
-        assert_eq!(reads[reads.len() - writes.len()..], writes, "{rw}: read back in its order");
+        assert_eq!(
+            reads[reads.len() - writes.len()..],
+            writes,
+            "{rw}: read back in the same order"
+        );
         for (offset, length) in writes {
             let block = &recording.device[offset as usize..][..length as usize];
             assert_eq!(block[8..16], offset.to_le_bytes(), "{rw}: its header");
@@ -195,7 +199,7 @@ fn a_pattern_fills_the_device() {
 }
 
 #[test]
-fn an_error_of_the_device_ends_the_job() {
+fn a_device_error_ends_the_job() {
     let recording = on_sim("rw=write\niodepth=4", ",errors=50");
     assert_eq!(recording.result.failure.unwrap().errno, Errno::IO);
     assert!(recording.ios.len() < 256);

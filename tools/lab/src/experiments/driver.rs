@@ -1,4 +1,4 @@
-//! Runs the cases of an experiment: who goes when, for how long, and what is kept.
+//! Runs the cases of an experiment: the order of runs, their time, and the results.
 
 use super::case::{Case, CaseJob, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
 use super::side_runner::{SideRunner, new_file};
@@ -6,12 +6,12 @@ use crate::Error;
 use crate::stats::{MedianInterval, median_interval};
 use crate::targets::{Target, Volumes, inspect};
 
-/// One row.
+/// The result of one case: a row of the table.
 #[derive(Debug)]
 pub struct CaseResult {
-    /// What sets it apart.
+    /// The case.
     pub case: Case,
-    /// The depth it ran at.
+    /// The I/O depth.
     pub depth: u32,
     /// The off side.
     pub a: SideFigures,
@@ -19,33 +19,33 @@ pub struct CaseResult {
     pub b: SideFigures,
     /// The control.
     pub control: SideFigures,
-    /// The others, in the order of [`Sides::beside`].
+    /// The further sides, in the order of [`Sides::beside`].
     pub beside: Vec<SideFigures>,
-    /// b over a, pair by pair.
+    /// The ratio b / a, over the pairs.
     pub ratio: MedianInterval,
-    /// a over a, from neighbouring runs: what a ratio of equals looks like here.
+    /// The ratio of neighbouring runs of a: the noise of this machine.
     pub noise: MedianInterval,
 }
 
-/// All rows.
+/// The results of an experiment.
 #[derive(Debug)]
 pub struct ExperimentResults {
     /// The experiment's name.
     pub experiment: &'static str,
     /// The target's name.
     pub target: String,
-    /// The sides' names.
+    /// The sides.
     pub sides: Sides,
-    /// One a case that the target has.
+    /// One per case that the target allows.
     pub cases: Vec<CaseResult>,
-    /// As in [`Experiment::counters`].
+    /// See [`Experiment::counters`].
     pub counters: &'static [&'static str],
 }
 
-/// Looks at the targets of all cases and sides, and refuses what cannot or may not be run.
+/// Inspects the targets of all cases and sides, without running anything.
 ///
 /// # Errors
-/// The one that [`run`] would give in the midst of it, of the first such target.
+/// A target cannot or must not be used; [`run`] would give this error only when it reaches that target.
 pub fn check(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<(), Error> {
     let prepared = PreparedCases::new(experiment, conditions)?;
     let Sides { a, b, control, beside } = &experiment.sides;
@@ -77,7 +77,7 @@ pub fn run(
     })
 }
 
-/// The cases that a target has, and what their jobs have in common.
+/// The cases that a target allows, and the common part of their jobs.
 struct PreparedCases<'a> {
     target: Target,
     cases: Vec<&'a Case>,
@@ -96,7 +96,7 @@ impl<'a> PreparedCases<'a> {
     }
 }
 
-/// As many bytes as the smallest file or target has, where sides have files of their own.
+/// The size of the smallest file or target, if sides have files of their own.
 fn common_size(experiment: &Experiment, target: &Target) -> Result<Option<u64>, Error> {
     let files = experiment.sides.beside.iter().filter_map(|side| side.file.clone());
     let targets: Vec<Target> = files.map(Target::Path).chain([target.clone()]).collect();
@@ -122,7 +122,7 @@ fn run_case(
     for pair in 0..conditions.pairs {
         conditions.live.set_activity(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
         control.measure(conditions)?;
-        // Every other pair runs the other way round, so that a drift helps neither.
+        // Every second pair runs in the opposite order, so that a drift favours neither side.
         let (first, second) = if pair % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
         first.measure(conditions)?;
         second.measure(conditions)?;
@@ -151,7 +151,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn sides_run_as_many_pairs_as_asked_and_are_held_against_each_other_pair_by_pair() {
+    fn sides_run_in_pairs_and_are_compared_pair_by_pair() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let side = |name: &str| Side::new(name, "psync", &[]).unwrap();

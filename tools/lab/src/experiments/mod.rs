@@ -1,6 +1,6 @@
-//! Two ways of doing one thing, measured against each other: interleaved in one process beside a
-//! control, pair by pair, so that what the machine does meanwhile meets both alike. The verdict is
-//! the median of the pairs' ratios with its interval, and a noise floor from pairs that are equal.
+//! Compares two ways of doing one thing. Their runs are interleaved in one process, pair by pair, with a
+//! control, so that other load on the machine affects both sides. The verdict is the median of the pairs'
+//! ratios with its interval; the noise is the ratio of equal runs.
 
 mod cases;
 mod table;

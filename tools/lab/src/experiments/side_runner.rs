@@ -1,4 +1,4 @@
-//! One side of one case: on which target it runs which job, and what came of its runs.
+//! One side of one case: its target, its job, and the figures of its runs.
 
 use super::case::{Case, CaseJob, Conditions, Side, SideFigures, TargetChoice};
 use crate::Error;
@@ -16,18 +16,18 @@ use std::sync::atomic::Ordering;
 /// A side, its job, and its figures.
 pub(super) struct SideRunner {
     side: Side,
-    /// None where the side cannot do it: then it stands aside.
+    /// `None` if the side cannot do the case: then it is left out.
     jobs: Option<JobSet>,
-    /// What a case makes for itself is never written over.
+    /// Whether the case creates its file. It never overwrites an existing one.
     creates_file: bool,
     pub figures: SideFigures,
 }
 
 impl SideRunner {
-    /// Finds the side's target for a case, and makes its job.
+    /// Chooses the side's target for a case and makes its job.
     ///
     /// # Errors
-    /// A file is in the way of one that is to be made.
+    /// The file to create exists.
     pub fn new(
         job: &CaseJob<'_>,
         case: &Case,
@@ -41,12 +41,12 @@ impl SideRunner {
             Self { side: side.clone(), jobs: None, creates_file, figures: SideFigures::default() };
         let Some(place) = place else { return Ok(runner) };
         if creates_file && inspect(&place, true, &mut Volumes::default())? != Found::Nothing {
-            let line = format!("{place}: exists, and is to be made for each run; remove it");
+            let line = format!("{place}: exists, but each run creates it; remove it");
             return Err(Error::input(line));
         }
         runner.set_switches(&place, job.conditions.settings);
         let reached = side.config.engine.reaches(&place);
-        // What cannot reach a target stands beside it at the most.
+        // An engine that cannot use the target may at most read the volume's device.
         runner.jobs = if reached || side.config.engine == EngineKind::Uringfs {
             let size = if creates_file { Some(new_size(job, &own)?) } else { job.size };
             Some(jobs(job, case, side, &place, size)?)
@@ -66,9 +66,9 @@ impl SideRunner {
         Ok(runner)
     }
 
-    /// Takes the ring where that reaches the target: the switch is then all that differs, and which
-    /// queue would be chosen is not what is measured. What the user set comes after that, and the side's
-    /// own switch last.
+    /// Sets the switches, of which the last one wins: first queue `ring`, if a ring can reach the target, so
+    /// that the sides differ only in their own switch and not in the choice of a queue; then the user's; then
+    /// the side's own.
     fn set_switches(&mut self, target: &Target, common: &[(String, String)]) {
         let config = &mut self.side.config;
         if config.engine != EngineKind::Uringfs {
@@ -84,19 +84,19 @@ impl SideRunner {
         config.settings = settings;
     }
 
-    /// The depth of its job.
+    /// The I/O depth of its job.
     pub fn depth(&self) -> u32 {
         self.jobs.as_ref().map_or(0, |set| set.jobs[0].options.depth)
     }
 
-    /// Refuses what cannot or may not be run, without running it.
+    /// Checks the job without running it.
     pub fn check(&self, conditions: &Conditions<'_>) -> Result<(), Error> {
         let Some(set) = &self.jobs else { return Ok(()) };
         let capabilities = self.side.config.engine.capabilities();
         Plan::new(&set.jobs, capabilities, self.overwrite(conditions)).map(drop)
     }
 
-    /// Never allows to write over a file that the case makes for itself.
+    /// Never allows overwriting if the case creates its file.
     fn overwrite(&self, conditions: &Conditions<'_>) -> Overwrite {
         if self.creates_file { Overwrite::Refuse } else { conditions.overwrite }
     }
@@ -146,7 +146,7 @@ impl SideRunner {
     }
 }
 
-/// What a case makes beside a file: `NAME.new`. What is no file has none.
+/// The new file beside a file: `NAME.new`. `None` if the target is not a file.
 pub(super) fn new_file(target: &Target) -> Option<Target> {
     let with_ending = |path: &Path| {
         let mut name = OsString::from(path);
@@ -163,7 +163,7 @@ pub(super) fn new_file(target: &Target) -> Option<Target> {
     }
 }
 
-/// The size of what is made beside a file: the file's own, up to a bound.
+/// The size of the new file beside a file: that of the file, up to a limit.
 fn new_size(job: &CaseJob<'_>, own: &Target) -> Result<u64, Error> {
     const MAX_NEW_FILE_BYTES: u64 = 64 << 20;
     let size = match job.size {
@@ -173,8 +173,8 @@ fn new_size(job: &CaseJob<'_>, own: &Target) -> Result<u64, Error> {
     Ok(size.min(MAX_NEW_FILE_BYTES))
 }
 
-/// Where a file in a volume cannot be reached, its volume's first bytes are read: as many as the file
-/// has. They are never written.
+/// The job of an engine that cannot reach a file in a volume: it reads the first bytes of the volume's
+/// device, as many as the file has. A job that writes is left out.
 fn jobs_on_volume_device(
     job: &CaseJob<'_>,
     case: &Case,
@@ -195,7 +195,7 @@ fn jobs_on_volume_device(
     Ok(reads.then_some(set))
 }
 
-/// The job of a case: fio keys, so that it means the same to every engine.
+/// The job of a case, made of fio keys, so that it means the same to each engine.
 fn jobs(
     job: &CaseJob<'_>,
     case: &Case,
@@ -203,7 +203,7 @@ fn jobs(
     target: &Target,
     size: Option<u64>,
 ) -> Result<JobSet, Error> {
-    // A colon in a path is no separator here: there is one target.
+    // There is one target, so that a colon in its path is not a separator.
     let named = |path: &Path| path.to_string_lossy().replace(':', r"\:");
     let name = match target {
         Target::Path(path) => named(path),
@@ -240,7 +240,7 @@ fn jobs(
     }
 }
 
-/// Bytes that the threads of all jobs would register.
+/// The bytes that the threads of all jobs would register.
 fn registered_bytes(set: &JobSet) -> u64 {
     let of_job = |options: &Options| {
         let bytes = u64::from(options.jobs) * u64::from(options.depth) * options.largest_block();
@@ -249,9 +249,8 @@ fn registered_bytes(set: &JobSet) -> u64 {
     set.jobs.iter().map(|job| of_job(&job.options)).sum()
 }
 
-/// Bytes that rings can count on to register: half of `RLIMIT_MEMLOCK`, of which the kernel and other
-/// programs of the user take as well. A ring that got none would fail, and no side is to have what another
-/// has not.
+/// The bytes that rings can safely register: half of `RLIMIT_MEMLOCK`, because the kernel and other programs
+/// of the user also need locked memory. A ring that gets none would fail, and all sides must have the same.
 fn lockable_bytes() -> u64 {
     let is_unlimited = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
@@ -265,7 +264,7 @@ mod tests {
     use crate::job::{Fallocate, SizeOrPercent, SyncWrites};
     use std::sync::atomic::AtomicBool;
 
-    /// What an experiment's sides run in its cases with these words.
+    /// The runners of an experiment's sides, for the case with this description.
     fn runners(
         name: &str,
         what: &str,
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_sets_comes_after_the_ring_and_before_the_sides_own_switch() {
+    fn user_switches_come_between_the_ring_and_the_sides_own() {
         let image = image();
         let path = image.path().to_str().unwrap();
         let set = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritten_blocks_are_those_of_a_new_file_and_are_all_written_once() {
+    fn unwritten_cases_write_a_new_file_once() {
         let image = image();
         let runners =
             runners("completion", "unwritten, durable", image.path().to_str().unwrap(), &[]);
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_of_one_that_is_to_be_made_is_not_written_over() {
+    fn an_existing_file_is_not_overwritten_by_the_new_one() {
         let folder = tempfile::tempdir().unwrap();
         let name = |name: &str| folder.path().join(name);
         std::fs::write(name("f"), vec![0; 1 << 16]).unwrap();
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_what_the_engine_makes_up_have_no_new_files() {
+    fn devices_and_virtual_targets_have_no_new_files() {
         assert_eq!(new_file(&Target::Virtual("null:1g".into())), None);
         assert_eq!(new_file(&Target::Path("/dev/null".into())), None);
         let file = Target::InVolume(VolumeFile::new("v", "/d/f"));

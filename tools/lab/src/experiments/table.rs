@@ -1,4 +1,4 @@
-//! The verdicts of an experiment as a table, and as JSON.
+//! Prints the results of an experiment as a table or JSON.
 
 use super::case::SideFigures;
 use super::driver::{CaseResult, ExperimentResults};
@@ -7,7 +7,7 @@ use crate::stats::{MIN_VALUES, MedianInterval, median};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
-/// The table for people.
+/// The results as a table.
 pub fn table(results: &ExperimentResults) -> String {
     let sides = &results.sides;
     let mut table = Table::new();
@@ -28,7 +28,7 @@ pub fn table(results: &ExperimentResults) -> String {
         let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
         row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
-        // Pairs have one neighbour less than they are.
+        // There is one ratio less than there are runs.
         let noise = Some(case.noise).filter(|noise| !noise.low.is_nan());
         row.push(noise.map_or("-".into(), |noise| format!("{:.3}-{:.3}", noise.low, noise.high)));
         row.push(costs(case, |side| format!("{:.0}", median(&side.cpu_ns))));
@@ -52,13 +52,13 @@ pub fn table(results: &ExperimentResults) -> String {
         let texts: Vec<_> =
             results.counters.iter().map(|begin| counter_text(&counters, begin)).collect();
         if !texts.is_empty() {
-            text += &format!("counted of {name}: {}\n", texts.join(", "));
+            text += &format!("counters of {name}: {}\n", texts.join(", "));
         }
     }
     text
 }
 
-/// A figure of the off side and of the on side, and of those beside them.
+/// A figure of the off side, the on side and, in parentheses, the further sides.
 fn costs(case: &CaseResult, figure: impl Fn(&SideFigures) -> String) -> String {
     let beside: Vec<_> =
         case.beside.iter().map(|side| side.median().map_or("-".into(), |_| figure(side))).collect();
@@ -66,7 +66,7 @@ fn costs(case: &CaseResult, figure: impl Fn(&SideFigures) -> String) -> String {
     if beside.is_empty() { sides } else { format!("{sides} ({})", beside.join(", ")) }
 }
 
-/// The counters of both sides, over all cases.
+/// The counters of both sides, summed over all cases.
 fn counters(results: &ExperimentResults) -> [Vec<(String, u64)>; 2] {
     let mut sums = [Vec::new(), Vec::new()];
     for case in &results.cases {
@@ -76,7 +76,7 @@ fn counters(results: &ExperimentResults) -> [Vec<(String, u64)>; 2] {
     sums
 }
 
-/// What was counted under names that begin so; that there was nothing is an answer, too.
+/// The counters with this prefix; `PREFIX 0` without any.
 fn counter_text(counters: &[(String, u64)], begin: &str) -> String {
     let counted = counters.iter().filter(|(name, _)| name.starts_with(begin));
     let lines: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();
@@ -87,7 +87,7 @@ fn thousands(iops: f64) -> String {
     format!("{:.1}k", iops / 1e3)
 }
 
-/// The ratio, and whether its interval leaves out what equals would have. No interval, no verdict.
+/// The ratio, and a verdict if its interval excludes `equal`. Without an interval there is no verdict.
 fn verdict(ratio: MedianInterval, equal: f64) -> String {
     if ratio.low.is_nan() {
         return format!("{:.3} no verdict", ratio.median);
@@ -102,7 +102,7 @@ fn verdict(ratio: MedianInterval, equal: f64) -> String {
     format!("{:.3} [{:.3}, {:.3}] {word}", ratio.median, ratio.low, ratio.high)
 }
 
-/// The JSON for programs.
+/// The results as JSON.
 pub fn json(results: &ExperimentResults) -> Value {
     let sides = &results.sides;
     let side = |name: &str, measured: &SideFigures| {

@@ -95,7 +95,7 @@ const MAGICS: &[Magic] = &[
     magic("a swap area", 65_536 - 10, b"SWAPSPACE2"),
     magic("a hibernated system", 4096 - 10, b"S1SUSPEND"),
     magic(LUKS, 0, b"LUKS\xba\xbe"),
-    // The second header; the first one has several sizes.
+    // The second header. Headers have several sizes.
     magic(LUKS, 16 << 10, b"SKUL\xba\xbe"),
     magic(LUKS, 32 << 10, b"SKUL\xba\xbe"),
     magic(LUKS, 64 << 10, b"SKUL\xba\xbe"),

@@ -1,6 +1,6 @@
-//! The cache folder. Each folder in it is fetched once and appears at once, with a manifest of the
-//! packages that it was made of. One process at a time fetches; what is complete is used without a
-//! lock, and may be read-only.
+//! The cache directory of fetched packages. Each part is a directory that is fetched once and appears
+//! atomically, with a manifest of its packages. One process fetches at a time. Complete parts are used
+//! without a lock, and may be read-only.
 
 use super::apt::{Apt, Package};
 use super::process::ProcessLimits;
@@ -18,32 +18,32 @@ use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "manifest.json";
 
-/// How the names of folders begin that are being fetched.
+/// Prefix of directories that are being fetched.
 const FETCHING: &str = "fetching-";
 
-/// What fills a folder of the cache, and says by which packages.
+/// Fills a part of the cache; returns its packages.
 pub type FetchPart<'a> = dyn Fn(&Apt<'_>, &Path) -> Result<Vec<Package>, Error> + 'a;
 
-/// A cache folder.
+/// A cache directory.
 pub struct Cache<'a> {
-    /// Where it is; it need not be there yet.
+    /// Its path; it need not exist yet.
     pub folder: &'a Path,
-    /// What bounds each of apt's programs, and the wait for another process that fetches.
+    /// The limits of each of apt's programs, and of the wait for another process that fetches.
     pub limits: ProcessLimits<'a>,
-    /// Hears what is being done.
+    /// Receives the current activity.
     pub live: &'a Live,
 }
 
 impl Cache<'_> {
-    /// The folder of this name.
+    /// The path of a part.
     pub fn part_path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Fetches those of these folders that are not there.
+    /// Fetches the missing ones of these parts.
     ///
     /// # Errors
-    /// They cannot be fetched; the message says what is needed. Ctrl-C.
+    /// They cannot be fetched: the message says what is needed. Or Ctrl-C.
     pub fn fetch_missing(&self, parts: &[(&str, &FetchPart<'_>)]) -> Result<(), Error> {
         let is_there = |name: &str| self.part_path(name).join(MANIFEST).exists();
         if parts.iter().all(|(name, _)| is_there(name)) {
@@ -58,7 +58,7 @@ impl Cache<'_> {
         Ok(())
     }
 
-    /// The packages that a folder was made of.
+    /// The packages of a part.
     ///
     /// # Errors
     /// Its manifest cannot be read.
@@ -74,7 +74,7 @@ impl Cache<'_> {
         Ok(packages.collect())
     }
 
-    /// Waits until no other process fetches.
+    /// Waits until no other process fetches, and takes the lock.
     fn lock(&self) -> Result<File, Error> {
         const POLL_INTERVAL: Duration = Duration::from_millis(100);
         let path = self.folder.join("lock");
@@ -102,7 +102,7 @@ impl Cache<'_> {
         written.map_err(|error| self.failed(error)).map(|()| lock)
     }
 
-    /// Removes what processes that were killed had begun to fetch; the lock is held.
+    /// Removes partial directories of killed processes. The lock is held.
     fn remove_partial(&self) -> io::Result<()> {
         for path in sorted_entries(self.folder)? {
             if super::file_name::file_name(&path).starts_with(FETCHING) {
@@ -112,11 +112,11 @@ impl Cache<'_> {
         Ok(())
     }
 
-    /// Makes a folder at once: what is interrupted leaves nothing that could be taken for it.
+    /// Fetches a part and renames it into place, so that an interrupted fetch leaves no incomplete part.
     fn fetch(&self, name: &str, fill: &FetchPart<'_>) -> Result<(), Error> {
         let folder = self.part_path(name);
         let failed = |error| Error::run(format!("cannot make {}", folder.display())).because(error);
-        // Nobody else may look into it: programs come with set-ID bits.
+        // No access for other users: unpacked programs have set-ID bits at first.
         let mut partial = tempfile::Builder::new();
         let partial = partial.prefix(FETCHING).permissions(Permissions::from_mode(0o700));
         let partial = partial.tempdir_in(self.folder).map_err(failed)?;
@@ -142,13 +142,13 @@ impl Cache<'_> {
     }
 }
 
-/// Part of a folder of the cache is not there, or not what it was.
+/// The error for a part with missing or changed files.
 pub fn incomplete(folder: &Path, error: io::Error) -> Error {
-    let redo = format!("{0} is not whole; remove {0} to fetch it anew", folder.display());
+    let redo = format!("{0} is incomplete; remove {0} to fetch it again", folder.display());
     Error::run(redo).because(error)
 }
 
-/// What is in a folder, in the order of names; nothing if it is not there.
+/// The entries of a directory, sorted by name; none if it does not exist.
 pub fn sorted_entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -160,7 +160,7 @@ pub fn sorted_entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Takes the set-ID bits off all programs of a folder.
+/// Clears the set-ID bits of all files under a directory.
 fn clear_set_ids(folder: &Path) -> io::Result<()> {
     const SET_IDS: u32 = 0o6000;
     for path in sorted_entries(folder)? {
@@ -181,7 +181,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn the_wait_for_a_process_that_fetches_ends_and_names_it() {
+    fn the_wait_for_another_fetcher_is_bounded_and_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let lock = folder.path().join("lock");
         std::fs::write(&lock, "1234\n").unwrap();

@@ -1,6 +1,6 @@
-//! Tests under every kernel there is, without counting: that each boots, which features of io_uring
-//! it gives, and whether programs that test the queues pass there. A kernel is tried a second time
-//! with io_uring forbidden, so that every feature is seen absent too.
+//! Runs tests under each kernel in the cache, without counting: whether it boots, which features of io_uring
+//! it has, and whether test programs pass. One kernel runs again with io_uring forbidden, so that the absence
+//! of each feature is tested, too.
 
 use super::Laboratory;
 use super::file_name::file_name;
@@ -11,13 +11,13 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What one kernel did.
+/// The results of one kernel.
 pub struct KernelTrial {
-    /// Its release, and what was forbidden.
+    /// Its release, and whether io_uring was forbidden.
     pub kernel: String,
-    /// Each feature of io_uring, and whether it is used.
+    /// Features of io_uring, and whether each is used.
     features: Vec<(String, bool)>,
-    /// Each program, by name: whether it passed, and its last lines.
+    /// Test programs: name, whether it passed, output.
     programs: Vec<(String, bool, String)>,
 }
 
@@ -25,15 +25,15 @@ pub struct KernelTrial {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IoUringAccess {
     Allowed,
-    /// By its own switch, which newer kernels have.
+    /// By the sysctl of newer kernels.
     Forbidden,
 }
 
-/// Runs test programs, which must be static, under every kernel.
+/// Runs test programs, which must be static, under each kernel. Failures of tests are in the results.
 ///
 /// # Errors
-/// Two programs of one name, which could not be told apart in the results. A kernel does not boot, or
-/// a guest does not end. A test that fails is in the results.
+/// Two programs have the same name, and could not be distinguished in the results. A kernel does not boot,
+/// or a guest does not end.
 pub fn run(runner: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<KernelTrial>, Error> {
     for (index, path) in programs.iter().enumerate() {
         super::program::require_static(path)?;
@@ -60,7 +60,7 @@ fn trial(
     io_uring: IoUringAccess,
     tests: &[PathBuf],
 ) -> Result<KernelTrial, Error> {
-    // A file system that takes direct I/O, for the tests' files.
+    // A file system with direct I/O, for the tests' files.
     let mut script = String::from(
         "insert null_blk $null_blk\nmkfs.ext4 -q /dev/nvme0n2 && mkdir /scratch && mount /dev/nvme0n2 /scratch\n\
          export TMPDIR=/scratch\n",
@@ -74,7 +74,7 @@ fn trial(
     let mut steps = vec![step("info", "uringfs info null:1m --json")];
     match io_uring {
         IoUringAccess::Allowed => {
-            // Under names of ours: theirs may be those of the guest's own tools.
+            // Renamed, because their names may be those of tools of the guest.
             for (index, path) in tests.iter().enumerate() {
                 let program = format!("test-{index}");
                 steps.push(Step { name: file_name(path), command: vec![program.clone()] });
@@ -82,7 +82,7 @@ fn trial(
             }
             steps.extend(reads("polled", &["ring", "uringfs"], "--hipri"));
         }
-        // Tests of rings have nothing to test; this stack goes on by what else there is.
+        // Tests of rings have nothing to test. This stack uses its other queues.
         IoUringAccess::Forbidden => steps.extend(reads("without-a-ring", &["uringfs"], "")),
     }
     let environment: Vec<_> = ["PROPTEST_CASES", "RUST_BACKTRACE"]
@@ -112,7 +112,7 @@ fn step(name: &str, command: &str) -> Step {
     Step { name: name.to_owned(), command }
 }
 
-/// Reads on both devices by these engines. An engine that is to poll and cannot fails.
+/// Steps that read both devices with these engines. An engine that should poll and cannot fails.
 fn reads(what: &str, engines: &[&str], keys: &str) -> Vec<Step> {
     let read = |device: GuestDevice, engine: &&str| {
         let target = device.target(StorageKind::Raw);
@@ -140,12 +140,13 @@ fn features(info: &StepResult) -> Result<Vec<(String, bool)>, Error> {
         .collect())
 }
 
-/// Whether every program passed under every kernel.
+/// Whether all programs passed under all kernels.
 pub fn passed(trials: &[KernelTrial]) -> bool {
     trials.iter().all(|trial| trial.programs.iter().all(|(_, passed, _)| *passed))
 }
 
-/// For people: a line a feature and a line a program, a column a kernel; then what failed said.
+/// A table with a line per feature and per program, and a column per kernel; then the output of failed
+/// programs.
 pub fn table(trials: &[KernelTrial]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -184,7 +185,7 @@ pub fn table(trials: &[KernelTrial]) -> String {
     text
 }
 
-/// How many tests passed, as Rust's test programs say it.
+/// The verdict on a program, with the number of passed tests if Rust's test harness printed it.
 fn summary((_, passed, output): &(String, bool, String)) -> String {
     let word = if *passed { "passed" } else { "FAILED" };
     let count = output.lines().find_map(|line| {
@@ -194,7 +195,7 @@ fn summary((_, passed, output): &(String, bool, String)) -> String {
     count.map_or(word.to_owned(), |count| format!("{count} {word}"))
 }
 
-/// For programs.
+/// The results as JSON.
 pub fn json(trials: &[KernelTrial]) -> Value {
     let trial = |trial: &KernelTrial| {
         let features = trial.features.iter().map(|(name, used)| (name.clone(), json!(used)));

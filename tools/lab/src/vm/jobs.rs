@@ -1,4 +1,4 @@
-//! What a user brings, in a guest: fio jobs in every column of the table, and experiments.
+//! Runs the user's work in a guest: fio jobs in each column of the table, and experiments.
 
 use super::Laboratory;
 use super::guest::{GuestDevice, PREPARED_MIB, Step};
@@ -12,15 +12,15 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// What the jobs of some files did.
+/// The measurements of some jobs.
 pub struct Measured {
     provenance: Value,
     device: GuestDevice,
-    /// A column after the other, a cell for each job of the guest's reports: a thread, or a group.
+    /// One list per column, with a measurement for each entry of its report: a thread, or a group.
     columns: Vec<Vec<Measurement>>,
 }
 
-/// Runs the jobs of [`parse`] in a guest, each column's in its own.
+/// Runs the jobs of [`parse`] in a guest, one step per column.
 ///
 /// # Errors
 /// A job fails.
@@ -36,12 +36,12 @@ pub fn run(
     Ok(Measured { provenance: runner.provenance()?, device, columns })
 }
 
-/// Reads job files for each column, so that all that can be wrong with them is known before a guest
-/// is booted. `${TARGET}`, which is also the `filename` of jobs that name none, is the column's
-/// target; `size` is what is written of it unless a job says less.
+/// Parses job files for each column, so that all errors in them are known before a guest boots. `${TARGET}`
+/// is the column's target, and the default of `filename`. The default of `size` is the written part of the
+/// target.
 ///
 /// # Errors
-/// A file that is no job file, or a job on other targets.
+/// A file is not a job file, or a job names another target or a larger size.
 pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Error> {
     let mut sets = Vec::new();
     for column in &COLUMNS {
@@ -61,7 +61,9 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: VariableLookup<'_>) -> Res
     parser.argument("size", Some(&format!("{PREPARED_MIB}m")))?;
     for file in files {
         if file == Path::new("-") {
-            return Err(Error::input("-: a guest runs job files, and standard input is none"));
+            return Err(Error::input(
+                "-: a guest cannot take a job from standard input; give a job file",
+            ));
         }
         parser.file(file)?;
     }
@@ -70,13 +72,13 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: VariableLookup<'_>) -> Res
         let options = &job.options;
         if options.filename.as_deref() != Some(target) || options.directory.is_some() {
             return Err(Error::input(format!(
-                "job `{}`: names its own target; in a guest it is ${{TARGET}}, or nothing",
+                "job `{}`: names its own target; in a guest use ${{TARGET}}, or no target",
                 job.name
             )));
         }
         if matches!(options.size, Some(SizeOrPercent::Bytes(bytes)) if bytes > PREPARED_MIB << 20) {
             return Err(Error::input(format!(
-                "job `{}`: size: a target of a guest has {PREPARED_MIB} MiB; say less, or nothing",
+                "job `{}`: size: a target in a guest has {PREPARED_MIB} MiB; give less, or no size",
                 job.name
             )));
         }
@@ -84,7 +86,7 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: VariableLookup<'_>) -> Res
     Ok(set)
 }
 
-/// The guest gets the jobs as they were understood here, as keys on a command line.
+/// The step of a column. The guest gets the parsed jobs as keys on a command line.
 fn step(column: &Column, set: &JobSet) -> Step {
     let mut command = ["uringfs", "bench", "run", "--overwrite", "--output-format=json"]
         .map(str::to_owned)
@@ -98,7 +100,7 @@ fn step(column: &Column, set: &JobSet) -> Step {
     Step { name: column.name.replace(", ", "-"), command }
 }
 
-/// The names of jobs, each with its cells.
+/// The jobs' names, each with its measurements in all columns.
 fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item = &Measurement>)> {
     let measurements = |index| measured.columns.iter().filter_map(move |column| column.get(index));
     measured.columns[0]
@@ -107,7 +109,7 @@ fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item =
         .map(move |(index, measurement)| (&*measurement.job, measurements(index)))
 }
 
-/// For people.
+/// The measurements as a table.
 pub fn table(measured: &Measured) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -121,7 +123,7 @@ pub fn table(measured: &Measured) -> String {
     format!("{}{}{table}\n", super::heading(&measured.provenance), measured.device.heading())
 }
 
-/// For programs.
+/// The measurements as JSON.
 pub fn json(measured: &Measured) -> Value {
     let jobs = rows(measured).map(|(job, measurements)| {
         let columns = COLUMNS.iter().zip(measurements).map(|(column, measurement)| {
@@ -136,14 +138,15 @@ pub fn json(measured: &Measured) -> Value {
     document.into()
 }
 
-/// Runs an experiment on the raw device of a guest and gives what it prints there: a table, or JSON.
+/// Runs an experiment on the raw device of a guest. Returns its output: a table, or JSON.
 pub fn experiment(
     runner: &Laboratory<'_>,
     device: GuestDevice,
     name: &str,
     format: Format,
 ) -> Result<String, Error> {
-    // In a guest that counts equals are equal, so that few pairs of short runs do. Of its own time.
+    // In a counting guest equal runs have equal figures, so that few pairs of short runs are enough. The
+    // seconds are the guest's.
     const PAIRS: &str = "3";
     const SECONDS: &str = "2";
     experiments::find(name)?;
@@ -163,7 +166,7 @@ pub fn experiment(
     })
 }
 
-/// A document of the guest's and what its figures depend on.
+/// The guest's JSON, with the provenance added.
 fn with_provenance(provenance: &Value, output: &str) -> Result<Value, Error> {
     let document: Map<String, Value> = serde_json::from_str(output)
         .map_err(|error| Error::run("in the guest: its report is not JSON").because(error))?;

@@ -1,20 +1,20 @@
-//! What is compared side by side in a guest, and the figures of one of them.
+//! The columns of a guest's tables, and the figures of one job in one column.
 
 use super::guest::{StepResult, StorageKind};
 use crate::Error;
 use serde_json::{Value, json};
 
-/// What does the I/O, and where: a column of a table.
+/// A column of a table: an engine on a storage.
 pub struct Column {
     /// Its heading.
     pub name: &'static str,
     /// The engine's name.
     pub engine: &'static str,
-    /// The target, of whichever device.
+    /// The storage; with a device it gives the target.
     pub storage: StorageKind,
 }
 
-/// Those of every table.
+/// The columns of all tables.
 pub const COLUMNS: [Column; 5] = [
     Column { name: "ring, raw", engine: "ring", storage: StorageKind::Raw },
     Column { name: "ring, ext4", engine: "ring", storage: StorageKind::Ext4 },
@@ -26,28 +26,28 @@ pub const COLUMNS: [Column; 5] = [
 /// The figures of one job in one column.
 #[derive(Debug, Clone)]
 pub struct Measurement {
-    /// The job, or the first of a group that is reported as one.
+    /// The job's name; of a group the first one's.
     pub job: String,
-    /// CPU time of the job's threads, which the guest's clock counts in instructions.
+    /// CPU time of the job's threads; the guest's clock counts instructions.
     pub instructions_per_io: f64,
-    /// From the beginning of the first thread to the end of the last, by the guest's clock: threads
-    /// of one processor take turns, so that a rate over the longest of them would be too high.
+    /// Time from the beginning of the first thread to the end of the last, by the guest's clock. The threads
+    /// share one processor, so that a rate over the longest thread would be too high.
     pub virtual_ns_per_io: f64,
-    /// Reads and writes.
+    /// The number of reads and writes.
     pub ios: u64,
-    /// What the kernel gave.
+    /// The engine's tier.
     pub tier: String,
-    /// The queue that was taken.
+    /// The engine's queue.
     pub queue: String,
-    /// Whatever the engine counts.
+    /// The engine's counters.
     pub counters: Value,
 }
 
 impl Measurement {
-    /// The cells of a step that ran `bench run` with JSON: one for each line of its report.
+    /// The measurements of a step that ran `bench run` with JSON: one for each entry of its report.
     ///
     /// # Errors
-    /// What the step printed is no such report, or has a job that did nothing.
+    /// The output is not such a report, or a job has no I/O.
     pub fn list_from_result(result: &StepResult) -> Result<Vec<Measurement>, Error> {
         let bad = |what| Error::run(format!("in the guest, {}: {what}", result.step));
         let report: Value = serde_json::from_str(&result.output)
@@ -72,10 +72,10 @@ impl Measurement {
         })
     }
 
-    /// For people: what the clock counted, all that ran included; before it, where the threads did
-    /// not run all the time, what they themselves did.
+    /// The text for a table: nanoseconds per I/O, of everything that ran. If the threads also waited, their
+    /// own instructions stand before it.
     pub fn text(&self) -> String {
-        // Ticks of the kernel and a thread's beginning are part of the difference.
+        // Timer ticks and the start of a thread account for a small difference.
         const WAITED: f64 = 0.98;
         let (instructions, ns) = (self.instructions_per_io, self.virtual_ns_per_io);
         if instructions > ns * WAITED {
@@ -85,7 +85,7 @@ impl Measurement {
         }
     }
 
-    /// For programs.
+    /// The measurement as JSON.
     pub fn json(&self, column: &Column, target: &str) -> Value {
         json!({
             "engine": column.engine,
@@ -100,7 +100,7 @@ impl Measurement {
     }
 }
 
-/// A whole number with commas.
+/// An integer with thousands separators.
 fn grouped(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_becomes_a_cell_a_job() {
+    fn a_report_gives_one_measurement_per_job() {
         let report = r#"{"jobs": [{
             "jobname": "j",
             "read": {"total_ios": 30, "iops": 1e6}, "write": {"total_ios": 10, "iops": 1e6},
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_grouped() {
+    fn numbers_have_thousands_separators() {
         assert_eq!(
             [7.4, 999.6, 65_536.0, 1_234_567.0].map(grouped),
             ["7", "1,000", "65,536", "1,234,567"]

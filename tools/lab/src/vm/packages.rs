@@ -1,6 +1,5 @@
-//! What guests are made of: two kernels, a few tools, and QEMU where none is installed. They are kept
-//! in a cache whose manifests pin each package's version, so that later runs need no network and mean
-//! the same.
+//! The packages of guests: two kernels, a few tools, and QEMU if it is not installed. The cache's manifests
+//! pin the version of each package, so that later runs need no network and are comparable.
 
 use super::apt::{Apt, Package};
 use super::archive::Archive;
@@ -14,11 +13,11 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The longest that one of apt's programs may take, and the wait for another process that fetches:
-/// enough for QEMU's packages over a slow line.
+/// Time limit of one of apt's programs, and of the wait for another process that fetches: enough for QEMU's
+/// packages over a slow line.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Packages of the guest beside its kernel: a shell with its tools, what makes file systems, and losetup.
+/// Packages of the guest besides its kernel: a shell with tools, mkfs programs, and losetup.
 const TOOLS: &[&str] = &[
     "busybox-static",
     "e2fsprogs",
@@ -34,36 +33,36 @@ const TOOLS: &[&str] = &[
     "mount",
 ];
 
-/// What is taken of them, beside their libraries.
+/// The programs that the guest gets from these packages, besides their libraries.
 const PROGRAMS: &[&str] = &["bin/busybox", "sbin/mkfs.ext4", "sbin/mkfs.xfs", "sbin/losetup"];
 
-/// The folders of their libraries, and the loader's, which programs name.
+/// The directories of their libraries, and of the loader.
 const LIBRARIES: &[&str] =
     &["lib", "lib/x86_64-linux-gnu", "usr/lib", "usr/lib/x86_64-linux-gnu", "lib64"];
 
-/// Modules of the kernel, where they are not built in.
+/// Kernel modules that the guest needs, if they are not built in.
 const MODULES: &[&str] = &["configfs", "libcrc32c", "loop", "null_blk", "xfs"];
 
-/// A package with a kernel for virtual machines.
+/// The names of packages with a kernel for virtual machines.
 const KERNELS: &str = "^linux-image-[0-9].*-cloud-amd64(-unsigned)?$";
 
 /// A kernel that a guest can boot.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// As `uname -r` says it.
+    /// The release, as in `uname -r`.
     pub release: String,
-    /// Its package, and that one's version.
+    /// The name of its package.
     pub package: String,
     /// The version of the package.
     pub version: String,
-    /// The file that is booted.
+    /// The kernel image.
     pub image: PathBuf,
     /// The modules that guests insert.
     pub modules: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// Whether its release is `wanted`, or begins with it: 6.1 is 6.1.0-9, and not 6.12.
+    /// Whether its release is `wanted`, or begins with it: 6.1 matches 6.1.0-9, and not 6.12.
     pub(super) fn matches(&self, wanted: &str) -> bool {
         let rest = self.release.strip_prefix(wanted);
         let goes_on = |rest: &str| rest.starts_with(|next: char| next.is_ascii_digit());
@@ -74,25 +73,24 @@ impl Kernel {
 /// The program that runs guests.
 #[derive(Debug)]
 pub struct Qemu {
-    /// Where its packages are unpacked; none if it is installed.
+    /// The directory of its unpacked packages; `None` if QEMU is installed.
     unpacked: Option<PathBuf>,
 }
 
-/// All that is in the cache.
+/// The packages in the cache.
 #[derive(Debug)]
 pub struct Packages {
-    /// The older first.
+    /// The kernels, in the order of their versions.
     pub kernels: Vec<Kernel>,
     tools: PathBuf,
     qemu: Qemu,
 }
 
 impl Packages {
-    /// What is in the cache; what is missing is fetched, `live` hearing of it.
+    /// Opens the cache and fetches what is missing.
     ///
     /// # Errors
-    /// It is not there and cannot be fetched, or is not whole; the message says what is needed. `stop`
-    /// is set.
+    /// Packages cannot be fetched, or are incomplete: the message says what is needed. Or `stop` is set.
     pub fn open(cache: &Path, stop: &AtomicBool, live: &Live) -> Result<Packages, Error> {
         let cache =
             Cache { folder: cache, limits: ProcessLimits { stop, limit: FETCH_TIMEOUT }, live };
@@ -111,7 +109,7 @@ impl Packages {
         Ok(Packages { kernels, tools: guest.join("tools"), qemu: Qemu { unpacked } })
     }
 
-    /// The kernel whose release begins so; the newest if nothing is asked for.
+    /// The newest kernel whose release begins with `release`; without one the newest of all.
     pub fn kernel(&self, release: Option<&str>) -> Result<&Kernel, Error> {
         let wanted = release.unwrap_or_default();
         let found = self.kernels.iter().rev().find(|kernel| kernel.matches(wanted));
@@ -126,7 +124,7 @@ impl Packages {
         &self.qemu
     }
 
-    /// Puts the tools of a guest where they belong.
+    /// Adds the tools of a guest to its files.
     pub(super) fn add_tools<W: Write>(&self, archive: &mut Archive<W>) -> io::Result<()> {
         for name in PROGRAMS {
             archive.program(name, &std::fs::read(self.tools.join(name))?)?;
@@ -149,14 +147,14 @@ impl Packages {
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// The loader that comes with its libraries.
+/// The loader that is unpacked with QEMU's libraries.
 const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
 
 impl Qemu {
-    /// The program, with what it needs to find its own files.
+    /// A command that runs QEMU, with the options to find its files.
     pub(super) fn command(&self) -> Command {
         let Some(root) = &self.unpacked else { return Command::new(QEMU) };
-        // By the loader that came with its libraries: this machine's may be another.
+        // Run it by the loader that came with its libraries: this machine's may differ.
         let libraries = ["lib", "usr/lib"].map(|folder| root.join(folder).join("x86_64-linux-gnu"));
         let libraries = libraries.map(|folder| folder.display().to_string()).join(":");
         let mut command = Command::new(root.join(LOADER));
@@ -168,7 +166,7 @@ impl Qemu {
         command
     }
 
-    /// The line in which it says what it is.
+    /// The first line of `--version`.
     pub(super) fn version(&self, limits: ProcessLimits<'_>) -> Result<Option<String>, Error> {
         first_line(self.command().arg("--version"), limits)
     }
@@ -201,7 +199,7 @@ fn fetch_qemu(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
     Ok(packages)
 }
 
-/// The newest kernel of Debian 12 itself, and the newest there is.
+/// The newest kernel of Debian 12 itself, and the newest of the others.
 fn choose_kernels(all: &[Package]) -> Option<(Package, Package)> {
     const STABLE: &[u64] = &[6, 1];
     let newest = |filter: &dyn Fn(&Vec<u64>) -> bool| {
@@ -215,13 +213,13 @@ fn choose_kernels(all: &[Package]) -> Option<(Package, Package)> {
     Some((older, newer))
 }
 
-/// The numbers of a version, which order the versions of Debian's kernels.
+/// The numbers in a version. They give the order of Debian's kernel versions.
 fn version_numbers(version: &str) -> Vec<u64> {
     let words = version.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Keeps a kernel's image and the modules that are used, these unpacked.
+/// Keeps a kernel's image and the needed modules, decompressed; removes everything else.
 fn trim(folder: &Path, busybox: &Path, limits: ProcessLimits<'_>) -> Result<(), Error> {
     let failed = |error| Error::run(format!("cannot use {}", folder.display())).because(error);
     let image = sorted_entries(&folder.join("boot")).map_err(failed)?;
@@ -245,7 +243,7 @@ fn trim(folder: &Path, busybox: &Path, limits: ProcessLimits<'_>) -> Result<(), 
             let kept = folder.join("modules").join(format!("{stem}.ko"));
             std::fs::rename(&path, kept.with_extension(format!("ko{end}"))).map_err(failed)?;
             if end == ".xz" {
-                // The guest would take seconds for it, at every boot.
+                // Decompressing in the guest would take seconds at each boot.
                 let mut unpack = Command::new(busybox);
                 unpack.arg("unxz").arg(kept.with_extension("ko.xz"));
                 let ended = run(&unpack, limits, &mut |_| {})?;
@@ -264,7 +262,7 @@ fn trim(folder: &Path, busybox: &Path, limits: ProcessLimits<'_>) -> Result<(), 
     Ok(())
 }
 
-/// The kernels of a folder that [`fetch_guest`] has made of these packages.
+/// The kernels in a directory that [`fetch_guest`] has filled from these packages.
 fn kernels(folder: &Path, packages: Vec<Package>) -> Result<Vec<Kernel>, Error> {
     let mut kernels = Vec::new();
     for Package { name: package, version } in packages {
@@ -287,7 +285,7 @@ fn kernels(folder: &Path, packages: Vec<Package>) -> Result<Vec<Kernel>, Error> 
     Ok(kernels)
 }
 
-/// An error unless these files are in a folder of the cache.
+/// An error unless a directory of the cache has these files.
 fn require_files(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
     match names.into_iter().find(|name| !folder.join(name).is_file()) {
         None => Ok(()),
@@ -305,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_told_by_the_beginning_of_its_release() {
+    fn a_kernel_matches_the_beginning_of_its_release() {
         let kernel = Kernel {
             release: "6.12.3-cloud".into(),
             package: String::new(),
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_the_release_and_the_newest_of_all_are_chosen() {
+    fn the_newest_stable_and_the_newest_other_kernel_are_chosen() {
         let package =
             |name: &str, version: &str| Package { name: name.into(), version: version.into() };
         let all = [

@@ -1,5 +1,5 @@
-//! A child process whose lines are heard as they come, which ends with its time, with Ctrl-C, and,
-//! whatever happens, with this process.
+//! Runs a child process and passes its output on line by line. It is killed at its time limit, on Ctrl-C,
+//! and in any case when this process ends.
 
 use crate::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,56 +9,56 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A child that has ended.
+/// The result of a child.
 #[derive(Debug)]
 pub struct ProcessResult {
-    /// Its status; none if it was ended here, for it took longer than it may.
+    /// Its exit status; `None` if it exceeded its time limit.
     pub status: Option<ExitStatus>,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: String,
 }
 
 impl ProcessResult {
-    /// Whether it did what it was to do.
+    /// Whether it exited with 0.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// The last thing it complained of.
+    /// The last line of its standard error, or what is known instead.
     pub fn error_line(&self) -> &str {
         match (self.stderr.trim().lines().last(), self.status) {
             (Some(line), Some(_)) => line,
-            (None, Some(_)) => "it does not say why",
-            (_, None) => "it takes too long",
+            (None, Some(_)) => "it printed no error",
+            (_, None) => "it exceeded its time limit",
         }
     }
 }
 
-/// What bounds a child's life.
+/// The limits of a child.
 #[derive(Clone, Copy)]
 pub struct ProcessLimits<'a> {
-    /// Set by Ctrl-C.
+    /// Set by Ctrl-C; kills the child.
     pub stop: &'a AtomicBool,
-    /// No child runs longer.
+    /// Time limit.
     pub limit: Duration,
 }
 
-/// A child that is killed and waited for when this goes.
+/// A child that is killed and reaped on drop.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Either fails only for a child that has ended.
+        // Both fail only for a child that has exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs a program to its end; `on_line` gets each line of its standard output. Its standard input is
-/// empty.
+/// Runs a program to its end and calls `on_line` with each line of its standard output. Its standard input
+/// is empty.
 ///
 /// # Errors
-/// No child can be made, or Ctrl-C. A program that is not there has failed, and says so.
+/// A child cannot be created, or Ctrl-C. A missing program is a failed child with an error line.
 pub fn run(
     command: &Command,
     limits: ProcessLimits<'_>,
@@ -72,11 +72,11 @@ pub fn run(
     bound.stdin(Stdio::null()).stdout(Stdio::piped());
     bound.stderr(stderr.try_clone().map_err(failed)?);
     let child = bound.spawn().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::run("setpriv (Debian package util-linux) is needed"),
+        ErrorKind::NotFound => Error::run("cannot find setpriv; install Debian package util-linux"),
         _ => failed(error),
     })?;
     let mut child = KillOnDrop(child);
-    let mut output = child.0.stdout.take().expect("it is piped");
+    let mut output = child.0.stdout.take().expect("standard output is a pipe");
     let (mut line, mut bytes) = (Vec::new(), [0; 64 << 10]);
     loop {
         if limits.stop.load(Ordering::Relaxed) {
@@ -108,10 +108,10 @@ pub fn run(
     Ok(ProcessResult { status, stderr: text(stderr).map_err(failed)? })
 }
 
-/// The first line that a program prints; none if it fails.
+/// The first line of a program's output; `None` if it fails.
 ///
 /// # Errors
-/// As of [`run`].
+/// Those of [`run`].
 pub fn first_line(command: &Command, limits: ProcessLimits<'_>) -> Result<Option<String>, Error> {
     let mut first = None;
     let ended = run(command, limits, &mut |line| {
@@ -120,7 +120,7 @@ pub fn first_line(command: &Command, limits: ProcessLimits<'_>) -> Result<Option
     Ok(first.filter(|_| ended.succeeded()))
 }
 
-/// The same command, run by `setpriv`, so that the kernel kills it should this process be killed.
+/// The same command, run by `setpriv`, so that the kernel kills it when this process is killed.
 fn bound_to_this_process(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
     bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
@@ -136,7 +136,7 @@ fn bound_to_this_process(command: &Command) -> Command {
     bound
 }
 
-/// Whether there is something to read, or the end, within a moment: Ctrl-C is looked for between.
+/// Waits at most a moment for output or its end, so that the caller can check for Ctrl-C between.
 fn readable_soon(output: &impl std::os::fd::AsFd) -> std::io::Result<bool> {
     const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&POLL_INTERVAL)) {
@@ -146,7 +146,7 @@ fn readable_soon(output: &impl std::os::fd::AsFd) -> std::io::Result<bool> {
     }
 }
 
-/// All that is in a file that a child has written, whatever it is.
+/// The whole text of a file that a child has written; bytes that are not UTF-8 are replaced.
 pub fn text(mut file: File) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;

@@ -1,6 +1,5 @@
-//! The standard table: what a 4 KiB random read or write costs on the raw device, through ext4, through
-//! XFS, and through this stack on the raw device and in a volume, by the way completions are had and by
-//! depth.
+//! The standard table: the cost of a 4 KiB random read or write on the raw device, on ext4, on XFS, and by
+//! this stack on the raw device and in a volume, for each way to get completions and each depth.
 
 use super::guest::{GuestDevice, PREPARED_MIB, Step, StepResult};
 use super::measurement::{COLUMNS, Column, Measurement};
@@ -9,7 +8,7 @@ use crate::Error;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
-/// A way of reading or overwriting: a row.
+/// A row: reads or overwrites, the depth, the way to get completions.
 struct Row {
     name: &'static str,
     rw: &'static str,
@@ -37,21 +36,21 @@ const ROWS: &[Row] = &[
     writes("writes, polled, registered", 1, true, true),
 ];
 
-/// A row's figures.
+/// The measurements of a row, one per column.
 struct RowMeasurements {
     measurements: Vec<Measurement>,
-    /// Interrupts of the device's queues meanwhile; none for a device that has no interrupts.
+    /// Interrupts of the device's queues during the row; `None` for a device without interrupts.
     interrupts: Option<u64>,
 }
 
-/// The table, measured.
+/// The measurements of the table.
 pub struct Measured {
     provenance: Value,
-    /// A device and its rows, in the order of [`ROWS`].
+    /// Each device with its rows, in the order of [`ROWS`].
     devices: Vec<(GuestDevice, Vec<RowMeasurements>)>,
 }
 
-/// Measures every cell on `devices`, in one guest.
+/// Measures the table on `devices`, in one guest.
 pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured, Error> {
     let mut steps = Vec::new();
     for device in devices {
@@ -72,8 +71,8 @@ pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured,
     Ok(Measured { provenance: runner.provenance()?, devices: measured })
 }
 
-/// The answers of a row's steps: a report a column, between two looks at the interrupts if there are
-/// any.
+/// The measurements of a row, from the results of its steps: a report per column, between two readings of
+/// the interrupts if the device has any.
 fn row_measurements(results: &[StepResult]) -> Result<RowMeasurements, Error> {
     let (looks, reads): (Vec<_>, Vec<_>) =
         results.iter().partition(|result| result.step == INTERRUPTS);
@@ -91,15 +90,15 @@ fn row_measurements(results: &[StepResult]) -> Result<RowMeasurements, Error> {
     Ok(RowMeasurements { measurements, interrupts })
 }
 
-/// The step that looks at them.
+/// The name of the step that reads the interrupts.
 const INTERRUPTS: &str = "interrupts";
 
-/// A look at the interrupts that a device's queues for I/O have had, if it has any.
+/// The step that reads the interrupts of a device's I/O queues, if it has any.
 fn interrupts(device: GuestDevice) -> Option<Step> {
     match device {
         GuestDevice::NullBlk => None,
         GuestDevice::Nvme => {
-            // The first queue of a controller is for its administration.
+            // Queue 0 of a controller is the admin queue.
             let program = "/nvme[0-9]+q[1-9]/ { sum += $2 } END { print sum + 0 }";
             let command = ["awk", program, "/proc/interrupts"].map(str::to_owned).to_vec();
             Some(Step { name: INTERRUPTS.into(), command })
@@ -108,7 +107,7 @@ fn interrupts(device: GuestDevice) -> Option<Step> {
 }
 
 fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
-    // Enough that what happens once does not show, and the whole table takes about a minute.
+    // Enough to hide one-time costs, while the whole table takes about a minute.
     let ios = if row.depth == 1 { 8_192 } else { 32_768 };
     let target = device.target(column.storage);
     let batch = row.depth.min(32);
@@ -139,7 +138,7 @@ fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
     Step { name: name.replace(", ", "-").replace(' ', "-"), command }
 }
 
-/// For people.
+/// The measurements as a table.
 pub fn table(measured: &Measured) -> String {
     let mut text = super::heading(&measured.provenance);
     for (device, rows) in &measured.devices {
@@ -165,7 +164,7 @@ fn of_device(rows: &[RowMeasurements]) -> Table {
     table
 }
 
-/// For programs.
+/// The measurements as JSON.
 pub fn json(measured: &Measured) -> Value {
     let mut rows = Vec::new();
     for (device, of_device) in &measured.devices {
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_counted_for_a_device_that_has_them() {
+    fn interrupts_are_counted_if_the_device_has_them() {
         let report = r#"{"jobs": [{
             "jobname": "j", "read": {"total_ios": 1}, "write": {"total_ios": 0},
             "uringfs": {"cpu_ns_per_io": 1, "span_ns": 1, "tier": "", "queue": "", "counters": {}}
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_interrupts_shows_none() {
+    fn a_row_without_interrupts_shows_a_dash() {
         let measurement = Measurement {
             job: "j".into(),
             instructions_per_io: 5.0,

@@ -1,5 +1,5 @@
-//! The run loop against an engine that keeps books: depth, batches, order, amounts, syncs, and
-//! what happens when transfers come short or fail, or bring something wrong.
+//! Tests the run loop on an engine that records all requests: depth, batches, order, amounts, syncs, and
+//! short, failed and corrupt transfers.
 
 mod recording_engine;
 mod verify;
@@ -11,7 +11,7 @@ use uringfs_lab::engine::Io;
 use uringfs_lab::workload::IoOp;
 
 #[test]
-fn every_block_is_done_once_within_depth_and_batch() {
+fn each_block_is_done_once_within_depth_and_batch() {
     for measured in ["", "gtod_reduce=1\n"] {
         let keys = "rw=randread\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=3\n";
         let (result, engine) = run_job(&format!("{keys}{measured}"), RecordingEngine::new(whole));
@@ -28,7 +28,7 @@ fn every_block_is_done_once_within_depth_and_batch() {
 }
 
 #[test]
-fn with_a_low_water_mark_the_queue_empties_before_it_fills() {
+fn with_iodepth_low_the_queue_drains_before_it_fills() {
     let (_, engine) = run_job(
         "rw=read\niodepth=8\niodepth_batch=8\niodepth_low=2\n",
         RecordingEngine::new(whole),
@@ -42,7 +42,7 @@ fn with_a_low_water_mark_the_queue_empties_before_it_fills() {
 }
 
 #[test]
-fn syncs_come_after_so_many_writes_with_nothing_in_flight() {
+fn syncs_come_after_n_writes_with_nothing_in_flight() {
     let (result, engine) =
         run_job("rw=randwrite\niodepth=16\nfsync=10\nend_fsync=1\n", RecordingEngine::new(whole));
     let expected: Vec<u64> = (1..=25).map(|n| n * 10).chain([256]).collect();
@@ -51,7 +51,7 @@ fn syncs_come_after_so_many_writes_with_nothing_in_flight() {
 }
 
 #[test]
-fn short_and_interrupted_transfers_go_on_where_they_stopped() {
+fn short_and_interrupted_transfers_continue() {
     fn rule(n: u64, io: Io) -> Result<u32, Errno> {
         match n % 7 {
             0 if io.length == BLOCK => Ok(512),
@@ -70,7 +70,7 @@ fn short_and_interrupted_transfers_go_on_where_they_stopped() {
 }
 
 #[test]
-fn the_first_error_ends_the_run_and_is_told() {
+fn the_first_error_ends_the_run_and_is_reported() {
     fn rule(n: u64, io: Io) -> Result<u32, Errno> {
         if n >= 100 { Err(Errno::IO) } else { Ok(io.length) }
     }
@@ -80,7 +80,7 @@ fn the_first_error_ends_the_run_and_is_told() {
     assert_eq!(failure.what, "read of 4096 bytes at 409600");
     assert_eq!(failure.file, Some(0));
     assert_eq!(result.stats.directions[0].ios, 100);
-    assert!(engine.ios.len() < 120, "it went on");
+    assert!(engine.ios.len() < 120, "the run continued");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_end_of_the_target_is_an_error() {
 }
 
 #[test]
-fn loops_go_over_it_all_again_from_the_beginning() {
+fn loops_repeat_all_blocks_from_the_beginning() {
     let (result, engine) =
         run_job("rw=write\niodepth=4\nloops=3\nend_fsync=1\n", RecordingEngine::new(whole));
     let offsets: Vec<u64> = engine.ios.iter().map(|io| io.offset / u64::from(BLOCK)).collect();
@@ -102,7 +102,7 @@ fn loops_go_over_it_all_again_from_the_beginning() {
 }
 
 #[test]
-fn while_one_direction_waits_only_one_the_job_has_a_share_of_goes_on() {
+fn a_delayed_direction_does_not_start_one_without_a_share() {
     for (share, only) in [(100, IoOp::Read), (0, IoOp::Write)] {
         let keys = format!("rw=randrw\nrwmixread={share}\nrate_iops=2000\n");
         let (_, engine) = run_job(&keys, RecordingEngine::new(whole));

@@ -1,4 +1,4 @@
-//! An engine that keeps books, over a file in memory.
+//! An engine over a file in memory, which records all requests.
 
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -15,34 +15,34 @@ use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 pub const BLOCK: u32 = 4096;
 pub const BLOCKS: u64 = 256;
 
-/// What becomes of the n-th I/O that ends, from 0.
+/// The result of the n-th I/O to complete, counted from 0.
 pub type CompletionRule = fn(u64, Io) -> Result<u32, Errno>;
 
 pub struct RecordingEngine {
     rule: CompletionRule,
-    /// The write that ends as this one says it is done, and is not there.
+    /// The number of a write that reports success, but is lost.
     pub lost: Option<u64>,
     pushed: Vec<Io>,
     in_flight: VecDeque<Io>,
     ended: u64,
     pub largest_batch: usize,
     pub deepest: usize,
-    /// What was in flight at each hand-over, and for how many completions each reap waited.
+    /// The I/Os in flight at each submission, and the minimum of each reap.
     pub depths: Vec<usize>,
     pub waits: Vec<usize>,
-    /// Everything handed over, in order.
+    /// All submitted I/Os, in order.
     pub ios: Vec<Io>,
-    /// The slots' buffers, and the file.
+    /// The slots' buffers.
     buffers: Vec<Vec<u8>>,
     pub file: Vec<u8>,
-    /// How many I/Os had ended at each sync.
+    /// The number of completed I/Os at each sync.
     pub syncs: Vec<u64>,
-    /// The same at each time that what is cached was forgotten.
+    /// The number of completed I/Os each time the cache was dropped.
     pub cache_drops: Vec<u64>,
 }
 
 impl RecordingEngine {
-    /// Over a file of zeros.
+    /// An engine over a file of zeros.
     pub fn new(rule: CompletionRule) -> Self {
         Self {
             rule,
@@ -62,14 +62,14 @@ impl RecordingEngine {
         }
     }
 
-    /// The blocks of this direction in the order they were handed over.
+    /// The blocks of one direction, in the order of submission.
     pub fn blocks(&self, op: IoOp) -> Vec<u64> {
         let ios = self.ios.iter().filter(|io| io.op == op);
         ios.map(|io| io.offset / u64::from(BLOCK)).collect()
     }
 }
 
-/// Runs a job of these keys over the file, once or as often as it has loops.
+/// Runs a job with these keys on the file.
 pub fn run_job(keys: &str, mut engine: RecordingEngine) -> (LoopResult, RecordingEngine) {
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     parser.bytes(format!("[j]\n{keys}").as_bytes(), "test").unwrap();
@@ -81,7 +81,7 @@ pub fn run_job(keys: &str, mut engine: RecordingEngine) -> (LoopResult, Recordin
     let (stop, live) = (AtomicBool::new(false), ThreadProgress::default());
     let fill_pattern = FillPattern::new(&options, 1, 1);
     let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &live);
-    assert!(engine.in_flight.is_empty() && engine.pushed.is_empty(), "left in flight");
+    assert!(engine.in_flight.is_empty() && engine.pushed.is_empty(), "I/Os are left in flight");
     (result, engine)
 }
 
@@ -97,7 +97,7 @@ impl Engine for RecordingEngine {
     };
 
     fn open(_setup: &Setup<'_>) -> Result<Self, Error> {
-        Err(Error::input("made by the tests alone"))
+        Err(Error::input("only tests construct this engine"))
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
@@ -146,13 +146,16 @@ impl Engine for RecordingEngine {
     }
 
     fn sync(&mut self, _file: u32, _kind: SyncKind) -> Result<(), Errno> {
-        assert!(self.in_flight.is_empty() && self.pushed.is_empty(), "a sync passed an I/O");
+        assert!(self.in_flight.is_empty() && self.pushed.is_empty(), "a sync with I/Os in flight");
         self.syncs.push(self.ended);
         Ok(())
     }
 
     fn sync_and_drop_cache(&mut self, _file: u32) -> Result<(), Errno> {
-        assert!(self.in_flight.is_empty() && self.pushed.is_empty(), "it passed an I/O");
+        assert!(
+            self.in_flight.is_empty() && self.pushed.is_empty(),
+            "a cache drop with I/Os in flight"
+        );
         self.cache_drops.push(self.ended);
         Ok(())
     }
@@ -162,7 +165,7 @@ impl Engine for RecordingEngine {
     }
 }
 
-/// All of it, at once.
+/// A complete transfer.
 pub fn whole(_: u64, io: Io) -> Result<u32, Errno> {
     Ok(io.length)
 }

@@ -1,4 +1,4 @@
-//! What was written is read back, and what is wrong is found and named.
+//! Tests verification: writes are read back, and wrong blocks are found and named.
 
 use super::recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use uringfs_lab::engine::Io;
 use uringfs_lab::run::LoopResult;
 use uringfs_lab::workload::IoOp;
 
-/// Cuts some transfers short and interrupts others.
+/// Makes some transfers short and interrupts others.
 fn rough(n: u64, io: Io) -> Result<u32, Errno> {
     match n % 5 {
         0 if io.length > 1024 => Ok(1024),
@@ -25,26 +25,26 @@ fn each_pass_of_writes_is_read_back_in_the_same_order() {
         assert_eq!(reads.len() as u64, 2 * BLOCKS);
         assert_eq!(reads, writes);
         assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
-        assert_eq!(engine.syncs, [256, 768], "before what was written is read back");
-        assert_eq!(engine.cache_drops, [256, 768], "what is read back comes from the device");
+        assert_eq!(engine.syncs, [256, 768], "before reading back");
+        assert_eq!(engine.cache_drops, [256, 768], "reading back reads the device");
         let [read_ns, written_ns] = result.direction_ns;
         assert!(read_ns > 0 && written_ns > 0);
-        assert_eq!(read_ns + written_ns, result.runtime_ns, "one or the other");
+        assert_eq!(read_ns + written_ns, result.runtime_ns, "the two times add up");
     }
 }
 
 #[test]
-fn of_a_mix_what_was_written_is_read_back() {
+fn the_writes_of_a_mix_are_read_back() {
     let (result, engine) =
         run_job("rw=randrw\niodepth=8\nverify=crc32c\n", RecordingEngine::new(whole));
     assert_eq!(result.failure, None);
     let (reads, writes) = (engine.blocks(IoOp::Read), engine.blocks(IoOp::Write));
-    assert_eq!(reads.len() as u64, BLOCKS, "those of the mix, and those of what it wrote");
+    assert_eq!(reads.len() as u64, BLOCKS, "the reads of the mix, and of reading back");
     assert_eq!(reads[reads.len() - writes.len()..], writes);
 }
 
 #[test]
-fn reads_and_writes_of_different_sizes_spoil_no_block() {
+fn reads_and_writes_of_different_sizes_destroy_no_header() {
     for order in ["", "norandommap\n", "random_distribution=zipf:1.2\n"] {
         for bs in ["bs=4k,8k", "bs=8k,4k", "bs=4k,12k", "bsrange=4k-8k,8k-8k"] {
             let keys = format!("rw=randrw\n{bs}\niodepth=8\nloops=3\nverify=crc32c\n{order}");
@@ -56,7 +56,7 @@ fn reads_and_writes_of_different_sizes_spoil_no_block() {
 }
 
 #[test]
-fn transfers_in_parts_are_right_when_put_together() {
+fn short_transfers_verify_when_put_together() {
     for verify in ["verify=crc32c\n", "verify_pattern=\"some pattern \"\n"] {
         let keys = format!("rw=randwrite\niodepth=8\n{verify}");
         let (result, _) = run_job(&keys, RecordingEngine::new(rough));
@@ -67,8 +67,8 @@ fn transfers_in_parts_are_right_when_put_together() {
 }
 
 #[test]
-fn a_pattern_begins_anew_at_every_block_whatever_reads_it_back() {
-    // Three bytes divide no block, and the sizes written are drawn anew when it is read.
+fn a_pattern_restarts_at_each_block_for_any_reader() {
+    // Three bytes do not divide a block, and reading back draws sizes of its own.
     let keys = "rw=randrw\nbsrange=4k-16k\nloops=3\nverify_pattern=0xdeadbe\n";
     let (result, _) = run_job(keys, RecordingEngine::new(whole));
     assert_eq!((result.failure, result.wrong_blocks.len()), (None, 0));
@@ -82,16 +82,16 @@ fn a_pattern_begins_anew_at_every_block_whatever_reads_it_back() {
 }
 
 #[test]
-fn reading_back_is_not_held_to_the_pace_of_the_job() {
-    // At the pace of its reads it would take a week; the runtime is the end of that, and is not
-    // reached, however the machine stalls.
+fn reading_back_has_no_rate_limit() {
+    // With the rate limit of its reads it would take a week. The runtime bounds that, and is long enough
+    // for a machine that stalls.
     let keys = "rw=write\nverify=crc32c\nrate=1,\nruntime=60\n";
     let (result, engine) = run_job(keys, RecordingEngine::new(whole));
     assert_eq!(result.failure, None);
     assert_eq!(engine.blocks(IoOp::Read).len() as u64, BLOCKS);
 }
 
-/// Runs a job that writes, changes the file, and reads it back by another job.
+/// Runs a job that writes, changes the file, and runs another job that verifies it.
 fn run_then_corrupt(keys: &str, spoil: fn(&mut [u8])) -> (LoopResult, RecordingEngine) {
     let (result, mut engine) =
         run_job(&format!("rw=write\ndo_verify=0\n{keys}"), RecordingEngine::new(whole));
@@ -103,7 +103,7 @@ fn run_then_corrupt(keys: &str, spoil: fn(&mut [u8])) -> (LoopResult, RecordingE
 }
 
 #[test]
-fn a_planted_wrong_block_is_named_and_the_job_goes_on_to_its_end() {
+fn a_wrong_block_is_named_and_the_job_continues() {
     let (result, engine) =
         run_then_corrupt("verify=crc32c\niodepth=4\n", |file| file[8192 + 100] ^= 1);
     let failure = result.failure.unwrap();
@@ -116,7 +116,7 @@ fn a_planted_wrong_block_is_named_and_the_job_goes_on_to_its_end() {
 }
 
 #[test]
-fn a_misdirected_block_is_found_though_its_sum_is_right() {
+fn a_misdirected_block_with_a_right_sum_is_found() {
     let swap = |file: &mut [u8]| file.copy_within(4096..8192, 40960);
     let (result, _) = run_then_corrupt("verify=crc32c\n", swap);
     let wrong = result.wrong_blocks[0].to_string();
@@ -126,7 +126,7 @@ fn a_misdirected_block_is_found_though_its_sum_is_right() {
 }
 
 #[test]
-fn many_wrong_blocks_are_counted_and_the_first_named() {
+fn many_wrong_blocks_are_counted_and_the_first_are_named() {
     let (result, _) = run_then_corrupt("verify=crc32c\n", |file| file[65536..].fill(0));
     assert_eq!(result.failure.unwrap().to_string(), "verify found 240 wrong blocks (EILSEQ)");
     assert_eq!(result.wrong_blocks.len(), 16);
@@ -142,8 +142,8 @@ fn verify_fatal_stops_at_the_first_wrong_block() {
 }
 
 #[test]
-fn a_write_that_was_lost_is_found_in_the_pass_that_lost_it() {
-    // Two passes of 256 writes and 256 reads: write 100 of the second.
+fn a_lost_write_is_found_in_its_pass() {
+    // Two passes of 256 writes and 256 reads: write 100 of the second pass is lost.
     let mut engine = RecordingEngine::new(whole);
     engine.lost = Some(2 * BLOCKS + 100);
     let (result, _) = run_job("rw=write\nverify=crc32c\nloops=2\n", engine);

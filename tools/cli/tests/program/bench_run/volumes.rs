@@ -311,7 +311,7 @@ fn an_experiment_tells_what_was_counted_and_that_nothing_was() {
     let command = command.split(' ').chain(["--seconds", "0.5", "--pairs", "1"]);
     let printed = uringfs(folder.path(), &command.collect::<Vec<_>>());
     let counted = |side: &str| {
-        let begin = format!("counted of {side}: ");
+        let begin = format!("counters of {side}: ");
         printed.lines().find_map(|line| line.strip_prefix(&begin)).unwrap().to_owned()
     };
     let begin =

@@ -71,7 +71,12 @@ fn the_mirror_is_found_on_a_machine_whose_apt_has_no_lists_yet() {
 fn a_machine_whose_apt_has_no_sources_is_told_so() {
     let stand_ins = StandIns::new();
     stand_ins.add("apt-get", "");
-    fails(&stand_ins, &[], 1, "no Debian mirror answers among the sources of this machine's apt;");
+    fails(
+        &stand_ins,
+        &[],
+        1,
+        "none of the sources of this machine's apt is a reachable Debian mirror;",
+    );
 }
 
 #[test]
@@ -101,7 +106,7 @@ fn a_machine_does_not_outlive_a_program_that_is_killed() {
 fn a_guest_that_hangs_is_ended_when_its_time_is_over() {
     let stand_ins = StandIns::with_cache();
     let qemu = stand_ins.waiting("qemu-system-x86_64");
-    fails(&stand_ins, &["--timeout", "1"], 1, "it took longer than it may (--timeout)");
+    fails(&stand_ins, &["--timeout", "1"], 1, "it exceeded its time limit (--timeout)");
     // It need not have been there: a machine that stalls may be so late.
     qemu.ended();
 }
@@ -114,7 +119,7 @@ fn a_guest_that_ends_early_is_told_by_the_last_lines_of_its_console() {
         "for word; do case $word in file,id=console,path=*)
             printf 'Kernel panic \\033[2J- not syncing\\n' >${word##*path=};; esac; done",
     );
-    let part = r"ended too early; its console: Kernel panic \u{1b}[2J- not";
+    let part = r"ended early; its console: Kernel panic \u{1b}[2J- not";
     fails(&stand_ins, &["--device", "null_blk"], 1, part);
 }
 
