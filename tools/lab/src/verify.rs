@@ -93,8 +93,8 @@ pub fn check_block(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<()
 /// Verifies that a block, read at `offset`, is the pattern repeated.
 pub fn check_pattern_block(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), WrongBlock> {
     let mut pieces = block.chunks(pattern.len()).enumerate();
-    let odd = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
-    let Some((index, piece)) = odd else { return Ok(()) };
+    let mismatch = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
+    let Some((index, piece)) = mismatch else { return Ok(()) };
     let right = piece.iter().zip(pattern).take_while(|(found, expected)| found == expected).count();
     let at = index * pattern.len() + right;
     let expected = format!("{:02x} at byte {at}", pattern[at % pattern.len()]);
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn an_error_names_what_is_wrong() {
-        type Spoil = fn(&mut Vec<u8>);
-        let table: [(u64, Option<Stamp>, Spoil, &str); 7] = [
+        type Corrupt = fn(&mut Vec<u8>);
+        let table: [(u64, Option<Stamp>, Corrupt, &str); 7] = [
             (8192, None, |b| b[4000] ^= 1, "expected crc32c "),
             (8192, None, |b| b[0] ^= 1, "expected crc32c "),
             (
@@ -154,9 +154,9 @@ mod tests {
                 "what pass 4 wrote, found what pass 3 wrote",
             ),
         ];
-        for (offset, stamp, spoil, part) in table {
+        for (offset, stamp, corrupt, part) in table {
             let mut block = block_with_header(8192, STAMP);
-            spoil(&mut block);
+            corrupt(&mut block);
             let wrong = check_block(&block, offset, stamp).unwrap_err();
             assert_eq!(wrong.offset, offset);
             assert!(wrong.to_string().contains(part), "{part}\n{wrong}");

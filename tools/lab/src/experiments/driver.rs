@@ -87,8 +87,9 @@ struct PreparedCases<'a> {
 impl<'a> PreparedCases<'a> {
     fn new(experiment: &'a Experiment, conditions: &'a Conditions<'a>) -> Result<Self, Error> {
         let target = Target::parse(conditions.target);
-        let has = |case: &&Case| case.target == TargetChoice::Target || new_file(&target).is_some();
-        let cases: Vec<&Case> = experiment.cases.iter().filter(has).collect();
+        let is_possible =
+            |case: &&Case| case.target == TargetChoice::Target || new_file(&target).is_some();
+        let cases: Vec<&Case> = experiment.cases.iter().filter(is_possible).collect();
         let runs = conditions.pairs as usize * (3 + experiment.sides.beside.len());
         let seconds = conditions.seconds / (runs * cases.len().max(1)) as f64;
         let size = common_size(experiment, &target)?;

@@ -129,8 +129,8 @@ impl SideRunner {
             }
             Results::Fio(output) => {
                 if output.exit_code != 0 {
-                    let said = output.stderr_lines.first().map_or("it failed", String::as_str);
-                    return Err(Error::run(format!("{name}: fio")).because(said));
+                    let line = output.stderr_lines.first().map_or("it failed", String::as_str);
+                    return Err(Error::run(format!("{name}: fio")).because(line));
                 }
                 let json = crate::report::json(&results);
                 let job = &json["jobs"][0];

@@ -218,7 +218,7 @@ impl Key {
             ValueKind::Time(unit, set) => set(options, value::time(text, *unit)?),
             ValueKind::Choice(words, set) => match words.iter().find(|word| **word == text) {
                 Some(word) => set(options, word),
-                None => return Err(format!("`{text}` is none of {}", words.join(", "))),
+                None => return Err(format!("`{text}` is not one of {}", words.join(", "))),
             },
             ValueKind::Text(set) => set(options, text)?,
         }

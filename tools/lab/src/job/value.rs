@@ -162,7 +162,7 @@ pub fn distribution(text: &str) -> Result<Distribution, String> {
             h if h > 0.0 && h < 1.0 => Ok(Distribution::Pareto(h)),
             h => Err(format!("pareto needs a number between 0 and 1, not {h}")),
         },
-        _ => Err(format!("`{text}` is none of random, zipf:THETA, pareto:H")),
+        _ => Err(format!("`{text}` is not one of random, zipf:THETA, pareto:H")),
     }
 }
 

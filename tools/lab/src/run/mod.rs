@@ -126,34 +126,34 @@ impl Run<'_> {
         let capabilities = self.config.engine.capabilities();
         let plan = Plan::new(&self.set.jobs, capabilities, self.overwrite)?;
         let volumes = plan.open_volumes()?;
-        let mut made = match plan.lay_out(&volumes, self.stop, self.live) {
+        let mut created = match plan.lay_out(&volumes, self.stop, self.live) {
             Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),
-            made => made?,
+            created => created?,
         };
         let results = match self.run_planned(&plan, &volumes) {
             Ok(results) => results,
             Err(error) => {
-                made.remove(&volumes);
+                created.remove(&volumes);
                 return Err(error);
             }
         };
         let incomplete = self.stop.load(Ordering::Relaxed);
         for thread in &plan.threads {
             if self.set.jobs[thread.job].options.unlink {
-                thread.targets.iter().for_each(|target| made.remove_one(target, &volumes));
+                thread.targets.iter().for_each(|target| created.remove_one(target, &volumes));
             }
         }
         if incomplete {
-            made.remove(&volumes);
+            created.remove(&volumes);
         }
         Ok(match results {
             Results::Ours(mut outcome) => {
-                outcome.files_made = made.names();
+                outcome.files_made = created.names();
                 outcome.incomplete = incomplete;
                 Results::Ours(outcome)
             }
             Results::Fio(mut output) => {
-                output.files_made = made.names();
+                output.files_made = created.names();
                 Results::Fio(output)
             }
         })

@@ -164,16 +164,16 @@ impl Plan {
         stop: &AtomicBool,
         live: &Live,
     ) -> Result<CreatedFiles, Error> {
-        let mut made = CreatedFiles::default();
+        let mut created = CreatedFiles::default();
         for (target, file) in &self.missing {
             let size = file.size.div_ceil(1 << 20);
             live.set_activity(&format!("Laying out {target} ({size} MiB)"));
-            if let Err(error) = made.create(target, file.size, file.content(), volumes, stop) {
-                made.remove(volumes);
+            if let Err(error) = created.create(target, file.size, file.content(), volumes, stop) {
+                created.remove(volumes);
                 return Err(error.at(format!("job `{}`", file.job)));
             }
         }
-        Ok(made)
+        Ok(created)
     }
 }
 
@@ -221,8 +221,8 @@ impl Planner {
         }
         let whole = match found {
             Found::Nothing => {
-                let made_already = self.missing.contains_key(target);
-                if !made_already && options.filename.is_some() && !options.pattern.writes() {
+                let is_planned = self.missing.contains_key(target);
+                if !is_planned && options.filename.is_some() && !options.pattern.writes() {
                     return Err(refuse(
                         "does not exist; create it first, or leave out filename= to have a file laid out".into(),
                     ));

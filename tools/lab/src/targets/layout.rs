@@ -70,7 +70,7 @@ impl CreatedFiles {
 
     /// Removes `target` if the run created it.
     pub fn remove_one(&mut self, target: &Target, volumes: &Volumes) {
-        if let Some(at) = self.0.iter().position(|made| made == target) {
+        if let Some(at) = self.0.iter().position(|created| created == target) {
             remove(&self.0.swap_remove(at), volumes);
         }
     }
@@ -130,13 +130,13 @@ mod tests {
     use super::*;
 
     fn make(
-        made: &mut CreatedFiles,
+        created: &mut CreatedFiles,
         path: &Path,
         size: u64,
         content: InitialContent,
     ) -> Result<(), Error> {
         let target = Target::Path(path.to_owned());
-        made.create(&target, size, content, &Volumes::default(), &AtomicBool::new(false))
+        created.create(&target, size, content, &Volumes::default(), &AtomicBool::new(false))
     }
 
     #[test]
@@ -144,11 +144,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         std::fs::write(&old, "mine").unwrap();
-        let mut made = CreatedFiles::default();
-        assert!(make(&mut made, &old, 100, InitialContent::Zeros).is_err());
-        make(&mut made, &new, (1 << 20) + 5, InitialContent::Random).unwrap();
+        let mut created = CreatedFiles::default();
+        assert!(make(&mut created, &old, 100, InitialContent::Zeros).is_err());
+        make(&mut created, &new, (1 << 20) + 5, InitialContent::Random).unwrap();
         assert_eq!(new.metadata().unwrap().len(), (1 << 20) + 5);
-        made.remove(&Volumes::default());
+        created.remove(&Volumes::default());
         assert!(old.exists() && !new.exists());
     }
 

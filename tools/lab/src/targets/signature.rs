@@ -139,7 +139,7 @@ pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let length = size.min(PROBED_BYTES);
     let start = read(device, 0, length)?;
     let end = read(device, size - length, length)?;
-    let content = Ends { size, start, end }.content();
+    let content = ProbedEnds { size, start, end }.content();
     if content.is_none() && size > COPY_OFFSET {
         let copy = read(device, COPY_OFFSET, VOLUME_MAGIC.len() as u64)?;
         return Ok((copy == VOLUME_MAGIC).then_some(VOLUME_COPY));
@@ -162,13 +162,13 @@ fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The first and the last bytes of a device or file, at most [`PROBED_BYTES`] each.
-struct Ends {
+struct ProbedEnds {
     size: u64,
     start: Vec<u8>,
     end: Vec<u8>,
 }
 
-impl Ends {
+impl ProbedEnds {
     fn content(&self) -> Option<&'static str> {
         let holds =
             |magic: &&Magic| self.at(magic.at, magic.bytes.len() as u64) == Some(magic.bytes);

@@ -108,7 +108,7 @@ impl Volumes {
         on_created: impl FnOnce(),
     ) -> Result<(), Error> {
         let options = OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::direct() };
-        let made = self
+        let created = self
             .volume_of(file)
             .open(file.path_bytes(), options)
             .map_err(|error| file.to_error(error))?;
@@ -117,7 +117,7 @@ impl Volumes {
             Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)
         };
         let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
-        let laid_out = reactor.block_on(lay_out(&made, size, content, stop));
+        let laid_out = reactor.block_on(lay_out(&created, size, content, stop));
         laid_out.map_err(|errno| failed(errno.into()))
     }
 

@@ -164,11 +164,11 @@ pub fn sorted_entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 fn clear_set_ids(folder: &Path) -> io::Result<()> {
     const SET_IDS: u32 = 0o6000;
     for path in sorted_entries(folder)? {
-        let found = path.symlink_metadata()?;
-        let mode = found.permissions().mode();
-        if found.is_dir() {
+        let metadata = path.symlink_metadata()?;
+        let mode = metadata.permissions().mode();
+        if metadata.is_dir() {
             clear_set_ids(&path)?;
-        } else if found.is_file() && mode & SET_IDS != 0 {
+        } else if metadata.is_file() && mode & SET_IDS != 0 {
             std::fs::set_permissions(&path, Permissions::from_mode(mode & !SET_IDS))?;
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// The measurements of some jobs.
-pub struct Measured {
+pub struct Measurements {
     provenance: Value,
     device: GuestDevice,
     /// One list per column, with a measurement for each entry of its report: a thread, or a group.
@@ -28,12 +28,12 @@ pub fn run(
     runner: &Laboratory<'_>,
     device: GuestDevice,
     sets: &[JobSet],
-) -> Result<Measured, Error> {
+) -> Result<Measurements, Error> {
     let steps = COLUMNS.iter().zip(sets).map(|(column, set)| step(column, set)).collect();
     let results = runner.count(&[device], steps)?;
     let columns =
         results.iter().map(Measurement::list_from_result).collect::<Result<Vec<_>, _>>()?;
-    Ok(Measured { provenance: runner.provenance()?, device, columns })
+    Ok(Measurements { provenance: runner.provenance()?, device, columns })
 }
 
 /// Parses job files for each column, so that all errors in them are known before a guest boots. `${TARGET}`
@@ -101,7 +101,9 @@ fn step(column: &Column, set: &JobSet) -> Step {
 }
 
 /// The jobs' names, each with its measurements in all columns.
-fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item = &Measurement>)> {
+fn rows(
+    measured: &Measurements,
+) -> impl Iterator<Item = (&str, impl Iterator<Item = &Measurement>)> {
     let measurements = |index| measured.columns.iter().filter_map(move |column| column.get(index));
     measured.columns[0]
         .iter()
@@ -110,7 +112,7 @@ fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item =
 }
 
 /// The measurements as a table.
-pub fn table(measured: &Measured) -> String {
+pub fn table(measured: &Measurements) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["job"].into_iter().chain(COLUMNS.iter().map(|column| column.name)));
@@ -124,7 +126,7 @@ pub fn table(measured: &Measured) -> String {
 }
 
 /// The measurements as JSON.
-pub fn json(measured: &Measured) -> Value {
+pub fn json(measured: &Measurements) -> Value {
     let jobs = rows(measured).map(|(job, measurements)| {
         let columns = COLUMNS.iter().zip(measurements).map(|(column, measurement)| {
             measurement.json(column, measured.device.target(column.storage))

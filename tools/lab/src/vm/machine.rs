@@ -106,10 +106,10 @@ pub struct Console {
 impl Console {
     /// One line that says why results are missing.
     pub fn error_line(&self) -> String {
-        const LAST: usize = 3;
+        const MAX_LINES: usize = 3;
         let lines: Vec<&str> =
             self.text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(LAST)..].join(" / ");
+        let last = lines[lines.len().saturating_sub(MAX_LINES)..].join(" / ");
         let how = match self.timed_out {
             true => "it exceeded its time limit (--timeout)",
             false => "it ended early",

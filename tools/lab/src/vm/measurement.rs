@@ -76,9 +76,9 @@ impl Measurement {
     /// own instructions stand before it.
     pub fn text(&self) -> String {
         // Timer ticks and the start of a thread account for a small difference.
-        const WAITED: f64 = 0.98;
+        const MIN_RUNNING_SHARE: f64 = 0.98;
         let (instructions, ns) = (self.instructions_per_io, self.virtual_ns_per_io);
-        if instructions > ns * WAITED {
+        if instructions > ns * MIN_RUNNING_SHARE {
             grouped(ns)
         } else {
             format!("{} in {} ns", grouped(instructions), grouped(ns))

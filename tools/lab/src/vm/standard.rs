@@ -44,14 +44,14 @@ struct RowMeasurements {
 }
 
 /// The measurements of the table.
-pub struct Measured {
+pub struct Measurements {
     provenance: Value,
     /// Each device with its rows, in the order of [`ROWS`].
     devices: Vec<(GuestDevice, Vec<RowMeasurements>)>,
 }
 
 /// Measures the table on `devices`, in one guest.
-pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured, Error> {
+pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measurements, Error> {
     let mut steps = Vec::new();
     for device in devices {
         for row in ROWS {
@@ -63,20 +63,21 @@ pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured,
     let results = runner.count(devices, steps)?;
     let (mut rest, mut measured) = (&results[..], Vec::new());
     for device in devices {
-        let looks = 2 * usize::from(interrupts(*device).is_some());
-        let of_device = rest.split_off(..ROWS.len() * (COLUMNS.len() + looks));
-        let rows = of_device.expect("one for each step").chunks(COLUMNS.len() + looks);
+        let readings = 2 * usize::from(interrupts(*device).is_some());
+        let results_of_device = rest.split_off(..ROWS.len() * (COLUMNS.len() + readings));
+        let rows = results_of_device.expect("one for each step").chunks(COLUMNS.len() + readings);
         measured.push((*device, rows.map(row_measurements).collect::<Result<_, _>>()?));
     }
-    Ok(Measured { provenance: runner.provenance()?, devices: measured })
+    Ok(Measurements { provenance: runner.provenance()?, devices: measured })
 }
 
 /// The measurements of a row, from the results of its steps: a report per column, between two readings of
 /// the interrupts if the device has any.
 fn row_measurements(results: &[StepResult]) -> Result<RowMeasurements, Error> {
-    let (looks, reads): (Vec<_>, Vec<_>) =
+    let (readings, reads): (Vec<_>, Vec<_>) =
         results.iter().partition(|result| result.step == INTERRUPTS);
-    let counts = looks.iter().map(|look| look.output.parse::<u64>()).collect::<Result<Vec<_>, _>>();
+    let counts =
+        readings.iter().map(|reading| reading.output.parse::<u64>()).collect::<Result<Vec<_>, _>>();
     let counts = counts.map_err(|error| Error::run(INTERRUPTS).because(error))?;
     let interrupts = match counts[..] {
         [before, after] => Some(after.saturating_sub(before)),
@@ -139,15 +140,15 @@ fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
 }
 
 /// The measurements as a table.
-pub fn table(measured: &Measured) -> String {
+pub fn table(measured: &Measurements) -> String {
     let mut text = super::heading(&measured.provenance);
     for (device, rows) in &measured.devices {
-        text += &format!("\n{}{}\n", device.heading(), of_device(rows));
+        text += &format!("\n{}{}\n", device.heading(), device_table(rows));
     }
     text + &reference_figures::text()
 }
 
-fn of_device(rows: &[RowMeasurements]) -> Table {
+fn device_table(rows: &[RowMeasurements]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let names = COLUMNS.iter().map(|column| column.name);
@@ -165,10 +166,10 @@ fn of_device(rows: &[RowMeasurements]) -> Table {
 }
 
 /// The measurements as JSON.
-pub fn json(measured: &Measured) -> Value {
+pub fn json(measured: &Measurements) -> Value {
     let mut rows = Vec::new();
-    for (device, of_device) in &measured.devices {
-        for (row, RowMeasurements { measurements, interrupts }) in ROWS.iter().zip(of_device) {
+    for (device, device_rows) in &measured.devices {
+        for (row, RowMeasurements { measurements, interrupts }) in ROWS.iter().zip(device_rows) {
             let columns = COLUMNS.iter().zip(measurements);
             let columns = columns.map(|(column, measurement)| {
                 measurement.json(column, device.target(column.storage))
@@ -206,12 +207,12 @@ mod tests {
             "jobname": "j", "read": {"total_ios": 1}, "write": {"total_ios": 0},
             "uringfs": {"cpu_ns_per_io": 1, "span_ns": 1, "tier": "", "queue": "", "counters": {}}
         }]}"#;
-        let looks = [result(INTERRUPTS, "7"), result("r", report), result(INTERRUPTS, "9")];
+        let readings = [result(INTERRUPTS, "7"), result("r", report), result(INTERRUPTS, "9")];
         let of = |results: &[StepResult]| {
             let row = row_measurements(results).unwrap();
             (row.measurements.len(), row.interrupts)
         };
-        assert_eq!((of(&looks), of(&looks[1..2])), ((1, Some(2)), (1, None)));
+        assert_eq!((of(&readings), of(&readings[1..2])), ((1, Some(2)), (1, None)));
         assert!(row_measurements(&[result(INTERRUPTS, "many")]).is_err());
     }
 
@@ -236,7 +237,7 @@ mod tests {
         };
         let devices =
             vec![(GuestDevice::NullBlk, rows(&[None])), (GuestDevice::Nvme, rows(&[Some(3)]))];
-        let measured = Measured { provenance: json!({}), devices };
+        let measured = Measurements { provenance: json!({}), devices };
         let text = table(&measured);
         let rows: Vec<_> = text.lines().filter(|line| line.contains(ROWS[0].name)).collect();
         assert!(rows[0].trim_end().ends_with('-') && rows[1].trim_end().ends_with('3'), "{text}");

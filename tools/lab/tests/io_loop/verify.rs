@@ -92,11 +92,11 @@ fn reading_back_has_no_rate_limit() {
 }
 
 /// Runs a job that writes, changes the file, and runs another job that verifies it.
-fn run_then_corrupt(keys: &str, spoil: fn(&mut [u8])) -> (LoopResult, RecordingEngine) {
+fn run_then_corrupt(keys: &str, corrupt: fn(&mut [u8])) -> (LoopResult, RecordingEngine) {
     let (result, mut engine) =
         run_job(&format!("rw=write\ndo_verify=0\n{keys}"), RecordingEngine::new(whole));
     assert_eq!((result.failure, engine.blocks(IoOp::Read).len()), (None, 0));
-    spoil(&mut engine.file);
+    corrupt(&mut engine.file);
     let mut again = RecordingEngine::new(whole);
     again.file = engine.file;
     run_job(&format!("rw=read\n{keys}"), again)
@@ -134,8 +134,8 @@ fn many_wrong_blocks_are_counted_and_the_first_are_named() {
 
 #[test]
 fn verify_fatal_stops_at_the_first_wrong_block() {
-    let spoil = |file: &mut [u8]| file.fill(0);
-    let (result, engine) = run_then_corrupt("verify_pattern=0xab\nverify_fatal=1\n", spoil);
+    let corrupt = |file: &mut [u8]| file.fill(0);
+    let (result, engine) = run_then_corrupt("verify_pattern=0xab\nverify_fatal=1\n", corrupt);
     let failure = result.failure.unwrap().to_string();
     assert!(failure.contains("offset 0: expected ab at byte 0, found 00"), "{failure}");
     assert_eq!(engine.ios.len(), 1);
