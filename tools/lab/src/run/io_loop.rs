@@ -31,8 +31,8 @@ pub struct LoopResult {
     pub started_ns: u64,
     /// Time since the ramp.
     pub runtime_ns: u64,
-    /// The time of reads and of writes. Reading back is no time of writes. As with fio, a job that only
-    /// writes has reads only while it reads back.
+    /// The time of reads and of writes. The time of reading back does not count for writes. As with fio, a job
+    /// that only writes has reads only while it reads back.
     pub direction_ns: [u64; 2],
     /// The engine's report since the ramp.
     pub engine: EngineReport,
@@ -65,7 +65,7 @@ struct IoLoop<'a, E, const TIMED: bool> {
     done: Vec<IoCompletion>,
     rate_limit: Option<RateLimit>,
     /// I/Os come directly from the workload: no rate limit, no reading back.
-    plain: bool,
+    is_plain: bool,
     /// The direction of an I/O that the rate limit delays.
     delayed_op: Option<IoOp>,
     fill_pattern: FillPattern,
@@ -125,7 +125,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             free_slots: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             done: Vec::with_capacity(depth as usize),
-            plain: rate_limit.is_none(),
+            is_plain: rate_limit.is_none(),
             rate_limit,
             delayed_op: None,
             fill_pattern,
@@ -213,7 +213,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
         if let Some(pass) = self.read_back.begin() {
             *self.workload = pass;
-            self.plain = false;
+            self.is_plain = false;
             self.sync_and_drop_cache();
         } else if self.passes_left == 0 {
             self.read_back.end(&self.fill_pattern, None);
@@ -227,7 +227,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
                 self.rate_limit = RateLimit::from_options(self.options, exact_ns());
             }
             self.read_back.end(&self.fill_pattern, Some(self.workload));
-            self.plain = self.rate_limit.is_none();
+            self.is_plain = self.rate_limit.is_none();
         }
         self.exhausted = false;
         true
@@ -296,7 +296,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
 
     #[inline]
     fn next_io(&mut self) -> Option<NextIo> {
-        if !self.plain {
+        if !self.is_plain {
             return self.next_io_slow();
         }
         let next = self.workload.next_io();
