@@ -1,19 +1,19 @@
-//! What can go wrong in the lab, told in one line, and what the program's exit code says about it.
+//! The lab's error: one line for a terminal, and the program's exit code.
 
 use std::fmt;
 
-/// Whose turn it is after an error: the user's, or the machine's.
+/// The cause of an error; it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The job, the target or the command line cannot be used. Nothing has been written.
     Input,
     /// The run began and failed.
     Run,
-    /// The user stopped it.
+    /// The user stopped the run.
     Interrupted,
 }
 
-/// An error of the lab. `Display` gives one line fit for a terminal.
+/// An error of the lab. `Display` writes one line.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -22,39 +22,39 @@ pub struct Error {
 }
 
 impl Error {
-    /// Something given to the lab cannot be used.
+    /// An error in the user's input.
     pub fn input(context: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Input, context: context.into(), source: None }
     }
 
-    /// The run failed.
+    /// A failure during the run.
     pub fn run(context: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Run, context: context.into(), source: None }
     }
 
-    /// The user stopped the run before there was anything to report.
+    /// The user stopped the run, and there is nothing to report.
     pub fn interrupted() -> Self {
         Self { kind: ErrorKind::Interrupted, context: "stopped by Ctrl-C".into(), source: None }
     }
 
-    /// Says in front where it was, or whose.
+    /// Puts a place in front of the message: a file and line, a job, a target.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         self.context = format!("{place}: {}", self.context);
         self
     }
 
-    /// Adds the error that caused this one; it is printed after the context.
+    /// Adds the error that caused this one. `Display` writes it after the context.
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Which kind it is.
+    /// The cause.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The exit code of a program that ends with this error.
+    /// The program's exit code: 1 for a failed run, 2 for bad input, 130 for an interrupt.
     pub fn exit_code(&self) -> u8 {
         match self.kind {
             ErrorKind::Run => 1,

@@ -1,8 +1,10 @@
 //! The lab: fio job files in, tables and verdicts out.
 //!
-//! A [`job::Parser`] reads job files and keys into a [`job::JobSet`]; a [`run::Run`] carries it
-//! out on an [`engine::Engine`]; [`report`] prints the results as fio does. [`experiments`]
-//! compare two ways of doing one thing.
+//! - [`job::Parser`] reads job files and keys into a [`job::JobSet`].
+//! - [`run::Run`] runs the jobs on an [`engine::Engine`].
+//! - [`report`] prints the results as fio does.
+//! - [`experiments`] compare two ways of doing one thing.
+//! - [`vm`] runs both in a guest whose clock counts instructions.
 //!
 //! ```
 //! use uringfs_lab::job;
@@ -14,30 +16,35 @@
 //! # Ok::<(), uringfs_lab::Error>(())
 //! ```
 
-// Guests that count instructions.
+// Guests whose clock counts instructions.
 pub mod vm;
 // Two sides of one mechanism, compared.
 pub mod experiments;
-// What a run found, as fio prints it.
+// Results, printed as fio prints them.
 pub mod report;
-// Jobs carried out, thread by thread.
+// Runs the jobs, one thread per `numjobs`.
 pub mod run;
-// Ways to carry out I/O.
+// Ways to do I/O: this stack, a bare ring, threads, fio.
 pub mod engine;
-// Files, devices and volumes that jobs name.
+// The files, devices and volumes that jobs name.
 pub mod targets;
-// Bytes that are written, and read back.
-pub mod contents;
-// Which I/O comes next.
+// The bytes that writes carry, and their verification when read back.
+pub mod fill_pattern;
+// The sequence of I/Os of one thread.
 pub mod workload;
-mod popularity;
+// Zipf and Pareto distributions of block numbers.
+mod zipf;
+// Random permutations in fixed memory.
 mod permutation;
 // Job files and keys.
 pub mod job;
 // Medians, intervals, histograms.
 pub mod stats;
+// Block headers and checksums.
 mod verify;
+// The random number generator.
 mod random;
+// The error of the lab, and exit codes.
 mod error;
 
 pub use error::{Error, ErrorKind};

@@ -1,18 +1,18 @@
-//! Every number below `n` once, in an order that looks random, in fixed memory: what fio needs a
-//! bitmap for. A full-period congruential generator over the next power of two gives the order,
-//! an invertible mix hides its pattern, and numbers from `n` on are skipped.
+//! All numbers below `n`, each once, in an order that looks random, in fixed memory. fio uses a bitmap
+//! for this. A full-period congruential generator over the next power of two gives the order, a
+//! bijective mix hides its pattern, and numbers from `n` on are skipped.
 
 use crate::random::Random;
 
-/// A permutation of `0..length`, endless: after one round another begins, in another order.
+/// An endless sequence of permutations of `0..length`. Each round has another order.
 #[derive(Debug, Clone)]
 pub struct Permutation {
     length: u64,
-    left: u64,
+    left_in_round: u64,
     state: u64,
     factor: u64,
     increment: u64,
-    mix: Mix,
+    mix: BijectiveMix,
     random: Random,
 }
 
@@ -21,9 +21,9 @@ impl Permutation {
     /// If `length` is 0 or above 2^62.
     pub fn new(length: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let mix = Mix::over(length, &mut random);
+        let mix = BijectiveMix::new(length, &mut random);
         let mut permutation =
-            Self { length, left: 0, state: 0, factor: 1, increment: 1, mix, random };
+            Self { length, left_in_round: 0, state: 0, factor: 1, increment: 1, mix, random };
         permutation.begin_round();
         permutation
     }
@@ -35,20 +35,20 @@ impl Permutation {
         self.increment = self.random.bits() | 1;
         self.mix.draw_factors(&mut self.random);
         self.state = self.random.bits() & self.mix.mask;
-        self.left = self.length;
+        self.left_in_round = self.length;
     }
 
     /// The next number.
     #[inline]
     pub fn next(&mut self) -> u64 {
-        if self.left == 0 {
+        if self.left_in_round == 0 {
             self.begin_round();
         }
-        self.left -= 1;
+        self.left_in_round -= 1;
         loop {
             let step = self.state.wrapping_mul(self.factor).wrapping_add(self.increment);
             self.state = step & self.mix.mask;
-            let value = self.mix.of(self.state);
+            let value = self.mix.apply(self.state);
             if value < self.length {
                 return value;
             }
@@ -56,13 +56,13 @@ impl Permutation {
     }
 }
 
-/// Numbers below `length` scattered over the same range: each has a place, and none shares it.
+/// One fixed random permutation of `0..length`.
 #[derive(Debug, Clone)]
 pub struct Scatter {
     length: u64,
-    /// Without it zero would stay where it is.
+    /// Without the key zero would map to zero.
     key: u64,
-    mix: Mix,
+    mix: BijectiveMix,
 }
 
 impl Scatter {
@@ -70,18 +70,19 @@ impl Scatter {
     /// If `length` is 0 or above 2^62.
     pub fn new(length: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let mix = Mix::over(length, &mut random);
+        let mix = BijectiveMix::new(length, &mut random);
         Self { length, key: random.bits() & mix.mask, mix }
     }
 
-    /// The place of `number`, which is below the length.
+    /// The image of `number`, which must be below the length.
     #[inline]
-    pub fn place(&self, number: u64) -> u64 {
-        // What falls outside is scattered again: its cycle leads back inside, and no two numbers
-        // come to one place (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    pub fn apply(&self, number: u64) -> u64 {
+        // A value outside the range is mapped again. Its cycle leads back inside, and no two numbers
+        // get one image (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains",
+        // 2002).
         let mut value = number;
         loop {
-            value = self.mix.of(value ^ self.key);
+            value = self.mix.apply(value ^ self.key);
             if value < self.length {
                 return value;
             }
@@ -89,20 +90,20 @@ impl Scatter {
     }
 }
 
-/// An invertible mix of the numbers below a power of two: odd multipliers, and shifts right that
-/// are added back, can be undone modulo 2^k.
+/// A bijection of the numbers below a power of two: multiplication by an odd number and xor with a
+/// right shift are both invertible modulo 2^k.
 #[derive(Debug, Clone)]
-struct Mix {
+struct BijectiveMix {
     mask: u64,
     shift: u32,
     factors: [u64; 2],
 }
 
-impl Mix {
-    /// Over the power of two that holds `length` numbers.
-    fn over(length: u64, random: &mut Random) -> Self {
-        assert!((1..=1 << 62).contains(&length), "nothing to permute, or too much");
-        // The generator has its full period only from four numbers on.
+impl BijectiveMix {
+    /// A mix over the smallest power of two, at least 4, that holds `length` numbers.
+    fn new(length: u64, random: &mut Random) -> Self {
+        assert!((1..=1 << 62).contains(&length), "length is 0 or above 2^62");
+        // The generator has its full period only over four numbers or more.
         let bits = length.next_power_of_two().trailing_zeros().max(2);
         let mut mix = Self { mask: (1 << bits) - 1, shift: bits.div_ceil(2), factors: [1; 2] };
         mix.draw_factors(random);
@@ -114,7 +115,7 @@ impl Mix {
     }
 
     #[inline]
-    fn of(&self, mut value: u64) -> u64 {
+    fn apply(&self, mut value: u64) -> u64 {
         value ^= value >> self.shift;
         value = value.wrapping_mul(self.factors[0]) & self.mask;
         value ^= value >> self.shift;
@@ -130,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_once_a_round(length in 1u64..5000, seed: u64) {
+        fn each_round_has_every_number_once(length in 1u64..5000, seed: u64) {
             let mut permutation = Permutation::new(length, seed);
             for _round in 0..2 {
                 let mut seen = vec![false; length as usize];
@@ -142,18 +143,18 @@ mod tests {
         }
 
         #[test]
-        fn every_place_is_one_number_s(length in 1u64..5000, seed: u64) {
+        fn no_two_numbers_have_one_image(length in 1u64..5000, seed: u64) {
             let scatter = Scatter::new(length, seed);
             let mut seen = vec![false; length as usize];
             for number in 0..length {
-                let place = scatter.place(number) as usize;
+                let place = scatter.apply(number) as usize;
                 prop_assert!(!std::mem::replace(&mut seen[place], true));
             }
         }
     }
 
     #[test]
-    fn neighbours_in_the_order_are_not_neighbours_in_number() {
+    fn consecutive_numbers_of_the_order_are_far_apart() {
         let mut permutation = Permutation::new(1 << 18, 3);
         let mut last = permutation.next();
         let mut near = 0;

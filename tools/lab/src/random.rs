@@ -1,12 +1,12 @@
-//! A small fast generator for offsets and buffers: xoshiro256++ (Blackman and Vigna, 2019).
-//! Some nanoseconds would count here, and the sequence for a seed must never change.
+//! A small fast generator for offsets and buffers: xoshiro256++ (Blackman and Vigna, 2019). A few
+//! nanoseconds would matter here. The sequence of a seed must never change.
 
 /// The generator's state.
 #[derive(Debug, Clone)]
 pub struct Random([u64; 4]);
 
 impl Random {
-    /// Seeded through SplitMix64, as its authors advise; any seed will do.
+    /// A generator from any seed. SplitMix64 expands the seed, as the authors advise.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         Self(std::array::from_fn(|_| {
@@ -33,20 +33,20 @@ impl Random {
         result
     }
 
-    /// A number below `bound`, by multiplication; its bias is `bound` in 2^64.
+    /// A number below `bound`, by multiplication. The bias is at most `bound` / 2^64.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from 0 up to but not including 1.
+    /// A number in [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        // As many bits as an f64 keeps.
+        // An f64 has a mantissa of 53 bits.
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Fills memory with random bytes.
+    /// Fills a slice with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_bound_are_even() {
+    fn numbers_below_a_bound_are_uniform() {
         let mut random = Random::new(1);
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {

@@ -1,47 +1,47 @@
-//! Blocks that say what they are, so that a read can tell whether it brought back what was written:
-//! fio's `verify=crc32c` and `verify=pattern`. A block begins with a header that names its place
-//! and who wrote it when, under a CRC32C of everything after that sum.
+//! Blocks that can be verified when they are read: fio's `verify=crc32c` and `verify=pattern`. With
+//! crc32c a block begins with a header: its offset, run and pass, and a CRC32C of everything after
+//! the sum.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use std::fmt;
 
 /// Bytes of a header: sum 4, magic 4, offset 8, run 8, length 4, generation 4; little-endian.
-pub const HEADER: usize = 32;
+pub const HEADER_BYTES: usize = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"urfv");
 
-/// Who writes a block, and when.
+/// The run and the pass that write a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// The run, by a number no other has.
+    /// A number of the run that no other run has.
     pub run: u64,
     /// The pass over the file, from 0.
     pub generation: u32,
 }
 
-/// A block that is not what it should be.
+/// A block that failed its verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
-    /// Where in the file, in bytes.
+pub struct WrongBlock {
+    /// Offset of the block in the file, in bytes.
     pub offset: u64,
-    /// What should be there.
+    /// The expected value, in words.
     pub expected: String,
-    /// What is there.
+    /// The value found, in words.
     pub found: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for WrongBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, expected, found } = self;
         write!(f, "wrong block at offset {offset}: expected {expected}, found {found}")
     }
 }
 
-/// Writes the header over the block's first bytes; the block will lie at `offset`.
+/// Writes the header over the first bytes of a block that will lie at `offset`.
 ///
 /// # Panics
 /// If the block is shorter than a header.
-pub fn seal(block: &mut [u8], offset: u64, stamp: Stamp) {
+pub fn write_header(block: &mut [u8], offset: u64, stamp: Stamp) {
     let length = block.len() as u32;
     block[4..8].copy_from_slice(&MAGIC.to_le_bytes());
     block[8..16].copy_from_slice(&offset.to_le_bytes());
@@ -52,13 +52,13 @@ pub fn seal(block: &mut [u8], offset: u64, stamp: Stamp) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Whether `block`, read at `offset`, is one that was sealed for that place; by this run, and not
-/// before this pass, if there is a stamp.
+/// Verifies a block that was read at `offset`: its header, sum and offset. With a stamp also that this
+/// run wrote it, in this pass or a later one.
 ///
 /// # Panics
 /// If the block is shorter than a header.
-pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wrong> {
-    let wrong = |expected: String, found: String| Err(Wrong { offset, expected, found });
+pub fn check_block(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), WrongBlock> {
+    let wrong = |expected: String, found: String| Err(WrongBlock { offset, expected, found });
     let u32_at =
         |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -69,9 +69,9 @@ pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wron
     if u32_at(24) as usize != block.len() {
         return wrong(format!("{} bytes", block.len()), format!("a block of {}", u32_at(24)));
     }
-    let (said, found) = (u32_at(0), crc32c(&block[4..]));
-    if said != found {
-        return wrong(format!("crc32c {said:08x}"), format!("{found:08x}"));
+    let (stored, found) = (u32_at(0), crc32c(&block[4..]));
+    if stored != found {
+        return wrong(format!("crc32c {stored:08x}"), format!("{found:08x}"));
     }
     if u64_at(8) != offset {
         return wrong("the block of this offset".into(), format!("that of offset {}", u64_at(8)));
@@ -81,7 +81,7 @@ pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wron
         Some(stamp) if run != stamp.run => {
             wrong("a block of this run".into(), "one of an earlier run".into())
         }
-        // Threads that share a file may be ahead of each other.
+        // Another thread on the same file may be in a later pass.
         Some(stamp) if generation < stamp.generation => wrong(
             format!("what pass {} wrote", stamp.generation + 1),
             format!("what pass {} wrote", generation + 1),
@@ -90,19 +90,19 @@ pub fn check(block: &[u8], offset: u64, stamp: Option<Stamp>) -> Result<(), Wron
     }
 }
 
-/// Whether `block`, read at `offset`, is the pattern over and over.
-pub fn check_pattern(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), Wrong> {
+/// Verifies that a block, read at `offset`, is the pattern repeated.
+pub fn check_pattern_block(block: &[u8], offset: u64, pattern: &[u8]) -> Result<(), WrongBlock> {
     let mut pieces = block.chunks(pattern.len()).enumerate();
-    let odd = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
-    let Some((index, piece)) = odd else { return Ok(()) };
+    let mismatch = pieces.find(|(_, piece)| **piece != pattern[..piece.len()]);
+    let Some((index, piece)) = mismatch else { return Ok(()) };
     let right = piece.iter().zip(pattern).take_while(|(found, expected)| found == expected).count();
     let at = index * pattern.len() + right;
     let expected = format!("{:02x} at byte {at}", pattern[at % pattern.len()]);
-    Err(Wrong { offset, expected, found: format!("{:02x}", block[at]) })
+    Err(WrongBlock { offset, expected, found: format!("{:02x}", block[at]) })
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    // A sum of 32 bits in a word of 64.
+    // The crate returns the 32-bit sum in a u64.
     checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
@@ -112,9 +112,9 @@ mod tests {
 
     const STAMP: Stamp = Stamp { run: 77, generation: 2 };
 
-    fn sealed(offset: u64, stamp: Stamp) -> Vec<u8> {
+    fn block_with_header(offset: u64, stamp: Stamp) -> Vec<u8> {
         let mut block: Vec<u8> = (0..4096u32).map(|n| n as u8).collect();
-        seal(&mut block, offset, stamp);
+        write_header(&mut block, offset, stamp);
         block
     }
 
@@ -125,17 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_block_is_right_at_its_place_and_time() {
-        let block = sealed(8192, STAMP);
-        assert_eq!(check(&block, 8192, Some(STAMP)), Ok(()));
-        assert_eq!(check(&block, 8192, None), Ok(()));
-        assert_eq!(check(&block, 8192, Some(Stamp { generation: 1, ..STAMP })), Ok(()));
+    fn a_block_verifies_at_its_offset_and_pass() {
+        let block = block_with_header(8192, STAMP);
+        assert_eq!(check_block(&block, 8192, Some(STAMP)), Ok(()));
+        assert_eq!(check_block(&block, 8192, None), Ok(()));
+        assert_eq!(check_block(&block, 8192, Some(Stamp { generation: 1, ..STAMP })), Ok(()));
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
-        type Spoil = fn(&mut Vec<u8>);
-        let table: [(u64, Option<Stamp>, Spoil, &str); 7] = [
+    fn an_error_names_what_is_wrong() {
+        type Corrupt = fn(&mut Vec<u8>);
+        let table: [(u64, Option<Stamp>, Corrupt, &str); 7] = [
             (8192, None, |b| b[4000] ^= 1, "expected crc32c "),
             (8192, None, |b| b[0] ^= 1, "expected crc32c "),
             (
@@ -154,22 +154,22 @@ mod tests {
                 "what pass 4 wrote, found what pass 3 wrote",
             ),
         ];
-        for (offset, stamp, spoil, part) in table {
-            let mut block = sealed(8192, STAMP);
-            spoil(&mut block);
-            let wrong = check(&block, offset, stamp).unwrap_err();
+        for (offset, stamp, corrupt, part) in table {
+            let mut block = block_with_header(8192, STAMP);
+            corrupt(&mut block);
+            let wrong = check_block(&block, offset, stamp).unwrap_err();
             assert_eq!(wrong.offset, offset);
             assert!(wrong.to_string().contains(part), "{part}\n{wrong}");
         }
     }
 
     #[test]
-    fn a_pattern_names_its_first_wrong_byte() {
+    fn a_pattern_error_names_the_first_wrong_byte() {
         let pattern = [0xde, 0xad, 0xbe];
         let mut block: Vec<u8> = pattern.iter().copied().cycle().take(100).collect();
-        assert_eq!(check_pattern(&block, 512, &pattern), Ok(()));
+        assert_eq!(check_pattern_block(&block, 512, &pattern), Ok(()));
         block[64] = 7;
-        let wrong = check_pattern(&block, 512, &pattern).unwrap_err().to_string();
+        let wrong = check_pattern_block(&block, 512, &pattern).unwrap_err().to_string();
         assert_eq!(wrong, "wrong block at offset 512: expected ad at byte 64, found 07");
     }
 }

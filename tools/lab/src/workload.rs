@@ -1,10 +1,10 @@
-//! Which I/O comes next: file, direction, offset and length, for one thread of one job. Knows no
-//! clock and no engine. A few nanoseconds a step, as it runs between any two I/Os.
+//! The sequence of I/Os of one thread of one job: file, direction, offset and length. Knows no clock
+//! and no engine. It runs between any two I/Os, so that a step must cost only a few nanoseconds.
 
 use crate::job::{BlockRange, Distribution, Options, Pattern};
 use crate::permutation::Permutation;
-use crate::popularity::Popularity;
 use crate::random::Random;
+use crate::zipf::SkewedDistribution;
 
 /// Read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,16 +15,16 @@ pub enum IoOp {
     Write,
 }
 
-/// One I/O to be done.
+/// The next I/O to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
-    /// Which of the job's files, from 0.
+pub struct NextIo {
+    /// Index of the file among the job's files.
     pub file: u32,
-    /// The direction.
+    /// Read or write.
     pub op: IoOp,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -33,136 +33,136 @@ pub struct Step {
 pub struct Region {
     /// First byte.
     pub begin: u64,
-    /// Bytes from there.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// The endless or bounded sequence of a thread's I/Os: a pass, and another after each
-/// [`Workload::begin_pass`].
+/// The I/Os of a thread, in passes. [`Workload::begin_pass`] begins the next pass.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    files: Vec<Cursor>,
-    turn: usize,
-    mix: Mix,
-    blocks: [Blocks; 2],
+    files: Vec<FileCursor>,
+    next_turn: usize,
+    mix: ReadWriteMix,
+    blocks: [BlockSizes; 2],
     random: Random,
     budget: Budget,
-    /// Of several files one whose blocks have all been visited waits until those of the others have.
-    rounds: bool,
+    /// A file whose blocks have all been visited waits for the other files.
+    has_rounds: bool,
 }
 
-/// Where the next I/O of a file lies.
+/// The position in one file.
 #[derive(Debug, Clone)]
-struct Cursor {
+struct FileCursor {
     region: Region,
-    order: Order,
-    /// Bytes not yet visited in this round, where there are rounds.
+    order: AccessOrder,
+    /// Bytes not yet visited in this round, if there are rounds.
     left: u64,
 }
 
 #[derive(Debug, Clone)]
-enum Order {
+enum AccessOrder {
     /// The next offset of reads and of writes.
     Sequential([u64; 2]),
-    /// Any block of this many.
-    Drawn { unit: u64, blocks: u64 },
-    /// Some blocks more often than others.
-    Popular { unit: u64, popularity: Popularity },
-    /// Every block once.
+    /// Any block, uniformly.
+    Uniform { unit: u64, blocks: u64 },
+    /// Some blocks more often than others: zipf or pareto.
+    Skewed { unit: u64, distribution: SkewedDistribution },
+    /// Each block once.
     Permuted { unit: u64, permutation: Permutation },
-    /// Every block once, in pieces of several sizes.
-    Pieces { unit: u64, pieces: Pieces },
-    /// Reads and writes of different sizes, each in an order of its own.
-    Apart(Box<[Order; 2]>),
+    /// Each block once, in pieces of several sizes.
+    Pieces { unit: u64, pieces: RandomPieces },
+    /// Reads and writes have different sizes, and an order each.
+    PerDirection(Box<[AccessOrder; 2]>),
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Mix {
+enum ReadWriteMix {
     Only(IoOp),
-    /// Reads in a hundred.
+    /// Percentage of reads.
     Reads(u8),
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Blocks {
+enum BlockSizes {
     Fixed(u32),
     Between { unit: u32, steps: u32 },
 }
 
-/// How long a pass of a workload goes on.
+/// The length of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// Until the clock ends it.
+    /// No end: the clock ends the run.
     Endless,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
-/// The bytes of a pass. The last I/O may go beyond them, and the next pass does so much less.
+/// The bytes of a pass. The last I/O may exceed them; the next pass is shorter by the excess.
 #[derive(Debug, Clone)]
 struct Budget {
     pass: u64,
-    /// Still to do in this pass; `u64::MAX` has no end.
+    /// Bytes left in this pass; `u64::MAX` is endless.
     left: u64,
-    beyond: u64,
+    overshoot: u64,
 }
 
 impl Budget {
-    /// For files that hold `once` bytes in whole blocks.
+    /// `once` is the bytes in whole blocks of all files.
     fn new(amount: Amount, once: u64, block: u64) -> Self {
         let pass = match amount {
             Amount::Endless => u64::MAX,
-            // As with fio a rest of less than a block is not begun when the files are at their end.
+            // As with fio: at the end of the files a rest of less than a block is dropped.
             Amount::Bytes(bytes) => match bytes.checked_rem(once) {
                 Some(rest) if bytes >= once && rest < block => bytes - rest,
                 _ => bytes,
             },
         };
-        Self { pass, left: pass, beyond: 0 }
+        Self { pass, left: pass, overshoot: 0 }
     }
 
     fn begin_pass(&mut self) {
-        self.left = self.pass.saturating_sub(self.beyond);
-        self.beyond = self.beyond.saturating_sub(self.pass);
+        self.left = self.pass.saturating_sub(self.overshoot);
+        self.overshoot = self.overshoot.saturating_sub(self.pass);
     }
 
-    /// The length of the last I/O, a number of `unit`s, where a longer one than is left was drawn.
+    /// The length of the last I/O, a multiple of `unit`, when the drawn length exceeds what is left.
     #[cold]
-    fn last(&mut self, unit: u64) -> Option<u64> {
+    fn last_length(&mut self, unit: u64) -> Option<u64> {
         if self.left == 0 {
             return None;
         }
         let length = self.left.next_multiple_of(unit);
-        self.beyond += length - self.left;
+        self.overshoot += length - self.left;
         self.left = length;
         Some(length)
     }
 }
 
 impl Workload {
-    /// The workload of one thread over `regions`, one a file; threads of a job differ in `seed`.
+    /// The workload of one thread over `regions`, one per file. Threads of a job differ in `seed`.
     pub fn new(options: &Options, regions: &[Region], amount: Amount, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let cursor = |&region: &Region| {
             let order = order(options, region, &mut random);
-            Cursor { region, order, left: region.length }
+            FileCursor { region, order, left: region.length }
         };
         let files = regions.iter().map(cursor).collect();
         let mix = match options.pattern {
-            Pattern::Read | Pattern::RandRead => Mix::Only(IoOp::Read),
-            Pattern::Write | Pattern::RandWrite => Mix::Only(IoOp::Write),
-            Pattern::ReadWrite | Pattern::RandReadWrite => Mix::Reads(options.mix_read),
+            Pattern::Read | Pattern::RandRead => ReadWriteMix::Only(IoOp::Read),
+            Pattern::Write | Pattern::RandWrite => ReadWriteMix::Only(IoOp::Write),
+            Pattern::ReadWrite | Pattern::RandReadWrite => ReadWriteMix::Reads(options.mix_read),
         };
         let blocks = options.block.map(|range| match range.max - range.min {
-            0 => Blocks::Fixed(range.max as u32),
-            spread => {
-                Blocks::Between { unit: range.min as u32, steps: (spread / range.min + 1) as u32 }
-            }
+            0 => BlockSizes::Fixed(range.max as u32),
+            spread => BlockSizes::Between {
+                unit: range.min as u32,
+                steps: (spread / range.min + 1) as u32,
+            },
         });
         let unit = options.smallest_block();
         let once = regions.iter().map(|region| region.length / unit * unit).sum();
         let whole: u64 = regions.iter().map(|region| region.length).sum();
-        // Without io_size the files are done once, and what is left of each is not begun.
+        // Without io_size each file is done once, and its rest of less than a block is dropped.
         let amount = match amount {
             Amount::Bytes(bytes) if bytes == whole && options.io_size.is_none() => {
                 Amount::Bytes(once)
@@ -170,94 +170,100 @@ impl Workload {
             given => given,
         };
         let budget = Budget::new(amount, once, options.largest_block());
-        // As with fio: without a map, or by time alone, no file is ever done.
-        let map = options.random_map && options.distribution == Distribution::Even;
+        // As with fio: without a map, or with a time limit alone, no file is ever finished.
+        let map = options.random_map && options.distribution == Distribution::Uniform;
         let ends = amount != Amount::Endless && (map || !options.pattern.random());
-        let rounds = regions.len() > 1 && ends;
-        Self { files, turn: 0, mix, blocks, random, budget, rounds }
+        let has_rounds = regions.len() > 1 && ends;
+        Self { files, next_turn: 0, mix, blocks, random, budget, has_rounds }
     }
 
-    /// How many files it goes over.
+    /// The number of files.
     pub fn files(&self) -> u32 {
         self.files.len() as u32
     }
 
-    /// Whether it both reads and writes.
+    /// Whether the workload reads and writes.
     pub fn is_mixed(&self) -> bool {
-        matches!(self.mix, Mix::Reads(_))
+        matches!(self.mix, ReadWriteMix::Reads(_))
     }
 
-    /// Does the amount again, going on where the pass before ended, as fio's loops do.
+    /// Begins the next pass, at the position where the last one ended, as fio's loops do.
     pub fn begin_pass(&mut self) {
         self.budget.begin_pass();
     }
 
-    /// The next I/O, or `None` when the pass is done.
+    /// The next I/O; `None` at the end of the pass.
     #[inline]
-    pub fn next_step(&mut self) -> Option<Step> {
-        let op = self.direction();
-        self.step(op)
+    pub fn next_io(&mut self) -> Option<NextIo> {
+        let op = self.next_direction();
+        self.next_io_in(op)
     }
 
-    /// The next write of the pass, as the read that brings back what it wrote.
-    pub fn next_read_back(&mut self) -> Option<Step> {
+    /// The next write of the pass, turned into a read of the same range.
+    pub fn next_read_back(&mut self) -> Option<NextIo> {
         loop {
-            let step = self.next_step()?;
+            let step = self.next_io()?;
             if step.op == IoOp::Write {
-                return Some(Step { op: IoOp::Read, ..step });
+                return Some(NextIo { op: IoOp::Read, ..step });
             }
         }
     }
 
-    /// The direction of the next I/O, for [`Workload::step`].
+    /// Draws the direction of the next I/O, for [`Workload::next_io_in`].
     #[inline]
-    pub fn direction(&mut self) -> IoOp {
+    pub fn next_direction(&mut self) -> IoOp {
         match self.mix {
-            Mix::Only(op) => op,
-            Mix::Reads(share) if self.random.below(100) < u64::from(share) => IoOp::Read,
-            Mix::Reads(_) => IoOp::Write,
+            ReadWriteMix::Only(op) => op,
+            ReadWriteMix::Reads(share) if self.random.below(100) < u64::from(share) => IoOp::Read,
+            ReadWriteMix::Reads(_) => IoOp::Write,
         }
     }
 
-    /// The next I/O of this direction, or `None` when the pass is done.
+    /// The next I/O in this direction; `None` at the end of the pass.
     #[inline]
-    pub fn step(&mut self, op: IoOp) -> Option<Step> {
+    pub fn next_io_in(&mut self, op: IoOp) -> Option<NextIo> {
         let blocks = self.blocks[op as usize];
         let mut length = match blocks {
-            Blocks::Fixed(length) => length.into(),
-            Blocks::Between { unit, steps } => {
+            BlockSizes::Fixed(length) => length.into(),
+            BlockSizes::Between { unit, steps } => {
                 u64::from(unit) * (self.random.below(steps.into()) + 1)
             }
         };
         if self.budget.left < length {
-            length = self.budget.last(blocks.unit())?;
+            length = self.budget.last_length(blocks.unit())?;
         }
         let file = if self.files.len() == 1 { 0 } else { self.next_file(blocks.unit()) };
-        let Cursor { region, order, left } = &mut self.files[file];
+        let FileCursor { region, order, left } = &mut self.files[file];
         let order = match order {
-            Order::Apart(orders) => &mut orders[op as usize],
+            AccessOrder::PerDirection(orders) => &mut orders[op as usize],
             shared => shared,
         };
         let offset = match order {
-            Order::Apart(_) => unreachable!("an order of one direction is not divided again"),
-            Order::Permuted { unit, permutation } => region.begin + permutation.next() * *unit,
-            Order::Drawn { unit, blocks } => region.begin + self.random.below(*blocks) * *unit,
-            Order::Popular { unit, popularity } => {
-                region.begin + popularity.draw(&mut self.random) * *unit
+            AccessOrder::PerDirection(_) => {
+                unreachable!("the order of one direction is not split again")
             }
-            Order::Pieces { unit, pieces } => {
+            AccessOrder::Permuted { unit, permutation } => {
+                region.begin + permutation.next() * *unit
+            }
+            AccessOrder::Uniform { unit, blocks } => {
+                region.begin + self.random.below(*blocks) * *unit
+            }
+            AccessOrder::Skewed { unit, distribution } => {
+                region.begin + distribution.draw(&mut self.random) * *unit
+            }
+            AccessOrder::Pieces { unit, pieces } => {
                 let (at, units) = pieces.next();
                 length = units * *unit;
                 if self.budget.left < length {
-                    length = self.budget.last(*unit)?;
+                    length = self.budget.last_length(*unit)?;
                 }
                 region.begin + at * *unit
             }
-            Order::Sequential(next) => {
+            AccessOrder::Sequential(next) => {
                 let next = &mut next[op as usize];
                 let end = region.begin + region.length;
                 if *next + length > end {
-                    match blocks.cut(end - *next) {
+                    match blocks.largest_fitting(end - *next) {
                         Some(rest) => length = rest,
                         None => *next = region.begin,
                     }
@@ -267,41 +273,41 @@ impl Workload {
                 offset
             }
         };
-        if self.rounds {
+        if self.has_rounds {
             *left = left.saturating_sub(length);
         }
         if self.budget.left != u64::MAX {
             self.budget.left -= length;
         }
-        Some(Step { file: file as u32, op, offset, length: length as u32 })
+        Some(NextIo { file: file as u32, op, offset, length: length as u32 })
     }
 
-    /// The next file in turn that has a block left; all begin anew when none has.
+    /// The next file, round robin, that has a block left. When none has, a new round begins.
     #[inline(never)]
     fn next_file(&mut self, unit: u64) -> usize {
         let count = self.files.len();
-        let mut in_turn = (self.turn..count).chain(0..self.turn);
+        let mut in_turn = (self.next_turn..count).chain(0..self.next_turn);
         let file = in_turn.find(|file| self.files[*file].left >= unit);
         let file = file.unwrap_or_else(|| {
             self.files.iter_mut().for_each(|file| file.left = file.region.length);
-            self.turn
+            self.next_turn
         });
-        self.turn = if file + 1 == count { 0 } else { file + 1 };
+        self.next_turn = if file + 1 == count { 0 } else { file + 1 };
         file
     }
 }
 
-impl Blocks {
-    /// What every block is a multiple of.
+impl BlockSizes {
+    /// All sizes are multiples of this.
     fn unit(self) -> u64 {
         match self {
             Self::Fixed(unit) | Self::Between { unit, .. } => unit.into(),
         }
     }
 
-    /// The largest block that fits into `room` bytes, where a larger one was drawn.
+    /// The largest block that fits into `room` bytes, when the drawn one does not.
     #[cold]
-    fn cut(self, room: u64) -> Option<u64> {
+    fn largest_fitting(self, room: u64) -> Option<u64> {
         match self {
             Self::Fixed(_) => None,
             Self::Between { unit, .. } => {
@@ -312,80 +318,81 @@ impl Blocks {
     }
 }
 
-/// In which order a file's blocks are visited.
-fn order(options: &Options, region: Region, random: &mut Random) -> Order {
+/// The order in which a file's blocks are visited.
+fn order(options: &Options, region: Region, random: &mut Random) -> AccessOrder {
     if !options.pattern.random() {
-        return Order::Sequential([region.begin; 2]);
+        return AccessOrder::Sequential([region.begin; 2]);
     }
     let mut ranges = options.blocks_in_use();
     match (ranges.next(), ranges.next()) {
-        // Blocks of one direction must not lie across each other, or a write would spoil what an
-        // earlier one is verified by: each size needs a grid of its own.
+        // Blocks of one direction must not overlap, or a write would destroy the header of an earlier
+        // one. So each size needs a grid of its own.
         (Some(reads), Some(writes)) if reads != writes => {
             let orders = [reads, writes].map(|range| random_order(options, range, region, random));
-            Order::Apart(Box::new(orders))
+            AccessOrder::PerDirection(Box::new(orders))
         }
         (range, _) => random_order(options, range.expect("a job reads or writes"), region, random),
     }
 }
 
-/// In which order blocks of one range are visited.
+/// The random order for one range of block sizes.
 fn random_order(
     options: &Options,
     range: &BlockRange,
     region: Region,
     random: &mut Random,
-) -> Order {
+) -> AccessOrder {
     let BlockRange { min: unit, max: largest } = *range;
-    // The last block at which an I/O of any size still fits is the last to be drawn.
+    // An I/O of any size must fit at the last block that can be drawn.
     let blocks = region.length.saturating_sub(largest) / unit + 1;
     let seed = random.bits();
     match options.distribution {
-        Distribution::Zipf(theta) => {
-            Order::Popular { unit, popularity: Popularity::zipf(theta, blocks, seed) }
-        }
+        Distribution::Zipf(theta) => AccessOrder::Skewed {
+            unit,
+            distribution: SkewedDistribution::zipf(theta, blocks, seed),
+        },
         Distribution::Pareto(h) => {
-            Order::Popular { unit, popularity: Popularity::pareto(h, blocks, seed) }
+            AccessOrder::Skewed { unit, distribution: SkewedDistribution::pareto(h, blocks, seed) }
         }
-        Distribution::Even if !options.random_map => Order::Drawn { unit, blocks },
-        Distribution::Even if unit == largest => {
-            Order::Permuted { unit, permutation: Permutation::new(blocks, seed) }
+        Distribution::Uniform if !options.random_map => AccessOrder::Uniform { unit, blocks },
+        Distribution::Uniform if unit == largest => {
+            AccessOrder::Permuted { unit, permutation: Permutation::new(blocks, seed) }
         }
-        Distribution::Even => {
+        Distribution::Uniform => {
             let units = (region.length / unit).max(1);
-            Order::Pieces { unit, pieces: Pieces::new(units, largest / unit, seed) }
+            AccessOrder::Pieces { unit, pieces: RandomPieces::new(units, largest / unit, seed) }
         }
     }
 }
 
-/// A range of units cut into pieces of 1 to `most` units, all sizes alike, each piece drawn once:
-/// in fixed memory, because where a cut lies can be found again from its place. Pieces come in
-/// pairs, `most + 1` units together, cut at random.
+/// A range of units, cut into pieces of 1 to `max_units` units, all sizes equally likely; each piece is
+/// drawn once. Pieces come in pairs of `max_units + 1` units, cut at random. The cut is computed from
+/// the pair's position, so that the memory is fixed.
 #[derive(Debug, Clone)]
-struct Pieces {
+struct RandomPieces {
     units: u64,
-    most: u64,
+    max_units: u64,
     permutation: Permutation,
     seed: u64,
 }
 
-impl Pieces {
-    fn new(units: u64, most: u64, seed: u64) -> Self {
-        // What is left after the last pair is a piece.
-        let rest = u64::from(!units.is_multiple_of(most + 1));
-        let count = units / (most + 1) * 2 + rest;
-        Self { units, most, permutation: Permutation::new(count, seed), seed }
+impl RandomPieces {
+    fn new(units: u64, max_units: u64, seed: u64) -> Self {
+        // The rest after the last pair is a piece.
+        let rest = u64::from(!units.is_multiple_of(max_units + 1));
+        let count = units / (max_units + 1) * 2 + rest;
+        Self { units, max_units, permutation: Permutation::new(count, seed), seed }
     }
 
-    /// First unit of a piece, and units.
+    /// The next piece: its first unit and its length in units.
     fn next(&mut self) -> (u64, u64) {
-        let pair = self.most + 1;
+        let pair = self.max_units + 1;
         let piece = self.permutation.next();
         let begin = piece / 2 * pair;
         if begin + pair > self.units {
             return (begin, self.units - begin);
         }
-        let cut = Random::new(self.seed ^ begin).below(self.most) + 1;
+        let cut = Random::new(self.seed ^ begin).below(self.max_units) + 1;
         if piece.is_multiple_of(2) { (begin, cut) } else { (begin + cut, pair - cut) }
     }
 }
@@ -397,9 +404,9 @@ mod tests {
 
     const REGION: Region = Region { begin: 8192, length: 64 * 4096 + 100 };
 
-    fn steps(options: &Options, amount: u64) -> Vec<Step> {
+    fn steps(options: &Options, amount: u64) -> Vec<NextIo> {
         let mut workload = Workload::new(options, &[REGION], Amount::Bytes(amount), 1);
-        std::iter::from_fn(|| workload.next_step()).collect()
+        std::iter::from_fn(|| workload.next_io()).collect()
     }
 
     fn options(pattern: Pattern) -> Options {
@@ -407,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_reads_go_forward_and_wrap_before_a_partial_block() {
+    fn sequential_reads_wrap_before_a_partial_block() {
         let all = steps(&options(Pattern::Read), 65 * 4096);
         assert_eq!(all.len(), 65);
         for (index, step) in all.iter().enumerate() {
@@ -435,25 +442,25 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_keeps_its_share_and_its_own_block_sizes() {
+    fn a_mix_keeps_its_share_and_both_block_sizes() {
         let mut options = Options { mix_read: 70, ..options(Pattern::RandReadWrite) };
         options.block[1] = BlockRange { min: 8192, max: 8192 };
         let mut workload = Workload::new(&options, &[REGION], Amount::Endless, 1);
-        let all: Vec<Step> = (0..10_000).filter_map(|_| workload.next_step()).collect();
+        let all: Vec<NextIo> = (0..10_000).filter_map(|_| workload.next_io()).collect();
         let reads = all.iter().filter(|s| s.op == IoOp::Read).count();
         assert!(reads.abs_diff(7000) < 230, "{reads}");
         assert!(all.iter().all(|s| s.length == if s.op == IoOp::Read { 4096 } else { 8192 }));
     }
 
     #[test]
-    fn a_range_of_blocks_stays_inside_the_region() {
+    fn bsrange_stays_inside_the_region() {
         let range = BlockRange { min: 512, max: 65_536 };
         let options =
             Options { block: [range; 2], random_map: false, ..options(Pattern::RandRead) };
         let mut workload = Workload::new(&options, &[REGION], Amount::Endless, 1);
         let mut lengths = HashSet::new();
         for _ in 0..10_000 {
-            let step = workload.next_step().unwrap();
+            let step = workload.next_io().unwrap();
             assert!(
                 step.offset >= 8192 && step.offset + u64::from(step.length) <= 8192 + REGION.length
             );
@@ -463,7 +470,7 @@ mod tests {
     }
 
     /// How often each 512 bytes of the region were visited.
-    fn visits(steps: &[Step]) -> Vec<u32> {
+    fn visits(steps: &[NextIo]) -> Vec<u32> {
         let mut visits = vec![0; (REGION.length / 512) as usize];
         for step in steps {
             let begin = ((step.offset - REGION.begin) / 512) as usize;
@@ -473,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_blocks_with_a_map_visits_every_byte_once_and_uses_every_size() {
+    fn bsrange_with_a_map_visits_each_byte_once_in_all_sizes() {
         for (min, max) in [(512, 4096), (512, 65_536), (1024, 3072), (512, 1000)] {
             let range = BlockRange { min, max };
             let once = REGION.length / min * min;
@@ -492,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_of_different_sizes_visit_each_block_of_their_grids_once() {
+    fn reads_and_writes_of_different_sizes_use_a_grid_each() {
         let mut options = Options { mix_read: 40, ..options(Pattern::RandReadWrite) };
         options.block[1] = BlockRange { min: 8192, max: 8192 };
         let mut seen = HashSet::new();
@@ -504,26 +511,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_goes_on_where_the_one_before_ended() {
-        // The last I/O goes beyond the first pass, and the second does so much less.
+    fn a_pass_continues_where_the_last_one_ended() {
+        // The last I/O exceeds the first pass; the second pass is shorter by the excess.
         let amount = Amount::Bytes(3 * 4096 + 100);
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION], amount, 1);
         for blocks in [0..4, 4..7] {
             let offsets: Vec<u64> =
-                std::iter::from_fn(|| workload.next_step()).map(|step| step.offset).collect();
+                std::iter::from_fn(|| workload.next_io()).map(|step| step.offset).collect();
             assert_eq!(offsets, blocks.map(|n| 8192 + n * 4096).collect::<Vec<u64>>());
             workload.begin_pass();
         }
     }
 
     #[test]
-    fn what_was_written_is_read_back_in_the_same_order() {
+    fn read_back_repeats_the_writes_in_their_order() {
         let mut workload =
             Workload::new(&options(Pattern::RandReadWrite), &[REGION], Amount::Bytes(64 * 4096), 1);
         let mut again = workload.clone();
-        let written: Vec<_> = std::iter::from_fn(|| workload.next_step())
+        let written: Vec<_> = std::iter::from_fn(|| workload.next_io())
             .filter(|step| step.op == IoOp::Write)
-            .map(|step| Step { op: IoOp::Read, ..step })
+            .map(|step| NextIo { op: IoOp::Read, ..step })
             .collect();
         assert!((10..54).contains(&written.len()));
         let read: Vec<_> = std::iter::from_fn(|| again.next_read_back()).collect();
@@ -531,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_popular_block_is_popular_and_blocks_stay_inside_the_region() {
+    fn skewed_distributions_stay_inside_the_region() {
         for distribution in [Distribution::Zipf(1.2), Distribution::Pareto(0.2)] {
             let options = Options { distribution, ..options(Pattern::RandRead) };
             let all = steps(&options, 10_000 * 4096);
@@ -551,7 +558,7 @@ mod tests {
             let mut workload = Workload::new(&options(pattern), &regions, amount, 1);
             for _round in 0..3 {
                 let mut seen = HashSet::new();
-                while let Some(step) = workload.next_step() {
+                while let Some(step) = workload.next_io() {
                     assert!(seen.insert((step.file, step.offset)), "{step:?}");
                 }
                 assert_eq!(seen.len(), 16 + 4 + 5);
@@ -563,12 +570,12 @@ mod tests {
     #[test]
     fn several_files_take_turns_and_each_is_visited_once() {
         let mut workload = Workload::new(&options(Pattern::Read), &[REGION; 3], Amount::Endless, 1);
-        let files: Vec<u32> = (0..6).filter_map(|_| workload.next_step()).map(|s| s.file).collect();
+        let files: Vec<u32> = (0..6).filter_map(|_| workload.next_io()).map(|s| s.file).collect();
         assert_eq!(files, [0, 1, 2, 0, 1, 2]);
         let amount = Amount::Bytes(3 * 64 * 4096);
         let mut workload = Workload::new(&options(Pattern::RandRead), &[REGION; 3], amount, 1);
         let all: HashSet<(u32, u64)> =
-            std::iter::from_fn(|| workload.next_step()).map(|s| (s.file, s.offset)).collect();
+            std::iter::from_fn(|| workload.next_io()).map(|s| (s.file, s.offset)).collect();
         assert_eq!(all.len(), 3 * 64);
     }
 }

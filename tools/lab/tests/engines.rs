@@ -1,10 +1,12 @@
-//! Every engine against the promises of the trait `Engine`.
+//! Tests each engine against the contract of the trait `Engine`.
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicBool;
-use uringfs_lab::engine::{Done, Engine, EngineConfig, EngineKind, Io, Setup, Wanted, WithEngine};
+use uringfs_lab::engine::{
+    Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, WithEngine,
+};
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
 use uringfs_lab::run::{Live, Overwrite, Run};
 use uringfs_lab::targets::{Access, Target, Volumes};
@@ -13,13 +15,13 @@ use uringfs_lab::workload::IoOp;
 const BLOCK: usize = 4096;
 const DEPTH: u32 = 8;
 
-/// The engines that move bytes themselves.
+/// All engines except fio, which is a separate program.
 fn engines() -> impl Iterator<Item = EngineKind> {
     EngineKind::ALL.iter().copied().filter(|kind| *kind != EngineKind::Fio)
 }
 
-/// Writes a block from each slot, filling the next slot's buffer while the ones before it are in
-/// flight; then reads them back into other slots.
+/// Writes a block from each slot, and fills the next slot's buffer while earlier writes are in flight. Then
+/// reads the blocks back into other slots.
 struct FillWhileOthersFly<'a> {
     target: &'a Target,
     kind: EngineKind,
@@ -67,16 +69,16 @@ impl WithEngine for FillWhileOthersFly<'_> {
 }
 
 fn reap_all(engine: &mut impl Engine) {
-    let mut done: Vec<Done> = Vec::new();
+    let mut done: Vec<IoCompletion> = Vec::new();
     while done.len() < DEPTH as usize {
         let min = DEPTH as usize - done.len();
-        engine.reap(Wanted { min, max: min }, &mut done).unwrap();
+        engine.reap(ReapBounds { min, max: min }, &mut done).unwrap();
     }
     assert!(done.iter().all(|one| one.result == Ok(BLOCK as u32)), "{done:?}");
 }
 
 #[test]
-fn a_slot_s_buffer_is_its_own_while_others_are_in_flight() {
+fn a_free_slot_s_buffer_can_be_filled_while_others_fly() {
     let folder = tempfile::tempdir().unwrap();
     for kind in engines() {
         let path = folder.path().join(kind.name());
@@ -86,7 +88,7 @@ fn a_slot_s_buffer_is_its_own_while_others_are_in_flight() {
     }
 }
 
-/// Whether the kernel has a file's last block in its cache.
+/// Whether the last block of a file is in the kernel's page cache.
 fn is_cached(file: &File) -> bool {
     let at = file.metadata().unwrap().len() - BLOCK as u64;
     let mut block = [0; BLOCK];
@@ -100,8 +102,8 @@ fn is_cached(file: &File) -> bool {
 }
 
 #[test]
-fn what_the_kernel_has_cached_of_a_file_is_dropped_before_a_job_unless_it_says_otherwise() {
-    // Memory has no cache: not where that may be mounted.
+fn a_job_drops_the_kernel_s_cached_pages_unless_invalidate_is_0() {
+    // Not in the default directory, which may be tmpfs: its pages cannot be dropped.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("file");
     for (kind, invalidate) in engines().flat_map(|kind| [(kind, true), (kind, false)]) {

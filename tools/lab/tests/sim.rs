@@ -1,23 +1,24 @@
-//! The run loop on this stack's engine and the simulated device, held against a model: which blocks
-//! are visited in which order, how many, and what lies on the device afterwards.
+//! Tests the run loop on this stack's engine and the simulated device against a model: the blocks, their
+//! order and number, and the device's content afterwards.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use uringfs_lab::Error;
-use uringfs_lab::contents::Contents;
 use uringfs_lab::engine::{
-    Done, Engine, EngineKind, EngineReport, Facts, Io, Setup, SyncKind, Wanted, WithEngine,
+    Capabilities, Engine, EngineKind, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind,
+    WithEngine,
 };
+use uringfs_lab::fill_pattern::FillPattern;
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
-use uringfs_lab::run::{Drove, LiveThread, drive};
+use uringfs_lab::run::{LoopResult, ThreadProgress, run_io_loop};
 use uringfs_lab::targets::{Access, Target, Volumes};
 use uringfs_lab::workload::{Amount, IoOp, Region, Workload};
 
 const SIZE: u64 = 1 << 20;
 
-/// An engine, and everything that it was asked to do.
-struct Recorded<E> {
+/// An engine that records all requests.
+struct RecordingEngine<E> {
     engine: E,
     ios: Vec<Io>,
     syncs: Vec<usize>,
@@ -25,8 +26,8 @@ struct Recorded<E> {
     deepest: u32,
 }
 
-impl<E: Engine> Engine for Recorded<E> {
-    const FACTS: Facts = E::FACTS;
+impl<E: Engine> Engine for RecordingEngine<E> {
+    const CAPABILITIES: Capabilities = E::CAPABILITIES;
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let engine = E::open(setup)?;
@@ -48,9 +49,9 @@ impl<E: Engine> Engine for Recorded<E> {
         self.engine.submit()
     }
 
-    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+    fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
         let before = done.len();
-        let reaped = self.engine.reap(wanted, done);
+        let reaped = self.engine.reap(bounds, done);
         self.in_flight -= (done.len() - before) as u32;
         reaped
     }
@@ -60,8 +61,8 @@ impl<E: Engine> Engine for Recorded<E> {
         self.engine.sync(file, kind)
     }
 
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
-        self.engine.forget_cached(file)
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
+        self.engine.sync_and_drop_cache(file)
     }
 
     fn report(&self) -> EngineReport {
@@ -69,13 +70,13 @@ impl<E: Engine> Engine for Recorded<E> {
     }
 }
 
-/// What a job did.
-struct Story {
-    drove: Drove,
+/// The record of a job.
+struct Recording {
+    result: LoopResult,
     ios: Vec<Io>,
     syncs: Vec<usize>,
     deepest: u32,
-    /// The device, read back.
+    /// The content of the device after the job.
     device: Vec<u8>,
 }
 
@@ -85,9 +86,9 @@ struct OnDevice<'a> {
 }
 
 impl WithEngine for OnDevice<'_> {
-    type Output = Story;
+    type Output = Recording;
 
-    fn call<E: Engine>(self) -> Story {
+    fn call<E: Engine>(self) -> Recording {
         let options = self.options;
         let targets = [self.target];
         let setup = Setup {
@@ -99,31 +100,31 @@ impl WithEngine for OnDevice<'_> {
             options,
             settings: &[],
         };
-        let mut engine = Recorded::<E>::open(&setup).unwrap();
-        let mut contents = Contents::new(options, 1, 1);
-        (0..options.depth).for_each(|slot| contents.fill(engine.buffer(slot)));
+        let mut engine = RecordingEngine::<E>::open(&setup).unwrap();
+        let mut fill_pattern = FillPattern::new(options, 1, 1);
+        (0..options.depth).for_each(|slot| fill_pattern.fill(engine.buffer(slot)));
         let region = Region { begin: 0, length: SIZE };
         let mut workload = Workload::new(options, &[region], Amount::Bytes(SIZE), 1);
-        let (stop, live) = (AtomicBool::new(false), LiveThread::default());
-        let drove = drive(&mut engine, &mut workload, contents, options, &stop, &live);
+        let (stop, live) = (AtomicBool::new(false), ThreadProgress::default());
+        let result = run_io_loop(&mut engine, &mut workload, fill_pattern, options, &stop, &live);
         let mut device = Vec::new();
-        let Recorded { mut engine, ios, syncs, deepest, .. } = engine;
+        let RecordingEngine { mut engine, ios, syncs, deepest, .. } = engine;
         while (device.len() as u64) < SIZE {
             let length = options.smallest_block() as u32;
             let offset = device.len() as u64;
             engine.push(Io { slot: 0, file: 0, op: IoOp::Read, offset, length }).unwrap();
             let mut done = Vec::new();
             while done.is_empty() {
-                engine.reap(Wanted { min: 1, max: 1 }, &mut done).unwrap();
+                engine.reap(ReapBounds { min: 1, max: 1 }, &mut done).unwrap();
             }
             device.extend_from_slice(&engine.buffer(0)[..length as usize]);
         }
-        Story { drove, ios, syncs, deepest, device }
+        Recording { result, ios, syncs, deepest, device }
     }
 }
 
-/// Runs a job of these keys on a simulated device of a mebibyte.
-fn on_sim(keys: &str, device: &str) -> Story {
+/// Runs a job with these keys on a simulated device of 1 MiB.
+fn on_sim(keys: &str, device: &str) -> Recording {
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
     parser.bytes(format!("[j]\n{keys}\n").as_bytes(), "test").unwrap();
     let options = &parser.finish().unwrap().jobs.remove(0).options;
@@ -131,54 +132,58 @@ fn on_sim(keys: &str, device: &str) -> Story {
     EngineKind::Uringfs.with(OnDevice { options, target }).unwrap()
 }
 
-/// Each direction's offsets and lengths.
+/// The offsets and lengths of one direction.
 fn of(ios: &[Io], op: IoOp) -> Vec<(u64, u32)> {
     ios.iter().filter(|io| io.op == op).map(|io| (io.offset, io.length)).collect()
 }
 
 #[test]
-fn sequential_blocks_come_in_order_whatever_the_depth() {
+fn sequential_blocks_come_in_order_at_any_depth() {
     for (depth, batch) in [(1, 1), (8, 1), (32, 8), (7, 7)] {
         let keys = format!("rw=write\niodepth={depth}\niodepth_batch={batch}\nloops=2\nfsync=100");
-        let story = on_sim(&keys, ",latency=10us-200us");
+        let recording = on_sim(&keys, ",latency=10us-200us");
         let pass = (0..256).map(|block| (block * 4096, 4096));
         let model: Vec<(u64, u32)> = pass.clone().chain(pass).collect();
-        assert_eq!(of(&story.ios, IoOp::Write), model);
-        assert_eq!((story.deepest, story.ios.len()), (depth, 512));
-        assert_eq!(story.syncs, [100, 200, 300, 400, 500]);
-        let writes = &story.drove.tally.directions[1];
+        assert_eq!(of(&recording.ios, IoOp::Write), model);
+        assert_eq!((recording.deepest, recording.ios.len()), (depth, 512));
+        assert_eq!(recording.syncs, [100, 200, 300, 400, 500]);
+        let writes = &recording.result.stats.directions[1];
         assert_eq!((writes.ios, writes.bytes), (512, 2 * SIZE));
     }
 }
 
 #[test]
-fn random_blocks_come_once_a_pass_in_every_size() {
+fn random_blocks_come_once_per_pass_in_all_sizes() {
     for bs in ["bs=4k", "bsrange=512-8k", "bs=32k"] {
         let keys = format!("rw=randwrite\niodepth=16\nloops=3\n{bs}");
-        let story = on_sim(&keys, ",latency=10us-200us");
+        let recording = on_sim(&keys, ",latency=10us-200us");
         let mut visits: BTreeMap<u64, u32> = BTreeMap::new();
-        for (offset, length) in of(&story.ios, IoOp::Write) {
+        for (offset, length) in of(&recording.ios, IoOp::Write) {
             let sectors = offset / 512..(offset + u64::from(length)) / 512;
             sectors.for_each(|sector| *visits.entry(sector).or_default() += 1);
         }
         assert_eq!(visits, (0..2048).map(|sector| (sector, 3)).collect(), "{bs}");
-        assert_eq!(story.drove.tally.directions[1].bytes, 3 * SIZE);
+        assert_eq!(recording.result.stats.directions[1].bytes, 3 * SIZE);
         let written = |chunk: &[u8]| chunk.iter().any(|byte| *byte != 0);
-        assert!(story.device.chunks(512).all(written), "{bs}");
+        assert!(recording.device.chunks(512).all(written), "{bs}");
     }
 }
 
 #[test]
-fn what_is_written_is_on_the_device_and_verified() {
+fn writes_are_on_the_device_and_verify() {
     for rw in ["write", "randwrite", "randrw"] {
         let keys = format!("rw={rw}\niodepth=8\nverify=crc32c\nbsrange=4k-16k");
-        let story = on_sim(&keys, ",latency=10us-200us,short=5");
-        assert_eq!(story.drove.failure, None, "{rw}");
-        let writes = of(&story.ios, IoOp::Write);
-        let reads = of(&story.ios, IoOp::Read);
-        assert_eq!(reads[reads.len() - writes.len()..], writes, "{rw}: read back in its order");
+        let recording = on_sim(&keys, ",latency=10us-200us,short=5");
+        assert_eq!(recording.result.failure, None, "{rw}");
+        let writes = of(&recording.ios, IoOp::Write);
+        let reads = of(&recording.ios, IoOp::Read);
+        assert_eq!(
+            reads[reads.len() - writes.len()..],
+            writes,
+            "{rw}: read back in the same order"
+        );
         for (offset, length) in writes {
-            let block = &story.device[offset as usize..][..length as usize];
+            let block = &recording.device[offset as usize..][..length as usize];
             assert_eq!(block[8..16], offset.to_le_bytes(), "{rw}: its header");
         }
     }
@@ -186,16 +191,16 @@ fn what_is_written_is_on_the_device_and_verified() {
 
 #[test]
 fn a_pattern_fills_the_device() {
-    let story = on_sim("rw=write\nbs=8k\nverify_pattern=0xdeadbeef", "");
-    assert_eq!(story.drove.failure, None);
-    assert!(story.device.chunks(4).all(|four| four == [0xde, 0xad, 0xbe, 0xef]));
+    let recording = on_sim("rw=write\nbs=8k\nverify_pattern=0xdeadbeef", "");
+    assert_eq!(recording.result.failure, None);
+    assert!(recording.device.chunks(4).all(|four| four == [0xde, 0xad, 0xbe, 0xef]));
     let zeros = on_sim("rw=write\nzero_buffers", "").device;
     assert!(zeros.iter().all(|byte| *byte == 0));
 }
 
 #[test]
-fn an_error_of_the_device_ends_the_job() {
-    let story = on_sim("rw=write\niodepth=4", ",errors=50");
-    assert_eq!(story.drove.failure.unwrap().errno, Errno::IO);
-    assert!(story.ios.len() < 256);
+fn a_device_error_ends_the_job() {
+    let recording = on_sim("rw=write\niodepth=4", ",errors=50");
+    assert_eq!(recording.result.failure.unwrap().errno, Errno::IO);
+    assert!(recording.ios.len() < 256);
 }

@@ -1,34 +1,34 @@
-//! A job's files, as the engines that speak to the kernel open and use them.
+//! The open files of a job, for the engines that use the kernel's file layer.
 
 use super::{Io, Setup, SyncKind};
 use crate::Error;
-use crate::targets::{Target, drop_cached};
+use crate::targets::{Target, drop_page_cache};
 use crate::workload::IoOp;
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The files; `Io::file` counts them.
+/// The open files; `Io::file` is the index.
 pub struct Files {
     files: Vec<File>,
-    /// They go through the page cache.
+    /// Whether I/O goes through the kernel's page cache.
     cached: bool,
 }
 
 impl Files {
-    /// None at all.
+    /// An empty list.
     pub fn none() -> Self {
         Self { files: Vec::new(), cached: false }
     }
 
-    /// Opens them.
+    /// Opens the files of a job.
     pub fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         let open = |target: &Target| target.open(setup.access);
         let files = setup.targets.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { files, cached: !setup.access.direct })
     }
 
-    /// Their descriptors.
+    /// The descriptors.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.files.iter().map(AsFd::as_fd).collect()
     }
@@ -44,7 +44,7 @@ impl Files {
         moved.map(|bytes| bytes as u32)
     }
 
-    /// One fsync or fdatasync; of nothing, nothing.
+    /// One fsync or fdatasync. Without files it does nothing.
     pub fn sync(&self, file: u32, kind: SyncKind) -> Result<(), Errno> {
         let Some(file) = self.files.get(file as usize) else { return Ok(()) };
         match kind {
@@ -53,12 +53,12 @@ impl Files {
         }
     }
 
-    /// Writes a file's cached pages to its device and drops them.
-    pub fn forget_cached(&self, file: u32) -> Result<(), Errno> {
+    /// Writes the cached pages of a file to its device and drops them.
+    pub fn sync_and_drop_cache(&self, file: u32) -> Result<(), Errno> {
         if self.cached {
-            // Pages that are dirty are not dropped.
+            // The kernel does not drop dirty pages.
             self.sync(file, SyncKind::Data)?;
-            self.files.get(file as usize).into_iter().for_each(drop_cached);
+            self.files.get(file as usize).into_iter().for_each(drop_page_cache);
         }
         Ok(())
     }

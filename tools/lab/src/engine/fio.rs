@@ -1,7 +1,7 @@
-//! The installed fio, run on the same jobs: its own figures, to the digit, beside ours. It gets
-//! every job as keys on its command line, and its two outputs are passed on.
+//! Runs the installed fio on the same jobs. fio gets each job as keys on its command line; its text and
+//! JSON are passed on unchanged.
 
-use super::Facts;
+use super::Capabilities;
 use crate::Error;
 use crate::job::{Job, JobSet, find_key, replaces};
 use crate::targets::Target;
@@ -14,46 +14,46 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What fio can do depends on its `ioengine`; what it cannot, it refuses itself.
-pub(super) const FACTS: Facts = Facts {
+/// fio's capabilities depend on its `ioengine`. It refuses itself what it cannot do.
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
     synchronous: false,
     buffered: true,
     any_alignment: false,
-    grows: true,
+    extends_files: true,
     virtual_targets: false,
     volumes: false,
-    ignores: &[],
+    ignored_keys: &[],
 };
 
-/// How long fio may take to end once it was asked to.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time for fio to exit after SIGINT.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What fio printed.
+/// fio's output.
 #[derive(Debug)]
 pub struct Output {
     /// Its JSON.
     pub json: Value,
-    /// Its report for people.
+    /// Its text report.
     pub text: String,
-    /// What it said on standard error, a line each.
-    pub complaints: Vec<String>,
-    /// Files that were laid out for it and left.
-    pub made: Vec<String>,
-    /// Whether the user stopped it.
+    /// The lines of its standard error.
+    pub stderr_lines: Vec<String>,
+    /// Files that the lab laid out for it and left.
+    pub files_made: Vec<String>,
+    /// Whether the user stopped the run.
     pub incomplete: bool,
     /// 0, 1 if a job failed, 130 if it was stopped.
     pub exit_code: u8,
 }
 
-/// The arguments that give fio the same jobs.
+/// fio's arguments for these jobs.
 pub fn arguments(set: &JobSet) -> Vec<String> {
     set.jobs.iter().flat_map(job_arguments).collect()
 }
 
-/// The command line a user could type, quoted for a shell.
+/// The fio command line for these jobs, quoted for a shell.
 ///
 /// # Errors
-/// A job is on something that fio does not know.
+/// A job has a file in a volume, which fio does not know.
 pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
     for job in &set.jobs {
         let targets = Target::of_job(&job.name, &job.options, 0);
@@ -72,66 +72,66 @@ pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
 
 fn job_arguments(job: &Job) -> Vec<String> {
     let mut words = vec![format!("--name={}", job.name)];
-    // Every `--name` begins anew, so that a job carries the global keys it inherits, and its own
-    // after them: the last wins.
+    // Each `--name` resets fio's keys. So a job has its inherited global keys, then its own: the last
+    // one wins.
     let own = |old: &(String, String)| {
-        job.given.iter().any(|(name, value)| {
+        job.own_keys.iter().any(|(name, value)| {
             find_key(name).is_some_and(|key| replaces((key, value), (&old.0, &old.1)))
         })
     };
-    let inherited = job.inherited.iter().filter(|old| !own(old));
-    for (key, value) in inherited.chain(&job.given).filter(|(key, _)| key != "name") {
+    let inherited = job.inherited_keys.iter().filter(|old| !own(old));
+    for (key, value) in inherited.chain(&job.own_keys).filter(|(key, _)| key != "name") {
         words.push(format!("--{key}={value}"));
     }
     let stonewalled =
-        job.given.iter().chain(job.inherited.iter()).any(|(key, _)| key == "stonewall");
+        job.own_keys.iter().chain(job.inherited_keys.iter()).any(|(key, _)| key == "stonewall");
     if job.options.stonewall && !stonewalled {
         words.push("--stonewall=1".into());
     }
     words
 }
 
-/// Runs fio and reads what it prints.
+/// Runs fio and reads its output.
 pub fn run(set: &JobSet, program: &Path, stop: &AtomicBool) -> Result<Output, Error> {
     let failed = |error: std::io::Error| {
         Error::input(format!("cannot run {} (apt install fio, or --exec PATH)", program.display()))
             .because(error)
     };
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    let mut complaints = tempfile::tempfile().map_err(failed)?;
+    let mut stderr = tempfile::tempfile().map_err(failed)?;
     let mut child = Command::new(program)
         .args(["--output-format=json,normal", "--output"])
         .arg(file.path())
         .args(arguments(set))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        // Not a pipe: nobody empties it while fio runs.
-        .stderr(complaints.try_clone().map_err(failed)?)
+        // Not a pipe: nothing reads it while fio runs.
+        .stderr(stderr.try_clone().map_err(failed)?)
         .spawn()
         .map_err(failed)?;
-    let succeeded = wait(&mut child, stop, PATIENCE).map_err(failed)?;
+    let succeeded = wait(&mut child, stop, EXIT_TIMEOUT).map_err(failed)?;
     let printed = std::fs::read_to_string(file.path()).map_err(failed)?;
-    let mut said = String::new();
-    complaints.rewind().and_then(|()| complaints.read_to_string(&mut said)).map_err(failed)?;
+    let mut stderr_text = String::new();
+    stderr.rewind().and_then(|()| stderr.read_to_string(&mut stderr_text)).map_err(failed)?;
     let incomplete = stop.load(Ordering::Relaxed);
     let Some((json, text)) = split(&printed) else {
         if incomplete {
             return Err(Error::interrupted());
         }
-        let line = said.lines().chain(printed.lines()).find(|line| !line.trim().is_empty());
+        let line = stderr_text.lines().chain(printed.lines()).find(|line| !line.trim().is_empty());
         let line = line.unwrap_or("it printed nothing");
         return Err(Error::run("fio failed").because(line.strip_prefix("fio: ").unwrap_or(line)));
     };
     let exit_code = if incomplete { 130 } else { u8::from(!succeeded) };
-    let said = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let complaints = said.map(str::to_owned).collect();
-    Ok(Output { json, text, complaints, made: Vec::new(), incomplete, exit_code })
+    let lines = stderr_text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let stderr_lines = lines.map(str::to_owned).collect();
+    Ok(Output { json, text, stderr_lines, files_made: Vec::new(), incomplete, exit_code })
 }
 
-/// Waits for fio, and passes a stop on, which it has not had when it was sent to us alone. If it
-/// does not end for that within `patience`, it is ended.
-fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Result<bool> {
-    const STEP: Duration = Duration::from_millis(10);
+/// Waits for fio. Forwards a stop as SIGINT: fio gets none if the signal was sent to this process only.
+/// Kills fio if it does not exit within `timeout` after that.
+fn wait(child: &mut Child, stop: &AtomicBool, timeout: Duration) -> std::io::Result<bool> {
+    const POLL_INTERVAL: Duration = Duration::from_millis(10);
     let mut stopped: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -142,10 +142,10 @@ fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Re
                 signal(child.id(), Signal::INT)?;
                 stopped = Some(Instant::now());
             }
-            Some(since) if since.elapsed() >= patience => {
-                // Its jobs first: those of a parent that is gone are nobody's.
+            Some(since) if since.elapsed() >= timeout => {
+                // Its jobs first: after their parent's death they would have no parent to find them by.
                 for job in children(child.id()) {
-                    // One that has ended meanwhile is as well.
+                    // A job that has exited meanwhile is no error.
                     let _ = signal(job, Signal::KILL);
                 }
                 child.kill()?;
@@ -153,7 +153,7 @@ fn wait(child: &mut Child, stop: &AtomicBool, patience: Duration) -> std::io::Re
             }
             _ => {}
         }
-        std::thread::sleep(STEP);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -162,15 +162,15 @@ fn signal(process: u32, signal: Signal) -> Result<(), Errno> {
     kill_process(process, signal)
 }
 
-/// The processes that fio forked for its jobs. Each has a session of its own, so that no signal to
-/// a group reaches them all.
+/// The processes that fio forked for its jobs. Each has its own session, so that no signal to a process
+/// group reaches all of them.
 fn children(process: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let list = list.unwrap_or_default();
     list.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// The JSON object that begins a line, and the rest.
+/// Splits the output into the JSON object, which begins a line, and the text around it.
 fn split(printed: &str) -> Option<(Value, String)> {
     let begin = if printed.starts_with('{') { 0 } else { printed.find("\n{")? + 1 };
     let mut stream = serde_json::Deserializer::from_str(&printed[begin..]).into_iter::<Value>();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_carries_the_globals_it_inherits_and_its_own_win() {
+    fn own_keys_win_over_inherited_globals() {
         let set =
             set("[global]\nbs=8k\ntime_based\nruntime=1\n[a b]\nblocksize=4k\ndirect=1\nx.y=off\n");
         let line = command_line(Path::new("fio"), &set).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fio_has_last_is_what_counts_here() {
+    fn the_last_value_wins_as_in_fio() {
         for (keys, words) in [
             ("bs=4k\nblocksize=8k\nbs=16k\n", "--bs=16k"),
             ("direct=1\nbuffered=1\ndirect=1\n", "--buffered=1 --direct=1"),
@@ -219,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_do_not_end_when_asked_are_ended_with_their_parent() {
-        // As fio does, it forks a job into a session of its own. The pipe's end is that of both.
+    fn jobs_that_ignore_the_stop_are_killed_with_their_parent() {
+        // Like fio, the script forks a job into a session of its own. Both have the pipe's write end.
         let script = "trap '' INT; setsid sh -c 'echo $$; exec sleep 1000' & wait; exit 1";
         let mut child =
             Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
@@ -229,8 +229,8 @@ mod tests {
         output.read_line(&mut job).unwrap();
         let stop = AtomicBool::new(true);
         assert!(!wait(&mut child, &stop, Duration::ZERO).unwrap());
-        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let ended = poll(&mut [PollFd::new(output.get_ref(), PollFlags::IN)], Some(&patience));
+        let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let ended = poll(&mut [PollFd::new(output.get_ref(), PollFlags::IN)], Some(&timeout));
         if ended != Ok(1) {
             signal(job.trim().parse().unwrap(), Signal::KILL).unwrap();
             panic!("the job outlives its parent");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn both_outputs_are_told_apart() {
+    fn json_and_text_are_separated() {
         let (json, text) = split("warning\n{\n \"a\" : {\"b\":1}\n}\n\nx: (g=0)\n").unwrap();
         assert_eq!(json["a"]["b"], 1);
         assert_eq!(text, "warning\n\nx: (g=0)\n");

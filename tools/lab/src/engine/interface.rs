@@ -1,47 +1,47 @@
-//! What an engine is to the run loop: it owns one buffer a slot; the loop names a slot, pushes an I/O on it and gets
-//! its completion under that name.
+//! The interface of engines to the run loop. An engine owns one buffer per slot. The loop pushes an I/O
+//! on a free slot, and the completion names the slot.
 
-use super::helpers::Helpers;
+use super::thread_cost::ThreadCost;
 use crate::Error;
 use crate::job::Options;
 use crate::targets::{Access, Target, Volumes};
 use crate::workload::IoOp;
 use rustix::io::Errno;
 
-/// One I/O handed to an engine.
+/// One I/O of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// Which buffer, from 0; not in flight.
+    /// Index of a slot that is not in flight; it selects the buffer.
     pub slot: u32,
-    /// Which of the job's files, from 0.
+    /// Index of the file among the job's files.
     pub file: u32,
-    /// The direction.
+    /// Read or write.
     pub op: IoOp,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How many bytes, from the buffer's beginning.
+    /// Length in bytes, from the beginning of the buffer.
     pub length: u32,
 }
 
-/// The end of one I/O.
+/// The completion of one I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
-    /// The slot, free again.
+pub struct IoCompletion {
+    /// The slot, which is free now.
     pub slot: u32,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub result: Result<u32, Errno>,
 }
 
-/// How many completions a reap is to bring.
+/// The number of completions that a reap returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    /// Wait for so many; never more than are in flight.
+pub struct ReapBounds {
+    /// Wait for this many; at most the number in flight.
     pub min: usize,
-    /// Bring no more than so many.
+    /// Return at most this many.
     pub max: usize,
 }
 
-/// Which sync.
+/// The kind of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncKind {
     /// fsync
@@ -50,45 +50,45 @@ pub enum SyncKind {
     Data,
 }
 
-/// What an engine can do, known before it is opened.
+/// The capabilities of an engine, known before it is opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts {
-    /// An I/O is complete when its push returns; the depth is 1.
+pub struct Capabilities {
+    /// An I/O is complete when its push returns. The depth is 1.
     pub synchronous: bool,
     /// direct=0 goes through a page cache.
     pub buffered: bool,
-    /// Direct I/O of any offset and length is served.
+    /// Direct I/O may have any offset and length.
     pub any_alignment: bool,
-    /// A write past the end of a file makes it longer.
-    pub grows: bool,
-    /// `null:`, `memory:` and `sim:` are served.
+    /// A write past the end of a file extends it.
+    pub extends_files: bool,
+    /// The targets `null:`, `memory:` and `sim:` work.
     pub virtual_targets: bool,
-    /// Files in volumes are served.
+    /// Files in volumes work.
     pub volumes: bool,
-    /// Keys that have no effect, and why; reports say so.
-    pub ignores: &'static [(&'static str, &'static str)],
+    /// Keys without effect, with the reason; the report has a note for each.
+    pub ignored_keys: &'static [(&'static str, &'static str)],
 }
 
-/// What an engine is opened with, in the thread that will use it.
+/// The arguments of [`Engine::open`], which runs in the thread that uses the engine.
 pub struct Setup<'a> {
-    /// The job's files; `Io::file` counts them.
+    /// The job's files; `Io::file` is the index.
     pub targets: &'a [Target],
-    /// The volumes that some of them are in, open.
+    /// The open volumes of files in volumes.
     pub volumes: &'a Volumes,
-    /// How to open them.
+    /// How to open the files.
     pub access: Access,
-    /// Slots.
+    /// The number of slots.
     pub depth: u32,
-    /// Bytes of a slot's buffer.
+    /// Size of a slot's buffer in bytes.
     pub block: usize,
     /// All keys of the job.
     pub options: &'a Options,
-    /// `--set` and the dotted lines of the job file, the last of a name counting.
+    /// The dotted keys of the job file, then `--set`. The last value of a name wins.
     pub settings: &'a [(String, String)],
 }
 
 impl Setup<'_> {
-    /// An error if there are settings, for an engine that has no switches.
+    /// For an engine without switches: an error if there are settings.
     pub(super) fn no_settings(&self, engine: &str) -> Result<(), Error> {
         match self.settings.first() {
             Some((name, _)) => {
@@ -99,28 +99,28 @@ impl Setup<'_> {
     }
 }
 
-/// What an engine says about itself; counters and system calls since it was opened.
+/// The report of an engine. Counters and system calls count from its opening.
 #[derive(Debug, Clone, Default)]
 pub struct EngineReport {
-    /// The queue its I/O goes through.
+    /// The queue of its I/O.
     pub queue: String,
-    /// What the machine gave it, with the reason.
+    /// The features of this machine that it uses, and why.
     pub tier: String,
-    /// Calls into the kernel for I/O.
+    /// System calls for I/O.
     pub system_calls: u64,
-    /// Of threads the engine started, beside the issuing one.
-    pub helpers: Helpers,
-    /// Whatever it counts.
+    /// The cost of threads that the engine started.
+    pub helper_threads: ThreadCost,
+    /// Counters of the engine, by name.
     pub counters: Vec<(String, u64)>,
-    /// Lines for the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl EngineReport {
-    /// What came after `earlier`.
+    /// The difference to an earlier report.
     pub fn since(mut self, earlier: &Self) -> Self {
         self.system_calls -= earlier.system_calls.min(self.system_calls);
-        self.helpers = self.helpers.since(earlier.helpers);
+        self.helper_threads = self.helper_threads.since(earlier.helper_threads);
         for (name, value) in &mut self.counters {
             let before = earlier.counters.iter().find(|(other, _)| other == name);
             *value -= before.map_or(0, |(_, before)| *before).min(*value);
@@ -128,14 +128,14 @@ impl EngineReport {
         self
     }
 
-    /// Adds the figures of another thread's engine.
+    /// Adds the report of another thread's engine.
     pub fn merge(&mut self, other: &Self) {
         if self.queue.is_empty() {
             self.queue.clone_from(&other.queue);
             self.tier.clone_from(&other.tier);
         }
         self.system_calls += other.system_calls;
-        self.helpers = self.helpers + other.helpers;
+        self.helper_threads = self.helper_threads + other.helper_threads;
         add_counters(&mut self.counters, &other.counters);
         let new = other.notes.iter().filter(|note| !self.notes.contains(note));
         let new: Vec<String> = new.cloned().collect();
@@ -143,7 +143,7 @@ impl EngineReport {
     }
 }
 
-/// Adds counters by name.
+/// Adds the counters of `from` to those of the same name in `into`.
 pub fn add_counters(into: &mut Vec<(String, u64)>, from: &[(String, u64)]) {
     for (name, value) in from {
         match into.iter_mut().find(|(known, _)| known == name) {
@@ -153,46 +153,44 @@ pub fn add_counters(into: &mut Vec<(String, u64)>, from: &[(String, u64)]) {
     }
 }
 
-/// A way to carry out I/O, used by one thread.
+/// A way to do I/O, used by one thread.
 pub trait Engine: Sized {
-    /// What it can do.
-    const FACTS: Facts;
+    /// Its capabilities.
+    const CAPABILITIES: Capabilities;
 
-    /// Opens the targets and gets the memory.
+    /// Opens the targets and allocates the buffers.
     fn open(setup: &Setup<'_>) -> Result<Self, Error>;
 
-    /// The buffer of a slot that is not in flight: what its next push writes, or what its last
-    /// read brought.
+    /// The buffer of a slot that is not in flight: the data of its next write or of its last read.
     ///
     /// # Panics
     /// When the slot is in flight.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
 
-    /// Takes an I/O; it may wait for [`Engine::submit`] or [`Engine::reap`].
+    /// Queues an I/O. It may start only at [`Engine::submit`] or [`Engine::reap`].
     fn push(&mut self, io: Io) -> Result<(), Errno>;
 
-    /// Hands over what was pushed, without waiting.
+    /// Submits the queued I/Os, without waiting.
     fn submit(&mut self) -> Result<(), Errno>;
 
-    /// Hands over what was pushed and adds completions to `done`; fewer than wanted if a signal
-    /// ends the wait.
-    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno>;
+    /// Submits the queued I/Os, waits, and adds completions to `done`. A signal may end the wait early.
+    fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno>;
 
-    /// Makes a file's writes durable; nothing is in flight.
+    /// Makes the writes of a file durable. Nothing may be in flight.
     fn sync(&mut self, file: u32, kind: SyncKind) -> Result<(), Errno>;
 
-    /// Makes a file's writes durable and forgets what is cached of it, so that reads bring what the
-    /// device has; nothing is in flight. Direct I/O has nothing cached.
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno>;
+    /// Makes the writes of a file durable and drops its cached data, so that reads come from the device.
+    /// Nothing may be in flight. Without a cache, as with direct I/O, nothing is dropped.
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno>;
 
-    /// Its account of itself.
+    /// Counters, system calls and notes since the engine was opened.
     fn report(&self) -> EngineReport;
 }
 
-/// Work that runs with whichever engine was asked for.
+/// Work that is generic over the engine.
 pub trait WithEngine {
-    /// What it gives back.
+    /// The result of the work.
     type Output;
-    /// Does it with this engine.
+    /// Runs the work with this engine.
     fn call<E: Engine>(self) -> Self::Output;
 }

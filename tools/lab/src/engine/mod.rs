@@ -1,8 +1,8 @@
-//! What carries out a job's I/O: the engines, and the one that a name stands for. The run loop is generic over the
-//! engine, so that nothing stands between them at run time.
+//! The engines, which do the I/O of jobs, and the choice of one by name. The run loop is generic over the
+//! engine, so that there is no dispatch at run time.
 //!
-//! To add an engine, write its module with an `impl Engine`, and add its line to the table below. The
-//! first line is the default.
+//! To add an engine, write a module with an `impl Engine` and add its line to the table below. The first
+//! line is the default.
 
 pub mod fio;
 mod psync;
@@ -10,14 +10,15 @@ mod ring;
 mod threads;
 mod uringfs;
 mod files;
-mod slots;
+mod aligned_buffer;
 mod interface;
-mod helpers;
+mod thread_cost;
 
-pub use helpers::Helpers;
 pub use interface::{
-    Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted, WithEngine, add_counters,
+    Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, WithEngine,
+    add_counters,
 };
+pub use thread_cost::ThreadCost;
 
 use crate::Error;
 use crate::job::nearest;
@@ -25,19 +26,19 @@ use crate::targets::Target;
 
 macro_rules! engines {
     ($($variant:ident $name:literal $engine:ty,)*) => {
-        /// The engines there are.
+        /// The engines.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum EngineKind {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
-            /// The installed fio, run on the same job.
+            /// The installed fio, on the same jobs.
             Fio,
         }
 
         impl EngineKind {
-            /// All of them, the default first.
+            /// All engines, the default first.
             pub const ALL: &[Self] = &[$(Self::$variant,)* Self::Fio];
 
-            /// As the user names it.
+            /// Its name on the command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -45,26 +46,26 @@ macro_rules! engines {
                 }
             }
 
-            /// Whether its I/O can reach `target` at all.
+            /// Whether the engine can do I/O on `target`.
             pub fn reaches(self, target: &Target) -> bool {
                 match (self, target) {
                     (_, Target::Path(_)) => true,
-                    (_, Target::InVolume(_)) => self.facts().volumes,
-                    // A bare ring knows one thing without a descriptor: the NOP.
+                    (_, Target::InVolume(_)) => self.capabilities().volumes,
+                    // A bare ring has one operation without a descriptor: NOP.
                     (Self::Ring, Target::Virtual(name)) => name.starts_with("null:"),
-                    (_, Target::Virtual(_)) => self.facts().virtual_targets,
+                    (_, Target::Virtual(_)) => self.capabilities().virtual_targets,
                 }
             }
 
-            /// What it can do. fio decides for itself.
-            pub fn facts(self) -> Facts {
+            /// Its capabilities. fio's depend on its `ioengine`.
+            pub fn capabilities(self) -> Capabilities {
                 match self {
-                    $(Self::$variant => <$engine as Engine>::FACTS,)*
-                    Self::Fio => fio::FACTS,
+                    $(Self::$variant => <$engine as Engine>::CAPABILITIES,)*
+                    Self::Fio => fio::CAPABILITIES,
                 }
             }
 
-            /// Runs `work` with the engine's type; fio has none, and gives `None`.
+            /// Runs `work` with the engine's type. fio has no type here: `None`.
             pub fn with<W: WithEngine>(self, work: W) -> Option<W::Output> {
                 match self {
                     $(Self::$variant => Some(work.call::<$engine>()),)*
@@ -102,12 +103,12 @@ impl std::str::FromStr for EngineKind {
     }
 }
 
-/// An engine and how it is set up: one side of an experiment.
+/// An engine with its settings.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Which one.
+    /// The engine.
     pub engine: EngineKind,
-    /// Dotted switches and their values.
+    /// Switches and their values.
     pub settings: Vec<(String, String)>,
     /// The program to run, for [`EngineKind::Fio`].
     pub program: std::path::PathBuf,
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_engine_is_found_by_its_name() {
+    fn each_engine_is_found_by_its_name() {
         for kind in EngineKind::ALL {
             assert_eq!(kind.name().parse::<EngineKind>().unwrap(), *kind);
         }

@@ -1,31 +1,30 @@
-//! pread and pwrite in the issuing thread: the plainest way there is. An I/O is done when its
-//! push returns.
+//! pread and pwrite in the issuing thread. An I/O is complete when its push returns.
 
+use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
-use super::slots::Aligned;
-use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
 use rustix::io::Errno;
 
 /// The engine.
 pub struct Psync {
     files: Files,
-    slots: Vec<Aligned>,
-    done: Vec<Done>,
+    slots: Vec<AlignedBuffer>,
+    done: Vec<IoCompletion>,
     system_calls: u64,
 }
 
-const NO_RING: &str = "there is no ring";
+const NO_RING: &str = "this engine has no ring";
 
 impl Engine for Psync {
-    const FACTS: Facts = Facts {
+    const CAPABILITIES: Capabilities = Capabilities {
         synchronous: true,
         buffered: true,
         any_alignment: false,
-        grows: true,
+        extends_files: true,
         volumes: false,
         virtual_targets: false,
-        ignores: &[
+        ignored_keys: &[
             ("registerfiles", NO_RING),
             ("fixedbufs", NO_RING),
             ("hipri", NO_RING),
@@ -38,7 +37,7 @@ impl Engine for Psync {
         setup.no_settings("psync")?;
         Ok(Self {
             files: Files::open(setup)?,
-            slots: (0..setup.depth).map(|_| Aligned::new(setup.block)).collect(),
+            slots: (0..setup.depth).map(|_| AlignedBuffer::new(setup.block)).collect(),
             done: Vec::with_capacity(setup.depth as usize),
             system_calls: 0,
         })
@@ -53,7 +52,7 @@ impl Engine for Psync {
         let bytes = &mut self.slots[io.slot as usize].bytes()[..io.length as usize];
         let result = self.files.transfer(io, bytes);
         self.system_calls += 1;
-        self.done.push(Done { slot: io.slot, result });
+        self.done.push(IoCompletion { slot: io.slot, result });
         Ok(())
     }
 
@@ -62,7 +61,7 @@ impl Engine for Psync {
     }
 
     #[inline]
-    fn reap(&mut self, _wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+    fn reap(&mut self, _bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
         done.append(&mut self.done);
         Ok(())
     }
@@ -72,8 +71,8 @@ impl Engine for Psync {
         self.files.sync(file, kind)
     }
 
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
-        self.files.forget_cached(file)
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
+        self.files.sync_and_drop_cache(file)
     }
 
     fn report(&self) -> EngineReport {

@@ -1,8 +1,8 @@
-//! The control: a bare io_uring loop, as close to the kernel as a program can be. What it reaches
-//! on a target is what the queue itself gives; everything else is measured against it.
+//! The control: a bare io_uring loop, with as little code as possible above the kernel. Its rate on a
+//! target is what the queue can give; the other engines are compared with it.
 
 use super::files::Files;
-use super::{Done, Engine, EngineReport, Facts, Io, Setup, SyncKind, Wanted};
+use super::{Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind};
 use crate::Error;
 use crate::targets::Target;
 use crate::workload::IoOp;
@@ -18,14 +18,14 @@ pub struct Ring {
 }
 
 impl Engine for Ring {
-    const FACTS: Facts = Facts {
+    const CAPABILITIES: Capabilities = Capabilities {
         synchronous: false,
         buffered: true,
         any_alignment: false,
-        grows: true,
+        extends_files: true,
         volumes: false,
         virtual_targets: true,
-        ignores: &[],
+        ignored_keys: &[],
     };
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
@@ -85,9 +85,9 @@ impl Engine for Ring {
     }
 
     #[inline]
-    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
-        self.ring.enter(wanted.min as u32)?;
-        self.ring.reap(wanted.max, |slot, result| done.push(Done { slot, result }));
+    fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
+        self.ring.enter(bounds.min as u32)?;
+        self.ring.reap(bounds.max, |slot, result| done.push(IoCompletion { slot, result }));
         Ok(())
     }
 
@@ -96,8 +96,8 @@ impl Engine for Ring {
         self.files.sync(file, kind)
     }
 
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
-        self.files.forget_cached(file)
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
+        self.files.sync_and_drop_cache(file)
     }
 
     fn report(&self) -> EngineReport {

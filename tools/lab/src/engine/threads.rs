@@ -1,9 +1,11 @@
-//! pread and pwrite in as many threads as the depth: what a program without asynchronous I/O
-//! does. Work and results pass through one lock; a buffer travels with its I/O.
+//! pread and pwrite in one thread for each I/O of the depth, as a program without asynchronous I/O does.
+//! Requests and results pass through one lock. A buffer travels with its I/O.
 
+use super::aligned_buffer::AlignedBuffer;
 use super::files::Files;
-use super::slots::Aligned;
-use super::{Done, Engine, EngineReport, Facts, Helpers, Io, Setup, SyncKind, Wanted};
+use super::{
+    Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
+};
 use crate::Error;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -11,47 +13,47 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// More threads than this serve a deeper queue no better, and exhaust the machine.
-const MOST_THREADS: u32 = 1024;
+/// More threads than this do not serve a deeper queue better, and exhaust the machine.
+const MAX_THREADS: u32 = 1024;
 
 /// The engine.
 pub struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<WorkQueue>,
     workers: Vec<JoinHandle<()>>,
-    /// The buffers of slots that are not in flight; the others are on their way.
-    slots: Vec<Aligned>,
-    pushed: Vec<(Io, Aligned)>,
-    hand_overs: u64,
+    /// The buffers of slots that are not in flight.
+    slots: Vec<AlignedBuffer>,
+    pushed: Vec<(Io, AlignedBuffer)>,
+    submissions: u64,
 }
 
-struct Shared {
+struct WorkQueue {
     files: Files,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     work: Condvar,
     results: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    work: VecDeque<(Io, Aligned)>,
-    results: VecDeque<(Done, Aligned)>,
-    /// Thread ids, to read their CPU time by.
+struct QueueState {
+    work: VecDeque<(Io, AlignedBuffer)>,
+    results: VecDeque<(IoCompletion, AlignedBuffer)>,
+    /// Thread ids of the workers, to read their CPU time.
     workers: Vec<i32>,
     system_calls: u64,
     closing: bool,
 }
 
-const NO_RING: &str = "there is no ring";
+const NO_RING: &str = "this engine has no ring";
 
 impl Engine for Threads {
-    const FACTS: Facts = Facts {
+    const CAPABILITIES: Capabilities = Capabilities {
         synchronous: false,
         buffered: true,
         any_alignment: false,
-        grows: true,
+        extends_files: true,
         volumes: false,
         virtual_targets: false,
-        ignores: &[
+        ignored_keys: &[
             ("registerfiles", NO_RING),
             ("fixedbufs", NO_RING),
             ("hipri", NO_RING),
@@ -62,7 +64,7 @@ impl Engine for Threads {
 
     fn open(setup: &Setup<'_>) -> Result<Self, Error> {
         setup.no_settings("threads")?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkQueue {
             files: Files::open(setup)?,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -71,14 +73,14 @@ impl Engine for Threads {
         let mut engine = Self {
             shared,
             workers: Vec::new(),
-            slots: (0..setup.depth).map(|_| Aligned::new(setup.block)).collect(),
+            slots: (0..setup.depth).map(|_| AlignedBuffer::new(setup.block)).collect(),
             pushed: Vec::new(),
-            hand_overs: 0,
+            submissions: 0,
         };
-        for index in 0..setup.depth.min(MOST_THREADS) {
+        for index in 0..setup.depth.min(MAX_THREADS) {
             let shared = Arc::clone(&engine.shared);
             let thread = std::thread::Builder::new().name(format!("io-{index}"));
-            let worker = thread.spawn(move || shared.serve());
+            let worker = thread.spawn(move || shared.run_worker());
             engine
                 .workers
                 .push(worker.map_err(|error| Error::run("cannot start a thread").because(error))?);
@@ -100,7 +102,7 @@ impl Engine for Threads {
         if self.pushed.is_empty() {
             return Ok(());
         }
-        self.hand_overs += 1;
+        self.submissions += 1;
         let count = self.pushed.len();
         self.shared.state.lock().work.extend(self.pushed.drain(..));
         if count == 1 {
@@ -111,13 +113,13 @@ impl Engine for Threads {
         Ok(())
     }
 
-    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+    fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
         self.submit()?;
         let mut state = self.shared.state.lock();
-        while state.results.len() < wanted.min {
+        while state.results.len() < bounds.min {
             self.shared.results.wait(&mut state);
         }
-        let count = state.results.len().min(wanted.max);
+        let count = state.results.len().min(bounds.max);
         for (result, buffer) in state.results.drain(..count) {
             self.slots[result.slot as usize] = buffer;
             done.push(result);
@@ -130,8 +132,8 @@ impl Engine for Threads {
         self.shared.files.sync(file, kind)
     }
 
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
-        self.shared.files.forget_cached(file)
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
+        self.shared.files.sync_and_drop_cache(file)
     }
 
     fn report(&self) -> EngineReport {
@@ -140,16 +142,16 @@ impl Engine for Threads {
             queue: "threads".into(),
             tier: format!("pread and pwrite in {} threads", self.workers.len()),
             system_calls: state.system_calls,
-            helpers: state.workers.iter().map(|&id| Helpers::of_thread(id)).sum(),
-            counters: vec![("hand_overs".into(), self.hand_overs)],
+            helper_threads: state.workers.iter().map(|&id| ThreadCost::read_thread(id)).sum(),
+            counters: vec![("hand_overs".into(), self.submissions)],
             notes: Vec::new(),
         }
     }
 }
 
-impl Shared {
-    /// A worker's life: take, transfer, give back, until closed.
-    fn serve(&self) {
+impl WorkQueue {
+    /// The loop of a worker: takes an I/O, transfers, returns the result, until closing.
+    fn run_worker(&self) {
         let mut state = self.state.lock();
         state.workers.push(rustix::thread::gettid().as_raw_nonzero().get());
         while !state.closing {
@@ -162,7 +164,7 @@ impl Shared {
             let result = self.files.transfer(io, bytes);
             state = self.state.lock();
             state.system_calls += 1;
-            state.results.push_back((Done { slot: io.slot, result }, buffer));
+            state.results.push_back((IoCompletion { slot: io.slot, result }, buffer));
             self.results.notify_one();
         }
     }
@@ -173,7 +175,7 @@ impl Drop for Threads {
         self.shared.state.lock().closing = true;
         self.shared.work.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has said so already.
+            // The panic hook has already reported a panic of a worker.
             let _ = worker.join();
         }
     }

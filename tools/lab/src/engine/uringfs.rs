@@ -1,6 +1,8 @@
-//! This stack, through its public token interface and nothing below it.
+//! This stack, by its public token interface only.
 
-use super::{Done, Engine, EngineReport, Facts, Helpers, Io, Setup, SyncKind, Wanted};
+use super::{
+    Capabilities, Engine, EngineReport, Io, IoCompletion, ReapBounds, Setup, SyncKind, ThreadCost,
+};
 use crate::Error;
 use crate::job::SyncWrites;
 use crate::targets::Target;
@@ -17,29 +19,29 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 pub struct Uringfs {
     reactor: Reactor,
     files: Vec<File>,
-    /// Keeps the devices open for the other threads of the run.
-    _opened: Vec<Arc<Opened>>,
-    /// And the cache, where there is one.
+    /// Keeps the devices open while other threads of the run share them.
+    _opened: Vec<Arc<SharedDevice>>,
+    /// The page cache of buffered jobs.
     cache: Option<Arc<Cache>>,
     waits_in_threads: bool,
-    buffers: Buffers,
+    buffers: SlotBuffers,
     completed: Vec<Completed>,
     durable: bool,
 }
 
 impl Engine for Uringfs {
-    const FACTS: Facts = Facts {
+    const CAPABILITIES: Capabilities = Capabilities {
         synchronous: false,
         buffered: false,
         any_alignment: true,
-        grows: false,
+        extends_files: false,
         virtual_targets: true,
         volumes: true,
-        ignores: &[
-            ("registerfiles", "it registers by --set ring.fixed_files"),
-            ("fixedbufs", "it registers by --set ring.fixed_buffers"),
-            ("sqthread_poll", "its reactor submits itself"),
-            ("force_async", "it has --set completion=worker"),
+        ignored_keys: &[
+            ("registerfiles", "use --set ring.fixed_files=on|off"),
+            ("fixedbufs", "use --set ring.fixed_buffers=on|off"),
+            ("sqthread_poll", "the reactor submits"),
+            ("force_async", "use --set completion=worker"),
         ],
     };
 
@@ -60,12 +62,12 @@ impl Engine for Uringfs {
                 Target::Virtual(name) => name.parse::<DeviceTarget>(),
                 Target::Path(path) => Ok(DeviceTarget::Path(path.clone())),
             };
-            let one = open(target, parsed, setup.access.writes)?;
-            let (device, lock) = (one.device.clone(), one.lock.clone());
+            let shared = open(target, parsed, setup.access.writes)?;
+            let (device, lock) = (shared.device.clone(), shared.lock.clone());
             files.push(File::over_with_lock(device, lock, options.file));
-            opened.push(one);
+            opened.push(shared);
         }
-        // Without a size there is none.
+        // Without a size there is no cache.
         let is_cached = options.cache_bytes.is_some() && !setup.options.direct;
         let cache = is_cached.then(|| shared_cache(&options));
         if let Some(cache) = &cache {
@@ -75,7 +77,7 @@ impl Engine for Uringfs {
         let reactor = Reactor::new(options.reactor)
             .map_err(|error| Error::input("engine uringfs".to_owned()).because(error))?;
         for file in &files {
-            // The choice of a queue is made here, before anything is timed.
+            // Choose the queue now, before anything is measured.
             reactor
                 .queue_of(file.device())
                 .map_err(|error| Error::input(file.device().description()).because(error))?;
@@ -83,19 +85,19 @@ impl Engine for Uringfs {
         if setup.options.invalidate && is_cached {
             files
                 .iter()
-                .try_for_each(|file| forget(&reactor, file))
-                .map_err(|errno| Error::run("dropping what is cached".to_owned()).because(errno))?;
+                .try_for_each(|file| drop_cached(&reactor, file))
+                .map_err(|errno| Error::run("cannot drop cached data".to_owned()).because(errno))?;
         }
         let depth = setup.depth as usize;
         let pool = BufferPool::new(setup.block, depth)
-            .map_err(|error| Error::run("memory for the buffers".to_owned()).because(error))?;
+            .map_err(|error| Error::run("cannot allocate the buffers".to_owned()).because(error))?;
         Ok(Self {
             reactor,
             files,
             _opened: opened,
             cache,
             waits_in_threads,
-            buffers: Buffers {
+            buffers: SlotBuffers {
                 block: setup.block,
                 slots: (0..depth).map(|_| Slot { idle: pool.get(), tail: None }).collect(),
             },
@@ -105,7 +107,7 @@ impl Engine for Uringfs {
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {
-        self.buffers.slots[slot as usize].idle.as_mut().expect("not in flight")
+        self.buffers.slots[slot as usize].idle.as_mut().expect("the slot is not in flight")
     }
 
     #[inline]
@@ -115,15 +117,15 @@ impl Engine for Uringfs {
         }
         let (file, token) = (&self.files[io.file as usize], Token::new(io.slot.into()));
         let buffer = self.buffers.take(io.slot, io.length);
-        // Each way ends for itself: joined, what they answer goes through memory.
+        // A return in each arm: if they were joined, the result would go through memory.
         match io.op {
             IoOp::Read => match self.reactor.read(file, buffer, io.offset, token) {
                 Ok(()) => Ok(()),
-                Err(refused) => Err(self.buffers.take_back(io.slot, refused)),
+                Err(refused) => Err(self.buffers.restore(io.slot, refused)),
             },
             IoOp::Write => match self.reactor.write(file, buffer, io.offset, token) {
                 Ok(()) => Ok(()),
-                Err(refused) => Err(self.buffers.take_back(io.slot, refused)),
+                Err(refused) => Err(self.buffers.restore(io.slot, refused)),
             },
         }
     }
@@ -133,27 +135,27 @@ impl Engine for Uringfs {
     }
 
     #[inline]
-    fn reap(&mut self, wanted: Wanted, done: &mut Vec<Done>) -> Result<(), Errno> {
+    fn reap(&mut self, bounds: ReapBounds, done: &mut Vec<IoCompletion>) -> Result<(), Errno> {
         let left = self.completed.len();
-        if left >= wanted.min {
-            // As many as are wanted were left by the reap before.
+        if left >= bounds.min {
+            // The last reap left enough completions.
             self.reactor.submit()?;
         } else {
-            self.reactor.reap(wanted.min - left, None, &mut self.completed)?;
+            self.reactor.reap(bounds.min - left, None, &mut self.completed)?;
         }
-        let kept = self.completed.len().saturating_sub(wanted.max);
-        // From the end: nothing has to move up.
+        let kept = self.completed.len().saturating_sub(bounds.max);
+        // Drain from the end, so that no elements move.
         let mut completed = self.completed.drain(kept..);
         while let Some(next) = completed.as_slice().first() {
             let slot = next.token().get() as u32;
             let result = next.result().map(|bytes| bytes as u32);
-            done.push(Done { slot, result });
-            // What may panic comes before what would have to be dropped.
-            let place = self.buffers.vacant(slot);
+            done.push(IoCompletion { slot, result });
+            // A panic must come before the completion is taken, which would have to be dropped.
+            let place = self.buffers.empty_slot(slot);
             if let Some(completed) = completed.next() {
                 let buffer = place.insert(completed.into_buffer());
                 if buffer.len() != self.buffers.block {
-                    self.buffers.join(slot);
+                    self.buffers.rejoin(slot);
                 }
             }
         }
@@ -168,13 +170,13 @@ impl Engine for Uringfs {
         })
     }
 
-    fn forget_cached(&mut self, file: u32) -> Result<(), Errno> {
-        forget(&self.reactor, &self.files[file as usize])
+    fn sync_and_drop_cache(&mut self, file: u32) -> Result<(), Errno> {
+        drop_cached(&self.reactor, &self.files[file as usize])
     }
 
     fn report(&self) -> EngineReport {
         let counters = self.reactor.counters();
-        // Asked now: a driver may have refused what was chosen at first.
+        // Read again: a driver may have refused the first choice.
         let queues: Vec<_> = self
             .files
             .iter()
@@ -184,7 +186,7 @@ impl Engine for Uringfs {
             Ok((name, reason)) => format!("{device}: queue {name}: {reason}"),
             Err(error) => format!("{device}: no queue: {error}"),
         });
-        // The files of a volume have one device.
+        // All files of a volume have one device.
         let mut notes: Vec<String> = notes.chain(self.reactor.registration_refused()).collect();
         notes.dedup();
         notes.extend(self.cache.as_ref().map(|cache| {
@@ -192,15 +194,15 @@ impl Engine for Uringfs {
             format!("direct=0: through a page cache of {bytes} bytes")
         }));
         let queue = queues.iter().find_map(|(_, queue)| queue.as_ref().ok());
-        let helpers = match self.waits_in_threads {
-            true => Helpers::of_threads_called("uringfs-waits"),
-            false => Helpers::default(),
+        let helper_threads = match self.waits_in_threads {
+            true => ThreadCost::read_threads_named("uringfs-waits"),
+            false => ThreadCost::default(),
         };
         EngineReport {
             queue: queue.map_or(String::new(), |(name, _)| name.clone()),
             tier: self.reactor.tier(),
             system_calls: counters.get(Counter::Enters) + counters.get(Counter::OtherCalls),
-            helpers,
+            helper_threads,
             counters: counters.list().into_iter().map(|(name, n)| (name.to_owned(), n)).collect(),
             notes,
         }
@@ -213,59 +215,59 @@ impl Uringfs {
         let buffer = self.buffers.take(io.slot, io.length);
         let write = self.files[io.file as usize].write_durably(buffer, io.offset);
         let started = self.reactor.start(write, Token::new(io.slot.into()));
-        started.map_err(|refused| self.buffers.take_back(io.slot, refused))
+        started.map_err(|refused| self.buffers.restore(io.slot, refused))
     }
 }
 
-/// The memory of the slots.
-struct Buffers {
-    /// Bytes of each.
+/// The buffers of all slots.
+struct SlotBuffers {
+    /// Size of each in bytes.
     block: usize,
     slots: Box<[Slot]>,
 }
 
-/// The memory of one slot.
+/// The buffer of one slot.
 struct Slot {
-    /// None while the slot is in flight.
+    /// `None` while the slot is in flight.
     idle: Option<Buffer>,
-    /// What a shorter I/O has left of it.
+    /// The part that a shorter I/O does not use.
     tail: Option<Buffer>,
 }
 
-impl Buffers {
-    /// The first `length` bytes of a slot's buffer, to be put back when the I/O has ended.
+impl SlotBuffers {
+    /// Takes the first `length` bytes of a slot's buffer, until the I/O completes.
     #[inline(always)]
     fn take(&mut self, slot: u32, length: u32) -> Buffer {
         let slot = &mut self.slots[slot as usize];
         if slot.idle.as_ref().is_some_and(|buffer| buffer.len() != length as usize) {
-            slot.cut(length);
+            slot.split_tail(length);
         }
-        slot.idle.take().expect("not in flight")
+        slot.idle.take().expect("the slot is not in flight")
     }
 
-    /// Where the buffer of a slot in flight is put back.
+    /// The place for the buffer of a slot in flight.
     #[inline(always)]
-    fn vacant(&mut self, slot: u32) -> &mut Option<Buffer> {
+    fn empty_slot(&mut self, slot: u32) -> &mut Option<Buffer> {
         let place = &mut self.slots[slot as usize].idle;
-        assert!(place.is_none(), "in flight");
+        assert!(place.is_none(), "the slot is in flight");
         place
     }
 
-    /// The buffer of what was not even pushed, and why.
+    /// Puts the buffer of a refused request back; returns the error.
     #[cold]
     #[inline(never)]
-    fn take_back(&mut self, slot: u32, refused: Refused) -> Errno {
+    fn restore(&mut self, slot: u32, refused: Refused) -> Errno {
         if let Payload::Buffer(buffer) = refused.payload {
-            *self.vacant(slot) = Some(buffer);
-            self.join(slot);
+            *self.empty_slot(slot) = Some(buffer);
+            self.rejoin(slot);
         }
         refused.error
     }
 
-    /// Makes a slot's buffer whole again.
+    /// Joins a slot's buffer with its unused part.
     #[cold]
     #[inline(never)]
-    fn join(&mut self, slot: u32) {
+    fn rejoin(&mut self, slot: u32) {
         let Slot { idle, tail } = &mut self.slots[slot as usize];
         if let (Some(buffer), Some(tail)) = (idle, tail.take()) {
             let joined = buffer.join(tail);
@@ -277,24 +279,24 @@ impl Buffers {
 impl Slot {
     #[cold]
     #[inline(never)]
-    fn cut(&mut self, length: u32) {
+    fn split_tail(&mut self, length: u32) {
         self.tail = self.idle.as_mut().map(|buffer| buffer.split_off(length as usize));
     }
 }
 
-/// A device that threads of one run share: what they all write to is the same memory, a block
-/// device is opened once, and its best queue is found once.
-struct Opened {
+/// A device that all threads of a run share. So they write to the same memory, a block device is opened
+/// once, and its queue is chosen once.
+struct SharedDevice {
     device: Device,
     lock: Arc<WriteLock>,
 }
 
-/// Takes out what the cache has of a file, if it is read through one.
-fn forget(reactor: &Reactor, file: &File) -> Result<(), Errno> {
+/// Drops the cached data of a file, if it has a cache.
+fn drop_cached(reactor: &Reactor, file: &File) -> Result<(), Errno> {
     reactor.block_on(file.advise(Advice::DoNotNeed, 0, file.size().next_multiple_of(1 << 20)))
 }
 
-/// The cache of the run: all its threads have the same.
+/// The page cache that all threads of a run share, with its size.
 static CACHE: Mutex<(Option<u64>, Weak<Cache>)> = Mutex::new((None, Weak::new()));
 
 fn shared_cache(options: &Options) -> Arc<Cache> {
@@ -307,16 +309,16 @@ fn shared_cache(options: &Options) -> Arc<Cache> {
     cache
 }
 
-/// What is open now, by name and by whether it is written.
-static OPEN: Mutex<Vec<(String, bool, Weak<Opened>)>> = Mutex::new(Vec::new());
+/// Open devices, by name and by whether they are written.
+static OPEN_DEVICES: Mutex<Vec<(String, bool, Weak<SharedDevice>)>> = Mutex::new(Vec::new());
 
 fn open(
     target: &Target,
     parsed: io::Result<DeviceTarget>,
     writes: bool,
-) -> Result<Arc<Opened>, Error> {
+) -> Result<Arc<SharedDevice>, Error> {
     let name = target.to_string();
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN_DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|(_, _, opened)| opened.strong_count() > 0);
     let known =
         open.iter().find(|(other, other_writes, _)| *other == name && *other_writes == writes);
@@ -327,7 +329,7 @@ fn open(
     let device = parsed
         .and_then(|target| target.open(access))
         .map_err(|error| Error::input(name.clone()).because(error))?;
-    let opened = Arc::new(Opened { device, lock: Arc::default() });
+    let opened = Arc::new(SharedDevice { device, lock: Arc::default() });
     open.push((name, writes, Arc::downgrade(&opened)));
     Ok(opened)
 }

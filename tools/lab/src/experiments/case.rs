@@ -1,4 +1,4 @@
-//! What an experiment compares: its sides and cases, the conditions, and what one side did.
+//! The description of an experiment: sides, cases and conditions; and the figures of one side.
 
 use crate::Error;
 use crate::engine::{EngineConfig, EngineKind};
@@ -7,21 +7,21 @@ use crate::stats::median;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// One of the things compared.
+/// One side of a comparison.
 #[derive(Debug, Clone)]
 pub struct Side {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: String,
-    /// How its I/O is done.
+    /// Its engine and settings.
     pub config: EngineConfig,
-    /// The file that it reads and writes; without one the experiment's target.
+    /// The file that it reads and writes; `None` is the experiment's target.
     pub file: Option<PathBuf>,
-    /// fio keys of this side alone.
+    /// fio keys of this side only.
     pub keys: Vec<(&'static str, String)>,
 }
 
 impl Side {
-    /// An engine by name, with dotted switches.
+    /// A side with an engine, by name, and switches of the stack.
     pub fn new(name: &str, engine: &str, settings: &[(&str, &str)]) -> Result<Self, Error> {
         let mut config = EngineConfig::new(engine.parse::<EngineKind>()?);
         let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
@@ -30,16 +30,16 @@ impl Side {
     }
 }
 
-/// All that are compared in every case.
+/// The sides that are compared in each case.
 #[derive(Debug, Clone)]
 pub struct Sides {
     /// The off side, as a rule.
     pub a: Side,
     /// The on side.
     pub b: Side,
-    /// What both are held against.
+    /// The control, with which both are compared.
     pub control: Side,
-    /// Shown beside them.
+    /// Further sides, shown in the same table.
     pub beside: Vec<Side>,
 }
 
@@ -48,84 +48,84 @@ pub struct Sides {
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is compared.
+    /// The sides.
     pub sides: Sides,
-    /// fio keys that hold in every case.
+    /// fio keys of all cases.
     pub keys: Vec<(&'static str, String)>,
-    /// One a row.
+    /// The cases, one per row.
     pub cases: Vec<Case>,
-    /// What reads and writes the files of the kernel's file systems.
-    pub kernel: EngineKind,
-    /// The counters that tell which way was taken, each by the beginning of its name.
+    /// The engine for files on the kernel's file systems.
+    pub kernel_engine: EngineKind,
+    /// Prefixes of the counters that show which path the I/O took.
     pub counters: &'static [&'static str],
 }
 
 /// One row of an experiment.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What sets it apart besides its depth, in words; empty if nothing does.
+    /// A description for the table; empty if only the depth differs.
     pub what: &'static str,
-    /// What it reads or writes.
-    pub place: Place,
-    /// The fio keys that set it apart.
+    /// The target of its I/O.
+    pub target: TargetChoice,
+    /// The fio keys of this case.
     pub keys: Vec<(&'static str, String)>,
 }
 
-/// What a case reads or writes.
+/// The target of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// The target itself.
+pub enum TargetChoice {
+    /// The experiment's target.
     Target,
-    /// A file beside it, made for each run and removed after it. Beside a device there is none.
+    /// A new file beside the target, created for each run and removed after it. A device has none.
     NewFile,
 }
 
-/// Where and how long.
+/// The conditions of an experiment: target, time, switches.
 pub struct Conditions<'a> {
-    /// A file, a block device, or `null:SIZE` and its kin.
+    /// A file, a block device, or a virtual target such as `null:SIZE`.
     pub target: &'a str,
-    /// Time for the whole experiment.
+    /// Time for the whole experiment, in seconds.
     pub seconds: f64,
-    /// Pairs of each case.
+    /// Interleaved pairs of runs per case.
     pub pairs: u32,
-    /// Dotted switches of all sides that are this stack.
+    /// Switches for all sides of engine `uringfs`.
     pub settings: &'a [(String, String)],
-    /// What may be written over.
+    /// Whether existing data may be overwritten.
     pub overwrite: Overwrite,
-    /// Set by Ctrl-C.
+    /// Set by Ctrl-C; ends the experiment.
     pub stop: &'a AtomicBool,
-    /// Shows how it goes.
+    /// Receives the progress.
     pub live: &'a Live,
 }
 
-/// What one side did in one case.
+/// The figures of one side in one case, one value per run.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
-    /// I/Os a second, of every run.
+pub struct SideFigures {
+    /// I/Os per second.
     pub iops: Vec<f64>,
-    /// CPU nanoseconds an I/O, of every run.
+    /// CPU time per I/O in nanoseconds.
     pub cpu_ns: Vec<f64>,
-    /// Context switches an I/O, of every run.
+    /// Context switches per I/O.
     pub switches: Vec<f64>,
-    /// The queue it went through.
+    /// The queue of the I/O.
     pub queue: String,
-    /// The sums of its counters.
+    /// The counters, summed over the runs.
     pub counters: Vec<(String, u64)>,
 }
 
-impl Measured {
-    /// The median of its runs; none where it cannot reach the target.
+impl SideFigures {
+    /// The median of I/Os per second; `None` if the side cannot use the target.
     pub fn median(&self) -> Option<f64> {
         if self.iops.is_empty() { None } else { Some(median(&self.iops)) }
     }
 }
 
-/// What the jobs of all cases and sides have in common.
+/// The common part of the jobs of all cases and sides.
 pub(super) struct CaseJob<'a> {
     pub experiment: &'a Experiment,
     pub conditions: &'a Conditions<'a>,
-    /// Time for each run.
+    /// Time of each run, in seconds.
     pub seconds: f64,
-    /// Bytes of each target, if not all of it.
+    /// Bytes used of each target; `None` is all.
     pub size: Option<u64>,
 }

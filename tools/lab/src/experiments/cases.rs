@@ -1,15 +1,15 @@
-//! The experiments there are: which switch, which cases. Each compares the two sides of one
-//! mechanism in engine `uringfs`, beside the bare ring.
+//! The experiments: switches and cases. Each compares the off and on sides of one mechanism in engine
+//! `uringfs`, with the bare ring as control.
 
-use super::case::{Case, Experiment, Place, Side, Sides};
+use super::case::{Case, Experiment, Side, Sides, TargetChoice};
 use crate::Error;
 use crate::engine::EngineKind;
 
-/// Makes an experiment; an engine that is not built in is an error.
-type Make = fn() -> Result<Experiment, Error>;
+/// Constructs an experiment. An unknown engine is an error.
+type Constructor = fn() -> Result<Experiment, Error>;
 
-/// Every experiment, by name.
-pub const CASES: &[(&str, Make)] = &[
+/// All experiments, by name.
+pub const CASES: &[(&str, Constructor)] = &[
     ("simple-read", simple_read),
     ("buffered-read", buffered_read),
     ("parallel-write", parallel_write),
@@ -17,10 +17,11 @@ pub const CASES: &[(&str, Make)] = &[
     ("fixed-files", fixed_files),
 ];
 
-/// The experiments called so; `all` is all of them.
+/// The experiment of this name; `all` gives all.
 pub fn find(name: &str) -> Result<Vec<Experiment>, Error> {
     let wanted = CASES.iter().filter(|(known, _)| name == "all" || name == *known);
-    let found: Vec<Experiment> = wanted.map(|(_, make)| make()).collect::<Result<_, _>>()?;
+    let found: Vec<Experiment> =
+        wanted.map(|(_, construct)| construct()).collect::<Result<_, _>>()?;
     if found.is_empty() {
         let names: Vec<_> = CASES.iter().map(|(name, _)| *name).collect();
         return Err(Error::input(format!(
@@ -43,10 +44,10 @@ fn at_depth(depth: u32) -> Case {
         ("iodepth", depth.to_string()),
         ("iodepth_batch_submit", batch.clone()),
         ("iodepth_batch_complete_min", batch),
-        // What this is without the key; fio would take no more than the least.
+        // The lab's default. fio's default is the minimum.
         ("iodepth_batch_complete_max", depth.to_string()),
     ];
-    Case { what: "", place: Place::Target, keys }
+    Case { what: "", target: TargetChoice::Target, keys }
 }
 
 fn reads() -> Vec<(&'static str, String)> {
@@ -64,12 +65,12 @@ fn reads() -> Vec<(&'static str, String)> {
 fn writes() -> Vec<(&'static str, String)> {
     let mut keys = reads();
     keys[0].1 = "randwrite".into();
-    // The same bytes from every engine, where what they are makes a difference.
+    // The same bytes from all engines: on some devices the content makes a difference.
     keys.push(("zero_buffers", "1".into()));
     keys
 }
 
-/// Mechanism 1: a small read as one pooled object, against the general path.
+/// Mechanism 1: a small read by the fast path, against the slow path.
 fn simple_read() -> Result<Experiment, Error> {
     Ok(Experiment {
         name: "simple-read",
@@ -81,13 +82,13 @@ fn simple_read() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["direct.simple", "direct.general"],
     })
 }
 
-/// Mechanism 2: reads of what is not cached, whose waiting costs a callback, against a thread. Each block is read
-/// once at most, and the cache is emptied before each run; direct reads are the bound.
+/// Mechanism 2: buffered reads that miss the cache and wait by a callback, against a waiting thread. Each
+/// block is read at most once, and the cache is emptied before each run. Direct reads are the upper bound.
 fn buffered_read() -> Result<Experiment, Error> {
     const CACHE: (&str, &str) = ("buffered.cache_bytes", "16777216");
     let buffered = |name, wait| -> Result<Side, Error> {
@@ -96,7 +97,7 @@ fn buffered_read() -> Result<Experiment, Error> {
     };
     let mut keys = reads();
     keys.extend([("norandommap", "0".to_owned()), ("time_based", "0".to_owned())]);
-    // Until the cache has memory for all that it may hold, each page of which the kernel zeroes first.
+    // The ramp ends when the cache has allocated all its memory; the kernel zeroes each page first.
     keys.push(("ramp_time", "500ms".to_owned()));
     Ok(Experiment {
         name: "buffered-read",
@@ -108,12 +109,12 @@ fn buffered_read() -> Result<Experiment, Error> {
         },
         keys,
         cases: [1, 2, 4, 8, 16, 32].map(one_by_one).into(),
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["buffered."],
     })
 }
 
-/// A case at one depth, each completion followed by the next I/O.
+/// A case at one depth, in which each completion is followed by the next I/O.
 fn one_by_one(depth: u32) -> Case {
     let mut case = at_depth(depth);
     case.keys[1].1 = "1".into();
@@ -121,7 +122,7 @@ fn one_by_one(depth: u32) -> Case {
     case
 }
 
-/// Mechanism 3: writers of one file beside each other, against a lock that one holds at a time.
+/// Mechanism 3: concurrent writers of one file, against an exclusive lock.
 fn parallel_write() -> Result<Experiment, Error> {
     let mut keys = writes();
     keys.extend([("thread", "1".to_owned()), ("numjobs", "32".to_owned())]);
@@ -136,13 +137,13 @@ fn parallel_write() -> Result<Experiment, Error> {
         },
         keys,
         cases: vec![at_depth(64)],
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["direct.write.shared", "direct.write.range_locked", "direct.write.exclusive"],
     })
 }
 
-/// Mechanism 4: completions in the thread that reaps, against a worker. psync stands beside,
-/// because losing to it at low depth is what the mechanism is to end.
+/// Mechanism 4: completions in the reaping thread, against a worker thread. psync is shown, too: without
+/// the mechanism the stack is slower than psync at low depth.
 fn completion() -> Result<Experiment, Error> {
     let cases = [in_place, durable, unwritten, unwritten_durable];
     let cases = cases.iter().flat_map(|case| [1, 32].map(|depth| case(at_depth(depth)))).collect();
@@ -156,37 +157,37 @@ fn completion() -> Result<Experiment, Error> {
         },
         keys: writes(),
         cases,
-        kernel: EngineKind::Psync,
+        kernel_engine: EngineKind::Psync,
         counters: &["completion."],
     })
 }
 
-/// Writes over what is there.
+/// Overwrites in place.
 fn in_place(case: Case) -> Case {
     Case { what: "in place", ..case }
 }
 
-/// The same, each durable before it is complete.
+/// Overwrites in place, each durable at its completion.
 fn durable(mut case: Case) -> Case {
     case.keys.push(("sync", "dsync".into()));
     Case { what: "in place, durable", ..case }
 }
 
-/// Writes into blocks that are allocated and have never been written: each once, so that the next is
-/// like the first. A run ends with the last of them, if its time has not ended before.
+/// Writes into allocated, unwritten blocks, each once, so that all writes are alike. A run ends with the
+/// last block, or with its time.
 fn unwritten(mut case: Case) -> Case {
     let keys = [("fallocate", "posix"), ("norandommap", "0"), ("time_based", "0")];
     case.keys.extend(keys.map(|(key, value)| (key, value.to_owned())));
     case.keys.push(("unlink", "1".into()));
-    Case { what: "unwritten", place: Place::NewFile, ..case }
+    Case { what: "unwritten", target: TargetChoice::NewFile, ..case }
 }
 
-/// The same, each durable before it is complete.
+/// Writes into unwritten blocks, each durable at its completion.
 fn unwritten_durable(case: Case) -> Case {
     Case { what: "unwritten, durable", ..unwritten(durable(case)) }
 }
 
-/// Mechanism 5: registered files and buffers, against plain ones.
+/// Mechanism 5: registered files and buffers, against unregistered ones.
 fn fixed_files() -> Result<Experiment, Error> {
     let switches = |value| [("ring.fixed_files", value), ("ring.fixed_buffers", value)];
     Ok(Experiment {
@@ -199,7 +200,7 @@ fn fixed_files() -> Result<Experiment, Error> {
         },
         keys: reads(),
         cases: vec![at_depth(1), at_depth(32), at_depth(128)],
-        kernel: EngineKind::Fio,
+        kernel_engine: EngineKind::Fio,
         counters: &["ring.fixed", "ring.plain"],
     })
 }

@@ -1,53 +1,53 @@
-//! Runs the cases of an experiment: who goes when, for how long, and what is kept.
+//! Runs the cases of an experiment: the order of runs, their time, and the results.
 
-use super::case::{Case, CaseJob, Conditions, Experiment, Measured, Place, Side, Sides};
+use super::case::{Case, CaseJob, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
 use super::side_runner::{SideRunner, new_file};
 use crate::Error;
-use crate::stats::{Interval, median_interval};
+use crate::stats::{MedianInterval, median_interval};
 use crate::targets::{Target, Volumes, inspect};
 
-/// One row.
+/// The result of one case: a row of the table.
 #[derive(Debug)]
 pub struct CaseResult {
-    /// What sets it apart.
+    /// The case.
     pub case: Case,
-    /// The depth it ran at.
+    /// The I/O depth.
     pub depth: u32,
     /// The off side.
-    pub a: Measured,
+    pub a: SideFigures,
     /// The on side.
-    pub b: Measured,
+    pub b: SideFigures,
     /// The control.
-    pub control: Measured,
-    /// The others, in the order of [`Sides::beside`].
-    pub beside: Vec<Measured>,
-    /// b over a, pair by pair.
-    pub ratio: Interval,
-    /// a over a, from neighbouring runs: what a ratio of equals looks like here.
-    pub noise: Interval,
+    pub control: SideFigures,
+    /// The further sides, in the order of [`Sides::beside`].
+    pub beside: Vec<SideFigures>,
+    /// The ratio b / a, over the pairs.
+    pub ratio: MedianInterval,
+    /// The ratio of neighbouring runs of a: the noise of this machine.
+    pub noise: MedianInterval,
 }
 
-/// All rows.
+/// The results of an experiment.
 #[derive(Debug)]
-pub struct Results {
+pub struct ExperimentResults {
     /// The experiment's name.
     pub experiment: &'static str,
     /// The target's name.
     pub target: String,
-    /// The sides' names.
+    /// The sides.
     pub sides: Sides,
-    /// One a case that the target has.
+    /// One per case that the target allows.
     pub cases: Vec<CaseResult>,
-    /// As in [`Experiment::counters`].
+    /// See [`Experiment::counters`].
     pub counters: &'static [&'static str],
 }
 
-/// Looks at the targets of all cases and sides, and refuses what cannot or may not be run.
+/// Inspects the targets of all cases and sides, without running anything.
 ///
 /// # Errors
-/// The one that [`run`] would give in the midst of it, of the first such target.
+/// A target cannot or must not be used; [`run`] would give this error only when it reaches that target.
 pub fn check(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<(), Error> {
-    let prepared = Prepared::new(experiment, conditions)?;
+    let prepared = PreparedCases::new(experiment, conditions)?;
     let Sides { a, b, control, beside } = &experiment.sides;
     for case in &prepared.cases {
         for side in [a, b, control].into_iter().chain(beside) {
@@ -58,14 +58,17 @@ pub fn check(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<(),
 }
 
 /// Runs all cases.
-pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Results, Error> {
-    let prepared = Prepared::new(experiment, conditions)?;
+pub fn run(
+    experiment: &Experiment,
+    conditions: &Conditions<'_>,
+) -> Result<ExperimentResults, Error> {
+    let prepared = PreparedCases::new(experiment, conditions)?;
     let mut cases = Vec::new();
     for (row, case) in prepared.cases.iter().enumerate() {
         let label = format!("{} {}/{}", experiment.name, row + 1, prepared.cases.len());
         cases.push(run_case(&prepared.job, case, &prepared.target, &label)?);
     }
-    Ok(Results {
+    Ok(ExperimentResults {
         experiment: experiment.name,
         target: conditions.target.to_owned(),
         sides: experiment.sides.clone(),
@@ -74,18 +77,19 @@ pub fn run(experiment: &Experiment, conditions: &Conditions<'_>) -> Result<Resul
     })
 }
 
-/// The cases that a target has, and what their jobs have in common.
-struct Prepared<'a> {
+/// The cases that a target allows, and the common part of their jobs.
+struct PreparedCases<'a> {
     target: Target,
     cases: Vec<&'a Case>,
     job: CaseJob<'a>,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedCases<'a> {
     fn new(experiment: &'a Experiment, conditions: &'a Conditions<'a>) -> Result<Self, Error> {
         let target = Target::parse(conditions.target);
-        let has = |case: &&Case| case.place == Place::Target || new_file(&target).is_some();
-        let cases: Vec<&Case> = experiment.cases.iter().filter(has).collect();
+        let is_possible =
+            |case: &&Case| case.target == TargetChoice::Target || new_file(&target).is_some();
+        let cases: Vec<&Case> = experiment.cases.iter().filter(is_possible).collect();
         let runs = conditions.pairs as usize * (3 + experiment.sides.beside.len());
         let seconds = conditions.seconds / (runs * cases.len().max(1)) as f64;
         let size = common_size(experiment, &target)?;
@@ -93,7 +97,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// As many bytes as the smallest file or target has, where sides have files of their own.
+/// The size of the smallest file or target, if sides have files of their own.
 fn common_size(experiment: &Experiment, target: &Target) -> Result<Option<u64>, Error> {
     let files = experiment.sides.beside.iter().filter_map(|side| side.file.clone());
     let targets: Vec<Target> = files.map(Target::Path).chain([target.clone()]).collect();
@@ -117,26 +121,26 @@ fn run_case(
     let (mut a, mut b, mut control) = (runner(a)?, runner(b)?, runner(control)?);
     let mut beside = beside.iter().map(runner).collect::<Result<Vec<_>, _>>()?;
     for pair in 0..conditions.pairs {
-        conditions.live.say(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
+        conditions.live.set_activity(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
         control.measure(conditions)?;
-        // Every other pair runs the other way round, so that a drift helps neither.
+        // Every second pair runs in the opposite order, so that a drift favours neither side.
         let (first, second) = if pair % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
         first.measure(conditions)?;
         second.measure(conditions)?;
         beside.iter_mut().try_for_each(|side| side.measure(conditions))?;
     }
-    let (depth, a, b) = (a.depth(), a.measured, b.measured);
+    let (depth, a, b) = (a.depth(), a.figures, b.figures);
     let ratios: Vec<f64> = b.iops.iter().zip(&a.iops).map(|(b, a)| b / a).collect();
-    let equals: Vec<f64> = a.iops.windows(2).map(|two| two[1] / two[0]).collect();
+    let noise_ratios: Vec<f64> = a.iops.windows(2).map(|two| two[1] / two[0]).collect();
     Ok(CaseResult {
         case: case.clone(),
         depth,
         ratio: median_interval(&ratios, 1),
-        noise: median_interval(&equals, 2),
+        noise: median_interval(&noise_ratios, 2),
         a,
         b,
-        control: control.measured,
-        beside: beside.into_iter().map(|side| side.measured).collect(),
+        control: control.figures,
+        beside: beside.into_iter().map(|side| side.figures).collect(),
     })
 }
 
@@ -148,17 +152,17 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn sides_run_as_many_pairs_as_asked_and_are_held_against_each_other_pair_by_pair() {
+    fn sides_run_in_pairs_and_are_compared_pair_by_pair() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let side = |name: &str| Side::new(name, "psync", &[]).unwrap();
         let sides =
             Sides { a: side("a"), b: side("b"), control: side("c"), beside: vec![side("d")] };
         let keys = vec![("rw", "randread".into()), ("bs", "4k".into()), ("direct", "0".into())];
-        let case = |what, keys| Case { what, place: Place::Target, keys };
+        let case = |what, keys| Case { what, target: TargetChoice::Target, keys };
         let cases = vec![case("", Vec::new()), case("larger", vec![("bs", "8k".into())])];
-        let (kernel, counters) = (EngineKind::Psync, &[][..]);
-        let experiment = Experiment { name: "itself", sides, keys, cases, kernel, counters };
+        let (kernel_engine, counters) = (EngineKind::Psync, &[][..]);
+        let experiment = Experiment { name: "itself", sides, keys, cases, kernel_engine, counters };
         let conditions = Conditions {
             target: &file.path().display().to_string(),
             seconds: 0.4,

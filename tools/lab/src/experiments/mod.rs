@@ -1,15 +1,15 @@
-//! Two ways of doing one thing, measured against each other: interleaved in one process beside a
-//! control, pair by pair, so that what the machine does meanwhile meets both alike. The verdict is
-//! the median of the pairs' ratios with its interval, and a noise floor from pairs that are equal.
+//! Compares two ways of doing one thing. Their runs are interleaved in one process, pair by pair, with a
+//! control, so that other load on the machine affects both sides. The verdict is the median of the pairs'
+//! ratios with its interval; the noise is the ratio of equal runs.
 
 mod cases;
 mod table;
 mod driver;
-mod kernel;
+mod kernel_files;
 mod side_runner;
 mod case;
 
-pub use case::{Case, Conditions, Experiment, Measured, Place, Side, Sides};
+pub use case::{Case, Conditions, Experiment, Side, SideFigures, Sides, TargetChoice};
 pub use cases::{CASES, find};
-pub use driver::{CaseResult, Results, check, run};
+pub use driver::{CaseResult, ExperimentResults, check, run};
 pub use table::{json, table};

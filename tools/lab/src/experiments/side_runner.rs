@@ -1,6 +1,6 @@
-//! One side of one case: on which target it runs which job, and what came of its runs.
+//! One side of one case: its target, its job, and the figures of its runs.
 
-use super::case::{Case, CaseJob, Conditions, Measured, Place, Side};
+use super::case::{Case, CaseJob, Conditions, Side, SideFigures, TargetChoice};
 use crate::Error;
 use crate::engine::{EngineKind, add_counters};
 use crate::job::{JobSet, Options, Parser, UnknownKeys};
@@ -16,18 +16,18 @@ use std::sync::atomic::Ordering;
 /// A side, its job, and its figures.
 pub(super) struct SideRunner {
     side: Side,
-    /// None where the side cannot do it: then it stands aside.
-    set: Option<JobSet>,
-    /// What a case makes for itself is never written over.
-    makes: bool,
-    pub measured: Measured,
+    /// `None` if the side cannot do the case: then it is left out.
+    jobs: Option<JobSet>,
+    /// Whether the case creates its file. It never overwrites an existing one.
+    creates_file: bool,
+    pub figures: SideFigures,
 }
 
 impl SideRunner {
-    /// Finds the side's target for a case, and makes its job.
+    /// Chooses the side's target for a case and makes its job.
     ///
     /// # Errors
-    /// A file is in the way of one that is to be made.
+    /// The file to create exists.
     pub fn new(
         job: &CaseJob<'_>,
         case: &Case,
@@ -35,36 +35,40 @@ impl SideRunner {
         target: &Target,
     ) -> Result<Self, Error> {
         let own = side.file.clone().map_or_else(|| target.clone(), Target::Path);
-        let makes = case.place == Place::NewFile;
-        let place = if makes { new_file(&own) } else { Some(own.clone()) };
-        let mut lane = Self { side: side.clone(), set: None, makes, measured: Measured::default() };
-        let Some(place) = place else { return Ok(lane) };
-        if makes && inspect(&place, true, &mut Volumes::default())? != Found::Nothing {
-            let line = format!("{place}: exists, and is to be made for each run; remove it");
+        let creates_file = case.target == TargetChoice::NewFile;
+        let place = if creates_file { new_file(&own) } else { Some(own.clone()) };
+        let mut runner =
+            Self { side: side.clone(), jobs: None, creates_file, figures: SideFigures::default() };
+        let Some(place) = place else { return Ok(runner) };
+        if creates_file && inspect(&place, true, &mut Volumes::default())? != Found::Nothing {
+            let line = format!("{place}: exists, but each run creates it; remove it");
             return Err(Error::input(line));
         }
-        lane.set_switches(&place, job.conditions.settings);
+        runner.set_switches(&place, job.conditions.settings);
         let reached = side.config.engine.reaches(&place);
-        // What cannot reach a target stands beside it at the most.
-        lane.set = if reached || side.config.engine == EngineKind::Uringfs {
-            let size = if makes { Some(new_size(job, &own)?) } else { job.size };
+        // An engine that cannot use the target may at most read the volume's device.
+        runner.jobs = if reached || side.config.engine == EngineKind::Uringfs {
+            let size = if creates_file { Some(new_size(job, &own)?) } else { job.size };
             Some(jobs(job, case, side, &place, size)?)
-        } else if makes {
+        } else if creates_file {
             None
         } else {
-            beneath(job, case, side, &place)?
+            jobs_on_volume_device(job, case, side, &place)?
         };
-        let registers = |set: &JobSet| set.jobs.iter().all(|job| job.options.fixed_buffers);
-        if side.config.engine == EngineKind::Uringfs && !lane.set.as_ref().is_some_and(registers) {
+        let uses_fixed_buffers =
+            |set: &JobSet| set.jobs.iter().all(|job| job.options.fixed_buffers);
+        if side.config.engine == EngineKind::Uringfs
+            && !runner.jobs.as_ref().is_some_and(uses_fixed_buffers)
+        {
             let off = ("ring.fixed_buffers".into(), "off".into());
-            lane.side.config.settings.insert(0, off);
+            runner.side.config.settings.insert(0, off);
         }
-        Ok(lane)
+        Ok(runner)
     }
 
-    /// Takes the ring where that reaches the target: the switch is then all that differs, and which
-    /// queue would be chosen is not what is measured. What the user set comes after that, and the side's
-    /// own switch last.
+    /// Sets the switches, of which the last one wins: first queue `ring`, if a ring can reach the target, so
+    /// that the sides differ only in their own switch and not in the choice of a queue; then the user's; then
+    /// the side's own.
     fn set_switches(&mut self, target: &Target, common: &[(String, String)]) {
         let config = &mut self.side.config;
         if config.engine != EngineKind::Uringfs {
@@ -80,26 +84,26 @@ impl SideRunner {
         config.settings = settings;
     }
 
-    /// The depth of its job.
+    /// The I/O depth of its job.
     pub fn depth(&self) -> u32 {
-        self.set.as_ref().map_or(0, |set| set.jobs[0].options.depth)
+        self.jobs.as_ref().map_or(0, |set| set.jobs[0].options.depth)
     }
 
-    /// Refuses what cannot or may not be run, without running it.
+    /// Checks the job without running it.
     pub fn check(&self, conditions: &Conditions<'_>) -> Result<(), Error> {
-        let Some(set) = &self.set else { return Ok(()) };
-        let facts = self.side.config.engine.facts();
-        Plan::new(&set.jobs, facts, self.overwrite(conditions)).map(drop)
+        let Some(set) = &self.jobs else { return Ok(()) };
+        let capabilities = self.side.config.engine.capabilities();
+        Plan::new(&set.jobs, capabilities, self.overwrite(conditions)).map(drop)
     }
 
-    /// Never allows to write over a file that the case makes for itself.
+    /// Never allows overwriting if the case creates its file.
     fn overwrite(&self, conditions: &Conditions<'_>) -> Overwrite {
-        if self.makes { Overwrite::Refuse } else { conditions.overwrite }
+        if self.creates_file { Overwrite::Refuse } else { conditions.overwrite }
     }
 
     /// Runs the job once.
     pub fn measure(&mut self, conditions: &Conditions<'_>) -> Result<(), Error> {
-        let Some(set) = &self.set else { return Ok(()) };
+        let Some(set) = &self.jobs else { return Ok(()) };
         let overwrite = self.overwrite(conditions);
         let stop = conditions.stop;
         let run = Run { set, config: &self.side.config, overwrite, stop, live: &Live::default() };
@@ -107,7 +111,7 @@ impl SideRunner {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
         }
-        let (name, into) = (&self.side.name, &mut self.measured);
+        let (name, into) = (&self.side.name, &mut self.figures);
         match &results {
             Results::Ours(outcome) => {
                 for entry in entries(outcome) {
@@ -125,8 +129,8 @@ impl SideRunner {
             }
             Results::Fio(output) => {
                 if output.exit_code != 0 {
-                    let said = output.complaints.first().map_or("it failed", String::as_str);
-                    return Err(Error::run(format!("{name}: fio")).because(said));
+                    let line = output.stderr_lines.first().map_or("it failed", String::as_str);
+                    return Err(Error::run(format!("{name}: fio")).because(line));
                 }
                 let json = crate::report::json(&results);
                 let job = &json["jobs"][0];
@@ -142,7 +146,7 @@ impl SideRunner {
     }
 }
 
-/// What a case makes beside a file: `NAME.new`. What is no file has none.
+/// The new file beside a file: `NAME.new`. `None` if the target is not a file.
 pub(super) fn new_file(target: &Target) -> Option<Target> {
     let with_ending = |path: &Path| {
         let mut name = OsString::from(path);
@@ -159,19 +163,19 @@ pub(super) fn new_file(target: &Target) -> Option<Target> {
     }
 }
 
-/// The size of what is made beside a file: the file's own, up to a bound.
+/// The size of the new file beside a file: that of the file, up to a limit.
 fn new_size(job: &CaseJob<'_>, own: &Target) -> Result<u64, Error> {
-    const MOST: u64 = 64 << 20;
+    const MAX_NEW_FILE_BYTES: u64 = 64 << 20;
     let size = match job.size {
         Some(size) => size,
         None => inspect(own, false, &mut Volumes::default())?.size(),
     };
-    Ok(size.min(MOST))
+    Ok(size.min(MAX_NEW_FILE_BYTES))
 }
 
-/// Where a file in a volume cannot be reached, its volume's first bytes are read: as many as the file
-/// has. They are never written.
-fn beneath(
+/// The job of an engine that cannot reach a file in a volume: it reads the first bytes of the volume's
+/// device, as many as the file has. A job that writes is left out.
+fn jobs_on_volume_device(
     job: &CaseJob<'_>,
     case: &Case,
     side: &Side,
@@ -191,7 +195,7 @@ fn beneath(
     Ok(reads.then_some(set))
 }
 
-/// The job of a case: fio keys, so that it means the same to every engine.
+/// The job of a case, made of fio keys, so that it means the same to each engine.
 fn jobs(
     job: &CaseJob<'_>,
     case: &Case,
@@ -199,7 +203,7 @@ fn jobs(
     target: &Target,
     size: Option<u64>,
 ) -> Result<JobSet, Error> {
-    // A colon in a path is no separator here: there is one target.
+    // There is one target, so that a colon in its path is not a separator.
     let named = |path: &Path| path.to_string_lossy().replace(':', r"\:");
     let name = match target {
         Target::Path(path) => named(path),
@@ -229,11 +233,15 @@ fn jobs(
         parser.finish()
     };
     let set = parse(None)?;
-    if memory(&set) <= lockable() { Ok(set) } else { parse(Some(&("fixedbufs", "0".into()))) }
+    if registered_bytes(&set) <= lockable_bytes() {
+        Ok(set)
+    } else {
+        parse(Some(&("fixedbufs", "0".into())))
+    }
 }
 
-/// Bytes that the threads of all jobs would register.
-fn memory(set: &JobSet) -> u64 {
+/// The bytes that the threads of all jobs would register.
+fn registered_bytes(set: &JobSet) -> u64 {
     let of_job = |options: &Options| {
         let bytes = u64::from(options.jobs) * u64::from(options.depth) * options.largest_block();
         if options.fixed_buffers { bytes } else { 0 }
@@ -241,10 +249,9 @@ fn memory(set: &JobSet) -> u64 {
     set.jobs.iter().map(|job| of_job(&job.options)).sum()
 }
 
-/// Bytes that rings can count on to register: half of `RLIMIT_MEMLOCK`, of which the kernel and other
-/// programs of the user take as well. A ring that got none would fail, and no side is to have what another
-/// has not.
-fn lockable() -> u64 {
+/// The bytes that rings can safely register: half of `RLIMIT_MEMLOCK`, because the kernel and other programs
+/// of the user also need locked memory. A ring that gets none would fail, and all sides must have the same.
+fn lockable_bytes() -> u64 {
     let is_unlimited = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     let limit = getrlimit(Resource::Memlock).current;
@@ -254,11 +261,11 @@ fn lockable() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Extent, Fallocate, SyncWrites};
+    use crate::job::{Fallocate, SizeOrPercent, SyncWrites};
     use std::sync::atomic::AtomicBool;
 
-    /// What an experiment's sides run in its cases with these words.
-    fn lanes(
+    /// The runners of an experiment's sides, for the case with this description.
+    fn runners(
         name: &str,
         what: &str,
         target: &str,
@@ -290,43 +297,46 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_sets_comes_after_the_ring_and_before_the_sides_own_switch() {
+    fn user_switches_come_between_the_ring_and_the_sides_own() {
         let image = image();
         let path = image.path().to_str().unwrap();
         let set = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let common = [set(("device.queue", "aio"))];
-        let lanes = lanes("parallel-write", "", path, &common);
-        let switches = &lanes[0].side.config.settings;
+        let runners = runners("parallel-write", "", path, &common);
+        let switches = &runners[0].side.config.settings;
         let queues = switches.iter().filter(|(name, _)| name == "device.queue");
         assert_eq!(queues.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["ring", "aio"]);
         assert_eq!(switches.last(), Some(&set(("direct.write_lock", "exclusive"))));
-        assert!(lanes[2].side.config.settings.is_empty(), "the control has no switches");
+        assert!(runners[2].side.config.settings.is_empty(), "the control has no switches");
     }
 
     #[test]
-    fn unwritten_blocks_are_those_of_a_new_file_and_are_all_written_once() {
+    fn unwritten_cases_write_a_new_file_once() {
         let image = image();
-        let lanes = lanes("completion", "unwritten, durable", image.path().to_str().unwrap(), &[]);
-        assert_eq!(lanes.len(), 4);
-        for lane in &lanes {
-            let options = &lane.set.as_ref().unwrap().jobs[0].options;
+        let runners =
+            runners("completion", "unwritten, durable", image.path().to_str().unwrap(), &[]);
+        assert_eq!(runners.len(), 4);
+        for runner in &runners {
+            let options = &runner.jobs.as_ref().unwrap().jobs[0].options;
             let name = format!("{}.new", image.path().display());
             assert_eq!(options.filename.as_ref(), Some(&name));
-            assert_eq!(options.size, Some(Extent::Bytes(1 << 20)));
+            assert_eq!(options.size, Some(SizeOrPercent::Bytes(1 << 20)));
             assert_eq!(options.fallocate, Fallocate::Posix);
             assert_eq!(options.sync, SyncWrites::Dsync);
-            assert!(options.unlink && options.random_map && !options.time_based && lane.makes);
+            assert!(
+                options.unlink && options.random_map && !options.time_based && runner.creates_file
+            );
         }
     }
 
     #[test]
-    fn a_file_in_the_way_of_one_that_is_to_be_made_is_not_written_over() {
+    fn an_existing_file_is_not_overwritten_by_the_new_one() {
         let folder = tempfile::tempdir().unwrap();
         let name = |name: &str| folder.path().join(name);
         std::fs::write(name("f"), vec![0; 1 << 16]).unwrap();
         std::fs::write(name("f.new"), "mine").unwrap();
         let mut experiment = super::super::find("completion").unwrap().remove(0);
-        experiment.cases.retain(|case| case.place == Place::NewFile);
+        experiment.cases.retain(|case| case.target == TargetChoice::NewFile);
         let target = name("f").display().to_string();
         let conditions = Conditions {
             target: &target,
@@ -343,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_what_the_engine_makes_up_have_no_new_files() {
+    fn devices_and_virtual_targets_have_no_new_files() {
         assert_eq!(new_file(&Target::Virtual("null:1g".into())), None);
         assert_eq!(new_file(&Target::Path("/dev/null".into())), None);
         let file = Target::InVolume(VolumeFile::new("v", "/d/f"));

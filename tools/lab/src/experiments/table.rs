@@ -1,20 +1,20 @@
-//! The verdicts of an experiment as a table, and as JSON.
+//! Prints the results of an experiment as a table or JSON.
 
-use super::case::Measured;
-use super::driver::{CaseResult, Results};
+use super::case::SideFigures;
+use super::driver::{CaseResult, ExperimentResults};
 use crate::engine::add_counters;
-use crate::stats::{Interval, MIN_VALUES, median};
+use crate::stats::{MIN_VALUES, MedianInterval, median};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
-/// The table for people.
-pub fn table(results: &Results) -> String {
+/// The results as a table.
+pub fn table(results: &ExperimentResults) -> String {
     let sides = &results.sides;
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let beside = sides.beside.iter().map(|side| side.name.clone());
-    let worded = results.cases.iter().any(|row| !row.case.what.is_empty());
-    let mut header = if worded { vec!["what".into()] } else { Vec::new() };
+    let has_words = results.cases.iter().any(|row| !row.case.what.is_empty());
+    let mut header = if has_words { vec!["what".into()] } else { Vec::new() };
     header.extend(["depth".into(), "queue".into(), sides.control.name.clone()]);
     header.extend([sides.a.name.clone(), sides.b.name.clone()]);
     header.extend(beside);
@@ -23,19 +23,19 @@ pub fn table(results: &Results) -> String {
     header.extend(["CPU ns an I/O".into(), "switches an I/O".into()]);
     table.set_header(header);
     for case in &results.cases {
-        let mut row = if worded { vec![case.case.what.to_owned()] } else { Vec::new() };
+        let mut row = if has_words { vec![case.case.what.to_owned()] } else { Vec::new() };
         row.extend([case.depth.to_string(), case.b.queue.clone()]);
         let measured = [&case.control, &case.a, &case.b].into_iter().chain(&case.beside);
         row.extend(measured.map(|side| side.median().map_or("-".into(), thousands)));
         row.push(verdict(case.ratio, 1.0));
-        // Pairs have one neighbour less than they are.
+        // There is one ratio less than there are runs.
         let noise = Some(case.noise).filter(|noise| !noise.low.is_nan());
         row.push(noise.map_or("-".into(), |noise| format!("{:.3}-{:.3}", noise.low, noise.high)));
         row.push(costs(case, |side| format!("{:.0}", median(&side.cpu_ns))));
         row.push(costs(case, |side| format!("{:.2}", median(&side.switches))));
         table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(if worded { 3 } else { 2 }) {
+    for column in table.column_iter_mut().skip(if has_words { 3 } else { 2 }) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let pairs = results.cases.first().map_or(0, |case| case.a.iops.len());
@@ -49,24 +49,25 @@ pub fn table(results: &Results) -> String {
         );
     }
     for (name, counters) in [&sides.a.name, &sides.b.name].into_iter().zip(counters(results)) {
-        let told: Vec<_> = results.counters.iter().map(|begin| told(&counters, begin)).collect();
-        if !told.is_empty() {
-            text += &format!("counted of {name}: {}\n", told.join(", "));
+        let texts: Vec<_> =
+            results.counters.iter().map(|begin| counter_text(&counters, begin)).collect();
+        if !texts.is_empty() {
+            text += &format!("counters of {name}: {}\n", texts.join(", "));
         }
     }
     text
 }
 
-/// A figure of the off side and of the on side, and of those beside them.
-fn costs(case: &CaseResult, figure: impl Fn(&Measured) -> String) -> String {
+/// A figure of the off side, the on side and, in parentheses, the further sides.
+fn costs(case: &CaseResult, figure: impl Fn(&SideFigures) -> String) -> String {
     let beside: Vec<_> =
         case.beside.iter().map(|side| side.median().map_or("-".into(), |_| figure(side))).collect();
     let sides = format!("{} -> {}", figure(&case.a), figure(&case.b));
     if beside.is_empty() { sides } else { format!("{sides} ({})", beside.join(", ")) }
 }
 
-/// The counters of both sides, over all cases.
-fn counters(results: &Results) -> [Vec<(String, u64)>; 2] {
+/// The counters of both sides, summed over all cases.
+fn counters(results: &ExperimentResults) -> [Vec<(String, u64)>; 2] {
     let mut sums = [Vec::new(), Vec::new()];
     for case in &results.cases {
         add_counters(&mut sums[0], &case.a.counters);
@@ -75,8 +76,8 @@ fn counters(results: &Results) -> [Vec<(String, u64)>; 2] {
     sums
 }
 
-/// What was counted under names that begin so; that there was nothing is an answer, too.
-fn told(counters: &[(String, u64)], begin: &str) -> String {
+/// The counters with this prefix; `PREFIX 0` without any.
+fn counter_text(counters: &[(String, u64)], begin: &str) -> String {
     let counted = counters.iter().filter(|(name, _)| name.starts_with(begin));
     let lines: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();
     if lines.is_empty() { format!("{begin} 0") } else { lines.join(", ") }
@@ -86,8 +87,8 @@ fn thousands(iops: f64) -> String {
     format!("{:.1}k", iops / 1e3)
 }
 
-/// The ratio, and whether its interval leaves out what equals would have. No interval, no verdict.
-fn verdict(ratio: Interval, equal: f64) -> String {
+/// The ratio, and a verdict if its interval excludes `equal`. Without an interval there is no verdict.
+fn verdict(ratio: MedianInterval, equal: f64) -> String {
     if ratio.low.is_nan() {
         return format!("{:.3} no verdict", ratio.median);
     }
@@ -101,10 +102,10 @@ fn verdict(ratio: Interval, equal: f64) -> String {
     format!("{:.3} [{:.3}, {:.3}] {word}", ratio.median, ratio.low, ratio.high)
 }
 
-/// The JSON for programs.
-pub fn json(results: &Results) -> Value {
+/// The results as JSON.
+pub fn json(results: &ExperimentResults) -> Value {
     let sides = &results.sides;
-    let side = |name: &str, measured: &Measured| {
+    let side = |name: &str, measured: &SideFigures| {
         json!({
             "name": name,
             "iops": measured.median(),
@@ -114,7 +115,7 @@ pub fn json(results: &Results) -> Value {
         })
     };
     let interval =
-        |Interval { median, low, high }| json!({"median": median, "low": low, "high": high});
+        |MedianInterval { median, low, high }| json!({"median": median, "low": low, "high": high});
     let mut rows = Vec::new();
     for case in &results.cases {
         let mut what = Map::from_iter([

@@ -1,12 +1,12 @@
-//! How random offsets are distributed.
+//! The distribution of random offsets.
 
-/// How random offsets are drawn: fio's `random_distribution`.
+/// The distribution of random offsets: fio's `random_distribution`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Distribution {
-    /// Every block as likely as any other.
-    Even,
-    /// By Zipf's law with this exponent.
+    /// Each block is equally likely.
+    Uniform,
+    /// Zipf, with this exponent.
     Zipf(f64),
-    /// By Pareto's law: this share of the blocks takes all but this share of the draws.
+    /// Pareto: a share `h` of the blocks gets a share `1 - h` of the draws.
     Pareto(f64),
 }

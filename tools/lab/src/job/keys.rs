@@ -1,10 +1,10 @@
-//! The table of keys: name, aliases, kind, what it means. It alone drives parsing, the search for
-//! the nearest key, and the tests. The kind carries the setter, so that a value of the wrong kind
+//! The table of keys: name, aliases, kind of value, meaning. Parsing, the search for the nearest key,
+//! and the tests all use this table. The kind carries the setter, so that a value of the wrong kind
 //! cannot reach a field.
 
 use super::nearest::nearest;
 use super::options::{BlockRange, Fallocate, Options, Pattern, SyncWrites, Verify};
-use super::value::{self, Extent, TimeUnit};
+use super::value::{self, SizeOrPercent, TimeUnit};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
@@ -16,52 +16,52 @@ pub struct Key {
     pub name: &'static str,
     /// fio's other names for it.
     pub aliases: &'static [&'static str],
-    /// What values it takes, and where they go.
-    pub kind: Kind,
-    /// What it means, in a line.
+    /// The kind of its values, with the setter.
+    pub kind: ValueKind,
+    /// Its meaning, in one line.
     pub doc: &'static str,
 }
 
-/// What values a key takes, and the setter for them.
-pub enum Kind {
-    /// Bare, `=0` or `=1`.
+/// The kind of a key's values, with the setter.
+pub enum ValueKind {
+    /// No value, `=0` or `=1`.
     Flag(fn(&mut Options, bool)),
-    /// A whole number within bounds.
+    /// An integer within bounds.
     Count(RangeInclusive<u64>, fn(&mut Options, u64)),
     /// Up to three numbers, for reads, writes and trims.
     Counts(fn(&mut Options) -> &mut [u64; 2]),
     /// Bytes.
     Size(RangeInclusive<u64>, fn(&mut Options, u64)),
-    /// Bytes or a percentage.
-    Extent(fn(&mut Options, Extent)),
+    /// Bytes, or a percentage.
+    SizeOrPercent(fn(&mut Options, SizeOrPercent)),
     /// Up to three block sizes.
     Blocks,
     /// Up to three ranges of block sizes.
     BlockRanges,
-    /// A duration, and what a bare number means.
+    /// A duration, with the unit of a bare number.
     Time(TimeUnit, fn(&mut Options, Duration)),
     /// One of these words.
     Choice(&'static [&'static str], fn(&mut Options, &'static str)),
-    /// Anything but nothing.
+    /// Any text that is not empty.
     Text(fn(&mut Options, &str) -> Result<(), String>),
 }
 
-/// The largest block: what one Linux request can carry is less.
-const LARGEST_BLOCK: u64 = 1 << 30;
+/// The largest block. One Linux request carries less.
+const MAX_BLOCK_BYTES: u64 = 1 << 30;
 
-/// Read and validated for the sake of job files that have it; of no consequence here.
+/// For keys that are accepted and validated, but have no effect.
 const NO_EFFECT: fn(&mut Options, bool) = |_, _| {};
 
 const fn key(
     name: &'static str,
     aliases: &'static [&'static str],
-    kind: Kind,
+    kind: ValueKind,
     doc: &'static str,
 ) -> Key {
     Key { name, aliases, kind, doc }
 }
 
-/// fio's engines; the name counts only when fio itself runs the job.
+/// fio's engines. The value has an effect only when fio runs the job.
 #[rustfmt::skip]
 const ENGINES: &[&str] = &[
     "psync", "sync", "vsync", "pvsync", "pvsync2", "io_uring", "io_uring_cmd", "libaio", "posixaio",
@@ -72,92 +72,92 @@ const ENGINES: &[&str] = &[
 
 const PATTERNS: &[&str] = &["read", "write", "rw", "readwrite", "randread", "randwrite", "randrw"];
 
-/// Every key there is.
+/// All keys.
 #[rustfmt::skip]
 pub static KEYS: &[Key] = &[
-    key("name", &[], Kind::Text(|o, v| { o.name = Some(v.into()); Ok(()) }), "name of the job"),
-    key("description", &[], Kind::Text(|o, v| { o.description = Some(v.into()); Ok(()) }), "text for the report"),
-    key("filename", &[], Kind::Text(|o, v| { o.filename = Some(value::names(v)?); Ok(()) }), "targets, separated by `:`"),
-    key("directory", &[], Kind::Text(|o, v| { o.directory = Some(value::names(v)?); Ok(()) }), "where the files lie"),
-    key("filename_format", &[], Kind::Text(|o, v| { o.filename_format = Some(v.into()); Ok(()) }), "names of files that filename does not name"),
-    key("volume", &[], Kind::Text(|o, v| { o.volume = Some(v.into()); Ok(()) }), "the volume that the files are in"),
-    key("rw", &["readwrite"], Kind::Choice(PATTERNS, |o, v| o.pattern = pattern(v)), "direction and order"),
-    key("rwmixread", &[], Kind::Count(0..=100, |o, v| o.mix_read = v as u8), "reads in a hundred"),
-    key("rwmixwrite", &[], Kind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "writes in a hundred"),
-    key("ioengine", &[], Kind::Choice(ENGINES, |o, v| o.ioengine = v), "fio's engine, for --engine fio"),
-    key("direct", &[], Kind::Flag(|o, v| o.direct = v), "O_DIRECT"),
-    key("buffered", &[], Kind::Flag(|o, v| o.direct = !v), "the opposite of direct"),
-    key("sync", &[], Kind::Choice(&["none", "0", "sync", "1", "dsync"], |o, v| o.sync = sync(v)), "O_SYNC or O_DSYNC"),
-    key("bs", &["blocksize"], Kind::Blocks, "block size"),
-    key("bsrange", &["blocksize_range"], Kind::BlockRanges, "range of block sizes"),
+    key("name", &[], ValueKind::Text(|o, v| { o.name = Some(v.into()); Ok(()) }), "name of the job"),
+    key("description", &[], ValueKind::Text(|o, v| { o.description = Some(v.into()); Ok(()) }), "text for the report"),
+    key("filename", &[], ValueKind::Text(|o, v| { o.filename = Some(value::name_list(v)?); Ok(()) }), "targets, separated by `:`"),
+    key("directory", &[], ValueKind::Text(|o, v| { o.directory = Some(value::name_list(v)?); Ok(()) }), "directory of the files"),
+    key("filename_format", &[], ValueKind::Text(|o, v| { o.filename_format = Some(v.into()); Ok(()) }), "names of files that filename does not name"),
+    key("volume", &[], ValueKind::Text(|o, v| { o.volume = Some(v.into()); Ok(()) }), "the volume that the files are in"),
+    key("rw", &["readwrite"], ValueKind::Choice(PATTERNS, |o, v| o.pattern = pattern(v)), "direction and order"),
+    key("rwmixread", &[], ValueKind::Count(0..=100, |o, v| o.mix_read = v as u8), "percentage of reads"),
+    key("rwmixwrite", &[], ValueKind::Count(0..=100, |o, v| o.mix_read = 100 - v as u8), "percentage of writes"),
+    key("ioengine", &[], ValueKind::Choice(ENGINES, |o, v| o.ioengine = v), "fio's engine, for --engine fio"),
+    key("direct", &[], ValueKind::Flag(|o, v| o.direct = v), "O_DIRECT"),
+    key("buffered", &[], ValueKind::Flag(|o, v| o.direct = !v), "the opposite of direct"),
+    key("sync", &[], ValueKind::Choice(&["none", "0", "sync", "1", "dsync"], |o, v| o.sync = sync(v)), "O_SYNC or O_DSYNC"),
+    key("bs", &["blocksize"], ValueKind::Blocks, "block size"),
+    key("bsrange", &["blocksize_range"], ValueKind::BlockRanges, "range of block sizes"),
 
-    key("iodepth", &[], Kind::Count(1..=65_536, |o, v| o.depth = v as u32), "I/Os in flight"),
-    key("iodepth_batch", &["iodepth_batch_submit"], Kind::Count(0..=65_536, |o, v| o.batch_submit = v as u32), "I/Os submitted in one go"),
-    key("iodepth_batch_complete_min", &["iodepth_batch_complete"], Kind::Count(0..=65_536, |o, v| o.complete_min = v as u32), "completions waited for in one go"),
-    key("iodepth_batch_complete_max", &[], Kind::Count(0..=65_536, |o, v| o.complete_max = v as u32), "completions taken in one go"),
-    key("iodepth_low", &[], Kind::Count(0..=65_536, |o, v| o.depth_low = v as u32), "reap down to this depth"),
+    key("iodepth", &[], ValueKind::Count(1..=65_536, |o, v| o.depth = v as u32), "I/Os in flight"),
+    key("iodepth_batch", &["iodepth_batch_submit"], ValueKind::Count(0..=65_536, |o, v| o.batch_submit = v as u32), "I/Os submitted in one go"),
+    key("iodepth_batch_complete_min", &["iodepth_batch_complete"], ValueKind::Count(0..=65_536, |o, v| o.complete_min = v as u32), "completions waited for in one go"),
+    key("iodepth_batch_complete_max", &[], ValueKind::Count(0..=65_536, |o, v| o.complete_max = v as u32), "completions taken in one go"),
+    key("iodepth_low", &[], ValueKind::Count(0..=65_536, |o, v| o.depth_low = v as u32), "reap down to this depth"),
 
-    key("size", &[], Kind::Extent(|o, v| o.size = Some(v)), "region, all files together"),
-    key("filesize", &[], Kind::Size(1..=u64::MAX, |o, v| o.file_size = Some(v)), "size of one file"),
-    key("offset", &["fileoffset"], Kind::Extent(|o, v| o.offset = v), "where the region begins"),
-    key("io_size", &["io_limit"], Kind::Extent(|o, v| o.io_size = Some(v)), "bytes to move"),
-    key("nrfiles", &["nr_files"], Kind::Count(1..=4096, |o, v| o.files = v as u32), "files of each job"),
-    key("loops", &[], Kind::Count(1..=u64::MAX, |o, v| o.loops = v), "how often to do it all"),
+    key("size", &[], ValueKind::SizeOrPercent(|o, v| o.size = Some(v)), "region, all files together"),
+    key("filesize", &[], ValueKind::Size(1..=u64::MAX, |o, v| o.file_size = Some(v)), "size of one file"),
+    key("offset", &["fileoffset"], ValueKind::SizeOrPercent(|o, v| o.offset = v), "where the region begins"),
+    key("io_size", &["io_limit"], ValueKind::SizeOrPercent(|o, v| o.io_size = Some(v)), "bytes to move"),
+    key("nrfiles", &["nr_files"], ValueKind::Count(1..=4096, |o, v| o.files = v as u32), "files of each job"),
+    key("loops", &[], ValueKind::Count(1..=u64::MAX, |o, v| o.loops = v), "number of passes"),
 
-    key("numjobs", &[], Kind::Count(1..=1024, |o, v| o.jobs = v as u32), "threads that run the job"),
-    key("thread", &[], Kind::Flag(NO_EFFECT), "threads, not processes: always so here"),
-    key("group_reporting", &[], Kind::Flag(|o, v| o.group_reporting = v), "one report a group"),
-    key("stonewall", &["wait_for_previous"], Kind::Flag(|o, v| o.stonewall = v), "wait for the jobs before"),
-    key("new_group", &[], Kind::Flag(|o, v| o.new_group = v), "begin a reporting group"),
-    key("startdelay", &["start_delay"], Kind::Time(TimeUnit::Seconds, |o, v| o.start_delay = v), "wait before beginning"),
-    key("ramp_time", &[], Kind::Time(TimeUnit::Seconds, |o, v| o.ramp_time = v), "run before measuring"),
-    key("runtime", &["timeout"], Kind::Time(TimeUnit::Seconds, |o, v| o.runtime = Some(v)), "end after"),
-    key("time_based", &[], Kind::Flag(|o, v| o.time_based = v), "go on until runtime"),
-    key("thinktime", &[], Kind::Time(TimeUnit::Microseconds, |o, v| o.think_time = v), "sleep between I/Os"),
-    key("thinktime_blocks", &[], Kind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = v as u32), "I/Os between sleeps"),
-    key("rate", &[], Kind::Counts(|o| &mut o.rate), "bytes a second at most"),
-    key("rate_iops", &[], Kind::Counts(|o| &mut o.rate_iops), "I/Os a second at most"),
-    key("cpus_allowed", &[], Kind::Text(|o, v| { o.processors = value::processors(v)?; Ok(()) }), "processors to run on"),
+    key("numjobs", &[], ValueKind::Count(1..=1024, |o, v| o.jobs = v as u32), "threads that run the job"),
+    key("thread", &[], ValueKind::Flag(NO_EFFECT), "threads, not processes (always the case)"),
+    key("group_reporting", &[], ValueKind::Flag(|o, v| o.group_reporting = v), "one report a group"),
+    key("stonewall", &["wait_for_previous"], ValueKind::Flag(|o, v| o.stonewall = v), "wait for the jobs before"),
+    key("new_group", &[], ValueKind::Flag(|o, v| o.new_group = v), "begin a reporting group"),
+    key("startdelay", &["start_delay"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.start_delay = v), "wait before beginning"),
+    key("ramp_time", &[], ValueKind::Time(TimeUnit::Seconds, |o, v| o.ramp_time = v), "run before measuring"),
+    key("runtime", &["timeout"], ValueKind::Time(TimeUnit::Seconds, |o, v| o.runtime = Some(v)), "end after"),
+    key("time_based", &[], ValueKind::Flag(|o, v| o.time_based = v), "go on until runtime"),
+    key("thinktime", &[], ValueKind::Time(TimeUnit::Microseconds, |o, v| o.think_time = v), "sleep between I/Os"),
+    key("thinktime_blocks", &[], ValueKind::Count(1..=u32::MAX as u64, |o, v| o.think_blocks = v as u32), "I/Os between sleeps"),
+    key("rate", &[], ValueKind::Counts(|o| &mut o.rate), "bytes a second at most"),
+    key("rate_iops", &[], ValueKind::Counts(|o| &mut o.rate_iops), "I/Os a second at most"),
+    key("cpus_allowed", &[], ValueKind::Text(|o, v| { o.cpus = value::cpu_list(v)?; Ok(()) }), "processors to run on"),
 
-    key("norandommap", &[], Kind::Flag(|o, v| o.random_map = !v), "blocks may be visited twice"),
-    key("randrepeat", &["allrandrepeat"], Kind::Flag(|o, v| o.repeatable = v), "the same offsets every run"),
-    key("randseed", &[], Kind::Count(0..=u64::MAX, |o, v| o.seed = Some(v)), "seed of the offsets"),
-    key("random_distribution", &[], Kind::Text(|o, v| { o.distribution = value::distribution(v)?; Ok(()) }), "random, zipf:THETA or pareto:H"),
-    key("zero_buffers", &[], Kind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
-    key("refill_buffers", &[], Kind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
-    key("buffer_compress_percentage", &[], Kind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "zeros in a hundred bytes written"),
+    key("norandommap", &[], ValueKind::Flag(|o, v| o.random_map = !v), "blocks may be visited twice"),
+    key("randrepeat", &["allrandrepeat"], ValueKind::Flag(|o, v| o.repeatable = v), "the same offsets every run"),
+    key("randseed", &[], ValueKind::Count(0..=u64::MAX, |o, v| o.seed = Some(v)), "seed of the offsets"),
+    key("random_distribution", &[], ValueKind::Text(|o, v| { o.distribution = value::distribution(v)?; Ok(()) }), "random, zipf:THETA or pareto:H"),
+    key("zero_buffers", &[], ValueKind::Flag(|o, v| o.zero_buffers = v), "write zeros"),
+    key("refill_buffers", &[], ValueKind::Flag(|o, v| o.refill_buffers = v), "new bytes for every write"),
+    key("buffer_compress_percentage", &[], ValueKind::Count(0..=100, |o, v| o.compress_percentage = Some(v as u8)), "percentage of zeros in written bytes"),
 
-    key("verify", &[], Kind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "what tells a wrong block"),
-    key("verify_pattern", &[], Kind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, over and over"),
-    key("do_verify", &[], Kind::Flag(|o, v| o.do_verify = v), "read back what was written"),
-    key("verify_fatal", &[], Kind::Flag(|o, v| o.verify_fatal = v), "stop at the first wrong block"),
+    key("verify", &[], ValueKind::Choice(&["0", "crc32c", "crc32c-intel", "pattern"], |o, v| o.verify = Some(verify(v))), "how blocks are verified"),
+    key("verify_pattern", &[], ValueKind::Text(|o, v| { o.verify_pattern = value::pattern(v)?; Ok(()) }), "bytes to write, repeated"),
+    key("do_verify", &[], ValueKind::Flag(|o, v| o.do_verify = v), "read back what was written"),
+    key("verify_fatal", &[], ValueKind::Flag(|o, v| o.verify_fatal = v), "stop at the first wrong block"),
 
-    key("fsync", &[], Kind::Count(0..=u32::MAX as u64, |o, v| o.fsync = v as u32), "writes between fsyncs"),
-    key("fdatasync", &[], Kind::Count(0..=u32::MAX as u64, |o, v| o.fdatasync = v as u32), "writes between fdatasyncs"),
-    key("end_fsync", &[], Kind::Flag(|o, v| o.end_fsync = v), "fsync at the end"),
-    key("fallocate", &[], Kind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = fallocate(v)), "space for files made"),
-    key("invalidate", &[], Kind::Flag(|o, v| o.invalidate = v), "drop cached pages first"),
-    key("unlink", &[], Kind::Flag(|o, v| o.unlink = v), "remove files made"),
+    key("fsync", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.fsync = v as u32), "writes between fsyncs"),
+    key("fdatasync", &[], ValueKind::Count(0..=u32::MAX as u64, |o, v| o.fdatasync = v as u32), "writes between fdatasyncs"),
+    key("end_fsync", &[], ValueKind::Flag(|o, v| o.end_fsync = v), "fsync at the end"),
+    key("fallocate", &[], ValueKind::Choice(&["none", "0", "native", "posix", "keep", "truncate", "1"], |o, v| o.fallocate = fallocate(v)), "space for files made"),
+    key("invalidate", &[], ValueKind::Flag(|o, v| o.invalidate = v), "drop cached pages first"),
+    key("unlink", &[], ValueKind::Flag(|o, v| o.unlink = v), "remove files made"),
 
-    key("registerfiles", &[], Kind::Flag(|o, v| o.register_files = v), "register files with the ring"),
-    key("fixedbufs", &[], Kind::Flag(|o, v| o.fixed_buffers = v), "register buffers with the ring"),
-    key("hipri", &[], Kind::Flag(|o, v| o.polled = v), "polled completions"),
-    key("sqthread_poll", &[], Kind::Flag(|o, v| o.sq_thread_poll = v), "a kernel thread submits"),
-    key("force_async", &[], Kind::Count(0..=65_536, |o, v| o.force_async = v as u32), "every n-th request through a worker"),
+    key("registerfiles", &[], ValueKind::Flag(|o, v| o.register_files = v), "register files with the ring"),
+    key("fixedbufs", &[], ValueKind::Flag(|o, v| o.fixed_buffers = v), "register buffers with the ring"),
+    key("hipri", &[], ValueKind::Flag(|o, v| o.polled = v), "polled completions"),
+    key("sqthread_poll", &[], ValueKind::Flag(|o, v| o.sq_thread_poll = v), "a kernel thread submits"),
+    key("force_async", &[], ValueKind::Count(0..=65_536, |o, v| o.force_async = v as u32), "every n-th request through a worker"),
 
-    key("gtod_reduce", &[], Kind::Flag(|o, v| o.reduce_clock = v), "no time stamps at all"),
-    key("disable_slat", &[], Kind::Flag(|o, v| o.no_slat = v), "no submission latency"),
-    key("disable_clat", &[], Kind::Flag(|o, v| o.no_clat = v), "no completion latency"),
-    key("disable_lat", &[], Kind::Flag(|o, v| o.no_lat = v), "no total latency"),
-    key("disable_bw_measurement", &["disable_bw"], Kind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
-    key("clat_percentiles", &[], Kind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
-    key("percentile_list", &[], Kind::Text(|o, v| { o.percentiles = percentiles(v)?.into(); Ok(()) }), "which percentiles"),
-    key("disk_util", &[], Kind::Flag(|o, v| o.disk_util = v), "report what the disks did"),
+    key("gtod_reduce", &[], ValueKind::Flag(|o, v| o.reduce_clock = v), "no time stamps at all"),
+    key("disable_slat", &[], ValueKind::Flag(|o, v| o.no_slat = v), "no submission latency"),
+    key("disable_clat", &[], ValueKind::Flag(|o, v| o.no_clat = v), "no completion latency"),
+    key("disable_lat", &[], ValueKind::Flag(|o, v| o.no_lat = v), "no total latency"),
+    key("disable_bw_measurement", &["disable_bw"], ValueKind::Flag(|o, v| o.no_bandwidth = v), "no bandwidth samples"),
+    key("clat_percentiles", &[], ValueKind::Flag(|o, v| o.clat_percentiles = v), "percentiles of clat"),
+    key("percentile_list", &[], ValueKind::Text(|o, v| { o.percentiles = percentiles(v)?.into(); Ok(()) }), "which percentiles"),
+    key("disk_util", &[], ValueKind::Flag(|o, v| o.disk_util = v), "report the I/O of the disks"),
 ];
 
-/// The key called so.
+/// The key of this name or alias.
 pub fn find(name: &str) -> Option<&'static Key> {
-    /// Every name of every key: large job files look up many.
+    /// All names and aliases. Large job files look up many.
     static NAMES: LazyLock<HashMap<&'static str, &'static Key>> = LazyLock::new(|| {
         let names = |key: &'static Key| std::iter::once(&key.name).chain(key.aliases);
         KEYS.iter().flat_map(|key| names(key).map(move |name| (*name, key))).collect()
@@ -165,7 +165,7 @@ pub fn find(name: &str) -> Option<&'static Key> {
     NAMES.get(name).copied()
 }
 
-/// The name or alias nearest to a word that is no key.
+/// The name or alias nearest to an unknown word.
 pub fn nearest_key(word: &str) -> Option<&'static str> {
     nearest(
         word,
@@ -174,20 +174,20 @@ pub fn nearest_key(word: &str) -> Option<&'static str> {
 }
 
 impl Key {
-    /// Whether this is one of its names.
-    pub fn is_called(&self, name: &str) -> bool {
+    /// Whether `name` is its name or an alias.
+    pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    /// Whether the key may stand without a value.
+    /// Whether the value may be left out.
     pub fn is_flag(&self) -> bool {
-        matches!(self.kind, Kind::Flag(_))
+        matches!(self.kind, ValueKind::Flag(_))
     }
 
-    /// Reads a value and stores it.
+    /// Parses a value and stores it in `options`.
     pub fn apply(&self, options: &mut Options, text: Option<&str>) -> Result<(), String> {
         let text = match (text, &self.kind) {
-            (None, Kind::Flag(set)) => {
+            (None, ValueKind::Flag(set)) => {
                 set(options, true);
                 return Ok(());
             }
@@ -195,32 +195,32 @@ impl Key {
             _ => return Err("needs a value".into()),
         };
         match &self.kind {
-            Kind::Flag(set) => set(options, flag(text)?),
-            Kind::Count(bounds, set) => set(options, within(value::count(text)?, bounds)?),
-            Kind::Counts(field) => {
+            ValueKind::Flag(set) => set(options, flag(text)?),
+            ValueKind::Count(bounds, set) => set(options, within(value::count(text)?, bounds)?),
+            ValueKind::Counts(field) => {
                 let values = value::per_direction(text, value::size)?;
                 assign(field(options), values);
             }
-            Kind::Size(bounds, set) => set(options, within(value::size(text)?, bounds)?),
-            Kind::Extent(set) => set(options, value::extent(text)?),
-            Kind::Blocks => {
+            ValueKind::Size(bounds, set) => set(options, within(value::size(text)?, bounds)?),
+            ValueKind::SizeOrPercent(set) => set(options, value::size_or_percent(text)?),
+            ValueKind::Blocks => {
                 let one =
                     |text: &str| block(value::size(text)?).map(|b| BlockRange { min: b, max: b });
                 assign(&mut options.block, value::per_direction(text, one)?);
             }
-            Kind::BlockRanges => {
+            ValueKind::BlockRanges => {
                 let one = |text: &str| {
                     let (low, high) = value::range(text)?;
                     Ok(BlockRange { min: block(low)?, max: block(high)? })
                 };
                 assign(&mut options.block, value::per_direction(text, one)?);
             }
-            Kind::Time(unit, set) => set(options, value::time(text, *unit)?),
-            Kind::Choice(words, set) => match words.iter().find(|word| **word == text) {
+            ValueKind::Time(unit, set) => set(options, value::time(text, *unit)?),
+            ValueKind::Choice(words, set) => match words.iter().find(|word| **word == text) {
                 Some(word) => set(options, word),
-                None => return Err(format!("`{text}` is none of {}", words.join(", "))),
+                None => return Err(format!("`{text}` is not one of {}", words.join(", "))),
             },
-            Kind::Text(set) => set(options, text)?,
+            ValueKind::Text(set) => set(options, text)?,
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Sets the directions that were named.
+/// Sets the directions that have a value.
 fn assign<T: Copy>(fields: &mut [T; 2], values: [Option<T>; 2]) {
     for (field, value) in fields.iter_mut().zip(values) {
         *field = value.unwrap_or(*field);
@@ -242,7 +242,7 @@ fn assign<T: Copy>(fields: &mut [T; 2], values: [Option<T>; 2]) {
 }
 
 fn block(size: u64) -> Result<u64, String> {
-    within(size, &(1..=LARGEST_BLOCK))
+    within(size, &(1..=MAX_BLOCK_BYTES))
 }
 
 fn within(value: u64, bounds: &RangeInclusive<u64>) -> Result<u64, String> {
@@ -293,8 +293,8 @@ fn verify(word: &str) -> Verify {
 }
 
 fn percentiles(text: &str) -> Result<Vec<f64>, String> {
-    // fio's bound.
-    const MOST: usize = 20;
+    // fio's limit.
+    const MAX_PERCENTILES: usize = 20;
     let mut list = Vec::new();
     for part in text.split(':') {
         match part.trim().parse::<f64>() {
@@ -302,8 +302,8 @@ fn percentiles(text: &str) -> Result<Vec<f64>, String> {
             _ => return Err(format!("`{part}` is not a percentile")),
         }
     }
-    if list.len() > MOST {
-        return Err(format!("more than {MOST} percentiles"));
+    if list.len() > MAX_PERCENTILES {
+        return Err(format!("more than {MAX_PERCENTILES} percentiles"));
     }
     list.sort_by(f64::total_cmp);
     Ok(list)

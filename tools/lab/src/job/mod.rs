@@ -1,8 +1,8 @@
-//! fio job files and fio keys on the command line, parsed into jobs whose options are typed and
-//! checked. What is not understood is refused, with file, line and the nearest known word.
+//! Parses fio job files and fio keys of the command line into jobs with typed, checked options. An
+//! unknown key is an error that names file, line and the nearest known key.
 //!
-//! A parser takes any number of files and keys in the order given. Keys before the first
-//! `--name` are global, as with fio: files read later may set them anew.
+//! A parser takes any number of files and keys, in order. Keys before the first `--name` are global, as
+//! with fio; later files may set them again.
 
 mod distribution;
 mod keys;
@@ -19,81 +19,81 @@ pub use distribution::Distribution;
 pub use keys::{KEYS, Key, find as find_key};
 pub use nearest::nearest;
 pub use options::{BlockRange, Fallocate, Measure, Options, Pattern, SyncWrites, Verify};
-pub use text::Place;
-pub use value::Extent;
-pub use variables::{Lookup, environment};
+pub use text::SourceLocation;
+pub use value::SizeOrPercent;
+pub use variables::{VariableLookup, environment};
 
 use crate::Error;
 use std::path::Path;
 use std::sync::Arc;
 use text::Line;
 
-/// One section: a job to be run by `options.jobs` threads.
+/// One section: a job that `options.jobs` threads run.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its name in reports and in the names of files it makes.
+    /// Its name, in reports and in the names of its files.
     pub name: String,
-    /// Where it begins.
-    pub place: Place,
-    /// All its keys, in types.
+    /// The position of its section.
+    pub location: SourceLocation,
+    /// The values of all keys.
     pub options: Options,
-    /// Its own keys as they were given, for the report.
-    pub given: Vec<(String, String)>,
-    /// The global keys that held where it stands, as they were given.
-    pub inherited: Arc<Vec<(String, String)>>,
+    /// Its own keys and values, as written, for the report.
+    pub own_keys: Vec<(String, String)>,
+    /// The global keys and values that apply to it, as written.
+    pub inherited_keys: Arc<Vec<(String, String)>>,
 }
 
 impl Job {
-    /// Where it begins and what it is called, for messages.
+    /// Its position and name, for messages.
     pub fn label(&self) -> String {
-        format!("{}: job `{}`", self.place, self.name)
+        format!("{}: job `{}`", self.location, self.name)
     }
 
-    /// Whether it was given this key, by any of its names, and not only to switch it off.
-    pub fn asks_for(&self, name: &str) -> bool {
+    /// Whether the job sets this key, by any of its names, to a value other than 0.
+    pub fn enables(&self, name: &str) -> bool {
         let named = |key: &str| find_key(key).is_some_and(|key| key.name == name);
-        let given = self.given.iter().rfind(|(key, _)| named(key));
-        let given = given.or_else(|| self.inherited.iter().rfind(|(key, _)| named(key)));
+        let given = self.own_keys.iter().rfind(|(key, _)| named(key));
+        let given = given.or_else(|| self.inherited_keys.iter().rfind(|(key, _)| named(key)));
         given.is_some_and(|(_, value)| value != "0")
     }
 }
 
-/// What to do about a key nobody knows.
+/// How the parser treats unknown keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownKeys {
-    /// Stop, naming the nearest.
+    /// An error that names the nearest key.
     #[default]
     Refuse,
-    /// Go on, with a warning.
+    /// A warning.
     Ignore,
 }
 
-/// Everything that was parsed.
+/// The parsed jobs.
 #[derive(Debug, Default)]
 pub struct JobSet {
-    /// The jobs in order.
+    /// The jobs, in order.
     pub jobs: Vec<Job>,
-    /// The global keys, as given; jobs share them.
+    /// The global keys and values, as written; jobs share them.
     pub globals: Arc<Vec<(String, String)>>,
-    /// Lines worth showing that did not stop the parsing.
+    /// Warnings, one line each.
     pub warnings: Vec<String>,
 }
 
 /// Reads job files and keys into a [`JobSet`].
 pub struct Parser<'a> {
-    lookup: Lookup<'a>,
+    lookup: VariableLookup<'a>,
     unknown: UnknownKeys,
     globals: Options,
-    /// The job being read.
+    /// The open section.
     section: Option<Job>,
     set: JobSet,
-    /// A second file waits for the first one's jobs.
+    /// The first job of another file waits for all jobs before it.
     stonewall_next: bool,
 }
 
 impl<'a> Parser<'a> {
-    /// A parser whose `${NAME}` come from `lookup`; see [`environment`].
-    pub fn new(lookup: Lookup<'a>, unknown: UnknownKeys) -> Self {
+    /// A parser that takes the values of `${NAME}` from `lookup`; see [`environment`].
+    pub fn new(lookup: VariableLookup<'a>, unknown: UnknownKeys) -> Self {
         Self {
             lookup,
             unknown,
@@ -104,82 +104,89 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes one `--key=value` of the command line; `name` begins a job.
+    /// Parses one `--key=value` of the command line; `name` begins a job.
     pub fn argument(&mut self, key: &str, value: Option<&str>) -> Result<(), Error> {
         if key == "name" {
             let name = value.filter(|name| !name.is_empty());
             let name = name.ok_or_else(|| Error::input("--name needs a value"))?;
-            self.begin(name, Place::CommandLine)?;
+            self.begin_section(name, SourceLocation::CommandLine)?;
         }
-        self.key(key, value, Place::CommandLine)
+        self.key(key, value, SourceLocation::CommandLine)
     }
 
-    /// Reads a job file; `-` is standard input.
+    /// Parses a job file; `-` is standard input.
     pub fn file(&mut self, path: &Path) -> Result<(), Error> {
-        self.close()?;
+        self.end_section()?;
         self.stonewall_next = !self.set.jobs.is_empty();
         let mut in_section = false;
-        text::read_file(path, &mut |line, place| self.line(line, place, &mut in_section))?;
-        self.close()
+        text::read_file(path, &mut |line, location| self.line(line, location, &mut in_section))?;
+        self.end_section()
     }
 
-    /// Reads a job file that is in memory; `name` stands for it in messages.
+    /// Parses a job file in memory; messages call it `name`.
     pub fn bytes(&mut self, bytes: &[u8], name: &str) -> Result<(), Error> {
         let name: Arc<str> = name.into();
         let mut in_section = false;
-        text::read_bytes(bytes, &name, &mut |line, place| self.line(line, place, &mut in_section))?;
-        self.close()
+        text::read_bytes(bytes, &name, &mut |line, location| {
+            self.line(line, location, &mut in_section)
+        })?;
+        self.end_section()
     }
 
-    /// The jobs; none at all is an error.
+    /// Ends the parsing; no job at all is an error.
     pub fn finish(mut self) -> Result<JobSet, Error> {
-        self.close()?;
+        self.end_section()?;
         if self.set.jobs.is_empty() {
             return Err(Error::input("no job: give a job file, or --name=NAME and keys"));
         }
         Ok(self.set)
     }
 
-    fn line(&mut self, line: Line<'_>, place: Place, in_section: &mut bool) -> Result<(), Error> {
+    fn line(
+        &mut self,
+        line: Line<'_>,
+        location: SourceLocation,
+        in_section: &mut bool,
+    ) -> Result<(), Error> {
         match line {
             Line::Section(name) => {
                 *in_section = true;
-                self.begin(name, place)
+                self.begin_section(name, location)
             }
             Line::Key(key, _) if !*in_section => {
-                Err(Error::input(format!("{place}: `{key}` stands before the first [section]")))
+                Err(Error::input(format!("{location}: `{key}` stands before the first [section]")))
             }
-            Line::Key(key, value) => self.key(key, value, place),
+            Line::Key(key, value) => self.key(key, value, location),
         }
     }
 
-    /// Begins a section; every name that begins with `global` is the global one, as with fio.
-    fn begin(&mut self, name: &str, place: Place) -> Result<(), Error> {
-        const MOST_JOBS: usize = 65_536;
-        self.close()?;
+    /// Begins a section. A name that begins with `global` is the global section, as with fio.
+    fn begin_section(&mut self, name: &str, location: SourceLocation) -> Result<(), Error> {
+        const MAX_JOBS: usize = 65_536;
+        self.end_section()?;
         if name.starts_with("global") {
             return Ok(());
         }
-        if self.set.jobs.len() >= MOST_JOBS {
-            return Err(Error::input(format!("{place}: more than {MOST_JOBS} jobs")));
+        if self.set.jobs.len() >= MAX_JOBS {
+            return Err(Error::input(format!("{location}: more than {MAX_JOBS} jobs")));
         }
         let mut options = self.globals.clone();
         options.stonewall |= std::mem::take(&mut self.stonewall_next);
         let job = Job {
             name: name.to_owned(),
-            place,
+            location,
             options,
-            given: Vec::new(),
-            inherited: Arc::clone(&self.set.globals),
+            own_keys: Vec::new(),
+            inherited_keys: Arc::clone(&self.set.globals),
         };
         self.section = Some(job);
         Ok(())
     }
 
-    /// Ends the section that is open and checks what holds between its keys.
-    fn close(&mut self) -> Result<(), Error> {
+    /// Ends the open section and checks its keys against each other.
+    fn end_section(&mut self) -> Result<(), Error> {
         let Some(mut job) = self.section.take() else { return Ok(()) };
-        job.options.settle().map_err(|problem| Error::input(problem).at(job.label()))?;
+        job.options.normalize().map_err(|problem| Error::input(problem).at(job.label()))?;
         if let Some(name) = &job.options.name {
             job.name.clone_from(name);
         }
@@ -187,14 +194,19 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn key(&mut self, name: &str, value: Option<&str>, place: Place) -> Result<(), Error> {
-        let refuse = |problem: String| Error::input(format!("{place}: {name}: {problem}"));
+    fn key(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        location: SourceLocation,
+    ) -> Result<(), Error> {
+        let refuse = |problem: String| Error::input(format!("{location}: {name}: {problem}"));
         let value = match value {
             Some(value) => Some(variables::expand(value, self.lookup).map_err(refuse)?),
             None => None,
         };
         let (options, given) = match &mut self.section {
-            Some(job) => (&mut job.options, &mut job.given),
+            Some(job) => (&mut job.options, &mut job.own_keys),
             None => (&mut self.globals, Arc::make_mut(&mut self.set.globals)),
         };
         let key = match (find_key(name), &value) {
@@ -206,9 +218,9 @@ impl<'a> Parser<'a> {
             (None, _) => {
                 let hint = keys::nearest_key(name);
                 let hint = hint.map_or(String::new(), |key| format!("; the nearest is `{key}`"));
-                // A line that is no key at all may be very long, or not for a terminal.
+                // A line that is not a key may be very long, or hold control characters.
                 let shown: String = name.chars().take(80).collect();
-                let line = format!("{place}: unknown key `{}`{hint}", shown.escape_debug());
+                let line = format!("{location}: unknown key `{}`{hint}", shown.escape_debug());
                 match self.unknown {
                     UnknownKeys::Refuse => return Err(Error::input(line)),
                     UnknownKeys::Ignore => self.set.warnings.push(line),
@@ -218,16 +230,16 @@ impl<'a> Parser<'a> {
         };
         key.apply(options, value.as_deref()).map_err(refuse)?;
         let value = value.unwrap_or_else(|| "1".into());
-        // At the end, after whatever else sets the same: with fio, too, the last wins.
+        // Appended, after other keys that set the same option: with fio, too, the last one wins.
         given.retain(|(name, old)| !replaces((key, &value), (name, old)));
         given.push((name.to_owned(), value));
         Ok(())
     }
 }
 
-/// Whether nothing is left of an old line once a new one has been read: both set the same key, and
-/// the new one every direction that the old one names. `,8k` leaves the reads as they were.
+/// Whether a new line replaces an old one completely: both set the same key, and the new one sets each
+/// direction that the old one sets. `,8k` leaves the value for reads.
 pub(crate) fn replaces(new: (&Key, &str), old: (&str, &str)) -> bool {
     let part = |value: &str| value.split(',').take(2).position(str::is_empty);
-    new.0.is_called(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))
+    new.0.has_name(old.0) && (part(new.1).is_none() || part(new.1) == part(old.1))
 }

@@ -1,10 +1,10 @@
 //! The known word nearest to a misspelt one, for error messages.
 
-/// The candidate with the smallest edit distance, if it is near enough to be meant.
+/// The candidate with the smallest edit distance, if the distance is small enough for a typing error.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer words are never a slip of the pen, and the distance costs their length squared.
-    const LONGEST: usize = 64;
-    if word.len() > LONGEST {
+    // A longer word is not a typing error, and the computation is quadratic in its length.
+    const MAX_WORD_BYTES: usize = 64;
+    if word.len() > MAX_WORD_BYTES {
         return None;
     }
     let (distance, best) = candidates
@@ -13,7 +13,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     (distance <= word.len().max(3) / 2 + 1).then_some(best)
 }
 
-/// Edit distance in which two neighbours swapped count once.
+/// Edit distance; swapping two neighbours counts as one edit.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_the_word_and_nonsense_finds_none() {
+    fn a_typing_error_finds_the_word_and_nonsense_finds_none() {
         let words = || ["iodepth", "numjobs", "runtime"].into_iter();
         assert_eq!(nearest("iodpeth", words()), Some("iodepth"));
         assert_eq!(nearest("numjob", words()), Some("numjobs"));

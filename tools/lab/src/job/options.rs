@@ -1,8 +1,8 @@
-//! What one job asks for, in types: the result of all its keys, defaults first, as fio has them.
+//! The options of one job: the values of all keys, with fio's defaults.
 
 use super::distribution::Distribution;
-use super::value::Extent;
-use crate::verify::HEADER;
+use super::value::SizeOrPercent;
+use crate::verify::HEADER_BYTES;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// As fio spells them in a report.
+    /// fio's name of the pattern.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -36,61 +36,61 @@ impl Pattern {
         }
     }
 
-    /// Whether offsets are drawn.
+    /// Whether offsets are random.
     pub fn random(self) -> bool {
         matches!(self, Self::RandRead | Self::RandWrite | Self::RandReadWrite)
     }
 
-    /// Whether it reads.
+    /// Whether the pattern has reads.
     pub fn reads(self) -> bool {
         !matches!(self, Self::Write | Self::RandWrite)
     }
 
-    /// Whether it writes.
+    /// Whether the pattern has writes.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
     }
 }
 
-/// What tells a wrong block: fio's `verify`.
+/// How blocks are verified: fio's `verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Nothing, not even where there is a pattern.
+    /// Not at all, even with a `verify_pattern`.
     Nothing,
-    /// A header with the block's place, its writer and a CRC32C.
+    /// By a header with the block's offset, run and pass, and a CRC32C.
     Crc32c,
-    /// The bytes of `verify_pattern`, over and over.
+    /// By the repeated bytes of `verify_pattern`.
     Pattern,
 }
 
-/// How the space of files that are made is come by: fio's `fallocate`.
+/// How space is allocated for new files: fio's `fallocate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Not beforehand: the file grows as it is written.
+    /// Not in advance: the file grows as it is written.
     None,
-    /// Allocated, where the file system can; else it grows.
+    /// Allocated if the file system supports it; otherwise the file grows.
     Native,
-    /// Allocated, or the run fails.
+    /// Allocated; otherwise the run fails.
     Posix,
-    /// Allocated beyond its end, which moves as it is written.
+    /// Allocated beyond the end of the file; the file grows as it is written.
     Keep,
-    /// Made as long as it will be, without space.
+    /// Extended to its full length, without allocated space.
     Truncate,
 }
 
-/// The smallest and largest block of one direction.
+/// The block sizes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
-    /// Smallest I/O in bytes; sizes are multiples of it.
+    /// Smallest I/O in bytes; all sizes are multiples of it.
     pub min: u64,
     /// Largest I/O in bytes.
     pub max: u64,
 }
 
-/// Whether writes return before they are durable.
+/// Whether each write is durable when it completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncWrites {
-    /// They do.
+    /// No.
     #[default]
     No,
     /// O_SYNC.
@@ -99,44 +99,44 @@ pub enum SyncWrites {
     Dsync,
 }
 
-/// Which times are measured for every I/O.
+/// The latencies and rates to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
-    /// From making the I/O to handing it over.
+    /// Submission latency: from the creation of an I/O to its submission.
     pub slat: bool,
-    /// From handing it over to its completion.
+    /// Completion latency: from the submission to the completion.
     pub clat: bool,
-    /// From making it to its completion.
+    /// Total latency: from the creation to the completion.
     pub lat: bool,
-    /// Bandwidth samples over the run.
+    /// Bandwidth samples during the run.
     pub bandwidth: bool,
 }
 
 impl Measure {
-    /// Whether any I/O needs a time stamp.
+    /// Whether I/Os need time stamps.
     pub fn latency(self) -> bool {
         self.slat || self.clat || self.lat
     }
 }
 
-/// Every key's value. `Default` is fio's default.
+/// The values of all keys. `Default` has fio's defaults.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The job's name, unless its section names it.
+    /// The job's name, if it differs from the section's.
     pub name: Option<String>,
     /// Free text for the report.
     pub description: Option<String>,
     /// Targets, separated by `:`.
     pub filename: Option<String>,
-    /// Where files named by the run go.
+    /// Directories of the files, separated by `:`.
     pub directory: Option<String>,
-    /// How they are called.
+    /// Format of the names of files that `filename` does not name.
     pub filename_format: Option<String>,
-    /// The volume that all of the job's files are in.
+    /// The volume that holds all files of the job.
     pub volume: Option<String>,
     /// `rw`.
     pub pattern: Pattern,
-    /// Reads in a hundred, for the mixed patterns.
+    /// Percentage of reads, for the mixed patterns.
     pub mix_read: u8,
     /// `bs` of reads and of writes.
     pub block: [BlockRange; 2],
@@ -144,95 +144,95 @@ pub struct Options {
     pub direct: bool,
     /// `sync`.
     pub sync: SyncWrites,
-    /// fio's engine; it counts only when fio itself runs the job.
+    /// fio's engine; it has an effect only when fio runs the job.
     pub ioengine: &'static str,
 
     /// `iodepth`.
     pub depth: u32,
-    /// I/Os handed over in one go.
+    /// I/Os per submission.
     pub batch_submit: u32,
-    /// Completions waited for in one go.
+    /// The fewest completions that a reap waits for.
     pub complete_min: u32,
-    /// Completions taken in one go; 0, unlike with fio, is whatever has completed.
+    /// The most completions that a reap takes. 0 is no limit, unlike with fio.
     pub complete_max: u32,
-    /// Reap down to this depth once the depth is reached.
+    /// Once the full depth is reached, reap down to this depth.
     pub depth_low: u32,
 
-    /// Region of all files together.
-    pub size: Option<Extent>,
+    /// Size of the region over all files.
+    pub size: Option<SizeOrPercent>,
     /// Size of one file.
     pub file_size: Option<u64>,
-    /// Where the region begins.
-    pub offset: Extent,
-    /// Bytes to move, when not the region once.
-    pub io_size: Option<Extent>,
+    /// Begin of the region in each file.
+    pub offset: SizeOrPercent,
+    /// Bytes to transfer, if not the region once.
+    pub io_size: Option<SizeOrPercent>,
     /// `nrfiles`.
     pub files: u32,
-    /// How often to do it all.
+    /// Number of passes.
     pub loops: u64,
 
     /// `numjobs`: threads that run this job.
     pub jobs: u32,
-    /// One report for a group of jobs.
+    /// One report per group of jobs.
     pub group_reporting: bool,
     /// Wait for all jobs before this one.
     pub stonewall: bool,
     /// Begin a new reporting group.
     pub new_group: bool,
-    /// Wait before beginning.
+    /// Delay before the job begins.
     pub start_delay: Duration,
-    /// Run so long before measuring.
+    /// Time to run before the measurement begins.
     pub ramp_time: Duration,
-    /// End after this time.
+    /// Time limit.
     pub runtime: Option<Duration>,
-    /// Go on until `runtime`, over the region again and again.
+    /// Repeat the region until `runtime` is over.
     pub time_based: bool,
-    /// Sleep between groups of I/Os.
+    /// Pause after each group of I/Os.
     pub think_time: Duration,
-    /// I/Os between two sleeps.
+    /// I/Os between two pauses.
     pub think_blocks: u32,
-    /// Bytes a second; 0 is no limit.
+    /// Bytes per second; 0 is no limit.
     pub rate: [u64; 2],
-    /// I/Os a second; 0 is no limit.
+    /// I/Os per second; 0 is no limit.
     pub rate_iops: [u64; 2],
-    /// `cpus_allowed`; empty is anywhere.
-    pub processors: Vec<usize>,
+    /// `cpus_allowed`; empty allows all.
+    pub cpus: Vec<usize>,
 
-    /// Visit every block once before any is visited again.
+    /// Visit each block once before any is visited again.
     pub random_map: bool,
-    /// How random offsets are drawn; an uneven way visits blocks again and again, map or no map.
+    /// Distribution of random offsets. With one that is not uniform, `random_map` has no effect.
     pub distribution: Distribution,
-    /// The same offsets in every run.
+    /// Use the same offsets in each run.
     pub repeatable: bool,
     /// `randseed`.
     pub seed: Option<u64>,
     /// Write zeros.
     pub zero_buffers: bool,
-    /// New bytes for every write.
+    /// New bytes for each write.
     pub refill_buffers: bool,
-    /// Zeros in a hundred bytes of what is written, the others being random.
+    /// Percentage of zeros in written bytes; the others are random.
     pub compress_percentage: Option<u8>,
 
-    /// What tells a wrong block; none is looked for without it.
+    /// How blocks are verified; `None` is not at all.
     pub verify: Option<Verify>,
-    /// Bytes to write over and over; empty for random ones.
+    /// Bytes to write, repeated; empty for random bytes.
     pub verify_pattern: Vec<u8>,
-    /// Read back after each pass of writes what it wrote.
+    /// Read back the writes of each pass at its end.
     pub do_verify: bool,
     /// Stop at the first wrong block.
     pub verify_fatal: bool,
 
-    /// Writes between two fsyncs; 0 is never.
+    /// Writes between two fsyncs; 0 is no fsync.
     pub fsync: u32,
-    /// Writes between two fdatasyncs; 0 is never.
+    /// Writes between two fdatasyncs; 0 is no fdatasync.
     pub fdatasync: u32,
     /// fsync when the job ends.
     pub end_fsync: bool,
-    /// How the files the run makes come by their space.
+    /// How space is allocated for new files.
     pub fallocate: Fallocate,
-    /// Drop cached pages of the files before the run.
+    /// Drop the files' cached pages before the run.
     pub invalidate: bool,
-    /// Remove the files the run made.
+    /// Remove the files that the run created.
     pub unlink: bool,
 
     /// `registerfiles`.
@@ -243,7 +243,7 @@ pub struct Options {
     pub polled: bool,
     /// `sqthread_poll`.
     pub sq_thread_poll: bool,
-    /// `force_async`: every n-th request through a worker.
+    /// `force_async`: one request in n goes through a kernel worker.
     pub force_async: u32,
 
     /// `gtod_reduce`.
@@ -258,17 +258,17 @@ pub struct Options {
     pub no_bandwidth: bool,
     /// Report percentiles.
     pub clat_percentiles: bool,
-    /// Which ones.
+    /// The percentiles to report.
     pub percentiles: Cow<'static, [f64]>,
 
-    /// Report what the disks under the targets did.
+    /// Report the I/O of the disks under the targets.
     pub disk_util: bool,
 
-    /// Dotted lines such as `direct.simple_read=off`: switches of the stack, passed to the engine.
+    /// Keys with a dot, such as `direct.simple_read=off`: switches of the stack, for the engine.
     pub settings: Vec<(String, String)>,
 }
 
-/// fio's list of percentiles.
+/// fio's default percentiles.
 pub const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
@@ -296,7 +296,7 @@ impl Default for Options {
             depth_low: 0,
             size: None,
             file_size: None,
-            offset: Extent::Bytes(0),
+            offset: SizeOrPercent::Bytes(0),
             io_size: None,
             files: 1,
             loops: 1,
@@ -312,9 +312,9 @@ impl Default for Options {
             think_blocks: 1,
             rate: [0; 2],
             rate_iops: [0; 2],
-            processors: Vec::new(),
+            cpus: Vec::new(),
             random_map: true,
-            distribution: Distribution::Even,
+            distribution: Distribution::Uniform,
             repeatable: true,
             seed: None,
             zero_buffers: false,
@@ -349,7 +349,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Which times to take; `gtod_reduce` turns them all off.
+    /// The latencies and rates to measure; `gtod_reduce` turns all off.
     pub fn measure(&self) -> Measure {
         Measure {
             slat: !(self.no_slat || self.reduce_clock),
@@ -359,25 +359,25 @@ impl Options {
         }
     }
 
-    /// The largest I/O of the directions the job uses.
+    /// The largest I/O in bytes, of the directions that the job uses.
     pub fn largest_block(&self) -> u64 {
         self.blocks_in_use().map(|range| range.max).max().unwrap_or(0)
     }
 
-    /// The smallest I/O of the directions the job uses.
+    /// The smallest I/O in bytes, of the directions that the job uses.
     pub fn smallest_block(&self) -> u64 {
         self.blocks_in_use().map(|range| range.min).min().unwrap_or(0)
     }
 
-    /// The ranges of the directions the job uses.
+    /// The block sizes of the directions that the job uses.
     pub fn blocks_in_use(&self) -> impl Iterator<Item = &BlockRange> {
         let used = [self.pattern.reads(), self.pattern.writes()];
         self.block.iter().zip(used).filter_map(|(range, used)| used.then_some(range))
     }
 
-    /// What holds between keys, checked once all are read. Batches beyond the depth are cut to
-    /// it, and a bound below what it bounds is raised, as fio does; what cannot work is refused.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
+    /// Checks keys against each other, after all are parsed. As fio does, it clamps batches to the depth
+    /// and raises an upper limit that is below its lower limit. Combinations that cannot work are errors.
+    pub(super) fn normalize(&mut self) -> Result<(), String> {
         if self.batch_submit == 0 || self.batch_submit > self.depth {
             self.batch_submit = self.depth;
         }
@@ -398,16 +398,16 @@ impl Options {
         if self.rate.iter().zip(self.rate_iops).any(|(&rate, iops)| rate != 0 && iops != 0) {
             return Err("rate and rate_iops exclude each other in one direction".into());
         }
-        self.settle_verify()?;
-        if let Some(Extent::Bytes(size)) = self.size
+        self.normalize_verify()?;
+        if let Some(SizeOrPercent::Bytes(size)) = self.size
             && size < self.largest_block()
         {
             return Err(format!("size={size} is less than one block of {}", self.largest_block()));
         }
-        // The buffers are made before the run: depth x block is memory, and must be had.
-        const MOST_MEMORY: u64 = 16 << 30;
+        // The buffers are allocated before the run: depth x block bytes for each thread.
+        const MAX_BUFFER_BYTES: u64 = 16 << 30;
         let memory = u64::from(self.depth) * self.largest_block() * u64::from(self.jobs);
-        if memory > MOST_MEMORY {
+        if memory > MAX_BUFFER_BYTES {
             return Err(format!(
                 "iodepth x bs x numjobs is {} GiB of buffers; at most 16 GiB",
                 memory >> 30
@@ -416,8 +416,8 @@ impl Options {
         Ok(())
     }
 
-    fn settle_verify(&mut self) -> Result<(), String> {
-        // As with fio a pattern is verified unless the job says otherwise.
+    fn normalize_verify(&mut self) -> Result<(), String> {
+        // As with fio: a pattern is verified unless the job sets verify=0.
         if self.verify.is_none() && !self.verify_pattern.is_empty() {
             self.verify = Some(Verify::Pattern);
         }
@@ -426,8 +426,10 @@ impl Options {
             return Err("verify=pattern needs a verify_pattern".into());
         }
         let smallest = self.smallest_block();
-        if self.verify == Some(Verify::Crc32c) && smallest < HEADER as u64 {
-            return Err(format!("verify=crc32c needs blocks of {HEADER} bytes; one is {smallest}"));
+        if self.verify == Some(Verify::Crc32c) && smallest < HEADER_BYTES as u64 {
+            return Err(format!(
+                "verify=crc32c needs blocks of {HEADER_BYTES} bytes; one is {smallest}"
+            ));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::distribution::Distribution;
 use super::options::{BlockRange, Fallocate, Pattern, SyncWrites, Verify};
-use super::{Extent, JobSet, KEYS, Options, Parser, UnknownKeys, find_key};
+use super::{JobSet, KEYS, Options, Parser, SizeOrPercent, UnknownKeys, find_key};
 use crate::Error;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn one(key: &str) -> Options {
 }
 
 #[test]
-fn every_key_of_the_table_is_found_by_every_name_and_only_once() {
+fn each_key_is_found_by_all_its_names() {
     let mut names: Vec<&str> = Vec::new();
     for key in KEYS {
         assert!(!key.doc.is_empty());
@@ -42,12 +42,12 @@ fn every_key_of_the_table_is_found_by_every_name_and_only_once() {
     let count = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), count, "a name stands twice");
+    assert_eq!(names.len(), count, "a name is in the table twice");
 }
 
-/// Each line, and what it must have set.
+/// Each key with a check of the option that it sets.
 #[test]
-fn every_key_sets_what_it_means() {
+fn each_key_sets_its_option() {
     type Holds = fn(&Options) -> bool;
     let table: &[(&str, Holds)] = &[
         ("name=x", |o| o.name.as_deref() == Some("x")),
@@ -87,11 +87,11 @@ fn every_key_sets_what_it_means() {
         }),
         ("iodepth=64\niodepth_batch_complete_max=0", |o| o.complete_max == 64),
         ("iodepth=64\niodepth_low=16", |o| o.depth_low == 16),
-        ("size=1g", |o| o.size == Some(Extent::Bytes(1 << 30))),
-        ("size=20%", |o| o.size == Some(Extent::Percent(20))),
+        ("size=1g", |o| o.size == Some(SizeOrPercent::Bytes(1 << 30))),
+        ("size=20%", |o| o.size == Some(SizeOrPercent::Percent(20))),
         ("filesize=1m", |o| o.file_size == Some(1 << 20)),
-        ("offset=1m", |o| o.offset == Extent::Bytes(1 << 20)),
-        ("io_size=2m", |o| o.io_size == Some(Extent::Bytes(2 << 20))),
+        ("offset=1m", |o| o.offset == SizeOrPercent::Bytes(1 << 20)),
+        ("io_size=2m", |o| o.io_size == Some(SizeOrPercent::Bytes(2 << 20))),
         ("nrfiles=3", |o| o.files == 3),
         ("loops=4", |o| o.loops == 4),
         ("numjobs=5", |o| o.jobs == 5),
@@ -113,14 +113,14 @@ fn every_key_sets_what_it_means() {
         ("rate_iops=1000", |o| o.rate_iops == [1000; 2]),
         ("rate=1m,0\nrate_iops=0,100", |o| o.rate == [1 << 20, 0] && o.rate_iops == [0, 100]),
         ("rate_iops=1k,", |o| o.rate_iops == [1024, 0]),
-        ("cpus_allowed=0-1", |o| o.processors == [0, 1]),
+        ("cpus_allowed=0-1", |o| o.cpus == [0, 1]),
         ("norandommap", |o| !o.random_map),
         ("randrepeat=0", |o| !o.repeatable),
         ("randseed=89", |o| o.seed == Some(89)),
         ("randseed=9007199254740993", |o| o.seed == Some((1 << 53) + 1)),
         ("randseed=18446744073709551615", |o| o.seed == Some(u64::MAX)),
         ("randseed=0xfffffffffffffffe", |o| o.seed == Some(u64::MAX - 1)),
-        ("random_distribution=random", |o| o.distribution == Distribution::Even),
+        ("random_distribution=random", |o| o.distribution == Distribution::Uniform),
         ("random_distribution=zipf:1.2", |o| o.distribution == Distribution::Zipf(1.2)),
         ("random_distribution=pareto:0.3", |o| o.distribution == Distribution::Pareto(0.3)),
         ("zero_buffers", |o| o.zero_buffers),
@@ -173,7 +173,7 @@ fn every_key_sets_what_it_means() {
 }
 
 #[test]
-fn sections_inherit_the_globals_that_stand_before_them() {
+fn sections_inherit_the_globals_before_them() {
     let set = parse("[global]\nbs=8k\niodepth=2\n[a]\niodepth=4\n[global]\nbs=16k\n[b]\n");
     let values: Vec<_> = set
         .jobs
@@ -195,11 +195,11 @@ fn bare_keys_comments_and_blanks_are_read_as_fio_reads_them() {
 }
 
 #[test]
-fn a_repeated_key_counts_with_its_last_value() {
+fn the_last_value_of_a_repeated_key_wins() {
     let set = parse("[j]\nruntime=120\nblocksize=4k\nruntime=30\nbs=8k\n");
     assert_eq!(set.jobs[0].options.runtime, Some(Duration::from_secs(30)));
     assert_eq!(set.jobs[0].options.block[0].max, 8192);
-    assert_eq!(set.jobs[0].given.iter().filter(|(key, _)| key == "runtime").count(), 1);
+    assert_eq!(set.jobs[0].own_keys.iter().filter(|(key, _)| key == "runtime").count(), 1);
 }
 
 #[test]
@@ -219,37 +219,37 @@ fn keys_on_the_command_line_make_jobs_as_with_fio() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_file_and_line() {
+fn errors_name_file_and_line() {
     let long = format!("[j]\n{}\n", "x".repeat(1 << 20));
     let table: &[(&[u8], &str)] = &[
         (b"[j]\niodpeth=3\n", "job.fio:2: unknown key `iodpeth`; the nearest is `iodepth`"),
         (b"[j]\nbs=4q\n", "job.fio:2: bs: `4q` is not a number with a known suffix"),
         (b"[j]\nbs=0\n", "job.fio:2: bs: 0 is out of range"),
         (b"[j]\nbs\n", "job.fio:2: bs: needs a value"),
-        (b"[j]\nrw=sideways\n", "job.fio:2: rw: `sideways` is none of read, write"),
+        (b"[j]\nrw=sideways\n", "job.fio:2: rw: `sideways` is not one of read, write"),
         (b"[j]\ndirect=yes\n", "job.fio:2: direct: `yes` is neither 0 nor 1"),
         (b"[j]\nrwmixread=101\n", "job.fio:2: rwmixread: 101 is out of range: 0 to 100"),
-        (b"[j]\n\niodepth=${LOOP}\n", "job.fio:3: iodepth: variable ${LOOP} is defined by itself"),
+        (b"[j]\n\niodepth=${LOOP}\n", "job.fio:3: iodepth: variable ${LOOP} refers to itself"),
         (b"[j]\niodepth=${NOPE}\n", "${NOPE} is not set"),
         (b"[j\nbs=4k\n", "job.fio:1: section without a closing `]`"),
         (b"[]\n", "job.fio:1: section without a name"),
         (b"bs=4k\n", "job.fio:1: `bs` stands before the first [section]"),
         (long.as_bytes(), "job.fio:2: line of 1048576 bytes; at most 65536"),
         (b"[j]\nbs=\0\n", "job.fio:2: line has a NUL byte"),
-        (b"[j]\nbs=4k\x11\n", "job.fio:2: the control character"),
-        (b"[j]\nbs=4\tk\n", "job.fio:2: the control character"),
+        (b"[j]\nbs=4k\x11\n", "job.fio:2: line has the control character"),
+        (b"[j]\nbs=4\tk\n", "job.fio:2: line has the control character"),
         (b"[j]\nname=\xff\n", "job.fio:2: not UTF-8 from byte 6 on"),
         (b"[j]\ntime_based\n", "job.fio:1: job `j`: time_based needs a runtime"),
         (b"[j]\nhipri\n", "job.fio:1: job `j`: hipri needs direct=1"),
-        (b"[j]\nrw=trim\n", "job.fio:2: rw: `trim` is none of read, write"),
-        (b"[j]\nrw=write:4k\n", "job.fio:2: rw: `write:4k` is none of read, write"),
+        (b"[j]\nrw=trim\n", "job.fio:2: rw: `trim` is not one of read, write"),
+        (b"[j]\nrw=write:4k\n", "job.fio:2: rw: `write:4k` is not one of read, write"),
         (b"[j]\nbs=4*1024\n", "job.fio:2: bs: `4*1024` is not a number with a known suffix"),
-        (b"[j]\nverify=md5\n", "job.fio:2: verify: `md5` is none of 0, crc32c"),
+        (b"[j]\nverify=md5\n", "job.fio:2: verify: `md5` is not one of 0, crc32c"),
         (b"[j]\nverify=pattern\n", "verify=pattern needs a verify_pattern"),
         (b"[j]\nverify=crc32c\nbs=16\n", "verify=crc32c needs blocks of 32 bytes; one is 16"),
-        (b"[j]\nverify_pattern='file'\n", "verify_pattern: `'file'` is no pattern"),
+        (b"[j]\nverify_pattern='file'\n", "verify_pattern: `'file'` is not a pattern"),
         (b"[j]\nrandom_distribution=zipf:1\n", "zipf needs a theta above 0"),
-        (b"[j]\nrandom_distribution=normal:5\n", "`normal:5` is none of random, zipf:THETA"),
+        (b"[j]\nrandom_distribution=normal:5\n", "`normal:5` is not one of random, zipf:THETA"),
         (b"[j]\nbuffer_compress_percentage=101\n", "101 is out of range: 0 to 100"),
         (b"[j]\nrate=1m,0\nrate_iops=5,100\n", "rate and rate_iops exclude each other"),
         (b"[j]\nfilesize=1m-2m\n", "filesize: `1m-2m` is not a number"),
@@ -277,7 +277,7 @@ fn unknown_keys_can_be_ignored_with_a_warning() {
 }
 
 #[test]
-fn files_include_others_but_not_themselves() {
+fn a_file_includes_others_but_not_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("main.fio"), "[global]\ninclude common.inc\n[j]\n").unwrap();
@@ -309,12 +309,12 @@ fn a_megabyte_of_jobs_is_read_to_its_last_job() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
+    fn random_bytes_do_not_make_the_parser_panic(bytes: Vec<u8>) {
         let _ = parse_bytes(&bytes);
     }
 
     #[test]
-    fn no_likely_text_makes_the_parser_panic(
+    fn near_valid_text_does_not_make_the_parser_panic(
         lines in prop::collection::vec(
             r"(\[[a-z ]{0,6}\]?|[a-z_]{1,10}=?|(bs|size|rw|rate|runtime|bsrange|cpus_allowed|percentile_list|io_size|random_distribution|verify_pattern)=[-0-9a-z.%,:$\{\}\(\)*/+]{0,12})",
             0..12,

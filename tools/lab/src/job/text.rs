@@ -1,5 +1,5 @@
-//! The text of a job file, line by line: what each line is, and where it stands. Knows sections,
-//! keys, comments and `include`; knows no key's meaning.
+//! Splits a job file into lines, each with its position: sections, keys, comments, `include`. Does not
+//! know the meaning of keys.
 
 use crate::Error;
 use std::fmt;
@@ -7,23 +7,23 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest line; fio's own limit is smaller.
-const LONGEST_LINE: usize = 64 << 10;
+/// Longest line; fio's limit is smaller.
+const MAX_LINE_BYTES: usize = 64 << 10;
 /// Largest job file.
-const LARGEST_FILE: u64 = 64 << 20;
-/// How deep `include` may go.
-const DEEPEST_INCLUDE: usize = 16;
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Depth limit of `include`.
+const MAX_INCLUDE_DEPTH: usize = 16;
 
-/// Where something was said, for messages.
+/// The position of a key or section, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceLocation {
     /// A line of a file, counted from 1.
     Line(Arc<str>, usize),
     /// The command line.
     CommandLine,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(file, line) => write!(f, "{file}:{line}"),
@@ -32,7 +32,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a line of a job file says.
+/// A parsed line of a job file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
     /// `[name]`
@@ -41,11 +41,11 @@ pub enum Line<'a> {
     Key(&'a str, Option<&'a str>),
 }
 
-/// Reads a job file (`-` is standard input) and hands over its lines, those of included files
-/// among them.
+/// Reads a job file (`-` is standard input) and calls `each` with every line, included files
+/// included.
 pub fn read_file(
     path: &Path,
-    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+    each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
     read_nested(path, &mut Vec::new(), each)
 }
@@ -53,29 +53,31 @@ pub fn read_file(
 fn read_nested(
     path: &Path,
     open: &mut Vec<PathBuf>,
-    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+    each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let bytes = load(path)?;
-    // The path as the system sees it, so that `a/../job` and `job` are one file.
+    let bytes = read_bounded(path)?;
+    // The canonical path, so that `a/../job` and `job` are one file.
     let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let shown: Arc<str> = path.display().to_string().into();
     open.push(identity);
-    read_bytes(&bytes, &shown, &mut |line, place| {
-        let Line::Key(key, None) = line else { return each(line, place) };
+    read_bytes(&bytes, &shown, &mut |line, location| {
+        let Line::Key(key, None) = line else { return each(line, location) };
         let Some(name) = key.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']))
         else {
-            return each(line, place);
+            return each(line, location);
         };
         let target = path.parent().unwrap_or(Path::new("")).join(name.trim());
-        if open.len() >= DEEPEST_INCLUDE {
-            return Err(Error::input(format!("{place}: more than {DEEPEST_INCLUDE} files deep")));
+        if open.len() >= MAX_INCLUDE_DEPTH {
+            return Err(Error::input(format!(
+                "{location}: include is more than {MAX_INCLUDE_DEPTH} files deep"
+            )));
         }
         if target.canonicalize().is_ok_and(|identity| open.contains(&identity)) {
-            return Err(Error::input(format!("{place}: {} includes itself", target.display())));
+            return Err(Error::input(format!("{location}: {} includes itself", target.display())));
         }
         read_nested(&target, open, each).map_err(|error| match error.kind() {
             crate::ErrorKind::Input if !target.exists() => {
-                Error::input(format!("{place}: {error}"))
+                Error::input(format!("{location}: {error}"))
             }
             _ => error,
         })
@@ -84,51 +86,51 @@ fn read_nested(
     Ok(())
 }
 
-fn load(path: &Path) -> Result<Vec<u8>, Error> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
     let bad =
         |error: std::io::Error| Error::input(format!("job file {}", path.display())).because(error);
     let mut bytes = Vec::new();
     if path == Path::new("-") {
-        std::io::stdin().take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(bad)?;
+        std::io::stdin().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(bad)?;
     } else {
         let file = std::fs::File::open(path).map_err(bad)?;
-        file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(bad)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(bad)?;
     }
-    if bytes.len() as u64 > LARGEST_FILE {
-        let limit = LARGEST_FILE >> 20;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let limit = MAX_FILE_BYTES >> 20;
         return Err(Error::input(format!("job file {}: larger than {limit} MiB", path.display())));
     }
     Ok(bytes)
 }
 
-/// Hands over the lines of a job file that is in memory.
+/// Calls `each` with every line of a job file in memory.
 pub fn read_bytes(
     bytes: &[u8],
     file: &Arc<str>,
-    each: &mut dyn FnMut(Line<'_>, Place) -> Result<(), Error>,
+    each: &mut dyn FnMut(Line<'_>, SourceLocation) -> Result<(), Error>,
 ) -> Result<(), Error> {
     for (index, raw) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let place = Place::Line(Arc::clone(file), index + 1);
-        match classify(raw) {
-            Ok(Some(line)) => each(line, place)?,
+        let location = SourceLocation::Line(Arc::clone(file), index + 1);
+        match parse_line(raw) {
+            Ok(Some(line)) => each(line, location)?,
             Ok(None) => {}
-            Err(problem) => return Err(Error::input(format!("{place}: {problem}"))),
+            Err(problem) => return Err(Error::input(format!("{location}: {problem}"))),
         }
     }
     Ok(())
 }
 
-/// What one line says; `None` is an empty line or a comment.
-fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
-    if raw.len() > LONGEST_LINE {
-        return Err(format!("line of {} bytes; at most {LONGEST_LINE}", raw.len()));
+/// Parses one line; `None` is an empty line or a comment.
+fn parse_line(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
+    if raw.len() > MAX_LINE_BYTES {
+        return Err(format!("line of {} bytes; at most {MAX_LINE_BYTES}", raw.len()));
     }
     if raw.contains(&0) {
         return Err("line has a NUL byte: not a job file".into());
     }
     let text = std::str::from_utf8(raw)
         .map_err(|error| format!("not UTF-8 from byte {} on", error.valid_up_to() + 1))?;
-    // A comment may follow a value, and fio has no way to quote its two signs.
+    // A comment may follow a value, and fio cannot quote `;` and `#`.
     let end = raw.iter().position(|byte| matches!(byte, b';' | b'#')).unwrap_or(raw.len());
     let text = text[..end].trim_ascii();
     if text.is_empty() {
@@ -146,13 +148,15 @@ fn classify(raw: &[u8]) -> Result<Option<Line<'_>>, String> {
             None => Line::Key(text, None),
         }
     };
-    // What a line holds comes back in messages: a terminal must not obey it.
+    // Messages repeat parts of a line, and a terminal would obey control characters in them.
     let parts = match &line {
         Line::Section(name) => [*name, ""],
         Line::Key(key, value) => [*key, value.unwrap_or("")],
     };
     match parts.iter().flat_map(|part| part.chars()).find(|letter| letter.is_control()) {
-        Some(control) => Err(format!("the control character {}", control.escape_default())),
+        Some(control) => {
+            Err(format!("line has the control character {}", control.escape_default()))
+        }
         None => Ok(Some(line)),
     }
 }

@@ -1,22 +1,22 @@
-//! The values of fio's keys: numbers with size and time suffixes, percentages, ranges, and
-//! arithmetic in brackets. fio's default `kb_base=1024` is what holds here: `k`, `kb` and `ki`
-//! are 1024, and, against all standards but for the sake of old job files, `kib` is 1000.
+//! Parses values of fio's keys: numbers with size and time suffixes, percentages, ranges, and
+//! arithmetic in brackets. As with fio's default `kb_base=1024`, `k`, `kb` and `ki` are 1024, and
+//! `kib` is 1000: against all standards, but old job files rely on it.
 
 use super::distribution::Distribution;
 use std::time::Duration;
 
-/// A length that may be a share of the whole.
+/// A length in bytes, or a percentage of a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// So many bytes.
+pub enum SizeOrPercent {
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of the target.
+    /// Percent of the whole.
     Percent(u8),
 }
 
-impl Extent {
-    /// The length in bytes, given the whole.
-    pub fn of(self, whole: u64) -> u64 {
+impl SizeOrPercent {
+    /// The length in bytes; `whole` is in bytes, too.
+    pub fn resolve(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => (u128::from(whole) * u128::from(percent) / 100) as u64,
@@ -24,21 +24,21 @@ impl Extent {
     }
 }
 
-/// What a bare number means as a time.
+/// The unit of a time without a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// `runtime` and its kin.
+    /// `runtime` and similar keys.
     Seconds,
-    /// `thinktime` and its kin.
+    /// `thinktime` and similar keys.
     Microseconds,
 }
 
 /// A number of bytes: `4k`, `1g`, `0x1000`, `(4k*8)`.
 pub fn size(text: &str) -> Result<u64, String> {
-    number(text, size_factor).and_then(|n| whole(n, text))
+    number(text, size_factor).and_then(|n| to_integer(n, text))
 }
 
-/// A number of anything: as sizes are, and every 64-bit one to the digit.
+/// A count. It takes the syntax of sizes, and integers of 64 bits exactly.
 pub fn count(text: &str) -> Result<u64, String> {
     let (digits, radix) = match text.trim().strip_prefix("0x") {
         Some(digits) => (digits, 16),
@@ -50,14 +50,14 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of bytes, or a share such as `20%`.
-pub fn extent(text: &str) -> Result<Extent, String> {
+/// A number of bytes, or a percentage such as `20%`.
+pub fn size_or_percent(text: &str) -> Result<SizeOrPercent, String> {
     match text.strip_suffix('%') {
         Some(share) => match share.trim().parse::<u8>() {
-            Ok(percent @ 1..=100) => Ok(Extent::Percent(percent)),
-            _ => Err(format!("`{text}` is not a share from 1% to 100%")),
+            Ok(percent @ 1..=100) => Ok(SizeOrPercent::Percent(percent)),
+            _ => Err(format!("`{text}` is not a percentage from 1% to 100%")),
         },
-        None => size(text).map(Extent::Bytes),
+        None => size(text).map(SizeOrPercent::Bytes),
     }
 }
 
@@ -65,16 +65,16 @@ pub fn extent(text: &str) -> Result<Extent, String> {
 pub fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     let factor = |suffix: &str| time_factor(suffix, unit);
     let microseconds = number(text, factor)?;
-    // A century in microseconds: more is a slip of the pen, and would overflow a deadline.
+    // A century in microseconds. A longer time is a typing error, and would overflow a deadline.
     if !(0.0..3.2e15).contains(&microseconds) {
         return Err(format!("`{text}` is out of range for a time"));
     }
     Ok(Duration::from_micros(microseconds.round() as u64))
 }
 
-/// Up to three values, for reads, writes and trims, as in `4k,8k`. As with fio one alone is for all,
-/// the last of two also for trims, and a direction left out (`4k,` or `,8k`) keeps what it has. The
-/// third is read and dropped, as there are no trims here.
+/// Up to three values, for reads, writes and trims, as in `4k,8k`. As with fio, a single value is for all
+/// directions, and an empty one (`4k,` or `,8k`) keeps the old value. The third is parsed and ignored:
+/// trims are not supported.
 pub fn per_direction<T: Copy>(
     text: &str,
     one: impl Fn(&str) -> Result<T, String>,
@@ -86,20 +86,22 @@ pub fn per_direction<T: Copy>(
     let value = |part: &&str| if part.is_empty() { Ok(None) } else { one(part).map(Some) };
     let values = parts.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     match values[..] {
-        [None] => Err(format!("`{text}` is no value")),
+        [None] => Err(format!("`{text}` is not a value")),
         [all] => Ok([all; 2]),
         [read, write, ..] => Ok([read, write]),
-        [] => unreachable!("a split has a part"),
+        [] => unreachable!("split gives at least one part"),
     }
 }
 
-/// The bytes of a `verify_pattern`: hexadecimal digits after `0x`, a number, a text in double
-/// quotes, or several of them one after the other.
+/// The bytes of a `verify_pattern`: hexadecimal digits after `0x`, a decimal number, a text in double
+/// quotes, or a sequence of these.
 pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
-    // fio's bound.
-    const LONGEST: usize = 512;
+    // fio's limit.
+    const MAX_PATTERN_BYTES: usize = 512;
     let bad = || {
-        format!("`{text}` is no pattern such as 0xdeadbeef, 255 or \"abc\" (files and %o are not)")
+        format!(
+            "`{text}` is not a pattern such as 0xdeadbeef, 255 or \"abc\"; files and %o are not supported"
+        )
     };
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -110,7 +112,7 @@ pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
             rest = after;
         } else if let Some(digits) = rest.strip_prefix("0x") {
             let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
-            // An odd digit stands alone, in front.
+            // With an odd number of digits the first one is a byte of its own.
             let odd = end % 2;
             let pairs = std::iter::once(&digits[..odd])
                 .chain((odd..end).step_by(2).map(|at| &digits[at..at + 2]))
@@ -125,7 +127,7 @@ pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
         } else {
             let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             let number: u64 = rest[..end].parse().map_err(|_| bad())?;
-            // Its bytes, the lowest first, as many as it has.
+            // The number's bytes, little-endian, without leading zeros.
             let length = (64 - number.leading_zeros()).div_ceil(8).max(1);
             bytes.extend_from_slice(&number.to_le_bytes()[..length as usize]);
             rest = &rest[end..];
@@ -133,14 +135,14 @@ pub fn pattern(text: &str) -> Result<Vec<u8>, String> {
     }
     match bytes.len() {
         0 => Err(bad()),
-        length if length > LONGEST => {
-            Err(format!("a pattern of {length} bytes; at most {LONGEST}"))
+        length if length > MAX_PATTERN_BYTES => {
+            Err(format!("a pattern of {length} bytes; at most {MAX_PATTERN_BYTES}"))
         }
         _ => Ok(bytes),
     }
 }
 
-/// `random`, `zipf:THETA` or `pareto:H`; without a number fio's.
+/// `random`, `zipf:THETA` or `pareto:H`; the parameters default to fio's.
 pub fn distribution(text: &str) -> Result<Distribution, String> {
     let (name, parameter) = match text.split_once(':') {
         Some((name, parameter)) => (name, Some(parameter)),
@@ -151,25 +153,23 @@ pub fn distribution(text: &str) -> Result<Distribution, String> {
         Some(text) => text.parse::<f64>().map_err(|_| format!("`{text}` is not a number")),
     };
     match name {
-        "random" if parameter.is_none() => Ok(Distribution::Even),
+        "random" if parameter.is_none() => Ok(Distribution::Uniform),
         "zipf" => match number(1.1)? {
             theta if theta > 0.0 && theta < 100.0 && theta != 1.0 => Ok(Distribution::Zipf(theta)),
-            theta => {
-                Err(format!("zipf needs a theta above 0, below 100 and not 1; {theta} is none"))
-            }
+            theta => Err(format!("zipf needs a theta above 0, below 100 and not 1, not {theta}")),
         },
         "pareto" => match number(0.2)? {
             h if h > 0.0 && h < 1.0 => Ok(Distribution::Pareto(h)),
-            h => Err(format!("pareto needs a number between 0 and 1; {h} is none")),
+            h => Err(format!("pareto needs a number between 0 and 1, not {h}")),
         },
-        _ => Err(format!("`{text}` is none of random, zipf:THETA, pareto:H")),
+        _ => Err(format!("`{text}` is not one of random, zipf:THETA, pareto:H")),
     }
 }
 
-/// A list of names separated by `:`, of which there is one at least.
-pub fn names(text: &str) -> Result<String, String> {
+/// A list of names, separated by `:`; at least one.
+pub fn name_list(text: &str) -> Result<String, String> {
     match text.split(':').all(str::is_empty) {
-        true => Err(format!("`{text}` names nothing")),
+        true => Err(format!("`{text}` has no name in it")),
         false => Ok(text.to_owned()),
     }
 }
@@ -178,19 +178,23 @@ pub fn names(text: &str) -> Result<String, String> {
 pub fn range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text.split_once('-').ok_or_else(|| format!("`{text}` is not LOW-HIGH"))?;
     let (low, high) = (size(low.trim())?, size(high.trim())?);
-    if low > high { Err(format!("`{text}` runs backwards")) } else { Ok((low, high)) }
+    if low > high {
+        Err(format!("`{text}`: the low end is above the high end"))
+    } else {
+        Ok((low, high))
+    }
 }
 
-/// A list of processors such as `0-3,7`.
-pub fn processors(text: &str) -> Result<Vec<usize>, String> {
-    const MOST: usize = 1024;
-    let bad = || format!("`{text}` is not a list of processors such as 0-3,7");
+/// A list of CPUs such as `0-3,7`, sorted, without duplicates.
+pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
+    const MAX_CPUS: usize = 1024;
+    let bad = || format!("`{text}` is not a list of CPUs such as 0-3,7");
     let mut list = Vec::new();
     for part in text.split([',', ':']) {
         let (low, high) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
         let low: usize = low.trim().parse().map_err(|_| bad())?;
         let high: usize = high.trim().parse().map_err(|_| bad())?;
-        if low > high || high >= MOST {
+        if low > high || high >= MAX_CPUS {
             return Err(bad());
         }
         list.extend(low..=high);
@@ -200,7 +204,7 @@ pub fn processors(text: &str) -> Result<Vec<usize>, String> {
     Ok(list)
 }
 
-/// The suffixes of sizes, longest first within a letter; see the head of this file for `kib`.
+/// The factor of a size suffix; the head of this file explains `kib`.
 fn size_factor(suffix: &str) -> Option<f64> {
     let suffix = suffix.to_ascii_lowercase();
     let power = |letter: char| "kmgtp".find(letter).map(|at| at as i32 + 1);
@@ -217,7 +221,7 @@ fn size_factor(suffix: &str) -> Option<f64> {
     }
 }
 
-/// Microseconds in one of the unit named.
+/// The factor of a time suffix, in microseconds.
 fn time_factor(suffix: &str, bare: TimeUnit) -> Option<f64> {
     Some(match suffix.to_ascii_lowercase().as_str() {
         "" if bare == TimeUnit::Microseconds => 1.0,
@@ -231,8 +235,8 @@ fn time_factor(suffix: &str, bare: TimeUnit) -> Option<f64> {
     })
 }
 
-fn whole(value: f64, text: &str) -> Result<u64, String> {
-    // Beyond 2^53 an f64 skips integers; no target comes near 8 PiB.
+fn to_integer(value: f64, text: &str) -> Result<u64, String> {
+    // Beyond 2^53 an f64 cannot hold each integer. No target comes near 8 PiB.
     if (0.0..=9.0e15).contains(&value) {
         Ok(value.round() as u64)
     } else {
@@ -240,9 +244,9 @@ fn whole(value: f64, text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number with a suffix, or an expression in brackets as fio has them.
+/// A number with a suffix, or an expression in brackets, as in fio.
 fn number(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Result<f64, String> {
-    let mut reader = Reader { rest: text.trim(), factor: &factor, nesting: 0 };
+    let mut reader = ExpressionParser { rest: text.trim(), factor: &factor, nesting: 0 };
     let result = if reader.rest.starts_with('(') { reader.primary() } else { reader.literal() };
     match result {
         Some(value) if reader.rest.is_empty() => Ok(value),
@@ -251,13 +255,13 @@ fn number(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Result<f64, Strin
 }
 
 /// Recursive descent over `+ - * / %` and brackets; `None` is a syntax error.
-struct Reader<'a> {
+struct ExpressionParser<'a> {
     rest: &'a str,
     factor: &'a dyn Fn(&str) -> Option<f64>,
     nesting: u32,
 }
 
-impl Reader<'_> {
+impl ExpressionParser<'_> {
     fn eat(&mut self, wanted: &[char]) -> Option<char> {
         let rest = self.rest.trim_start();
         let found = rest.chars().next().filter(|c| wanted.contains(c))?;
@@ -288,12 +292,12 @@ impl Reader<'_> {
     }
 
     fn primary(&mut self) -> Option<f64> {
-        const DEEPEST: u32 = 64;
+        const MAX_NESTING: u32 = 64;
         if self.eat(&['(']).is_none() {
             return self.literal();
         }
         self.nesting += 1;
-        if self.nesting > DEEPEST {
+        if self.nesting > MAX_NESTING {
             return None;
         }
         let value = self.sum()?;
@@ -356,11 +360,11 @@ mod tests {
     }
 
     #[test]
-    fn shares_need_a_sensible_percentage() {
-        assert_eq!(extent("20%"), Ok(Extent::Percent(20)));
-        assert_eq!(extent("4k"), Ok(Extent::Bytes(4096)));
-        assert_eq!(Extent::Percent(20).of(u64::MAX), u64::MAX / 5);
-        assert!(extent("0%").is_err() && extent("101%").is_err());
+    fn percentages_are_from_1_to_100() {
+        assert_eq!(size_or_percent("20%"), Ok(SizeOrPercent::Percent(20)));
+        assert_eq!(size_or_percent("4k"), Ok(SizeOrPercent::Bytes(4096)));
+        assert_eq!(SizeOrPercent::Percent(20).resolve(u64::MAX), u64::MAX / 5);
+        assert!(size_or_percent("0%").is_err() && size_or_percent("101%").is_err());
     }
 
     #[test]
@@ -394,15 +398,15 @@ mod tests {
         assert!(directions("4k,x").is_err());
         assert_eq!(range("512-64k"), Ok((512, 65536)));
         assert!(range("64k-512").is_err() && range("4k").is_err());
-        assert_eq!(processors("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
-        assert!(processors("3-1").is_err() && processors("x").is_err());
+        assert_eq!(cpu_list("0-2,5,1"), Ok(vec![0, 1, 2, 5]));
+        assert!(cpu_list("3-1").is_err() && cpu_list("x").is_err());
     }
 
     #[test]
-    fn a_list_of_names_has_one_at_least() {
-        assert_eq!(names("a::b"), Ok("a::b".into()));
-        assert_eq!(names(r"\:"), Ok(r"\:".into()));
-        assert!(names(":").is_err() && names("::").is_err() && names("").is_err());
+    fn a_list_of_names_has_at_least_one() {
+        assert_eq!(name_list("a::b"), Ok("a::b".into()));
+        assert_eq!(name_list(r"\:"), Ok(r"\:".into()));
+        assert!(name_list(":").is_err() && name_list("::").is_err() && name_list("").is_err());
     }
 
     #[test]
@@ -425,9 +429,9 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_fio_s() {
+    fn distributions_are_those_of_fio() {
         for (text, expected) in [
-            ("random", Distribution::Even),
+            ("random", Distribution::Uniform),
             ("zipf", Distribution::Zipf(1.1)),
             ("zipf:0.8", Distribution::Zipf(0.8)),
             ("pareto", Distribution::Pareto(0.2)),

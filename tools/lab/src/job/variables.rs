@@ -1,16 +1,16 @@
-//! `${NAME}` in values: replaced from the environment, again and again until none is left, and
-//! fio's own `$pagesize` and `$ncpus`.
+//! Expands `${NAME}` in values, from the environment and recursively, and fio's `$pagesize` and
+//! `$ncpus`.
 
-/// Where the values of variables come from; tests bring their own.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// The source of variables' values; tests pass their own.
+pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The process environment.
+/// A variable of the process environment.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 /// `text` with every variable replaced.
-pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
+pub fn expand(text: &str, lookup: VariableLookup<'_>) -> Result<String, String> {
     if !text.contains('$') {
         return Ok(text.to_owned());
     }
@@ -22,11 +22,11 @@ pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, String> {
 fn expand_into(
     out: &mut String,
     text: &str,
-    lookup: Lookup<'_>,
+    lookup: VariableLookup<'_>,
     open: &mut Vec<String>,
 ) -> Result<(), String> {
-    // Variables that mention each other twice grow exponentially without ever being cyclic.
-    const LONGEST: usize = 64 << 10;
+    // Variables that name other variables twice grow exponentially without a cycle.
+    const MAX_EXPANDED_BYTES: usize = 64 << 10;
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         out.push_str(&rest[..at]);
@@ -35,7 +35,7 @@ fn expand_into(
             let end = braced.find('}').ok_or_else(|| format!("`{text}` has a ${{ without a }}"))?;
             let name = &braced[..end];
             if open.iter().any(|outer| outer == name) {
-                return Err(format!("variable ${{{name}}} is defined by itself"));
+                return Err(format!("variable ${{{name}}} refers to itself"));
             }
             let value = lookup(name)
                 .ok_or_else(|| format!("variable ${{{name}}} is not set in the environment"))?;
@@ -54,7 +54,7 @@ fn expand_into(
             out.push('$');
             rest = after;
         }
-        if out.len() > LONGEST {
+        if out.len() > MAX_EXPANDED_BYTES {
             return Err("variables expand to more than 64 KiB".into());
         }
     }
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn cyclic_unset_unclosed_and_exploding_variables_are_errors() {
         for (text, part) in [
-            ("${SELF}", "defined by itself"),
-            ("${PING}", "defined by itself"),
+            ("${SELF}", "refers to itself"),
+            ("${PING}", "refers to itself"),
             ("${NOPE}", "${NOPE} is not set"),
             ("${QD", "without a }"),
             ("${WIDE}", "more than 64 KiB"),

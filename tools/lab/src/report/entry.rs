@@ -1,113 +1,114 @@
-//! What one line of a report sums up: a thread, or with `group_reporting` a group of them.
+//! The entries of a report: one for each thread, or with `group_reporting` for each group.
 
 use crate::engine::EngineReport;
 use crate::job::Job;
-use crate::run::{Failure, Outcome, Tally, Usage};
-use crate::stats::{Latency, Samples};
+use crate::run::{Failure, IoStats, Outcome, Usage};
+use crate::stats::{LatencyHistogram, RateSamples};
 use std::ops::Range;
 
-/// A thread or a group, with the job it is named after.
+/// The sum over one thread or one group.
 #[derive(Debug)]
-pub struct Entry<'a> {
-    /// The (first) job.
+pub struct ReportEntry<'a> {
+    /// The job; of a group the first one.
     pub job: &'a Job,
-    /// Its reporting group.
+    /// The reporting group.
     pub group: u32,
-    /// Threads summed up.
+    /// The number of threads.
     pub threads: u64,
-    /// Their counts.
-    pub tally: Tally,
-    /// Their costs.
+    /// The counts of the threads.
+    pub stats: IoStats,
+    /// The resource usage of the threads.
     pub usage: Usage,
-    /// The longest run of them, as far as it read and as far as it wrote.
+    /// The longest time of reads, and of writes, among the threads.
     pub runtime_ns: [u64; 2],
-    /// From the first beginning of them to the last end, by the monotonic clock.
+    /// From the first beginning to the last end: monotonic clock in nanoseconds.
     pub span_ns: Option<Range<u64>>,
-    /// All their runs together.
+    /// The sum of the threads' run times.
     pub thread_time_ns: u64,
-    /// The longest life of them.
+    /// The longest elapsed time.
     pub elapsed_ns: u64,
-    /// Their engines.
+    /// The sum of the engines' reports.
     pub engine: EngineReport,
     /// The first failure.
     pub failure: Option<Failure>,
 }
 
-impl Entry<'_> {
-    /// Reads or writes in bytes a second.
+impl ReportEntry<'_> {
+    /// Bytes per second of reads (0) or writes (1).
     pub fn bytes_per_second(&self, direction: usize) -> u64 {
-        per_second(self.tally.directions[direction].bytes, self.runtime_ns[direction]) as u64
+        per_second(self.stats.directions[direction].bytes, self.runtime_ns[direction]) as u64
     }
 
-    /// Reads or writes a second.
+    /// I/Os per second of reads (0) or writes (1).
     pub fn iops(&self, direction: usize) -> f64 {
-        per_second(self.tally.directions[direction].ios, self.runtime_ns[direction])
+        per_second(self.stats.directions[direction].ios, self.runtime_ns[direction])
     }
 
-    /// The percentiles that the job asks for, of times there are.
-    pub fn percentiles(&self, times: &Latency) -> Vec<(f64, u64)> {
+    /// The job's percentiles of these latencies; none without latencies.
+    pub fn percentiles(&self, times: &LatencyHistogram) -> Vec<(f64, u64)> {
         let options = &self.job.options;
-        if !options.clat_percentiles || times.spread().count() == 0 {
+        if !options.clat_percentiles || times.summary().count() == 0 {
             return Vec::new();
         }
         let one = |&percent: &f64| (percent, times.percentile(percent));
         options.percentiles.iter().map(one).collect()
     }
 
-    /// A figure of the whole run for each I/O.
+    /// A figure of the whole run, per I/O.
     pub fn per_io(&self, figure: u64) -> f64 {
-        figure as f64 / self.tally.ios().max(1) as f64
+        figure as f64 / self.stats.ios().max(1) as f64
     }
 
-    /// CPU time of the threads and of those their engines started.
+    /// CPU time of the threads and of their engines' threads.
     pub fn cpu_ns(&self) -> u64 {
-        self.usage.cpu_ns + self.engine.helpers.cpu_ns
+        self.usage.cpu_ns + self.engine.helper_threads.cpu_ns
     }
 
-    /// Context switches of the threads and of those their engines started.
+    /// Context switches of the threads and of their engines' threads.
     pub fn context_switches(&self) -> u64 {
-        self.usage.context_switches + self.engine.helpers.context_switches
+        self.usage.context_switches + self.engine.helper_threads.context_switches
     }
 
-    /// Milliseconds it read or wrote, at least 1 once it did anything, as it divides.
+    /// Time of reads or writes in milliseconds, rounded up, because it is a divisor.
     pub fn runtime_ms(&self, direction: usize) -> u64 {
         self.runtime_ns[direction].div_ceil(1_000_000)
     }
 }
 
-/// One direction of all that is in a reporting group.
+/// The sum over a reporting group, for one direction.
 #[derive(Debug, Clone, Copy)]
-pub struct Group {
-    /// Bytes moved.
+pub struct ReportGroup {
+    /// Bytes transferred.
     pub bytes: u64,
-    /// The shortest and the longest run.
+    /// The shortest and the longest run time.
     pub runtime_ns: [u64; 2],
-    /// Bytes a second of the slowest and of the fastest.
-    pub each: [u64; 2],
-    /// Bytes a second together.
+    /// Bytes per second of the slowest and the fastest entry.
+    pub rates: [u64; 2],
+    /// Bytes per second of the group.
     pub bytes_per_second: u64,
 }
 
-impl Group {
-    /// Sums up a group; none if it did nothing in that direction.
-    pub fn of(entries: &[Entry<'_>], group: u32, direction: usize) -> Option<Self> {
-        let member =
-            |entry: &&Entry<'_>| entry.group == group && entry.tally.directions[direction].ios > 0;
+impl ReportGroup {
+    /// Sums a group; `None` without I/O in this direction.
+    pub fn from_entries(entries: &[ReportEntry<'_>], group: u32, direction: usize) -> Option<Self> {
+        let member = |entry: &&ReportEntry<'_>| {
+            entry.group == group && entry.stats.directions[direction].ios > 0
+        };
         let members = || entries.iter().filter(member);
-        let bytes = members().map(|entry| entry.tally.directions[direction].bytes).sum();
+        let bytes = members().map(|entry| entry.stats.directions[direction].bytes).sum();
         let times = || members().map(|entry| entry.runtime_ns[direction]);
         let rates = || members().map(|entry| entry.bytes_per_second(direction));
         let longest = times().max()?;
         Some(Self {
             bytes,
             runtime_ns: [times().min()?, longest],
-            each: [rates().min()?, rates().max()?],
+            rates: [rates().min()?, rates().max()?],
             bytes_per_second: per_second(bytes, longest) as u64,
         })
     }
 
-    /// How much of the group's bandwidth these samples are, in percent: fio's `per`.
-    pub fn share(&self, samples: &Samples) -> f64 {
+    /// The percentage of the group's bandwidth in these samples: fio's `per`.
+    pub fn share(&self, samples: &RateSamples) -> f64 {
         (samples.mean() * 1024.0 * 100.0 / self.bytes_per_second.max(1) as f64).min(100.0)
     }
 }
@@ -117,18 +118,19 @@ fn per_second(count: u64, ns: u64) -> f64 {
 }
 
 /// The entries of a run, in order.
-pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
-    let mut entries: Vec<Entry<'_>> = Vec::new();
+pub fn entries(outcome: &Outcome) -> Vec<ReportEntry<'_>> {
+    let mut entries: Vec<ReportEntry<'_>> = Vec::new();
     for thread in &outcome.threads {
         let job = &outcome.jobs[thread.job];
-        let drove = &thread.drove;
-        let joins = |last: &Entry<'_>| job.options.group_reporting && last.group == thread.group;
+        let result = &thread.result;
+        let joins =
+            |last: &ReportEntry<'_>| job.options.group_reporting && last.group == thread.group;
         if !entries.last().is_some_and(joins) {
-            entries.push(Entry {
+            entries.push(ReportEntry {
                 job,
                 group: thread.group,
                 threads: 0,
-                tally: Tally::default(),
+                stats: IoStats::default(),
                 usage: Usage::default(),
                 runtime_ns: [0; 2],
                 span_ns: None,
@@ -140,21 +142,21 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
         }
         let Some(entry) = entries.last_mut() else { continue };
         entry.threads += 1;
-        entry.tally.merge(&drove.tally);
-        entry.usage = entry.usage.plus(drove.usage);
-        for (longest, ran) in entry.runtime_ns.iter_mut().zip(drove.direction_ns) {
+        entry.stats.merge(&result.stats);
+        entry.usage = entry.usage.plus(result.usage);
+        for (longest, ran) in entry.runtime_ns.iter_mut().zip(result.direction_ns) {
             *longest = ran.max(*longest);
         }
         // A thread that was never started has no beginning.
-        if drove.runtime_ns > 0 {
-            let (began, ended) = (drove.started_ns, drove.started_ns + drove.runtime_ns);
+        if result.runtime_ns > 0 {
+            let (began, ended) = (result.started_ns, result.started_ns + result.runtime_ns);
             let span = entry.span_ns.get_or_insert(began..ended);
             *span = span.start.min(began)..span.end.max(ended);
         }
-        entry.thread_time_ns += drove.runtime_ns;
+        entry.thread_time_ns += result.runtime_ns;
         entry.elapsed_ns = entry.elapsed_ns.max(thread.elapsed_ns);
-        entry.engine.merge(&drove.engine);
-        entry.failure = entry.failure.take().or_else(|| drove.failure.clone());
+        entry.engine.merge(&result.engine);
+        entry.failure = entry.failure.take().or_else(|| result.failure.clone());
     }
     entries
 }
@@ -163,11 +165,11 @@ pub fn entries(outcome: &Outcome) -> Vec<Entry<'_>> {
 mod tests {
     use super::*;
     use crate::job::{Parser, UnknownKeys};
-    use crate::run::{Drove, ThreadResult};
+    use crate::run::{LoopResult, ThreadResult};
     use proptest::prelude::*;
     use std::time::SystemTime;
 
-    /// Two jobs; the second reports its group as one.
+    /// Two jobs; the second has `group_reporting`.
     fn outcome(threads: Vec<ThreadResult>) -> Outcome {
         let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
         parser.bytes(b"[a]\n[b]\ngroup_reporting\n", "x.fio").unwrap();
@@ -177,7 +179,7 @@ mod tests {
             jobs: parser.finish().unwrap().jobs,
             globals: Vec::new(),
             threads,
-            made: Vec::new(),
+            files_made: Vec::new(),
             disks: Vec::new(),
             incomplete: false,
             notes: Vec::new(),
@@ -185,14 +187,14 @@ mod tests {
     }
 
     fn thread(job: usize, group: u32, ios: [u64; 2], runtime_ns: u64) -> ThreadResult {
-        let mut tally = Tally::default();
-        for (direction, ios) in tally.directions.iter_mut().zip(ios) {
+        let mut stats = IoStats::default();
+        for (direction, ios) in stats.directions.iter_mut().zip(ios) {
             (direction.ios, direction.bytes) = (ios, ios * 4096);
         }
         let usage = Usage { context_switches: ios[0], minor_faults: 1, ..Usage::default() };
         let engine = EngineReport::default();
-        let drove = Drove {
-            tally,
+        let result = LoopResult {
+            stats,
             usage,
             started_ns: 0,
             runtime_ns,
@@ -201,15 +203,15 @@ mod tests {
             failure: None,
             wrong_blocks: Vec::new(),
         };
-        ThreadResult { job, group, elapsed_ns: runtime_ns, drove }
+        ThreadResult { job, group, elapsed_ns: runtime_ns, result }
     }
 
     #[test]
-    fn a_group_spans_its_threads_though_they_run_one_after_another() {
+    fn a_group_spans_threads_that_run_one_after_the_other() {
         let mut threads: Vec<_> = (0..3).map(|_| thread(1, 0, [10, 0], 1_000)).collect();
-        threads[0].drove.started_ns = 2_000;
-        threads[1].drove.started_ns = 500;
-        threads[2].drove.runtime_ns = 0;
+        threads[0].result.started_ns = 2_000;
+        threads[1].result.started_ns = 500;
+        threads[2].result.runtime_ns = 0;
         let outcome = outcome(threads);
         let entries = entries(&outcome);
         assert_eq!((entries[0].span_ns.clone(), entries.len()), (Some(500..3_000), 1));
@@ -217,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_counted_twice_in_entries_and_groups(
+        fn entries_and_groups_lose_nothing_and_count_nothing_twice(
             threads in proptest::collection::vec(
                 (0..2usize, 0..3u32, [0..1000u64, 0..1000u64], 1_000_000..10_000_000_000u64), 1..20),
         ) {
@@ -232,12 +234,12 @@ mod tests {
             together.dedup();
             let outcome = outcome(threads);
             let entries = entries(&outcome);
-            // A job that reports its group as one joins what stands before it there.
+            // A job with `group_reporting` joins the entry before it in its group.
             prop_assert!(entries.len() <= alone + together.len() && entries.len() >= alone);
-            let of_threads = |figure: &dyn Fn(&Drove) -> u64| -> u64 {
-                outcome.threads.iter().map(|thread| figure(&thread.drove)).sum()
+            let of_threads = |figure: &dyn Fn(&LoopResult) -> u64| -> u64 {
+                outcome.threads.iter().map(|thread| figure(&thread.result)).sum()
             };
-            let of_entries = |figure: &dyn Fn(&Entry<'_>) -> u64| -> u64 {
+            let of_entries = |figure: &dyn Fn(&ReportEntry<'_>) -> u64| -> u64 {
                 entries.iter().map(figure).sum()
             };
             prop_assert_eq!(of_entries(&|entry| entry.threads), outcome.threads.len() as u64);
@@ -247,15 +249,15 @@ mod tests {
                 of_threads(&|d| d.usage.context_switches + d.usage.minor_faults)
             );
             for index in 0..2 {
-                let bytes = of_threads(&|drove| drove.tally.directions[index].bytes);
-                let groups: Vec<Group> =
-                    (0..3).filter_map(|group| Group::of(&entries, group, index)).collect();
+                let bytes = of_threads(&|result| result.stats.directions[index].bytes);
+                let groups: Vec<ReportGroup> =
+                    (0..3).filter_map(|group| ReportGroup::from_entries(&entries, group, index)).collect();
                 prop_assert_eq!(groups.iter().map(|group| group.bytes).sum::<u64>(), bytes);
                 for group in groups {
                     let [shortest, longest] = group.runtime_ns;
-                    let [slowest, fastest] = group.each;
+                    let [slowest, fastest] = group.rates;
                     prop_assert!(shortest <= longest && slowest <= fastest);
-                    // All of them cannot be slower than the one of them that ran longest.
+                    // The group cannot be slower than its longest-running member.
                     prop_assert!(group.bytes_per_second >= slowest);
                 }
             }

@@ -1,11 +1,11 @@
-//! The report for people, line by line as fio lays it out, where the figures mean the same.
+//! The text report, in fio's layout, line by line.
 
-use super::entry::{Entry, Group, entries};
+use super::entry::{ReportEntry, ReportGroup, entries};
 use super::latency_classes::{CLASSES, distribution};
 use super::units::{Prefix, TimeScale, bandwidth, number};
 use crate::run::{DEPTH_CLASSES, Outcome};
-use crate::stats::{Latency, Spread};
-use crate::targets::DiskUse;
+use crate::stats::{LatencyHistogram, Summary};
+use crate::targets::DiskStats;
 use std::fmt::{self, Write};
 use std::time::UNIX_EPOCH;
 
@@ -37,22 +37,22 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
     let threads = outcome.threads.len();
     writeln!(out, "uringfs-{}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "Started {threads} thread{}", if threads == 1 { "" } else { "s" })?;
-    for name in &outcome.made {
+    for name in &outcome.files_made {
         writeln!(out, "Laid out {name}")?;
     }
     let entries = entries(outcome);
     let when = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     out.push('\n');
     for entry in &entries {
-        write_entry(out, entry, &entries, &super::date::of(when.as_secs()))?;
+        write_entry(out, entry, &entries, &super::date::ctime(when.as_secs()))?;
     }
     write_status(out, &entries)?;
     write_disks(out, &outcome.disks)?;
     let notes = outcome.notes.iter().chain(entries.iter().flat_map(|entry| &entry.engine.notes));
-    let mut said: Vec<&String> = Vec::new();
+    let mut printed: Vec<&String> = Vec::new();
     for note in notes {
-        if !said.contains(&note) {
-            said.push(note);
+        if !printed.contains(&note) {
+            printed.push(note);
             writeln!(out, "note: {note}")?;
         }
     }
@@ -62,7 +62,7 @@ fn write_report(out: &mut String, outcome: &Outcome) -> fmt::Result {
     Ok(())
 }
 
-/// Each job once, with its group.
+/// Each job once, with its group: (group, job).
 fn groups_of_jobs(outcome: &Outcome) -> Vec<(u32, usize)> {
     let mut list: Vec<_> =
         outcome.threads.iter().map(|thread| (thread.group, thread.job)).collect();
@@ -72,8 +72,8 @@ fn groups_of_jobs(outcome: &Outcome) -> Vec<(u32, usize)> {
 
 fn write_entry(
     out: &mut String,
-    entry: &Entry<'_>,
-    entries: &[Entry<'_>],
+    entry: &ReportEntry<'_>,
+    entries: &[ReportEntry<'_>],
     when: &str,
 ) -> fmt::Result {
     let error = entry.failure.as_ref();
@@ -93,17 +93,17 @@ fn write_entry(
         writeln!(out, "  Description  : [{text}]")?;
     }
     for (index, name) in ["read", "write"].into_iter().enumerate() {
-        if let Some(group) = Group::of(entries, entry.group, index)
-            && entry.tally.directions[index].ios > 0
+        if let Some(group) = ReportGroup::from_entries(entries, entry.group, index)
+            && entry.stats.directions[index].ios > 0
         {
             write_direction(out, entry, index, name, &group)?;
         }
     }
     write_classes(out, entry)?;
-    if entry.tally.sync.spread().count() > 0 {
+    if entry.stats.sync.summary().count() > 0 {
         writeln!(out, "  fsync/fdatasync/sync_file_range:")?;
-        write_times(out, "sync", entry.tally.sync.spread())?;
-        write_percentiles(out, entry, "sync", &entry.tally.sync)?;
+        write_times(out, "sync", entry.stats.sync.summary())?;
+        write_percentiles(out, entry, "sync", &entry.stats.sync)?;
     }
     let cpu = |ns: u64| ns as f64 * 100.0 / entry.thread_time_ns.max(1) as f64;
     writeln!(
@@ -119,18 +119,18 @@ fn write_entry(
         out,
         "  IO depths    ",
         ["1", "2", "4", "8", "16", "32", ">=64"],
-        &entry.tally.depth,
+        &entry.stats.depth,
     )?;
     let batches = ["0", "4", "8", "16", "32", "64", ">=64"];
-    write_shares(out, "     submit    ", batches, &entry.tally.submit)?;
-    write_shares(out, "     complete  ", batches, &entry.tally.complete)?;
-    let [read, write] = &entry.tally.directions;
+    write_shares(out, "     submit    ", batches, &entry.stats.submit)?;
+    write_shares(out, "     complete  ", batches, &entry.stats.complete)?;
+    let [read, write] = &entry.stats.directions;
     writeln!(
         out,
         "     issued rwts: total={},{},0,{} short={},{},0,0 dropped=0,0,0,0",
         read.ios,
         write.ios,
-        entry.tally.sync.spread().count(),
+        entry.stats.sync.summary().count(),
         read.short,
         write.short
     )?;
@@ -139,7 +139,7 @@ fn write_entry(
     write_costs(out, entry)
 }
 
-fn write_costs(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
+fn write_costs(out: &mut String, entry: &ReportEntry<'_>) -> fmt::Result {
     writeln!(
         out,
         "  each I/O     : cpu={:.0}ns, system calls={:.3}, context switches={:.3}",
@@ -159,29 +159,29 @@ fn write_costs(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
 
 fn write_direction(
     out: &mut String,
-    entry: &Entry<'_>,
+    entry: &ReportEntry<'_>,
     index: usize,
     name: &str,
-    group: &Group,
+    group: &ReportGroup,
 ) -> fmt::Result {
-    let tally = &entry.tally.directions[index];
+    let stats = &entry.stats.directions[index];
     let rate = entry.bytes_per_second(index);
     writeln!(
         out,
         "  {name}: IOPS={}, BW={}({}/{}msec)",
         number(entry.iops(index) as u64, 4, Prefix::Decimal, ""),
         bandwidth(rate),
-        number(tally.bytes, 4, Prefix::Binary, "B"),
+        number(stats.bytes, 4, Prefix::Binary, "B"),
         entry.runtime_ms(index)
     )?;
-    let clat = tally.clat.spread();
-    for (name, times) in [("slat", &tally.slat), ("clat", clat), (" lat", &tally.lat)] {
+    let clat = stats.clat.summary();
+    for (name, times) in [("slat", &stats.slat), ("clat", clat), (" lat", &stats.lat)] {
         if times.count() > 0 {
             write_times(out, name, times)?;
         }
     }
-    write_percentiles(out, entry, "clat", &tally.clat)?;
-    let (samples, iops) = (&tally.bandwidth, &tally.iops);
+    write_percentiles(out, entry, "clat", &stats.clat)?;
+    let (samples, iops) = (&stats.bandwidth, &stats.iops);
     if samples.count() > 0 {
         let (unit, by) = if samples.mean() > 1_048_576.0 { ("MiB", 1024) } else { ("KiB", 1) };
         writeln!(
@@ -207,18 +207,18 @@ fn write_direction(
     Ok(())
 }
 
-/// As many in a line as fit fio's width, each with as many decimals as the list needs.
+/// Writes percentiles: as many per line as fit fio's width, all with the same number of decimals.
 fn write_percentiles(
     out: &mut String,
-    entry: &Entry<'_>,
+    entry: &ReportEntry<'_>,
     name: &str,
-    times: &Latency,
+    times: &LatencyHistogram,
 ) -> fmt::Result {
     let percentiles = entry.percentiles(times);
     let (Some((_, min)), Some((_, max))) = (percentiles.first(), percentiles.last()) else {
         return Ok(());
     };
-    let scale = TimeScale::of(*min, *max);
+    let scale = TimeScale::from_range(*min, *max);
     writeln!(out, "    {name} percentiles ({}):", scale.name())?;
     let decimals = percentiles.iter().map(|(percent, _)| decimals(*percent)).max().unwrap_or(0);
     let width = decimals + 3;
@@ -232,15 +232,15 @@ fn write_percentiles(
     writeln!(out, "{}", lines.join(",\n"))
 }
 
-/// Decimals that a percentage has, at most six.
+/// The number of decimals of a percentage, at most six.
 fn decimals(percent: f64) -> usize {
     let text = format!("{percent:.6}");
     text.trim_end_matches('0').split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }
 
-fn write_times(out: &mut String, name: &str, times: &Spread) -> fmt::Result {
-    // fio keeps the finer unit while the times lie close together.
-    let scale = match TimeScale::of(times.min(), times.max()) {
+fn write_times(out: &mut String, name: &str, times: &Summary) -> fmt::Result {
+    // As fio: the finer unit while the deviation is small.
+    let scale = match TimeScale::from_range(times.min(), times.max()) {
         TimeScale::Milliseconds if times.deviation() > 1e6 => TimeScale::Milliseconds,
         TimeScale::Nanoseconds => TimeScale::Nanoseconds,
         _ if times.deviation() > 1e3 => TimeScale::Microseconds,
@@ -258,8 +258,8 @@ fn write_times(out: &mut String, name: &str, times: &Spread) -> fmt::Result {
     )
 }
 
-fn write_classes(out: &mut String, entry: &Entry<'_>) -> fmt::Result {
-    let shares = distribution(&entry.tally);
+fn write_classes(out: &mut String, entry: &ReportEntry<'_>) -> fmt::Result {
+    let shares = distribution(&entry.stats);
     for (unit, shares) in [("nsec", &shares.ns[..]), ("usec", &shares.us), ("msec", &shares.ms)] {
         let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
         let shown: Vec<String> = names
@@ -287,15 +287,15 @@ fn write_shares(
     writeln!(out, "{title}: {}", shares.join(", "))
 }
 
-fn write_status(out: &mut String, entries: &[Entry<'_>]) -> fmt::Result {
+fn write_status(out: &mut String, entries: &[ReportEntry<'_>]) -> fmt::Result {
     let mut groups: Vec<u32> = entries.iter().map(|entry| entry.group).collect();
     groups.dedup();
     for group in groups {
         writeln!(out, "\nRun status group {group} (all jobs):")?;
         for (index, name) in ["   READ", "  WRITE"].into_iter().enumerate() {
-            let Some(sum) = Group::of(entries, group, index) else { continue };
+            let Some(sum) = ReportGroup::from_entries(entries, group, index) else { continue };
             let [first_ms, last_ms] = sum.runtime_ns.map(|ns| ns.div_ceil(1_000_000));
-            let (bytes, [low, high]) = (sum.bytes, sum.each);
+            let (bytes, [low, high]) = (sum.bytes, sum.rates);
             let short = |rate, prefix| number(rate, 4, prefix, "B/s");
             writeln!(
                 out,
@@ -313,11 +313,11 @@ fn write_status(out: &mut String, entries: &[Entry<'_>]) -> fmt::Result {
     Ok(())
 }
 
-fn write_disks(out: &mut String, disks: &[DiskUse]) -> fmt::Result {
+fn write_disks(out: &mut String, disks: &[DiskStats]) -> fmt::Result {
     if !disks.is_empty() {
         writeln!(out, "\nDisk stats (read/write):")?;
     }
-    for DiskUse { name, requests, merges, ticks_ms, in_queue_ms, busy } in disks {
+    for DiskStats { name, requests, merges, ticks_ms, in_queue_ms, busy } in disks {
         let pair = |[reads, writes]: &[u64; 2]| format!("{reads}/{writes}");
         writeln!(
             out,

@@ -1,13 +1,13 @@
-//! fio's JSON, key by key and in its order, so that what reads fio's reads ours; and one object
-//! of our own a job, `uringfs`, with what fio does not count.
+//! fio's JSON, key by key and in fio's order, so that programs for fio's JSON read ours. Each job has one
+//! more object, `uringfs`, with figures that fio does not have.
 
-use super::entry::{Entry, Group, entries};
+use super::entry::{ReportEntry, ReportGroup, entries};
 use super::latency_classes::{CLASSES, distribution};
 use crate::engine::{EngineReport, fio};
 use crate::job::find_key;
-use crate::run::{DEPTH_CLASSES, DirectionTally, Outcome};
-use crate::stats::{Latency, Spread};
-use crate::targets::DiskUse;
+use crate::run::{DEPTH_CLASSES, DirectionStats, Outcome};
+use crate::stats::{LatencyHistogram, Summary};
+use crate::targets::DiskStats;
 use serde_json::{Map, Value, json};
 use std::time::UNIX_EPOCH;
 
@@ -23,7 +23,7 @@ pub fn report(outcome: &Outcome) -> Value {
         "fio version": concat!("uringfs-", env!("CARGO_PKG_VERSION")),
         "timestamp": since.as_secs(),
         "timestamp_ms": since.as_millis() as u64,
-        "time": super::date::of(since.as_secs()),
+        "time": super::date::ctime(since.as_secs()),
     });
     if !outcome.globals.is_empty() {
         report["global options"] = options(&outcome.globals);
@@ -35,7 +35,7 @@ pub fn report(outcome: &Outcome) -> Value {
     report
 }
 
-fn disk(used: &DiskUse) -> Value {
+fn disk(used: &DiskStats) -> Value {
     let [[reads, writes], [read_merges, write_merges], [read_ms, write_ms]] =
         [used.requests, used.merges, used.ticks_ms];
     json!({
@@ -51,8 +51,8 @@ fn disk(used: &DiskUse) -> Value {
     })
 }
 
-/// Adds our object to each job of fio's own report.
-pub fn with_our_object(output: &fio::Output) -> Value {
+/// Adds the object `uringfs` to each job of fio's report.
+pub fn with_uringfs_object(output: &fio::Output) -> Value {
     let mut fio = output.json.clone();
     for job in fio["jobs"].as_array_mut().into_iter().flatten() {
         let total: u64 =
@@ -70,15 +70,15 @@ pub fn with_our_object(output: &fio::Output) -> Value {
             "queue": job["job options"]["ioengine"].as_str().unwrap_or("psync"),
             "tier": "fio",
             "notes": [],
-            "files_made": output.made,
+            "files_made": output.files_made,
             "incomplete": output.incomplete,
         });
     }
     fio
 }
 
-fn job(entry: &Entry<'_>, entries: &[Entry<'_>], outcome: &Outcome) -> Value {
-    let shares = distribution(&entry.tally);
+fn job(entry: &ReportEntry<'_>, entries: &[ReportEntry<'_>], outcome: &Outcome) -> Value {
+    let shares = distribution(&entry.stats);
     let classes = |shares: &[f64]| {
         let names = CLASSES.iter().map(|(name, _)| *name).chain(["2000", ">=2000"]);
         names
@@ -92,27 +92,27 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], outcome: &Outcome) -> Value {
         "jobname": entry.job.name,
         "groupid": entry.group,
         "error": errno,
-        // fio's word for a job that has ended.
+        // fio's value for a job that has ended.
         "eta": i32::MAX,
         "elapsed": entry.elapsed_ns.div_ceil(1_000_000_000).max(1),
-        "job options": options(&entry.job.given),
+        "job options": options(&entry.job.own_keys),
     });
     for (index, name) in ["read", "write"].into_iter().enumerate() {
-        job[name] = direction(entry, index, Group::of(entries, entry.group, index));
+        job[name] = direction(entry, index, ReportGroup::from_entries(entries, entry.group, index));
     }
     job["trim"] = direction_of_nothing();
-    let sync = &entry.tally.sync;
+    let sync = &entry.stats.sync;
     let rest = json!({
-        "sync": {"total_ios": sync.spread().count(), "lat_ns": times(entry, sync)},
+        "sync": {"total_ios": sync.summary().count(), "lat_ns": times(entry, sync)},
         "job_runtime": entry.thread_time_ns / 1_000_000,
         "usr_cpu": cpu(entry.usage.user_ns),
         "sys_cpu": cpu(entry.usage.system_ns),
         "ctx": entry.usage.context_switches,
         "majf": entry.usage.major_faults,
         "minf": entry.usage.minor_faults,
-        "iodepth_level": shares_of(&entry.tally.depth, DEPTHS),
-        "iodepth_submit": shares_of(&entry.tally.submit, BATCHES),
-        "iodepth_complete": shares_of(&entry.tally.complete, BATCHES),
+        "iodepth_level": shares_of(&entry.stats.depth, DEPTHS),
+        "iodepth_submit": shares_of(&entry.stats.submit, BATCHES),
+        "iodepth_complete": shares_of(&entry.stats.complete, BATCHES),
         "latency_ns": classes(&shares.ns),
         "latency_us": classes(&shares.us),
         "latency_ms": classes(&shares.ms),
@@ -127,11 +127,11 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], outcome: &Outcome) -> Value {
     if let Some(description) = &entry.job.options.description {
         job["desc"] = json!(description);
     }
-    job["uringfs"] = ours(entry, outcome);
+    job["uringfs"] = uringfs_object(entry, outcome);
     job
 }
 
-fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
+fn uringfs_object(entry: &ReportEntry<'_>, outcome: &Outcome) -> Value {
     let EngineReport { queue, tier, system_calls, counters, notes, .. } = &entry.engine;
     let counters: Map<String, Value> =
         counters.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
@@ -146,7 +146,7 @@ fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
         "queue": queue,
         "tier": tier,
         "notes": notes,
-        "files_made": outcome.made,
+        "files_made": outcome.files_made,
         "incomplete": outcome.incomplete,
     });
     if let Some(failure) = &entry.failure {
@@ -155,14 +155,14 @@ fn ours(entry: &Entry<'_>, outcome: &Outcome) -> Value {
     object
 }
 
-fn direction(entry: &Entry<'_>, index: usize, group: Option<Group>) -> Value {
-    let tally = &entry.tally.directions[index];
-    let used = tally.ios > 0;
-    let clat = times(entry, &tally.clat);
+fn direction(entry: &ReportEntry<'_>, index: usize, group: Option<ReportGroup>) -> Value {
+    let stats = &entry.stats.directions[index];
+    let used = stats.ios > 0;
+    let clat = times(entry, &stats.clat);
     figures(Figures {
-        tally,
+        stats,
         clat,
-        share: group.map_or(0.0, |group| group.share(&tally.bandwidth)),
+        share: group.map_or(0.0, |group| group.share(&stats.bandwidth)),
         bytes_per_second: entry.bytes_per_second(index),
         iops: entry.iops(index),
         runtime_ms: if used { entry.runtime_ms(index) } else { 0 },
@@ -170,16 +170,16 @@ fn direction(entry: &Entry<'_>, index: usize, group: Option<Group>) -> Value {
 }
 
 fn direction_of_nothing() -> Value {
-    let tally = DirectionTally::default();
-    let clat = spread(tally.clat.spread());
+    let stats = DirectionStats::default();
+    let clat = summary(stats.clat.summary());
     let (bytes_per_second, iops, runtime_ms, share) = (0, 0.0, 0, 0.0);
-    figures(Figures { tally: &tally, clat, share, bytes_per_second, iops, runtime_ms })
+    figures(Figures { stats: &stats, clat, share, bytes_per_second, iops, runtime_ms })
 }
 
 struct Figures<'a> {
-    tally: &'a DirectionTally,
+    stats: &'a DirectionStats,
     clat: Value,
-    /// Of the group's bandwidth, in percent.
+    /// Percentage of the group's bandwidth.
     share: f64,
     bytes_per_second: u64,
     iops: f64,
@@ -187,21 +187,21 @@ struct Figures<'a> {
 }
 
 fn figures(figures: Figures<'_>) -> Value {
-    let Figures { tally, clat, share, bytes_per_second, iops, runtime_ms } = figures;
-    let (bandwidth, rate) = (&tally.bandwidth, &tally.iops);
+    let Figures { stats, clat, share, bytes_per_second, iops, runtime_ms } = figures;
+    let (bandwidth, rate) = (&stats.bandwidth, &stats.iops);
     json!({
-        "io_bytes": tally.bytes,
-        "io_kbytes": tally.bytes >> 10,
+        "io_bytes": stats.bytes,
+        "io_kbytes": stats.bytes >> 10,
         "bw_bytes": bytes_per_second,
         "bw": bytes_per_second >> 10,
         "iops": iops,
         "runtime": runtime_ms,
-        "total_ios": tally.ios,
-        "short_ios": tally.short,
+        "total_ios": stats.ios,
+        "short_ios": stats.short,
         "drop_ios": 0,
-        "slat_ns": spread(&tally.slat),
+        "slat_ns": summary(&stats.slat),
         "clat_ns": clat,
-        "lat_ns": spread(&tally.lat),
+        "lat_ns": summary(&stats.lat),
         "bw_min": bandwidth.min(),
         "bw_max": bandwidth.max(),
         "bw_agg": share,
@@ -216,9 +216,9 @@ fn figures(figures: Figures<'_>) -> Value {
     })
 }
 
-/// A spread with its percentiles.
-fn times(entry: &Entry<'_>, latency: &Latency) -> Value {
-    let mut value = spread(latency.spread());
+/// A latency summary with its percentiles.
+fn times(entry: &ReportEntry<'_>, latency: &LatencyHistogram) -> Value {
+    let mut value = summary(latency.summary());
     let percentiles = entry.percentiles(latency);
     if !percentiles.is_empty() {
         let named = percentiles.iter().map(|(percent, ns)| (format!("{percent:.6}"), json!(ns)));
@@ -227,24 +227,24 @@ fn times(entry: &Entry<'_>, latency: &Latency) -> Value {
     value
 }
 
-fn spread(spread: &Spread) -> Value {
+fn summary(summary: &Summary) -> Value {
     json!({
-        "min": spread.min(),
-        "max": spread.max(),
-        "mean": spread.mean(),
-        "stddev": spread.deviation(),
-        "N": spread.count(),
+        "min": summary.min(),
+        "max": summary.max(),
+        "mean": summary.mean(),
+        "stddev": summary.deviation(),
+        "N": summary.count(),
     })
 }
 
-/// Counts as shares of their sum, named.
+/// Counts as percentages of their sum, by name.
 fn shares_of(counts: &[u64; DEPTH_CLASSES], names: [&str; DEPTH_CLASSES]) -> Map<String, Value> {
     let total = counts.iter().sum::<u64>().max(1) as f64;
     let share = |count: &u64| json!(*count as f64 * 100.0 / total);
     names.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), share(count))).collect()
 }
 
-/// Keys as they were given, by fio's first name for each.
+/// Keys and values as written, with fio's main name for each key.
 fn options(given: &[(String, String)]) -> Value {
     let name = |key: &str| find_key(key).map_or(key, |key| key.name).to_owned();
     given.iter().map(|(key, value)| (name(key), json!(value))).collect::<Map<_, _>>().into()

@@ -1,9 +1,9 @@
-//! fio's distribution of latencies: the share of I/Os in each of its classes, which are named by
-//! their upper ends in nanoseconds, microseconds and milliseconds.
+//! fio's latency classes: the percentage of I/Os in each class. A class is named by its upper end in
+//! nanoseconds, microseconds or milliseconds.
 
-use crate::run::Tally;
+use crate::run::IoStats;
 
-/// Names of the classes below 1000 of a unit.
+/// The classes up to 1000 of a unit: name, upper end.
 pub const CLASSES: [(&str, u64); 10] = [
     ("2", 2),
     ("4", 4),
@@ -17,9 +17,9 @@ pub const CLASSES: [(&str, u64); 10] = [
     ("1000", 1000),
 ];
 
-/// Shares in percent.
+/// Percentages of I/Os by class.
 #[derive(Debug, Default)]
-pub struct Distribution {
+pub struct LatencyShares {
     /// Below 1000 ns.
     pub ns: [f64; 10],
     /// Below 1000 us.
@@ -28,11 +28,11 @@ pub struct Distribution {
     pub ms: [f64; 12],
 }
 
-/// The distribution of a tally's completion times.
-pub fn distribution(tally: &Tally) -> Distribution {
-    let mut shares = Distribution::default();
-    let total = tally.ios().max(1) as f64;
-    for direction in &tally.directions {
+/// The completion latencies of both directions, by class.
+pub fn distribution(stats: &IoStats) -> LatencyShares {
+    let mut shares = LatencyShares::default();
+    let total = stats.ios().max(1) as f64;
+    for direction in &stats.directions {
         for (ns, count) in direction.clat.buckets() {
             let share = count as f64 * 100.0 / total;
             let class = |value: u64| CLASSES.iter().position(|(_, end)| value < *end);

@@ -1,4 +1,4 @@
-//! Results in print: fio's report for people, fio's JSON for programs, or both.
+//! Prints results: fio's text report, fio's JSON, or both.
 
 mod date;
 mod entry;
@@ -8,23 +8,23 @@ mod latency_classes;
 mod progress;
 mod units;
 
-pub use entry::{Entry, Group, entries};
+pub use entry::{ReportEntry, ReportGroup, entries};
 pub use progress::progress;
 
 use crate::Error;
 use crate::run::Results;
 use serde_json::Value;
 
-/// One of the two outputs.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// The text report.
     Normal,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// The formats of `--output-format`, as in `normal,json`.
+/// Parses `--output-format`, as in `normal,json`.
 pub fn parse_formats(text: &str) -> Result<Vec<Format>, Error> {
     let mut formats = Vec::new();
     for name in text.split(',') {
@@ -44,7 +44,7 @@ pub fn parse_formats(text: &str) -> Result<Vec<Format>, Error> {
     Ok(formats)
 }
 
-/// The report in the formats asked for. As with fio, JSON comes first when both are.
+/// The report in the requested formats. As with fio, JSON comes first.
 pub fn render(results: &Results, formats: &[Format]) -> String {
     let mut out = String::new();
     if formats.contains(&Format::Json) {
@@ -66,6 +66,6 @@ pub fn render(results: &Results, formats: &[Format]) -> String {
 pub fn json(results: &Results) -> Value {
     match results {
         Results::Ours(outcome) => json::report(outcome),
-        Results::Fio(output) => json::with_our_object(output),
+        Results::Fio(output) => json::with_uringfs_object(output),
     }
 }

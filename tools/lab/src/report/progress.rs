@@ -1,11 +1,11 @@
-//! A run at one moment, in a line for a terminal.
+//! The progress line for a terminal.
 
 use super::units::{Prefix, number};
 use crate::run::{Estimate, Snapshot};
 
-/// What is being done; and while jobs run how many threads, how fast, how far, and how long to go.
+/// The activity and, while jobs run, the number of threads, the rates, the share done and the time left.
 pub fn progress(now: &Snapshot) -> String {
-    let mut parts = vec![now.doing.clone()];
+    let mut parts = vec![now.activity.clone()];
     if now.running > 0 {
         parts.push(format!("jobs: {}", now.running));
         for (index, way) in ["read", "write"].into_iter().enumerate() {
@@ -15,9 +15,9 @@ pub fn progress(now: &Snapshot) -> String {
                 parts.push(format!("{way} {bytes} {ios}"));
             }
         }
-        if let Some(Estimate { share, left }) = now.estimate {
-            let left = left.as_secs_f64().ceil() as u64;
-            let eta = format!("eta {:02}m:{:02}s", left / 60, left % 60);
+        if let Some(Estimate { share, remaining }) = now.estimate {
+            let remaining = remaining.as_secs_f64().ceil() as u64;
+            let eta = format!("eta {:02}m:{:02}s", remaining / 60, remaining % 60);
             parts.push(format!("{:.1} %", share * 100.0));
             parts.push(eta);
         }
@@ -32,13 +32,13 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_line_says_rates_share_and_time_to_go() {
-        let mut now = Snapshot { doing: "Running scan".into(), ..Snapshot::default() };
+    fn the_line_has_rates_share_and_time_left() {
+        let mut now = Snapshot { activity: "Running scan".into(), ..Snapshot::default() };
         assert_eq!(progress(&now), "Running scan");
         now.running = 2;
         assert_eq!(progress(&now), "Running scan  jobs: 2");
         now.rates = Rates { bytes: [3 << 20, 0], ios: [768, 0] };
-        now.estimate = Some(Estimate { share: 0.25, left: Duration::from_millis(61_200) });
+        now.estimate = Some(Estimate { share: 0.25, remaining: Duration::from_millis(61_200) });
         let line = "Running scan  jobs: 2  read 3072KiB/s 768 IOPS  25.0 %  eta 01m:02s";
         assert_eq!(progress(&now), line);
     }

@@ -1,6 +1,6 @@
-//! Numbers as fio prints them: at most four digits and a prefix.
+//! Formats numbers as fio does: at most four digits and a prefix.
 
-/// Which prefixes, and what a step is.
+/// Decimal or binary prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefix {
     /// k, M, G: 1000
@@ -9,7 +9,7 @@ pub enum Prefix {
     Binary,
 }
 
-/// fio's `num2str`: the number with at most `digits` digits, one of them decimal if there is room.
+/// fio's `num2str`: a number with at most `digits` digits, decimals if there is room, and a prefix.
 pub fn number(value: u64, digits: usize, prefix: Prefix, unit: &str) -> String {
     let (names, step): ([&str; 6], u64) = match prefix {
         Prefix::Decimal => (["", "k", "M", "G", "T", "P"], 1000),
@@ -26,7 +26,7 @@ pub fn number(value: u64, digits: usize, prefix: Prefix, unit: &str) -> String {
         Some(rest) if digits > length + 1 => {
             let places = digits - length - 1;
             let share = format!("{:.places$}", rest as f64 / step as f64);
-            // Like fio, which cuts the leading digit off, and so turns 0.99 into .0 at one place.
+            // As fio: the leading digit is cut off, so that 0.99 becomes .0 with one decimal.
             format!("{whole}.{}{}{unit}", &share[2..], names[index])
         }
         Some(rest) => format!("{}{}{unit}", whole + u64::from(rest >= step / 2), names[index]),
@@ -34,13 +34,13 @@ pub fn number(value: u64, digits: usize, prefix: Prefix, unit: &str) -> String {
     }
 }
 
-/// Bytes a second in both kinds of prefix: `161MiB/s (169MB/s)`.
+/// Bytes per second with both kinds of prefix: `161MiB/s (169MB/s)`.
 pub fn bandwidth(bytes: u64) -> String {
     let binary = number(bytes, 4, Prefix::Binary, "B/s");
     format!("{binary} ({})", number(bytes, 4, Prefix::Decimal, "B/s"))
 }
 
-/// The unit a group of times is printed in.
+/// The unit for a group of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeScale {
     /// nsec
@@ -52,8 +52,8 @@ pub enum TimeScale {
 }
 
 impl TimeScale {
-    /// fio's choice for a smallest and a largest time.
-    pub fn of(min_ns: u64, max_ns: u64) -> Self {
+    /// fio's choice for a minimum and a maximum.
+    pub fn from_range(min_ns: u64, max_ns: u64) -> Self {
         if min_ns > 2_000_000 && max_ns > 99_999_999 {
             Self::Milliseconds
         } else if min_ns > 2_000 && max_ns > 99_999 {
@@ -63,7 +63,7 @@ impl TimeScale {
         }
     }
 
-    /// As fio spells it.
+    /// fio's name of the unit.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nanoseconds => "nsec",
@@ -72,7 +72,7 @@ impl TimeScale {
         }
     }
 
-    /// Nanoseconds in one.
+    /// The unit in nanoseconds.
     pub fn ns(self) -> u64 {
         match self {
             Self::Nanoseconds => 1,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_as_in_fios_reports() {
+    fn numbers_are_formatted_as_by_fio() {
         assert_eq!(number(41_333, 4, Prefix::Decimal, ""), "41.3k");
         assert_eq!(number(44_000, 4, Prefix::Decimal, ""), "44.0k");
         assert_eq!(number(2_031_616, 4, Prefix::Binary, "B"), "1984KiB");
@@ -98,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn times_are_scaled_by_both_ends() {
-        assert_eq!(TimeScale::of(16_296, 137_583), TimeScale::Microseconds);
-        assert_eq!(TimeScale::of(1155, 1_000_000_000), TimeScale::Nanoseconds);
-        assert_eq!(TimeScale::of(3_000_000, 200_000_000), TimeScale::Milliseconds);
+    fn the_unit_depends_on_minimum_and_maximum() {
+        assert_eq!(TimeScale::from_range(16_296, 137_583), TimeScale::Microseconds);
+        assert_eq!(TimeScale::from_range(1155, 1_000_000_000), TimeScale::Nanoseconds);
+        assert_eq!(TimeScale::from_range(3_000_000, 200_000_000), TimeScale::Milliseconds);
     }
 }

@@ -1,23 +1,23 @@
-//! Why a thread gave up, in words.
+//! The failure of a thread.
 
 use rustix::io::Errno;
 use std::fmt;
 
-/// Why a thread gave up.
+/// The failure that ended a thread, or one wrong block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The error of the first I/O that failed.
     pub errno: Errno,
-    /// What was being done, in words.
+    /// The operation that failed, in words.
     pub what: String,
-    /// Which of the job's files it was done to, where it was one.
+    /// Index of the file among the job's files, if it concerns a file.
     pub file: Option<u32>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.errno == Errno::ILSEQ {
-            // What fio ends with when a block is wrong; the words for it are about letters.
+            // fio's error for a wrong block. The system's text for EILSEQ is about characters.
             return write!(f, "{} (EILSEQ)", self.what);
         }
         write!(f, "{}: {}", self.what, self.errno)?;

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first asks the run to stop and report, the second ends the program.
+//! Ctrl-C: the first one stops the run, which then reports; the second one ends the program.
 
 use crate::Error;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it after the look.
+        // In this order: the first signal finds the flag unset, then sets it.
         flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
             .and_then(|_| flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| Error::run("cannot watch for signals").because(error))?;
@@ -20,12 +20,13 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Error> {
     Ok(stop)
 }
 
-/// Readable from the first SIGINT or SIGTERM on, for a program that waits for input beside it.
+/// A socket that is readable from the first SIGINT or SIGTERM on, for a program that polls it together
+/// with other input.
 pub fn readable_on_interrupt() -> Result<UnixStream, Error> {
     let cannot = |error| Error::run("cannot watch for signals").because(error);
-    let (asked, tell) = UnixStream::pair().map_err(cannot)?;
+    let (reader, writer) = UnixStream::pair().map_err(cannot)?;
     for signal in [SIGINT, SIGTERM] {
-        tell.try_clone().and_then(|tell| pipe::register(signal, tell)).map_err(cannot)?;
+        writer.try_clone().and_then(|writer| pipe::register(signal, writer)).map_err(cannot)?;
     }
-    Ok(asked)
+    Ok(reader)
 }

@@ -1,138 +1,138 @@
-//! The loop of one thread: fill up to the depth in batches, hand over, reap, count. The order is
-//! fio's. It is generic over the engine and over whether times are taken, so that a run without
-//! latencies pays for none: its only clock moves at the kernel's tick.
+//! The loop of one thread: fill up to the depth in batches, submit, reap, count, in fio's order. It is
+//! generic over the engine and over whether latencies are measured. Without latencies it reads only the
+//! coarse clock.
 
 use super::clock::{coarse_ns, exact_ns};
 use super::failure::Failure;
-use super::live::LiveThread;
-use super::rate_limit::Pace;
+use super::io_stats::{IoStats, batch_class};
+use super::progress::ThreadProgress;
+use super::rate_limit::RateLimit;
 use super::read_back::ReadBack;
-use super::tally::{Tally, batch_class};
 use super::usage::Usage;
-use crate::contents::Contents;
-use crate::engine::{Done, Engine, EngineReport, Io, SyncKind, Wanted};
+use crate::engine::{Engine, EngineReport, Io, IoCompletion, ReapBounds, SyncKind};
+use crate::fill_pattern::FillPattern;
 use crate::job::{Measure, Options};
-use crate::workload::{IoOp, Step, Workload};
+use crate::workload::{IoOp, NextIo, Workload};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Completions counted in less time than a reading of the clock takes.
-const FRESH: usize = 4;
+/// Counting this many completions takes less time than reading the clock.
+const MAX_FRESH_COMPLETIONS: usize = 4;
 
-/// What a thread did.
+/// The result of a thread's loop.
 #[derive(Debug)]
-pub struct Drove {
-    /// Its counts since the ramp.
-    pub tally: Tally,
-    /// What it cost since the ramp.
+pub struct LoopResult {
+    /// Counts since the ramp.
+    pub stats: IoStats,
+    /// CPU time, switches and faults since the ramp.
     pub usage: Usage,
-    /// The end of the ramp, by the monotonic clock.
+    /// The end of the ramp: monotonic clock in nanoseconds.
     pub started_ns: u64,
-    /// Since the ramp.
+    /// Time since the ramp.
     pub runtime_ns: u64,
-    /// How much of that it read and wrote: what reads back does not write, and as with fio a job
-    /// that only writes reads while it reads back.
+    /// The time of reads and of writes. The time of reading back does not count for writes. As with fio, a job
+    /// that only writes has reads only while it reads back.
     pub direction_ns: [u64; 2],
-    /// The engine's account since the ramp.
+    /// The engine's report since the ramp.
     pub engine: EngineReport,
-    /// Why it ended early, if it did; or that blocks were wrong.
+    /// The failure that ended the loop early, or that blocks were wrong.
     pub failure: Option<Failure>,
-    /// The first blocks that were wrong.
+    /// The first wrong blocks.
     pub wrong_blocks: Vec<Failure>,
 }
 
 /// An I/O in flight.
 #[derive(Clone, Copy)]
-struct Flight {
-    /// What is still to be moved of it.
+struct InFlight {
+    /// The part that is not transferred yet.
     io: Io,
     length: u32,
-    made_ns: u64,
+    created_ns: u64,
     issued_ns: u64,
 }
 
-struct Loop<'a, E, const TIMED: bool> {
+struct IoLoop<'a, E, const TIMED: bool> {
     engine: &'a mut E,
     workload: &'a mut Workload,
     options: &'a Options,
-    live: &'a LiveThread,
+    live: &'a ThreadProgress,
     measure: Measure,
-    flights: Vec<Flight>,
-    free: Vec<u32>,
-    /// Slots pushed since the last hand-over.
+    slots: Vec<InFlight>,
+    free_slots: Vec<u32>,
+    /// Slots pushed since the last submission.
     batch: Vec<u32>,
-    done: Vec<Done>,
-    pace: Option<Pace>,
-    /// Steps come as the workload has them: nothing is paced or read back.
-    plain: bool,
-    /// The direction of an I/O that waits for its time.
-    held: Option<IoOp>,
-    contents: Contents,
+    done: Vec<IoCompletion>,
+    rate_limit: Option<RateLimit>,
+    /// I/Os come directly from the workload: no rate limit, no reading back.
+    is_plain: bool,
+    /// The direction of an I/O that the rate limit delays.
+    delayed_op: Option<IoOp>,
+    fill_pattern: FillPattern,
     passes_left: u64,
     read_back: ReadBack,
-    tally: Tally,
+    stats: IoStats,
     /// The last reading of the clock.
     now_ns: u64,
-    /// Completions of the last reap.
-    reaped: usize,
-    /// Writes between two syncs of each kind, 0 for none; and since the last.
+    /// The number of completions of the last reap.
+    last_reaped: usize,
+    /// Writes between two syncs of each kind (0 is no sync), and since the last one.
     sync_every: [u32; 2],
     writes_since_sync: [u32; 2],
     exhausted: bool,
     failure: Option<Failure>,
 }
 
-/// Runs `workload` on `engine` as often as the job has loops, writing `contents`; or until the job's
-/// time is over, an I/O fails, or `stop` is set. Whatever is in flight then is reaped. How it goes
-/// is told to `live`.
-pub fn drive<E: Engine>(
+/// Runs `workload` on `engine` for all loops of the job, until its time is over, an I/O fails, or `stop` is
+/// set. Writes carry `fill_pattern`. Everything in flight is reaped at the end. Publishes the progress to
+/// `live`.
+pub fn run_io_loop<E: Engine>(
     engine: &mut E,
     workload: &mut Workload,
-    contents: Contents,
+    fill_pattern: FillPattern,
     options: &Options,
     stop: &AtomicBool,
-    live: &LiveThread,
-) -> Drove {
+    live: &ThreadProgress,
+) -> LoopResult {
     if options.measure().latency() {
-        Loop::<E, true>::new(engine, workload, contents, options, live).run(stop)
+        IoLoop::<E, true>::new(engine, workload, fill_pattern, options, live).run(stop)
     } else {
-        Loop::<E, false>::new(engine, workload, contents, options, live).run(stop)
+        IoLoop::<E, false>::new(engine, workload, fill_pattern, options, live).run(stop)
     }
 }
 
-impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
+impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
     fn new(
         engine: &'a mut E,
         workload: &'a mut Workload,
-        contents: Contents,
+        fill_pattern: FillPattern,
         options: &'a Options,
-        live: &'a LiveThread,
+        live: &'a ThreadProgress,
     ) -> Self {
-        let depth = if E::FACTS.synchronous { 1 } else { options.depth };
+        let depth = if E::CAPABILITIES.synchronous { 1 } else { options.depth };
         let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
-        let idle = Flight { io: idle, length: 0, made_ns: 0, issued_ns: 0 };
+        let idle = InFlight { io: idle, length: 0, created_ns: 0, issued_ns: 0 };
         let now_ns = exact_ns();
-        let pace = Pace::of(options, now_ns);
+        let rate_limit = RateLimit::from_options(options, now_ns);
         Self {
-            read_back: ReadBack::new(options, &contents, workload),
+            read_back: ReadBack::new(options, &fill_pattern, workload),
             engine,
             workload,
             options,
             live,
             measure: options.measure(),
-            flights: vec![idle; depth as usize],
-            free: (0..depth).rev().collect(),
+            slots: vec![idle; depth as usize],
+            free_slots: (0..depth).rev().collect(),
             batch: Vec::with_capacity(depth as usize),
             done: Vec::with_capacity(depth as usize),
-            plain: pace.is_none(),
-            pace,
-            held: None,
-            contents,
+            is_plain: rate_limit.is_none(),
+            rate_limit,
+            delayed_op: None,
+            fill_pattern,
             passes_left: if options.time_based { u64::MAX } else { options.loops - 1 },
-            tally: Tally::begin(now_ns, options.measure().bandwidth),
+            stats: IoStats::begin(now_ns, options.measure().bandwidth),
             now_ns,
-            reaped: 0,
+            last_reaped: 0,
             sync_every: [options.fsync, options.fdatasync],
             writes_since_sync: [0; 2],
             exhausted: false,
@@ -140,16 +140,16 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         }
     }
 
-    fn run(mut self, stop: &AtomicBool) -> Drove {
+    fn run(mut self, stop: &AtomicBool) -> LoopResult {
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let mut started_ns = self.now_ns;
         let ramp_ends = started_ns + nanoseconds(self.options.ramp_time);
         let mut ramping = ramp_ends > started_ns;
-        // The runtime begins when the ramp has been seen to end, as with fio.
+        // As with fio, the runtime begins when the loop notices the end of the ramp.
         let runtime = self.options.runtime.filter(|time| !time.is_zero());
         let deadline_from = |ns| runtime.map_or(u64::MAX, |time| ns + nanoseconds(time));
         let mut deadline = if ramping { u64::MAX } else { deadline_from(started_ns) };
-        let mut usage = Usage::of_thread();
+        let mut usage = Usage::current_thread();
         let mut engine_before = EngineReport::default();
 
         while self.failure.is_none() && !stop.load(Ordering::Relaxed) && self.now_ns < deadline {
@@ -158,7 +158,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 if self.failure.is_some() || self.exhausted && !self.begin_next_pass() {
                     break;
                 }
-                self.rest();
+                self.idle();
             } else if let Err(errno) = self.reap_to_low_water() {
                 self.fail(errno, "reap".into());
                 break;
@@ -167,45 +167,45 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 ramping = false;
                 started_ns = exact_ns();
                 deadline = deadline_from(started_ns);
-                self.tally = Tally::begin(started_ns, self.measure.bandwidth);
+                self.stats = IoStats::begin(started_ns, self.measure.bandwidth);
                 self.read_back.restart_clock(started_ns);
-                usage = Usage::of_thread();
+                usage = Usage::current_thread();
                 engine_before = self.engine.report();
             }
         }
         self.drain();
-        // A pass that was done to its end has been synced then.
+        // A complete pass has been synced at its end.
         if !self.exhausted && self.failure.is_none() {
             self.end_pass();
         }
         if let Some(verdict) = self.read_back.verdict() {
-            self.fail_at(verdict);
+            self.set_failure(verdict);
         }
-        let read_back_ns = self.read_back.took_ns();
+        let read_back_ns = self.read_back.elapsed_ns();
         let runtime_ns = exact_ns() - started_ns;
         let only_reads_back = read_back_ns > 0 && !self.options.pattern.reads();
         let read_ns = if only_reads_back { read_back_ns } else { runtime_ns };
-        Drove {
+        LoopResult {
             started_ns,
             runtime_ns,
             direction_ns: [read_ns, runtime_ns - read_back_ns],
-            usage: Usage::of_thread().since(usage),
+            usage: Usage::current_thread().since(usage),
             engine: self.engine.report().since(&engine_before),
-            tally: self.tally,
+            stats: self.stats,
             failure: self.failure,
             wrong_blocks: self.read_back.into_wrong_blocks(),
         }
     }
 
-    /// What is to be done when the writes of a pass have ended.
+    /// Ends the writes of a pass: `end_fsync`.
     fn end_pass(&mut self) {
-        if self.options.end_fsync && self.options.pattern.writes() && !self.read_back.under_way {
+        if self.options.end_fsync && self.options.pattern.writes() && !self.read_back.running {
             self.sync(SyncKind::Full);
         }
     }
 
-    /// The pass is done and nothing is in flight: begins the one that reads back what it wrote, or
-    /// the next loop. False if there is none.
+    /// After a pass, with nothing in flight: begins reading back its writes, or the next loop. Returns
+    /// false if there is neither.
     fn begin_next_pass(&mut self) -> bool {
         self.end_pass();
         if self.failure.is_some() {
@@ -213,72 +213,73 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         }
         if let Some(pass) = self.read_back.begin() {
             *self.workload = pass;
-            self.plain = false;
-            self.forget_cached();
+            self.is_plain = false;
+            self.sync_and_drop_cache();
         } else if self.passes_left == 0 {
-            self.read_back.end(&self.contents, None);
+            self.read_back.end(&self.fill_pattern, None);
             return false;
         } else {
             self.passes_left -= 1;
             self.workload.begin_pass();
-            self.contents.begin_pass();
-            if self.read_back.under_way {
-                // What its reading took is not to be caught up.
-                self.pace = Pace::of(self.options, exact_ns());
+            self.fill_pattern.begin_pass();
+            if self.read_back.running {
+                // The rate limit must not catch up the time of reading back.
+                self.rate_limit = RateLimit::from_options(self.options, exact_ns());
             }
-            self.read_back.end(&self.contents, Some(self.workload));
-            self.plain = self.pace.is_none();
+            self.read_back.end(&self.fill_pattern, Some(self.workload));
+            self.is_plain = self.rate_limit.is_none();
         }
         self.exhausted = false;
         true
     }
 
-    /// Has what was written come from the device when it is read back, and not from the page cache.
-    fn forget_cached(&mut self) {
+    /// Writes back and drops the page cache, so that reading back reads the device.
+    fn sync_and_drop_cache(&mut self) {
         for file in 0..self.workload.files() {
-            if let Err(errno) = self.engine.forget_cached(file) {
+            if let Err(errno) = self.engine.sync_and_drop_cache(file) {
                 return self.fail_file(errno, "sync before reading back".into(), file);
             }
         }
     }
 
     fn in_flight(&self) -> u32 {
-        (self.flights.len() - self.free.len()) as u32
+        (self.slots.len() - self.free_slots.len()) as u32
     }
 
-    /// Pushes I/Os while there are free slots, handing over every full batch.
+    /// Pushes I/Os while there are free slots, and submits each full batch.
     fn fill(&mut self) {
-        // To ask a pass that is done for more would draw from what orders the next.
+        // Asking a finished pass for more I/Os would consume random numbers of the next pass.
         if self.exhausted || self.sync_due(0) || self.sync_due(1) {
             return;
         }
-        if TIMED && (self.reaped > FRESH || self.read_back.compares) {
-            // The reap's reading is stale by what counting so many, or looking at them, took.
+        if TIMED && (self.last_reaped > MAX_FRESH_COMPLETIONS || self.read_back.verifies) {
+            // The clock reading of the reap is stale: counting or verifying took time.
             self.now_ns = exact_ns();
         }
-        while let Some(&slot) = self.free.last() {
-            let Some(step) = self.next_step() else { break };
-            self.free.pop();
-            if self.contents.are_fresh() && step.op == IoOp::Write {
-                let buffer = &mut self.engine.buffer(slot)[..step.length as usize];
-                self.contents.write(buffer, step.offset);
+        while let Some(&slot) = self.free_slots.last() {
+            let Some(next) = self.next_io() else { break };
+            self.free_slots.pop();
+            if self.fill_pattern.refills() && next.op == IoOp::Write {
+                let buffer = &mut self.engine.buffer(slot)[..next.length as usize];
+                self.fill_pattern.fill_at(buffer, next.offset);
                 if TIMED {
-                    // To make its bytes is no part of the I/O.
+                    // The time to generate the bytes is no part of the I/O.
                     self.now_ns = exact_ns();
                 }
             }
-            let Step { file, op, offset, length } = step;
+            let NextIo { file, op, offset, length } = next;
             let io = Io { slot, file, op, offset, length };
-            let flight = Flight { io, length, made_ns: self.now_ns, issued_ns: self.now_ns };
-            self.flights[slot as usize] = flight;
+            let in_flight =
+                InFlight { io, length, created_ns: self.now_ns, issued_ns: self.now_ns };
+            self.slots[slot as usize] = in_flight;
             if let Err(errno) = self.engine.push(io) {
-                self.free.push(slot);
+                self.free_slots.push(slot);
                 return self.fail_file(errno, "push".into(), file);
             }
             self.batch.push(slot);
             let full = self.batch.len() >= self.options.batch_submit as usize;
-            // The last batch goes with the reap, in one system call, unless it has to be timed.
-            if full && !self.free.is_empty() && !self.hand_over() {
+            // The last batch is submitted by the reap, in one system call, unless it needs a time stamp.
+            if full && !self.free_slots.is_empty() && !self.submit_batch() {
                 return;
             }
             self.count_write(op);
@@ -286,71 +287,71 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
                 break;
             }
         }
-        if !self.batch.is_empty() && (!TIMED || E::FACTS.synchronous) {
+        if !self.batch.is_empty() && (!TIMED || E::CAPABILITIES.synchronous) {
             self.count_batch();
         } else if !self.batch.is_empty() {
-            self.hand_over();
+            self.submit_batch();
         }
     }
 
     #[inline]
-    fn next_step(&mut self) -> Option<Step> {
-        if !self.plain {
-            return self.next_deliberate_step();
+    fn next_io(&mut self) -> Option<NextIo> {
+        if !self.is_plain {
+            return self.next_io_slow();
         }
-        let step = self.workload.next_step();
-        self.exhausted |= step.is_none();
-        step
+        let next = self.workload.next_io();
+        self.exhausted |= next.is_none();
+        next
     }
 
-    /// The next step where it has to be its time, or is a read of what was written.
+    /// The next I/O with a rate limit, or while reading back.
     #[inline(never)]
-    fn next_deliberate_step(&mut self) -> Option<Step> {
-        if self.read_back.under_way {
-            // As with fio it has no pace, which is that of the job's own I/O.
-            let step = self.workload.next_read_back();
-            self.exhausted |= step.is_none();
-            return step;
+    fn next_io_slow(&mut self) -> Option<NextIo> {
+        if self.read_back.running {
+            // As with fio, the rate limit does not apply to reading back.
+            let next = self.workload.next_read_back();
+            self.exhausted |= next.is_none();
+            return next;
         }
-        let wanted = match self.held.take() {
+        let wanted = match self.delayed_op.take() {
             Some(op) => op,
-            None => self.workload.direction(),
+            None => self.workload.next_direction(),
         };
         let mut op = wanted;
-        if let Some(pace) = &self.pace {
+        if let Some(rate_limit) = &self.rate_limit {
             if !TIMED {
-                // The tick is too coarse to pace by.
+                // The coarse clock is too coarse for a rate limit.
                 self.now_ns = exact_ns();
             }
-            if !pace.admits(op, self.now_ns) {
-                match self.beside(wanted) {
-                    Some(other) if pace.admits(other, self.now_ns) => op = other,
+            if !rate_limit.allows(op, self.now_ns) {
+                match self.other_direction(wanted) {
+                    Some(other) if rate_limit.allows(other, self.now_ns) => op = other,
                     _ => {
-                        self.held = Some(wanted);
+                        self.delayed_op = Some(wanted);
                         return None;
                     }
                 }
             }
         }
-        let step = self.workload.step(op);
-        match (&step, &mut self.pace) {
+        let next = self.workload.next_io_in(op);
+        match (&next, &mut self.rate_limit) {
             (None, _) => self.exhausted = true,
-            (Some(step), Some(pace)) => pace.count(step),
+            (Some(next), Some(rate_limit)) => rate_limit.count(next),
             (Some(_), None) => {}
         }
-        step
+        next
     }
 
-    /// The direction that goes on while this one waits for its time, as with fio: one the job has a
-    /// share of. What is to be read back has to come in the same order again.
-    fn beside(&self, op: IoOp) -> Option<IoOp> {
+    /// The direction that may continue while this one is delayed, as with fio: the job must have a share
+    /// of it. Not with verification, which must repeat the order of the I/Os.
+    fn other_direction(&self, op: IoOp) -> Option<IoOp> {
         let both = self.workload.is_mixed() && (1..100).contains(&self.options.mix_read);
         let other = if op == IoOp::Read { IoOp::Write } else { IoOp::Read };
-        (both && !self.contents.are_verified()).then_some(other)
+        (both && !self.fill_pattern.is_verified()).then_some(other)
     }
 
-    /// Hands over the batch and notes when; false if that failed.
-    fn hand_over(&mut self) -> bool {
+    /// Submits the batch and records the time; returns false on failure.
+    fn submit_batch(&mut self) -> bool {
         if let Err(errno) = self.engine.submit() {
             self.fail(errno, "submit".into());
             return false;
@@ -358,7 +359,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         if TIMED {
             self.now_ns = exact_ns();
             for &slot in &self.batch {
-                self.flights[slot as usize].issued_ns = self.now_ns;
+                self.slots[slot as usize].issued_ns = self.now_ns;
             }
         }
         self.count_batch();
@@ -367,14 +368,14 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
 
     fn count_batch(&mut self) {
         let size = self.batch.len();
-        self.tally.issued(size as u64, self.in_flight());
-        self.tally.submit[batch_class(size)] += 1;
+        self.stats.issued(size as u64, self.in_flight());
+        self.stats.submit[batch_class(size)] += 1;
         self.batch.clear();
     }
 
-    /// Reaps once, and once the depth was reached until it is down to `iodepth_low`.
+    /// Reaps once; if the depth was reached, reaps down to `iodepth_low`.
     fn reap_to_low_water(&mut self) -> Result<(), Errno> {
-        let full = self.free.is_empty();
+        let full = self.free_slots.is_empty();
         self.reap()?;
         while full && self.in_flight() > self.options.depth_low {
             self.reap()?;
@@ -385,21 +386,21 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     /// Waits for completions and counts them.
     fn reap(&mut self) -> Result<(), Errno> {
         let in_flight = self.in_flight() as usize;
-        // One at least: nothing else is to be done until there is a free slot. While a step waits
-        // for its time, fio's zero (take what is there) would only spin.
+        // At least one: there is nothing else to do until a slot is free. While an I/O is delayed, fio's
+        // zero (take what is there) would only spin.
         let min = (self.options.complete_min as usize).clamp(1, in_flight);
-        let wanted = Wanted { min, max: (self.options.complete_max as usize).max(min) };
-        self.engine.reap(wanted, &mut self.done)?;
+        let bounds = ReapBounds { min, max: (self.options.complete_max as usize).max(min) };
+        self.engine.reap(bounds, &mut self.done)?;
         self.now_ns = if TIMED { exact_ns() } else { coarse_ns() };
-        self.reaped = self.done.len();
-        self.tally.complete[batch_class(self.reaped)] += 1;
+        self.last_reaped = self.done.len();
+        self.stats.complete[batch_class(self.last_reaped)] += 1;
         let mut done = std::mem::take(&mut self.done);
         for one in done.drain(..) {
             self.finish(one);
         }
         self.done = done;
-        if let Some(rates) = self.tally.sample(self.now_ns) {
-            self.live.publish(&self.tally, rates);
+        if let Some(rates) = self.stats.sample(self.now_ns) {
+            self.live.publish(&self.stats, rates);
         }
         if self.writes_since_sync != [0; 2] {
             self.sync_if_due();
@@ -408,60 +409,60 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     }
 
     #[inline]
-    fn finish(&mut self, done: Done) {
-        let flight = &self.flights[done.slot as usize];
-        if done.result != Ok(flight.io.length) {
-            return self.finish_odd(done);
+    fn finish(&mut self, done: IoCompletion) {
+        let in_flight = &self.slots[done.slot as usize];
+        if done.result != Ok(in_flight.io.length) {
+            return self.finish_partial_or_failed(done);
         }
-        let tally = &mut self.tally.directions[flight.io.op as usize];
-        tally.bytes += u64::from(flight.length);
-        tally.ios += 1;
+        let stats = &mut self.stats.directions[in_flight.io.op as usize];
+        stats.bytes += u64::from(in_flight.length);
+        stats.ios += 1;
         if TIMED {
-            if self.measure.slat && !E::FACTS.synchronous {
-                tally.slat.record(flight.issued_ns - flight.made_ns);
+            if self.measure.slat && !E::CAPABILITIES.synchronous {
+                stats.slat.record(in_flight.issued_ns - in_flight.created_ns);
             }
             if self.measure.clat {
-                tally.clat.record(self.now_ns - flight.issued_ns);
+                stats.clat.record(self.now_ns - in_flight.issued_ns);
             }
             if self.measure.lat {
-                tally.lat.record(self.now_ns - flight.made_ns);
+                stats.lat.record(self.now_ns - in_flight.created_ns);
             }
         }
-        if self.read_back.compares {
-            self.compare(done.slot);
+        if self.read_back.verifies {
+            self.verify_read(done.slot);
         }
-        self.free.push(done.slot);
+        self.free_slots.push(done.slot);
     }
 
     #[inline(never)]
-    fn compare(&mut self, slot: u32) {
-        let Flight { io, length, .. } = self.flights[slot as usize];
+    fn verify_read(&mut self, slot: u32) {
+        let InFlight { io, length, .. } = self.slots[slot as usize];
         let buffer = &mut self.engine.buffer(slot)[..length as usize];
-        let compared = self.read_back.compare(&self.contents, io, buffer);
+        let compared = self.read_back.verify(&self.fill_pattern, io, buffer);
         if let (Err(wrong), true) = (compared, self.options.verify_fatal) {
-            self.fail_at(wrong);
+            self.set_failure(wrong);
         }
     }
 
-    /// A completion that is not simply all of it: the rest is issued again, or it has failed.
+    /// A short, interrupted or failed completion: issues the rest again, or records the failure.
     #[cold]
-    fn finish_odd(&mut self, done: Done) {
-        let flight = &mut self.flights[done.slot as usize];
+    fn finish_partial_or_failed(&mut self, done: IoCompletion) {
+        let in_flight = &mut self.slots[done.slot as usize];
         let again = match done.result {
             Ok(0) => None,
             Ok(bytes) => {
-                self.tally.directions[flight.io.op as usize].short += 1;
-                let io = flight.io;
-                flight.io.offset += u64::from(bytes);
-                flight.io.length -= bytes;
-                let rest = flight.io;
-                self.keep_part(io, bytes);
+                self.stats.directions[in_flight.io.op as usize].short += 1;
+                let io = in_flight.io;
+                in_flight.io.offset += u64::from(bytes);
+                in_flight.io.length -= bytes;
+                let rest = in_flight.io;
+                self.save_part(io, bytes);
                 Some(rest)
             }
-            Err(Errno::AGAIN | Errno::INTR) => Some(flight.io),
+            Err(Errno::AGAIN | Errno::INTR) => Some(in_flight.io),
             Err(_) => None,
         };
-        let io = self.flights[done.slot as usize].io;
+        let io = self.slots[done.slot as usize].io;
         let errno = match again.map(|io| self.engine.push(io)) {
             Some(Ok(())) => return,
             Some(Err(errno)) => errno,
@@ -471,22 +472,22 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         let end = if done.result == Ok(0) { ", at the end of the target" } else { "" };
         let Io { file, offset, length, .. } = io;
         self.fail_file(errno, format!("{verb} of {length} bytes at {offset}{end}"), file);
-        self.free.push(done.slot);
+        self.free_slots.push(done.slot);
     }
 
-    /// The rest of an I/O uses its buffer from the beginning: a write's bytes move there, and what
-    /// a read has brought is put aside where it will be looked at.
-    fn keep_part(&mut self, io: Io, bytes: u32) {
+    /// The rest of an I/O uses its buffer from the beginning: the rest of a write moves there, and the
+    /// part that was read is saved if it will be verified.
+    fn save_part(&mut self, io: Io, bytes: u32) {
         let buffer = &mut self.engine.buffer(io.slot)[..io.length as usize];
         let bytes = bytes as usize;
         if io.op == IoOp::Write {
             buffer.copy_within(bytes.., 0);
-        } else if self.read_back.compares {
-            self.read_back.keep_part(io.slot, &buffer[..bytes]);
+        } else if self.read_back.verifies {
+            self.read_back.save_part(io.slot, &buffer[..bytes]);
         }
     }
 
-    /// Counts a write towards the next sync.
+    /// Counts a write toward the next sync.
     #[inline]
     fn count_write(&mut self, op: IoOp) {
         if op == IoOp::Write && self.sync_every != [0; 2] {
@@ -494,7 +495,7 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
         }
     }
 
-    /// Whether a sync is due: nothing is issued until what is in flight has ended and it is done.
+    /// Whether a sync is due. Then nothing is issued until the I/Os in flight and the sync are complete.
     #[inline]
     fn sync_due(&self, index: usize) -> bool {
         let every = self.sync_every[index];
@@ -516,25 +517,25 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
             if let Err(errno) = self.engine.sync(file, kind) {
                 return self.fail_file(errno, "sync".into(), file);
             }
-            self.tally.sync.record(exact_ns() - begin);
+            self.stats.sync.record(exact_ns() - begin);
         }
     }
 
-    /// Nothing is in flight and nothing may be issued yet: sleep a little, so that a stop is seen.
-    fn rest(&mut self) {
-        const LONGEST: Duration = Duration::from_millis(20);
+    /// Nothing is in flight, and nothing may be issued yet: sleeps for a short time, to notice a stop.
+    fn idle(&mut self) {
+        const MAX_SLEEP: Duration = Duration::from_millis(20);
         let now = exact_ns();
-        let beside = self.held.and_then(|op| self.beside(op));
-        if let (Some(pace), Some(op)) = (&mut self.pace, self.held) {
-            pace.quiet(now);
+        let beside = self.delayed_op.and_then(|op| self.other_direction(op));
+        if let (Some(rate_limit), Some(op)) = (&mut self.rate_limit, self.delayed_op) {
+            rate_limit.on_idle(now);
             let either = [Some(op), beside].into_iter().flatten();
-            let wait = either.map(|op| pace.wait_ns(op, now)).min().unwrap_or(0);
-            std::thread::sleep(Duration::from_nanos(wait).min(LONGEST));
+            let wait = either.map(|op| rate_limit.wait_ns(op, now)).min().unwrap_or(0);
+            std::thread::sleep(Duration::from_nanos(wait).min(MAX_SLEEP));
         }
         self.now_ns = exact_ns();
     }
 
-    /// Reaps everything, so that no buffer is in use when the engine goes.
+    /// Reaps everything, so that no buffer is in use when the engine is dropped.
     fn drain(&mut self) {
         self.batch.clear();
         while self.in_flight() > 0 {
@@ -549,16 +550,16 @@ impl<'a, E: Engine, const TIMED: bool> Loop<'a, E, TIMED> {
     }
 
     fn fail(&mut self, errno: Errno, what: String) {
-        self.fail_at(Failure { errno, what, file: None });
+        self.set_failure(Failure { errno, what, file: None });
     }
 
     fn fail_file(&mut self, errno: Errno, what: String, file: u32) {
-        self.fail_at(Failure { errno, what, file: Some(file) });
+        self.set_failure(Failure { errno, what, file: Some(file) });
     }
 
     #[cold]
-    fn fail_at(&mut self, failure: Failure) {
-        // The first says why; the others follow from it.
+    fn set_failure(&mut self, failure: Failure) {
+        // The first failure is the cause of the others.
         self.failure.get_or_insert(failure);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a set of jobs on an engine: checks and makes the targets, starts a thread for each of
-//! `numjobs`, batch by batch, and collects what they counted.
+//! Runs a set of jobs on an engine: checks and creates the targets, starts a thread for each of
+//! `numjobs`, batch by batch, and collects the threads' results.
 
 mod interrupt;
 mod plan;
@@ -8,95 +8,95 @@ mod thread_result;
 mod io_loop;
 mod read_back;
 mod failure;
-mod live;
+mod progress;
 mod rate_limit;
-mod tally;
+mod io_stats;
 mod usage;
 pub mod clock;
 
 pub use failure::Failure;
 pub use interrupt::{readable_on_interrupt, stop_on_interrupt};
-pub use io_loop::{Drove, drive};
-pub use live::{Estimate, Live, LiveThread, Snapshot};
+pub use io_loop::{LoopResult, run_io_loop};
+pub use io_stats::{DEPTH_CLASSES, DirectionStats, IoStats, Rates};
 pub use plan::{Overwrite, Plan, ThreadPlan};
-pub use tally::{DEPTH_CLASSES, DirectionTally, Rates, Tally};
+pub use progress::{Estimate, Live, Snapshot, ThreadProgress};
 pub use thread_result::ThreadResult;
 pub use usage::Usage;
 
 use crate::engine::{EngineConfig, fio};
 use crate::job::{Job, JobSet, Options};
-use crate::targets::{DiskUse, Disks, Made, Volumes};
+use crate::targets::{CreatedFiles, DiskMonitor, DiskStats, Volumes};
 use crate::workload::Amount;
 use crate::{Error, ErrorKind};
-use live::Expected;
+use progress::ExpectedWork;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-/// What to run, and how.
+/// A run: jobs, engine and conditions.
 pub struct Run<'a> {
     /// The jobs.
     pub set: &'a JobSet,
     /// The engine and its switches.
     pub config: &'a EngineConfig,
-    /// What may be written over.
+    /// Whether existing data may be overwritten.
     pub overwrite: Overwrite,
-    /// Set by Ctrl-C: ends the run at once.
+    /// Set by Ctrl-C; ends the run at once.
     pub stop: &'a AtomicBool,
-    /// Shows how it goes.
+    /// Receives the progress.
     pub live: &'a Live,
 }
 
-/// What a run did.
+/// The outcome of a run on an engine of ours.
 #[derive(Debug)]
 pub struct Outcome {
-    /// When it began.
+    /// The beginning of the run.
     pub started: SystemTime,
     /// The engine's name.
     pub engine: &'static str,
-    /// The jobs, as they were run.
+    /// The jobs that were run.
     pub jobs: Vec<Job>,
-    /// The global keys as given.
+    /// The global keys and values, as written.
     pub globals: Vec<(String, String)>,
-    /// The threads in the order of jobs.
+    /// The threads, in the order of jobs.
     pub threads: Vec<ThreadResult>,
-    /// Files the run made and left.
-    pub made: Vec<String>,
-    /// What the disks under the targets did.
-    pub disks: Vec<DiskUse>,
-    /// The user stopped it.
+    /// Files that the run created and left.
+    pub files_made: Vec<String>,
+    /// The I/O of the disks under the targets.
+    pub disks: Vec<DiskStats>,
+    /// Whether the user stopped the run.
     pub incomplete: bool,
-    /// Lines for the user that are not the engine's.
+    /// Notes for the user, other than the engine's.
     pub notes: Vec<String>,
 }
 
-/// What comes out of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub enum Results {
-    /// Of an engine of ours.
+    /// Results of an engine of ours.
     Ours(Box<Outcome>),
-    /// Of fio itself.
+    /// Output of fio.
     Fio(fio::Output),
 }
 
 impl Results {
-    /// What failed, a line a job, after a line for each of its first wrong blocks.
+    /// One line for each failed job, after one line for each of its first wrong blocks.
     pub fn failures(&self) -> Vec<String> {
         let outcome = match self {
             Self::Ours(outcome) => outcome,
-            Self::Fio(output) => return output.complaints.clone(),
+            Self::Fio(output) => return output.stderr_lines.clone(),
         };
         let lines = |threads: &[ThreadResult]| {
             let name = &outcome.jobs[threads[0].job].name;
-            let drove = || threads.iter().map(|thread| &thread.drove);
-            let mut failures = drove().filter_map(|drove| drove.failure.as_ref());
+            let result = || threads.iter().map(|thread| &thread.result);
+            let mut failures = result().filter_map(|result| result.failure.as_ref());
             let first = failures.next();
             let more = match failures.count() {
                 0 => String::new(),
                 more => format!("; {more} more of its threads failed too"),
             };
-            // The job that stops at a wrong block has it for its failure.
-            let wrong = drove().flat_map(|drove| &drove.wrong_blocks);
+            // If a job stopped at a wrong block, that block is its failure.
+            let wrong = result().flat_map(|result| &result.wrong_blocks);
             let wrong = wrong.filter(|wrong| Some(*wrong) != first);
             let mut lines: Vec<_> = wrong.map(|wrong| format!("job `{name}`: {wrong}")).collect();
             lines.extend(first.map(|first| format!("job `{name}`: {first}{more}")));
@@ -105,12 +105,12 @@ impl Results {
         outcome.threads.chunk_by(|a, b| a.job == b.job).flat_map(lines).collect()
     }
 
-    /// The exit code that says how it went.
+    /// The exit code: 0, 1 if a job failed, 130 if the user stopped the run.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Ours(outcome) if outcome.incomplete => 130,
             Self::Ours(outcome) => {
-                u8::from(outcome.threads.iter().any(|thread| thread.drove.failure.is_some()))
+                u8::from(outcome.threads.iter().any(|thread| thread.result.failure.is_some()))
             }
             Self::Fio(output) => output.exit_code,
         }
@@ -118,64 +118,67 @@ impl Results {
 }
 
 impl Run<'_> {
-    /// Runs it all. Errors are what prevented the run; failures during it are in the results.
+    /// Runs all jobs. Failures during the run are in the results.
+    ///
+    /// # Errors
+    /// The run could not begin.
     pub fn run(&self) -> Result<Results, Error> {
-        let facts = self.config.engine.facts();
-        let plan = Plan::new(&self.set.jobs, facts, self.overwrite)?;
+        let capabilities = self.config.engine.capabilities();
+        let plan = Plan::new(&self.set.jobs, capabilities, self.overwrite)?;
         let volumes = plan.open_volumes()?;
-        let mut made = match plan.lay_out(&volumes, self.stop, self.live) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Made::default(),
-            made => made?,
+        let mut created = match plan.lay_out(&volumes, self.stop, self.live) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),
+            created => created?,
         };
         let results = match self.run_planned(&plan, &volumes) {
             Ok(results) => results,
             Err(error) => {
-                made.remove(&volumes);
+                created.remove(&volumes);
                 return Err(error);
             }
         };
         let incomplete = self.stop.load(Ordering::Relaxed);
         for thread in &plan.threads {
             if self.set.jobs[thread.job].options.unlink {
-                thread.targets.iter().for_each(|target| made.remove_target(target, &volumes));
+                thread.targets.iter().for_each(|target| created.remove_one(target, &volumes));
             }
         }
         if incomplete {
-            made.remove(&volumes);
+            created.remove(&volumes);
         }
         Ok(match results {
             Results::Ours(mut outcome) => {
-                outcome.made = made.names();
+                outcome.files_made = created.names();
                 outcome.incomplete = incomplete;
                 Results::Ours(outcome)
             }
             Results::Fio(mut output) => {
-                output.made = made.names();
+                output.files_made = created.names();
                 Results::Fio(output)
             }
         })
     }
 
     fn run_planned(&self, plan: &Plan, volumes: &Volumes) -> Result<Results, Error> {
-        without_timer_slack();
+        disable_timer_slack();
         let jobs = &self.set.jobs;
         let started = SystemTime::now();
         let run =
             started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let shown = plan.threads.iter().filter(|thread| jobs[thread.job].options.disk_util);
-        let disks = Disks::under(shown.flat_map(|thread| &thread.targets));
+        let disks = DiskMonitor::new(shown.flat_map(|thread| &thread.targets));
         self.live.begin(plan.threads.iter().map(|thread| expected(thread, jobs)));
         let mut threads = Vec::new();
         for batch in plan.threads.chunk_by(|a, b| a.batch == b.batch) {
             if self.stop.load(Ordering::Relaxed) {
-                // What never began is in the report too, with nothing done.
-                threads.extend(batch.iter().map(ThreadResult::of_nothing));
+                // The report has threads that never began, too, with nothing done.
+                threads.extend(batch.iter().map(ThreadResult::not_started));
                 continue;
             }
             let names: Vec<_> = batch.iter().map(|thread| jobs[thread.job].name.as_str()).collect();
-            self.live.say(&format!("Running {}", distinct(&names)));
+            self.live.set_activity(&format!("Running {}", distinct(&names)));
             let (config, stop, live) = (self.config, self.stop, self.live);
-            let (first, began) = (threads.len(), Instant::now());
+            let (first, started) = (threads.len(), Instant::now());
             let work = worker::Batch {
                 jobs,
                 config,
@@ -184,7 +187,7 @@ impl Run<'_> {
                 live,
                 first,
                 threads: batch,
-                began,
+                started,
                 run,
             };
             match self.config.engine.with(work) {
@@ -200,30 +203,30 @@ impl Run<'_> {
             jobs: jobs.clone(),
             globals: self.set.globals.to_vec(),
             threads,
-            made: Vec::new(),
-            disks: disks.used(),
+            files_made: Vec::new(),
+            disks: disks.stats(),
             incomplete: false,
             notes: self.notes(),
         })))
     }
 
-    /// What the user should know about how the jobs were taken.
+    /// Notes about keys that have no effect with this engine, and the parser's warnings.
     fn notes(&self) -> Vec<String> {
-        let facts = self.config.engine.facts();
+        let capabilities = self.config.engine.capabilities();
         let name = self.config.engine.name();
         let mut notes = self.set.warnings.clone();
         let has_cache = self.config.settings.iter().any(|(name, _)| name == "buffered.cache_bytes");
-        let is_direct = !facts.buffered && !has_cache;
+        let is_direct = !capabilities.buffered && !has_cache;
         if self.set.jobs.iter().any(|job| !job.options.direct) && is_direct {
             notes.push(format!(
-                "direct=0 ran direct: engine {name} has a page cache with --set buffered.cache_bytes=N only"
+                "direct=0 had no effect: engine {name} has a page cache only with --set buffered.cache_bytes=N"
             ));
         }
-        if self.set.jobs.iter().any(|job| job.options.depth > 1) && facts.synchronous {
+        if self.set.jobs.iter().any(|job| job.options.depth > 1) && capabilities.synchronous {
             notes.push(format!("iodepth has no effect: engine {name} does one I/O at a time"));
         }
-        for (key, reason) in facts.ignores {
-            if self.set.jobs.iter().any(|job| job.asks_for(key)) {
+        for (key, reason) in capabilities.ignored_keys {
+            if self.set.jobs.iter().any(|job| job.enables(key)) {
                 notes.push(format!("{key} has no effect: engine {name}: {reason}"));
             }
         }
@@ -231,15 +234,15 @@ impl Run<'_> {
     }
 }
 
-/// Timers of this thread, and of the threads and programs it starts from now on, end when they
-/// should: the kernel allows itself 50 us, which is most of what a simulated device takes.
-fn without_timer_slack() {
-    // A kernel that refuses is one on which they end later.
+/// Sets the timer slack of this thread, and of threads and programs that it starts from now on, to the
+/// minimum. The default is 50 us, which is most of the time of a simulated device.
+fn disable_timer_slack() {
+    // If the kernel refuses, timers end later.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// How long a thread takes at most, and what it moves.
-fn expected(thread: &ThreadPlan, jobs: &[Job]) -> Expected {
+/// The limits of a thread's work: time and bytes.
+fn expected(thread: &ThreadPlan, jobs: &[Job]) -> ExpectedWork {
     let Options { start_delay, ramp_time, runtime, time_based, loops, .. } =
         &jobs[thread.job].options;
     let bytes = match thread.amount {
@@ -249,7 +252,7 @@ fn expected(thread: &ThreadPlan, jobs: &[Job]) -> Expected {
     };
     let runtime = runtime.filter(|time| !time.is_zero());
     let time = runtime.map(|time| *start_delay + *ramp_time + time);
-    Expected { batch: thread.batch, time, bytes }
+    ExpectedWork { batch: thread.batch, time, bytes }
 }
 
 fn distinct(names: &[&str]) -> String {
@@ -263,10 +266,10 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn threads_and_programs_started_after_it_have_no_timer_slack() {
+    fn later_threads_and_programs_have_no_timer_slack() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                super::without_timer_slack();
+                super::disable_timer_slack();
                 let inherited = scope.spawn(rustix::thread::current_timer_slack).join();
                 assert_eq!(inherited.unwrap(), Ok(1));
                 let program = Command::new("cat").arg("/proc/self/timerslack_ns").output().unwrap();

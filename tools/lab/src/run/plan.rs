@@ -1,97 +1,104 @@
-//! From jobs to threads with targets and regions: everything that can be known to be wrong is
-//! found here, before the first byte is written.
+//! Turns jobs into threads with targets and regions. All errors that can be known in advance are found
+//! here, before the first byte is written.
 
-use super::live::Live;
+use super::progress::Live;
 use crate::Error;
-use crate::engine::Facts;
-use crate::job::{Extent, Fallocate, Job, Options};
-use crate::targets::{Access, Content, Found, Made, Target, Volumes, inspect};
+use crate::engine::Capabilities;
+use crate::job::{Fallocate, Job, Options, SizeOrPercent};
+use crate::targets::{Access, CreatedFiles, Found, InitialContent, Target, Volumes, inspect};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use uringfs::Access as VolumeAccess;
 
-/// Whether the run may write over what it did not make.
+/// Whether the run may overwrite files and devices that it did not create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overwrite {
-    /// It may not.
+    /// No.
     #[default]
     Refuse,
-    /// The user said so.
+    /// Yes, by the user's choice.
     Allow,
 }
 
 /// One thread of one job.
 #[derive(Debug)]
 pub struct ThreadPlan {
-    /// Which job of the set.
+    /// Index of the job in the set.
     pub job: usize,
-    /// Which of the job's threads.
+    /// Index of the thread in the job.
     pub index: u32,
-    /// Threads of one batch run side by side, and batches one after the other.
+    /// Threads of one batch run concurrently; batches run one after the other.
     pub batch: u32,
-    /// Whose figures are summed up together.
+    /// The reporting group, whose figures are summed.
     pub group: u32,
-    /// Its files.
+    /// The files of the thread.
     pub targets: Vec<Target>,
-    /// The part of each file.
+    /// The region of each file.
     pub regions: Vec<Region>,
-    /// How much of it.
+    /// The bytes of one pass.
     pub amount: Amount,
 }
 
 impl ThreadPlan {
-    /// How the files are opened.
-    pub fn access(options: &Options, facts: Facts) -> Access {
-        let direct = options.direct || !facts.buffered;
+    /// How the files of a job are opened.
+    pub fn access(options: &Options, capabilities: Capabilities) -> Access {
+        let direct = options.direct || !capabilities.buffered;
         Access { writes: options.pattern.writes(), direct, sync: options.sync }
     }
 }
 
-/// All threads, and the files to be made for them.
+/// All threads, and the files to create for them.
 #[derive(Debug)]
 pub struct Plan {
-    /// In the order of jobs.
+    /// The threads, in the order of jobs.
     pub threads: Vec<ThreadPlan>,
-    missing: BTreeMap<Target, ToMake>,
-    /// The volumes that files are in.
+    missing: BTreeMap<Target, FileToCreate>,
+    /// The volumes of files in volumes.
     volumes: BTreeMap<PathBuf, VolumeAccess>,
 }
 
-/// A file that is not there yet.
+/// A file that does not exist yet.
 #[derive(Debug, Default)]
-struct ToMake {
+struct FileToCreate {
     /// The first job that uses it.
     job: String,
     size: u64,
     read: bool,
     zeros: bool,
     space: Option<Fallocate>,
-    /// Whether a write past its end makes it longer.
+    /// Whether a write past its end extends it.
     grows: bool,
 }
 
-impl ToMake {
-    fn content(&self) -> Content {
+impl FileToCreate {
+    fn content(&self) -> InitialContent {
         match (self.space, self.grows) {
-            _ if self.read && self.zeros => Content::Zeros,
-            _ if self.read => Content::Random,
-            (Some(Fallocate::Posix), _) => Content::Allocated,
-            (Some(Fallocate::Native), _) => Content::AllocatedIfPossible,
-            (Some(Fallocate::Keep), true) => Content::Reserved,
-            (Some(Fallocate::Keep), false) => Content::AllocatedIfPossible,
-            (Some(Fallocate::None) | None, true) => Content::Empty,
-            (Some(Fallocate::None | Fallocate::Truncate) | None, _) => Content::Hole,
+            _ if self.read && self.zeros => InitialContent::Zeros,
+            _ if self.read => InitialContent::Random,
+            (Some(Fallocate::Posix), _) => InitialContent::Allocated,
+            (Some(Fallocate::Native), _) => InitialContent::AllocatedIfPossible,
+            (Some(Fallocate::Keep), true) => InitialContent::Reserved,
+            (Some(Fallocate::Keep), false) => InitialContent::AllocatedIfPossible,
+            (Some(Fallocate::None) | None, true) => InitialContent::Empty,
+            (Some(Fallocate::None | Fallocate::Truncate) | None, _) => InitialContent::Hole,
         }
     }
 }
 
 impl Plan {
-    /// Looks at all targets and refuses what cannot or may not be run.
-    pub fn new(jobs: &[Job], facts: Facts, overwrite: Overwrite) -> Result<Self, Error> {
+    /// Plans the jobs. Inspects all targets, and writes nothing.
+    ///
+    /// # Errors
+    /// A job cannot run, or must not.
+    pub fn new(
+        jobs: &[Job],
+        capabilities: Capabilities,
+        overwrite: Overwrite,
+    ) -> Result<Self, Error> {
         let mut planner = Planner {
-            facts,
+            capabilities,
             overwrite,
             volumes: Volumes::default(),
             found: BTreeMap::new(),
@@ -138,10 +145,10 @@ impl Plan {
         Ok(Self { threads, missing: planner.missing, volumes })
     }
 
-    /// Opens the volumes that files are in.
+    /// Opens the volumes of files in volumes.
     pub fn open_volumes(&self) -> Result<Volumes, Error> {
         let mut volumes = Volumes::default();
-        // First those to be written, which may be named otherwise elsewhere.
+        // Writers first: the same volume may have another name among the readers.
         for access in [VolumeAccess::ReadWrite, VolumeAccess::Read] {
             for (path, _) in self.volumes.iter().filter(|(_, wanted)| **wanted == access) {
                 volumes.open(path, access)?;
@@ -150,40 +157,40 @@ impl Plan {
         Ok(volumes)
     }
 
-    /// Makes the missing files. On an error none of them is left.
+    /// Creates the missing files. On an error it removes all of them.
     pub fn lay_out(
         &self,
         volumes: &Volumes,
         stop: &AtomicBool,
         live: &Live,
-    ) -> Result<Made, Error> {
-        let mut made = Made::default();
+    ) -> Result<CreatedFiles, Error> {
+        let mut created = CreatedFiles::default();
         for (target, file) in &self.missing {
             let size = file.size.div_ceil(1 << 20);
-            live.say(&format!("Laying out {target} ({size} MiB)"));
-            if let Err(error) = made.make(target, file.size, file.content(), volumes, stop) {
-                made.remove(volumes);
+            live.set_activity(&format!("Laying out {target} ({size} MiB)"));
+            if let Err(error) = created.create(target, file.size, file.content(), volumes, stop) {
+                created.remove(volumes);
                 return Err(error.at(format!("job `{}`", file.job)));
             }
         }
-        Ok(made)
+        Ok(created)
     }
 }
 
 struct Planner {
-    facts: Facts,
+    capabilities: Capabilities,
     overwrite: Overwrite,
-    /// Opened for a look.
+    /// Volumes opened for inspection.
     volumes: Volumes,
-    /// By target and whether it is to be written.
+    /// Inspected targets, by target and whether the job writes.
     found: BTreeMap<(Target, bool), Found>,
-    missing: BTreeMap<Target, ToMake>,
+    missing: BTreeMap<Target, FileToCreate>,
 }
 
 impl Planner {
     fn regions(&mut self, job: &Job, targets: &[Target]) -> Result<Vec<Region>, Error> {
-        let share = |extent: Extent| match extent {
-            Extent::Bytes(bytes) => Extent::Bytes(bytes / targets.len() as u64),
+        let share = |extent: SizeOrPercent| match extent {
+            SizeOrPercent::Bytes(bytes) => SizeOrPercent::Bytes(bytes / targets.len() as u64),
             percent => percent,
         };
         let size = job.options.size.map(share);
@@ -194,29 +201,30 @@ impl Planner {
         &mut self,
         job: &Job,
         target: &Target,
-        size: Option<Extent>,
+        size: Option<SizeOrPercent>,
     ) -> Result<Region, Error> {
         let options = &job.options;
         let refuse = |text: String| Error::input(format!("{target}: {text}")).at(job.label());
-        if matches!(target, Target::InVolume(_)) && !self.facts.volumes {
+        if matches!(target, Target::InVolume(_)) && !self.capabilities.volumes {
             return Err(refuse(
                 "only engine uringfs reads and writes files in volumes; use --engine uringfs"
                     .into(),
             ));
         }
-        let found =
-            self.look(target, options.pattern.writes()).map_err(|error| error.at(job.label()))?;
-        if matches!(target, Target::Virtual(_)) && !self.facts.virtual_targets {
+        let found = self
+            .inspect_once(target, options.pattern.writes())
+            .map_err(|error| error.at(job.label()))?;
+        if matches!(target, Target::Virtual(_)) && !self.capabilities.virtual_targets {
             return Err(refuse(
-                "only engine uringfs knows such targets; use --engine uringfs".into(),
+                "only engine uringfs has such targets; use --engine uringfs".into(),
             ));
         }
         let whole = match found {
             Found::Nothing => {
-                let made_already = self.missing.contains_key(target);
-                if !made_already && options.filename.is_some() && !options.pattern.writes() {
+                let is_planned = self.missing.contains_key(target);
+                if !is_planned && options.filename.is_some() && !options.pattern.writes() {
                     return Err(refuse(
-                        "does not exist; make it first, or leave out filename= to have a file laid out".into(),
+                        "does not exist; create it first, or leave out filename= to have a file laid out".into(),
                     ));
                 }
                 let size = self.missing.get(target).map_or(0, |file| file.size);
@@ -237,7 +245,8 @@ impl Planner {
                 file.read |= options.pattern.reads();
                 file.zeros |= options.zero_buffers;
                 file.space = Some(options.fallocate);
-                file.grows = self.facts.grows || matches!(target, Target::InVolume(_));
+                file.grows =
+                    self.capabilities.extends_files || matches!(target, Target::InVolume(_));
             }
             _ if region.begin + region.length > whole => {
                 let wanted = region.begin + region.length;
@@ -251,7 +260,7 @@ impl Planner {
         Ok(region)
     }
 
-    fn look(&mut self, target: &Target, writes: bool) -> Result<Found, Error> {
+    fn inspect_once(&mut self, target: &Target, writes: bool) -> Result<Found, Error> {
         let key = (target.clone(), writes);
         if let Some(found) = self.found.get(&key) {
             return Ok(found.clone());
@@ -266,8 +275,8 @@ impl Planner {
             return Ok(());
         }
         match found {
-            Found::Device { holds: Some(holder), .. } => {
-                Err(format!("holds {holder}; --overwrite destroys it"))
+            Found::Device { content: Some(content), .. } => {
+                Err(format!("holds {content}; --overwrite destroys it"))
             }
             Found::File { .. } => {
                 Err("exists and the job writes to it; --overwrite allows that".into())
@@ -283,52 +292,57 @@ impl Planner {
         found: &Found,
     ) -> Result<(), String> {
         let unit = found.alignment();
-        if !ThreadPlan::access(options, self.facts).direct || self.facts.any_alignment {
+        if !ThreadPlan::access(options, self.capabilities).direct || self.capabilities.any_alignment
+        {
             return Ok(());
         }
         let blocks = options.blocks_in_use().flat_map(|range| [range.min, range.max]);
         match blocks.chain([region.begin]).find(|value| value % unit != 0) {
             Some(value) => Err(format!(
-                "direct I/O there is in multiples of {unit} bytes, and {value} is none; change bs= or offset="
+                "direct I/O needs multiples of {unit} bytes, and {value} is not one; change bs= or offset="
             )),
             None => Ok(()),
         }
     }
 }
 
-/// The part of a file of `whole` bytes that the job works on.
+/// The region of a job in a file of `whole` bytes.
 fn region_of(
     options: &Options,
-    size: Option<Extent>,
+    size: Option<SizeOrPercent>,
     whole: u64,
     missing: bool,
 ) -> Result<Region, String> {
-    // A percentage needs something to be a percentage of.
-    let percent = |extent: &Extent| matches!(extent, Extent::Percent(_));
+    // A percentage needs a known size.
+    let percent = |extent: &SizeOrPercent| matches!(extent, SizeOrPercent::Percent(_));
     let unknown = missing && whole == 0;
     if unknown && (percent(&options.offset) || size.as_ref().is_some_and(percent)) {
-        return Err("does not exist, so that a percentage of it means nothing; give bytes".into());
+        return Err("does not exist, so that a percentage has no meaning; give bytes".into());
     }
     let begin = match options.offset {
-        Extent::Bytes(bytes) => bytes,
-        // As with fio a share begins at a block.
+        SizeOrPercent::Bytes(bytes) => bytes,
+        // As with fio, a percentage is rounded up to a block.
         share => {
-            let begin = share.of(whole).checked_next_multiple_of(options.largest_block());
+            let begin = share.resolve(whole).checked_next_multiple_of(options.largest_block());
             begin.ok_or("offset reaches beyond what a file can hold")?
         }
     };
     let rest = whole.saturating_sub(begin);
     let length = match (size, options.file_size) {
-        (Some(size), Some(file)) => size.of(whole).min(file.saturating_sub(begin)),
-        (Some(Extent::Bytes(bytes)), None) => bytes,
-        (Some(percent), None) => percent.of(whole).min(rest),
+        (Some(size), Some(file)) => size.resolve(whole).min(file.saturating_sub(begin)),
+        (Some(SizeOrPercent::Bytes(bytes)), None) => bytes,
+        (Some(percent), None) => percent.resolve(whole).min(rest),
         (None, Some(file)) => file.saturating_sub(begin),
-        (None, None) if unknown => return Err("does not exist; give size= to have it made".into()),
+        (None, None) if unknown => {
+            return Err("does not exist; give size= to have it created".into());
+        }
         (None, None) => rest,
     };
     let block = options.largest_block();
     if length < block {
-        return Err(format!("{length} bytes from {begin} on are less than one block of {block}"));
+        return Err(format!(
+            "the region of {length} bytes at {begin} is less than one block of {block}"
+        ));
     }
     match begin.checked_add(length) {
         Some(end) if end <= i64::MAX as u64 => Ok(Region { begin, length }),
@@ -336,13 +350,13 @@ fn region_of(
     }
 }
 
-/// What one pass moves. A job that runs by time and verifies reads back after each pass, so that its
+/// The bytes of one pass. A job with `time_based` and `verify` reads back after each pass, so that its
 /// passes have an end.
 fn amount(options: &Options, regions: &[Region]) -> Amount {
     if options.time_based && !(options.verify.is_some() && options.pattern.writes()) {
         return Amount::Endless;
     }
     let whole = regions.iter().map(|region| region.length).sum();
-    let once = options.io_size.map_or(whole, |size| size.of(whole));
+    let once = options.io_size.map_or(whole, |size| size.resolve(whole));
     Amount::Bytes(once.min(u64::MAX - 1))
 }

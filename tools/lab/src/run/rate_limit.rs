@@ -1,27 +1,27 @@
-//! When the next I/O may be issued, for jobs with `rate`, `rate_iops` or `thinktime`. A thread that
-//! falls behind catches up, so that the rate holds over the run, as with fio.
+//! Delays I/Os of jobs with `rate`, `rate_iops` or `thinktime`. A thread that falls behind catches up, so
+//! that the rate holds over the whole run, as with fio.
 
 use crate::job::Options;
-use crate::workload::{IoOp, Step};
+use crate::workload::{IoOp, NextIo};
 use std::time::Duration;
 
-/// The pace of one thread.
+/// The rate limit of one thread.
 #[derive(Debug)]
-pub struct Pace {
-    /// Nanoseconds a byte and an I/O cost, by direction; 0 is no limit.
+pub struct RateLimit {
+    /// Nanoseconds per byte and per I/O, by direction; 0 is no limit.
     byte_ns: [f64; 2],
     io_ns: [f64; 2],
     due_ns: [f64; 2],
     think_ns: u64,
     think_blocks: u32,
     until_think: u32,
-    /// Nothing is issued before this.
-    held_until_ns: u64,
+    /// Nothing is issued before this time.
+    thinking_until_ns: u64,
 }
 
-impl Pace {
-    /// The pace a job asks for, if it asks for any.
-    pub fn of(options: &Options, now_ns: u64) -> Option<Self> {
+impl RateLimit {
+    /// The rate limit of a job, if it has one.
+    pub fn from_options(options: &Options, now_ns: u64) -> Option<Self> {
         let paced = options.rate != [0; 2] || options.rate_iops != [0; 2];
         if !paced && options.think_time == Duration::ZERO {
             return None;
@@ -36,35 +36,35 @@ impl Pace {
             think_ns: options.think_time.as_nanos() as u64,
             think_blocks,
             until_think: think_blocks,
-            held_until_ns: 0,
+            thinking_until_ns: 0,
         })
     }
 
-    /// How long an I/O of this direction has to wait at least. Before a thread thinks, what is in
-    /// flight has to end first: see [`Pace::quiet`].
+    /// The time that an I/O of this direction must wait, in nanoseconds. A think time begins only when
+    /// nothing is in flight: see [`RateLimit::on_idle`].
     pub fn wait_ns(&self, op: IoOp, now_ns: u64) -> u64 {
-        let due = (self.due_ns[op as usize] as u64).max(self.held_until_ns);
+        let due = (self.due_ns[op as usize] as u64).max(self.thinking_until_ns);
         due.saturating_sub(now_ns)
     }
 
-    /// Whether an I/O of this direction may go now.
-    pub fn admits(&self, op: IoOp, now_ns: u64) -> bool {
+    /// Whether an I/O of this direction may be issued now.
+    pub fn allows(&self, op: IoOp, now_ns: u64) -> bool {
         self.until_think > 0 && self.wait_ns(op, now_ns) == 0
     }
 
-    /// Counts an I/O that goes.
-    pub fn count(&mut self, step: &Step) {
+    /// Counts an I/O that is issued.
+    pub fn count(&mut self, step: &NextIo) {
         let direction = step.op as usize;
         let bytes = self.byte_ns[direction] * f64::from(step.length);
         self.due_ns[direction] += bytes.max(self.io_ns[direction]);
         self.until_think -= 1;
     }
 
-    /// Hears that nothing is in flight: if it is time to think, that begins now.
-    pub fn quiet(&mut self, now_ns: u64) {
+    /// Nothing is in flight: begins the think time if it is due.
+    pub fn on_idle(&mut self, now_ns: u64) {
         if self.until_think == 0 {
             self.until_think = self.think_blocks;
-            self.held_until_ns = now_ns + self.think_ns;
+            self.thinking_until_ns = now_ns + self.think_ns;
         }
     }
 }
@@ -73,17 +73,17 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const READ: Step = Step { file: 0, op: IoOp::Read, offset: 0, length: 4096 };
+    const READ: NextIo = NextIo { file: 0, op: IoOp::Read, offset: 0, length: 4096 };
 
-    /// How many go in the first second, asked every 100 us; each is done at once.
+    /// The I/Os of the first second, polled every 100 us. Each completes at once.
     fn in_one_second(options: &Options) -> u32 {
-        let mut pace = Pace::of(options, 0).unwrap();
+        let mut rate_limit = RateLimit::from_options(options, 0).unwrap();
         let mut count = 0;
         for now in (0..1_000_000_000).step_by(100_000) {
-            pace.quiet(now);
-            while pace.admits(IoOp::Read, now) {
-                pace.count(&READ);
-                pace.quiet(now);
+            rate_limit.on_idle(now);
+            while rate_limit.allows(IoOp::Read, now) {
+                rate_limit.count(&READ);
+                rate_limit.on_idle(now);
                 count += 1;
             }
         }
@@ -91,35 +91,37 @@ mod tests {
     }
 
     #[test]
-    fn rates_hold_over_the_run() {
+    fn rates_hold_over_the_whole_run() {
         let options = Options { rate_iops: [2500, 0], ..Options::default() };
         assert!(in_one_second(&options).abs_diff(2500) <= 1);
         let options = Options { rate: [4096 * 700, 0], ..Options::default() };
         assert!(in_one_second(&options).abs_diff(700) <= 1);
-        assert!(Pace::of(&Options::default(), 0).is_none());
+        assert!(RateLimit::from_options(&Options::default(), 0).is_none());
     }
 
     #[test]
     fn a_direction_without_a_rate_never_waits() {
-        let mut pace = Pace::of(&Options { rate_iops: [1, 0], ..Options::default() }, 0).unwrap();
-        pace.count(&READ);
-        assert!(!pace.admits(IoOp::Read, 1000) && pace.admits(IoOp::Write, 1000));
+        let mut rate_limit =
+            RateLimit::from_options(&Options { rate_iops: [1, 0], ..Options::default() }, 0)
+                .unwrap();
+        rate_limit.count(&READ);
+        assert!(!rate_limit.allows(IoOp::Read, 1000) && rate_limit.allows(IoOp::Write, 1000));
     }
 
     #[test]
-    fn thinking_comes_after_every_so_many_blocks() {
+    fn think_time_comes_after_each_thinktime_blocks() {
         let think_time = Duration::from_millis(100);
         let options = Options { think_time, think_blocks: 4, ..Options::default() };
         assert_eq!(in_one_second(&options), 40);
     }
 
     #[test]
-    fn thinking_begins_when_nothing_is_in_flight() {
+    fn think_time_begins_when_nothing_is_in_flight() {
         let options = Options { think_time: Duration::from_nanos(100), ..Options::default() };
-        let mut pace = Pace::of(&options, 0).unwrap();
-        pace.count(&READ);
-        assert!(!pace.admits(IoOp::Read, 500), "one is in flight");
-        pace.quiet(500);
-        assert!(!pace.admits(IoOp::Read, 599) && pace.admits(IoOp::Read, 600));
+        let mut rate_limit = RateLimit::from_options(&options, 0).unwrap();
+        rate_limit.count(&READ);
+        assert!(!rate_limit.allows(IoOp::Read, 500), "one is in flight");
+        rate_limit.on_idle(500);
+        assert!(!rate_limit.allows(IoOp::Read, 599) && rate_limit.allows(IoOp::Read, 600));
     }
 }

@@ -1,29 +1,29 @@
-//! What one thread of a run did.
+//! The result of one thread of a run.
 
-use super::io_loop::Drove;
+use super::io_loop::LoopResult;
+use super::io_stats::IoStats;
 use super::plan::ThreadPlan;
-use super::tally::Tally;
 use super::usage::Usage;
 use crate::engine::EngineReport;
 
-/// What one thread did.
+/// The result of one thread.
 #[derive(Debug)]
 pub struct ThreadResult {
-    /// Which job of the set.
+    /// Index of the job in the set.
     pub job: usize,
-    /// Its reporting group.
+    /// The reporting group.
     pub group: u32,
-    /// Since its batch began, ramp and delay included.
+    /// Time since the beginning of the batch, ramp and delay included.
     pub elapsed_ns: u64,
-    /// Its figures.
-    pub drove: Drove,
+    /// The result of its loop.
+    pub result: LoopResult,
 }
 
 impl ThreadResult {
-    /// Of a thread that was never started.
-    pub(super) fn of_nothing(plan: &ThreadPlan) -> Self {
-        let drove = Drove {
-            tally: Tally::default(),
+    /// The result of a thread that was never started.
+    pub(super) fn not_started(plan: &ThreadPlan) -> Self {
+        let result = LoopResult {
+            stats: IoStats::default(),
             usage: Usage::default(),
             started_ns: 0,
             runtime_ns: 0,
@@ -32,6 +32,6 @@ impl ThreadResult {
             failure: None,
             wrong_blocks: Vec::new(),
         };
-        Self { job: plan.job, group: plan.group, elapsed_ns: 0, drove }
+        Self { job: plan.job, group: plan.group, elapsed_ns: 0, result }
     }
 }

@@ -1,32 +1,32 @@
-//! What a thread has cost the machine so far: CPU time, context switches, page faults.
+//! The resource usage of a thread: CPU time, context switches, page faults.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A reading, or the difference of two.
+/// Resource usage since the thread's start, or between two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time, in nanoseconds, to the nanosecond.
+    /// CPU time in nanoseconds, exact.
     pub cpu_ns: u64,
-    /// The part of it in the program, as the kernel's ticks tell it.
+    /// CPU time in user mode, by the kernel's ticks.
     pub user_ns: u64,
-    /// The part of it in the kernel, likewise.
+    /// CPU time in the kernel, by the kernel's ticks.
     pub system_ns: u64,
-    /// Voluntary and other context switches.
+    /// Voluntary and involuntary context switches.
     pub context_switches: u64,
     /// Page faults that needed I/O.
     pub major_faults: u64,
-    /// Page faults that did not.
+    /// Page faults without I/O.
     pub minor_faults: u64,
 }
 
 impl Usage {
-    /// The calling thread's so far.
-    pub fn of_thread() -> Self {
+    /// The usage of the calling thread since its start.
+    pub fn current_thread() -> Self {
         let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Self::default() };
         let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
-        // What getrusage adds up is of the last tick: milliseconds ago.
+        // getrusage reports the state at the last tick, milliseconds ago.
         let exact = clock_gettime(ClockId::ThreadCPUTime);
         Self {
             cpu_ns: exact.tv_sec as u64 * 1_000_000_000 + exact.tv_nsec as u64,
@@ -40,12 +40,12 @@ impl Usage {
         }
     }
 
-    /// What came after `earlier`.
+    /// The difference to an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         self.combine(earlier, u64::saturating_sub)
     }
 
-    /// With another thread's added.
+    /// The sum with another thread's usage.
     pub fn plus(self, other: Self) -> Self {
         self.combine(other, |a, b| a + b)
     }

@@ -1,13 +1,13 @@
-//! The threads of one batch: each opens its engine, waits until all have, then runs. An engine
-//! that cannot be opened stops the batch before its first I/O.
+//! The threads of one batch. Each opens its engine, waits until all threads have, then runs. If an engine
+//! cannot be opened, the batch ends before its first I/O.
 
-use super::io_loop::{Drove, drive};
-use super::live::Live;
+use super::io_loop::{LoopResult, run_io_loop};
 use super::plan::ThreadPlan;
+use super::progress::Live;
 use super::thread_result::ThreadResult;
 use crate::Error;
-use crate::contents::Contents;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
+use crate::fill_pattern::FillPattern;
 use crate::job::{Job, Options};
 use crate::targets::{Target, Volumes};
 use crate::workload::Workload;
@@ -16,25 +16,25 @@ use rustix::thread::CpuSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Threads that run side by side.
+/// Threads that run concurrently.
 pub struct Batch<'a> {
     /// The jobs of the run.
     pub jobs: &'a [Job],
     /// The engine's switches.
     pub config: &'a EngineConfig,
-    /// Those that files are in.
+    /// The open volumes of files in volumes.
     pub volumes: &'a Volumes,
-    /// Ends the run.
+    /// Set by Ctrl-C; ends the run.
     pub stop: &'a AtomicBool,
-    /// Shows how they go.
+    /// Receives the progress.
     pub live: &'a Live,
-    /// Which thread of the run is the first of them.
+    /// Index of the first thread among all threads of the run.
     pub first: usize,
-    /// Their plans.
+    /// The plans of the threads.
     pub threads: &'a [ThreadPlan],
-    /// When they were let go.
-    pub began: Instant,
-    /// Marks what this run writes, for `verify`.
+    /// The beginning of the batch.
+    pub started: Instant,
+    /// A number of this run, written into block headers by `verify`.
     pub run: u64,
 }
 
@@ -42,19 +42,19 @@ impl WithEngine for Batch<'_> {
     type Output = Result<Vec<ThreadResult>, Error>;
 
     fn call<E: Engine>(self) -> Self::Output {
-        let gate = Gate::new(self.threads.len());
+        let barrier = StartBarrier::new(self.threads.len());
         std::thread::scope(|scope| {
             let mut handles = Vec::new();
             for (index, plan) in self.threads.iter().enumerate() {
-                let (batch, gate) = (&self, &gate);
+                let (batch, barrier) = (&self, &barrier);
                 let thread =
                     std::thread::Builder::new().name(format!("job-{}-{}", plan.job, plan.index));
-                let work = move || batch.thread::<E>(plan, batch.first + index, gate);
+                let work = move || batch.run_thread::<E>(plan, batch.first + index, barrier);
                 match thread.spawn_scoped(scope, work) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => {
-                        // The threads that wait must not wait for one that never comes.
-                        gate.give_up();
+                        // Waiting threads must not wait for a thread that never comes.
+                        barrier.abort();
                         return Err(Error::run("cannot start a thread").because(error));
                     }
                 }
@@ -73,25 +73,25 @@ impl WithEngine for Batch<'_> {
     }
 }
 
-/// Where threads wait until all are ready, or one is known not to become so.
-struct Gate {
-    state: Mutex<GateState>,
+/// Threads wait here until all are ready, or one has failed.
+struct StartBarrier {
+    state: Mutex<BarrierState>,
     changed: Condvar,
 }
 
-struct GateState {
+struct BarrierState {
     awaited: usize,
     failed: bool,
 }
 
-impl Gate {
+impl StartBarrier {
     fn new(threads: usize) -> Self {
-        let state = Mutex::new(GateState { awaited: threads, failed: false });
+        let state = Mutex::new(BarrierState { awaited: threads, failed: false });
         Self { state, changed: Condvar::new() }
     }
 
-    /// Waits for the others; true if all are ready.
-    fn pass(&self, ready: bool) -> bool {
+    /// Waits for the others. Returns true if all are ready.
+    fn wait(&self, ready: bool) -> bool {
         let mut state = self.state.lock();
         state.awaited -= 1;
         state.failed |= !ready;
@@ -102,92 +102,92 @@ impl Gate {
         !state.failed
     }
 
-    fn give_up(&self) {
+    fn abort(&self) {
         self.state.lock().failed = true;
         self.changed.notify_all();
     }
 }
 
 impl Batch<'_> {
-    fn thread<E: Engine>(
+    fn run_thread<E: Engine>(
         &self,
         plan: &ThreadPlan,
         index: usize,
-        gate: &Gate,
+        barrier: &StartBarrier,
     ) -> Result<Option<ThreadResult>, Error> {
         let job = &self.jobs[plan.job];
-        let mut contents = Contents::new(&job.options, seed(&job.options, plan), self.run);
-        let opened = self.open::<E>(plan, job, &mut contents);
-        let go = gate.pass(opened.is_ok());
+        let mut fill_pattern = FillPattern::new(&job.options, seed(&job.options, plan), self.run);
+        let opened = self.open::<E>(plan, job, &mut fill_pattern);
+        let go = barrier.wait(opened.is_ok());
         let mut engine = opened.map_err(|error| error.at(job.label()))?;
         if !go {
             return Ok(None);
         }
         let options = &job.options;
         let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
-        let mut drove = self.live.during(index, |live| {
+        let mut result = self.live.while_running(index, |live| {
             self.delay(options.start_delay);
-            drive(&mut engine, &mut workload, contents, options, self.stop, live)
+            run_io_loop(&mut engine, &mut workload, fill_pattern, options, self.stop, live)
         });
-        name_target(&mut drove, plan);
-        let elapsed_ns = self.began.elapsed().as_nanos() as u64;
-        Ok(Some(ThreadResult { job: plan.job, group: plan.group, elapsed_ns, drove }))
+        name_target(&mut result, plan);
+        let elapsed_ns = self.started.elapsed().as_nanos() as u64;
+        Ok(Some(ThreadResult { job: plan.job, group: plan.group, elapsed_ns, result }))
     }
 
     fn open<E: Engine>(
         &self,
         plan: &ThreadPlan,
         job: &Job,
-        contents: &mut Contents,
+        fill_pattern: &mut FillPattern,
     ) -> Result<E, Error> {
         let options = &job.options;
-        place(options, plan.index)?;
+        set_affinity(options, plan.index)?;
         let settings: Vec<_> =
             options.settings.iter().chain(&self.config.settings).cloned().collect();
         if options.invalidate {
-            plan.targets.iter().for_each(Target::drop_cached);
+            plan.targets.iter().for_each(Target::drop_page_cache);
         }
-        let depth = if E::FACTS.synchronous { 1 } else { options.depth };
+        let depth = if E::CAPABILITIES.synchronous { 1 } else { options.depth };
         let mut engine = E::open(&Setup {
             targets: &plan.targets,
             volumes: self.volumes,
-            access: ThreadPlan::access(options, E::FACTS),
+            access: ThreadPlan::access(options, E::CAPABILITIES),
             depth,
             block: options.largest_block() as usize,
             options,
             settings: &settings,
         })?;
         if options.pattern.writes() {
-            (0..depth).for_each(|slot| contents.fill(engine.buffer(slot)));
+            (0..depth).for_each(|slot| fill_pattern.fill(engine.buffer(slot)));
         }
         Ok(engine)
     }
 
-    /// Waits, but not longer than the user does.
+    /// Sleeps, until `stop` is set at the latest.
     fn delay(&self, delay: Duration) {
-        const STEP: Duration = Duration::from_millis(20);
+        const POLL_INTERVAL: Duration = Duration::from_millis(20);
         let until = Instant::now() + delay;
         while let Some(left) = until.checked_duration_since(Instant::now())
             && !left.is_zero()
             && !self.stop.load(Ordering::Relaxed)
         {
-            std::thread::sleep(left.min(STEP));
+            std::thread::sleep(left.min(POLL_INTERVAL));
         }
     }
 }
 
-/// Puts the target's name, which a loop does not know, to what failed there.
-fn name_target(drove: &mut Drove, plan: &ThreadPlan) {
-    for failure in drove.failure.iter_mut().chain(&mut drove.wrong_blocks) {
+/// Adds the target's name, which the loop does not know, to failures.
+fn name_target(result: &mut LoopResult, plan: &ThreadPlan) {
+    for failure in result.failure.iter_mut().chain(&mut result.wrong_blocks) {
         if let Some(file) = failure.file {
             failure.what = format!("{}: {}", plan.targets[file as usize], failure.what);
         }
     }
 }
 
-/// The seed of a thread: the same in every run unless `randrepeat=0`, and each thread its own.
+/// The seed of a thread. It differs between threads, and is the same in each run unless `randrepeat=0`.
 fn seed(options: &Options, plan: &ThreadPlan) -> u64 {
-    // fio's, when none is given.
+    // fio's default seed.
     const DEFAULT: u64 = 0x89;
     let base = match (options.seed, options.repeatable) {
         (Some(seed), _) => seed,
@@ -197,14 +197,15 @@ fn seed(options: &Options, plan: &ThreadPlan) -> u64 {
     base.wrapping_add(u64::from(plan.index) << 32).wrapping_add(plan.job as u64)
 }
 
-/// Binds the thread to the job's processors.
-fn place(options: &Options, thread: u32) -> Result<(), Error> {
-    if options.processors.is_empty() {
+/// Binds the thread to the job's CPUs.
+fn set_affinity(options: &Options, thread: u32) -> Result<(), Error> {
+    if options.cpus.is_empty() {
         return Ok(());
     }
     let mut set = CpuSet::new();
-    options.processors.iter().for_each(|&processor| set.set(processor));
+    options.cpus.iter().for_each(|&processor| set.set(processor));
     rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
-        Error::input(format!("cpus_allowed: thread {thread} cannot run there")).because(errno)
+        Error::input(format!("cpus_allowed: cannot bind thread {thread} to these CPUs"))
+            .because(errno)
     })
 }

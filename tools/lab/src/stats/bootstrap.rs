@@ -1,31 +1,31 @@
-//! How sure a median is: the interval that holds 95 % of the medians of samples drawn, with
-//! replacement, from what was measured (Efron's percentile bootstrap), from a fixed seed.
+//! A confidence interval for a median: it holds 95 % of the medians of samples that are drawn, with
+//! replacement, from the measured values (Efron's percentile bootstrap). The seed is fixed.
 
 use crate::random::Random;
 
-/// Values below which there is no interval: the least and the greatest of five hold the true median
-/// between them in 94 % of cases at best (1 - 2/2^5), of six in 97 %.
+/// The fewest values that have an interval. The true median lies between the least and the greatest of
+/// five values in at most 94 % of cases (1 - 2/2^5), of six in 97 %.
 pub const MIN_VALUES: usize = 6;
 
-/// A median and the interval around it.
+/// A median and its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
-    /// The median measured.
+pub struct MedianInterval {
+    /// The median of the values.
     pub median: f64,
-    /// 2.5 % of drawn medians are below; NaN of fewer than [`MIN_VALUES`].
+    /// 2.5 % of the drawn medians are below it; NaN with fewer than [`MIN_VALUES`].
     pub low: f64,
-    /// 2.5 % of drawn medians are above; NaN of fewer than [`MIN_VALUES`].
+    /// 2.5 % of the drawn medians are above it; NaN with fewer than [`MIN_VALUES`].
     pub high: f64,
 }
 
-/// The median; NaN of nothing.
+/// The median; NaN for an empty slice.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    middle(&sorted)
+    median_of_sorted(&sorted)
 }
 
-fn middle(sorted: &[f64]) -> f64 {
+fn median_of_sorted(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => f64::NAN,
         n if n % 2 == 1 => sorted[n / 2],
@@ -34,10 +34,10 @@ fn middle(sorted: &[f64]) -> f64 {
 }
 
 /// The median with its 95 % interval.
-pub fn median_interval(values: &[f64], seed: u64) -> Interval {
+pub fn median_interval(values: &[f64], seed: u64) -> MedianInterval {
     const DRAWS: usize = 2000;
     if values.len() < MIN_VALUES {
-        return Interval { median: median(values), low: f64::NAN, high: f64::NAN };
+        return MedianInterval { median: median(values), low: f64::NAN, high: f64::NAN };
     }
     let mut random = Random::new(seed);
     let mut sample = vec![0.0; values.len()];
@@ -45,12 +45,12 @@ pub fn median_interval(values: &[f64], seed: u64) -> Interval {
         .map(|_| {
             sample.fill_with(|| values[random.below(values.len() as u64) as usize]);
             sample.sort_by(f64::total_cmp);
-            middle(&sample)
+            median_of_sorted(&sample)
         })
         .collect();
     medians.sort_by(f64::total_cmp);
     let at = |share: f64| medians[(share * (DRAWS - 1) as f64).round() as usize];
-    Interval { median: median(values), low: at(0.025), high: at(0.975) }
+    MedianInterval { median: median(values), low: at(0.025), high: at(0.975) }
 }
 
 #[cfg(test)]
@@ -58,19 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_of_odd_even_and_none() {
+    fn medians_of_odd_even_and_no_values() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn the_interval_covers_the_true_median_about_as_often_as_it_says() {
+    fn the_interval_covers_the_true_median_in_95_of_100_cases() {
         let mut random = Random::new(11);
         let mut covered = 0;
         for seed in 0..300 {
             let sample: Vec<f64> = (0..15).map(|_| random.below(1_000_000) as f64 / 1e6).collect();
-            let Interval { median, low, high } = median_interval(&sample, seed);
+            let MedianInterval { median, low, high } = median_interval(&sample, seed);
             assert!(low <= median && median <= high);
             covered += u32::from((low..=high).contains(&0.5));
         }

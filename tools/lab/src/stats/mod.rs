@@ -1,9 +1,9 @@
-//! Figures out of many numbers: latencies of I/Os, and verdicts out of pairs of runs.
+//! Statistics: latency histograms, rate samples, medians with intervals.
 
 mod bootstrap;
 mod latency;
 mod samples;
 
-pub use bootstrap::{Interval, MIN_VALUES, median, median_interval};
-pub use latency::{Latency, Spread};
-pub use samples::Samples;
+pub use bootstrap::{MIN_VALUES, MedianInterval, median, median_interval};
+pub use latency::{LatencyHistogram, Summary};
+pub use samples::RateSamples;

@@ -1,64 +1,64 @@
-//! What the disks under the targets did during a run, by the kernel's own account: fio's "disk
-//! stats". A partition's disk counts as a whole. What lies on no disk (memory, a network file
-//! system, `null:` and its kin) is not there.
+//! The I/O of the disks under the targets during a run, by the kernel's counters: fio's "disk stats". For
+//! a partition the whole disk counts. Targets that lie on no disk (memory, a network file system, `null:`
+//! and the like) have none.
 
 use super::target::Target;
 use rustix::fs::{FileType, major, minor, stat};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What one disk did.
+/// The I/O of one disk.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DiskUse {
-    /// The kernel's name for it.
+pub struct DiskStats {
+    /// The kernel's name of the disk.
     pub name: String,
-    /// Of reads and of writes.
+    /// Completed reads and writes.
     pub requests: [u64; 2],
-    /// Requests that the kernel put together with others.
+    /// Reads and writes that the kernel merged into other requests.
     pub merges: [u64; 2],
-    /// Milliseconds that requests took, all together.
+    /// The sum of the latencies of reads and of writes, in milliseconds.
     pub ticks_ms: [u64; 2],
-    /// Milliseconds that requests of any kind took, those still waiting included.
+    /// The sum of the latencies of all requests, queued ones included, in milliseconds.
     pub in_queue_ms: u64,
-    /// Share of the time in which it did anything, in percent.
+    /// Percentage of the time in which the disk was busy.
     pub busy: f64,
 }
 
-/// The disks under some targets, and where they stood at the beginning.
+/// The disks under some targets, with their counters at the beginning.
 #[derive(Debug)]
-pub struct Disks {
+pub struct DiskMonitor {
     began: Instant,
-    disks: Vec<(PathBuf, Counts)>,
+    disks: Vec<(PathBuf, DiskCounters)>,
 }
 
-impl Disks {
-    /// The disks under these targets, each once.
-    pub fn under<'a>(targets: impl Iterator<Item = &'a Target>) -> Self {
-        let mut disks: Vec<(PathBuf, Counts)> = Vec::new();
+impl DiskMonitor {
+    /// Reads the counters of the disks under these targets, each disk once.
+    pub fn new<'a>(targets: impl Iterator<Item = &'a Target>) -> Self {
+        let mut disks: Vec<(PathBuf, DiskCounters)> = Vec::new();
         for target in targets {
             let Some(disk) = disk_of(target) else { continue };
             if disks.iter().any(|(known, _)| *known == disk) {
                 continue;
             }
-            if let Some(counts) = Counts::of(&disk) {
+            if let Some(counts) = DiskCounters::read(&disk) {
                 disks.push((disk, counts));
             }
         }
         Self { began: Instant::now(), disks }
     }
 
-    /// What they did since. A disk that is gone by now is left out.
-    pub fn used(&self) -> Vec<DiskUse> {
+    /// The I/O since the beginning. A disk that has disappeared is left out.
+    pub fn stats(&self) -> Vec<DiskStats> {
         let elapsed_ms = self.began.elapsed().as_secs_f64() * 1000.0;
-        let used = |(disk, before): &(PathBuf, Counts)| {
+        let used = |(disk, before): &(PathBuf, DiskCounters)| {
             let name = disk.file_name()?.to_string_lossy().into_owned();
-            Some(Counts::of(disk)?.since(before, name, elapsed_ms))
+            Some(DiskCounters::read(disk)?.since(before, name, elapsed_ms))
         };
         self.disks.iter().filter_map(used).collect()
     }
 }
 
-/// The disk's folder in sysfs.
+/// The sysfs directory of a target's disk.
 fn disk_of(target: &Target) -> Option<PathBuf> {
     let found = stat(target.path()?).ok()?;
     let number = match FileType::from_raw_mode(found.st_mode) {
@@ -72,10 +72,10 @@ fn disk_of(target: &Target) -> Option<PathBuf> {
 
 /// The kernel's counters (Documentation/block/stat.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counts([u64; 11]);
+struct DiskCounters([u64; 11]);
 
-impl Counts {
-    fn of(disk: &Path) -> Option<Self> {
+impl DiskCounters {
+    fn read(disk: &Path) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(disk.join("stat")).ok()?)
     }
 
@@ -88,16 +88,16 @@ impl Counts {
         Some(Self(counts))
     }
 
-    fn since(self, before: &Self, name: String, elapsed_ms: f64) -> DiskUse {
-        // The counters are the kernel's longs, and may begin anew.
-        let of = |index: usize| self.0[index].saturating_sub(before.0[index]);
-        DiskUse {
+    fn since(self, before: &Self, name: String, elapsed_ms: f64) -> DiskStats {
+        // The counters are unsigned longs in the kernel, and may wrap.
+        let delta = |index: usize| self.0[index].saturating_sub(before.0[index]);
+        DiskStats {
             name,
-            requests: [of(0), of(4)],
-            merges: [of(1), of(5)],
-            ticks_ms: [of(3), of(7)],
-            in_queue_ms: of(10),
-            busy: (of(9) as f64 * 100.0 / elapsed_ms.max(1.0)).min(100.0),
+            requests: [delta(0), delta(4)],
+            merges: [delta(1), delta(5)],
+            ticks_ms: [delta(3), delta(7)],
+            in_queue_ms: delta(10),
+            busy: (delta(9) as f64 * 100.0 / elapsed_ms.max(1.0)).min(100.0),
         }
     }
 }
@@ -107,19 +107,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_columns_are_the_kernels() {
-        let before = Counts::parse("1 2 3 4 5 6 7 8 9 10 11 0 0 0 0 0 0\n").unwrap();
-        let after = Counts::parse("11 22 0 44 55 66 0 88 1 110 121").unwrap();
+    fn the_columns_are_those_of_the_kernel() {
+        let before = DiskCounters::parse("1 2 3 4 5 6 7 8 9 10 11 0 0 0 0 0 0\n").unwrap();
+        let after = DiskCounters::parse("11 22 0 44 55 66 0 88 1 110 121").unwrap();
         let used = after.since(&before, "vda".into(), 400.0);
         assert_eq!((used.requests, used.merges, used.ticks_ms), ([10, 50], [20, 60], [40, 80]));
         assert_eq!((used.in_queue_ms, used.busy), (110, 25.0));
         assert_eq!(after.since(&before, "vda".into(), 50.0).busy, 100.0);
-        assert_eq!(Counts::parse("1 2 3"), None);
+        assert_eq!(DiskCounters::parse("1 2 3"), None);
     }
 
     #[test]
-    fn targets_on_no_disk_have_none() {
+    fn targets_on_no_disk_have_no_stats() {
         let targets = ["null:1m", "/proc/version", "/no/such/file"].map(Target::parse);
-        assert_eq!(Disks::under(targets.iter()).used(), []);
+        assert_eq!(DiskMonitor::new(targets.iter()).stats(), []);
     }
 }

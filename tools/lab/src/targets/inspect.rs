@@ -1,9 +1,9 @@
-//! A look at a target before a run: what it is, how long, and whether reading or writing it could
-//! hurt anyone. Opens and reads; writes nothing.
+//! Inspects a target before a run: its kind, its size, and whether I/O on it could do harm. Opens and
+//! reads; writes nothing.
 
-use super::found::Found;
 use super::signature;
 use super::target::{Access, Target};
+use super::target_info::Found;
 use super::volume_file::VolumeFile;
 use super::volumes::Volumes;
 use crate::Error;
@@ -15,14 +15,17 @@ use std::path::Path;
 use uringfs::backend::in_use;
 use uringfs::{Target as DeviceTarget, Volume};
 
-/// Looks at a target; what makes it unusable is an error, as is what somebody uses and is to be written:
-/// a mounted device, the file of one, a volume that is open. A volume that a file is in is opened for reading, and stays among `volumes`.
+/// Inspects a target. The volume of a file in a volume is opened for reading and stays in `volumes`.
+///
+/// # Errors
+/// The target cannot be used; or the job writes, and the target is in use: a mounted device, the backing
+/// file of one, an open volume.
 pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
     match target {
         Target::Virtual(name) => virtual_size(name).map(|size| Found::Virtual { size }),
-        Target::InVolume(file) => in_volume(file, writes, volumes),
+        Target::InVolume(file) => inspect_in_volume(file, writes, volumes),
         Target::Path(path) => {
-            let found = of_path(target, path, writes)?;
+            let found = inspect_path(target, path, writes)?;
             if writes {
                 let refused = |error| Error::input(target.to_string()).because(error);
                 Volume::require_closed(path).map_err(refused)?;
@@ -32,21 +35,25 @@ pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<F
     }
 }
 
-fn in_volume(file: &VolumeFile, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
+fn inspect_in_volume(
+    file: &VolumeFile,
+    writes: bool,
+    volumes: &mut Volumes,
+) -> Result<Found, Error> {
     let volume = Target::Path(file.volume.clone());
-    if of_path(&volume, &file.volume, writes)? == Found::Nothing {
+    if inspect_path(&volume, &file.volume, writes)? == Found::Nothing {
         return Err(Error::input(format!("{volume} does not exist; uringfs mkfs makes a volume")));
     }
     volumes.open(&file.volume, uringfs::Access::Read)?;
-    volumes.look(file)
+    volumes.inspect(file)
 }
 
-fn of_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
+fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
     let bad = |text: &str| Error::input(format!("{target}: {text}"));
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     let status = match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), wanted) {
         Ok(status) => status,
-        Err(Errno::NOENT) => return nothing(target, path),
+        Err(Errno::NOENT) => return inspect_missing(target, path),
         Err(errno) => return Err(Error::input(target.to_string()).because(errno)),
     };
     let kind = FileType::from_raw_mode(status.stx_mode.into());
@@ -59,9 +66,9 @@ fn of_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
     }
     if writes {
         if let Some(user) = in_use::user(path) {
-            return Err(bad(&format!("{user}; end that first, or use another")));
+            return Err(bad(&format!("{user}; end that use first, or choose another target")));
         }
-        if kind == FileType::BlockDevice && is_held(path) {
+        if kind == FileType::BlockDevice && is_held_exclusively(path) {
             return Err(bad("is in use, or a partition of it is (see lsblk, swapon --show)"));
         }
     }
@@ -71,14 +78,14 @@ fn of_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
         let alignment = rustix::fs::ioctl_blksszget(&file).map_or(512, u64::from);
         let unreadable = |error| Error::input(target.to_string()).because(error);
         let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
-        let holds = signature::probe(&file).map_err(unreadable)?;
-        return Ok(Found::Device { size, alignment, holds });
+        let content = signature::probe(&file).map_err(unreadable)?;
+        return Ok(Found::Device { size, alignment, content });
     }
     Ok(Found::File { size: status.stx_size, alignment: direct_alignment(&status) })
 }
 
-/// A missing file can be made if its folder is there.
-fn nothing(target: &Target, path: &Path) -> Result<Found, Error> {
+/// A missing file can be created if its directory exists.
+fn inspect_missing(target: &Target, path: &Path) -> Result<Found, Error> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -94,16 +101,16 @@ fn nothing(target: &Target, path: &Path) -> Result<Found, Error> {
     }
 }
 
-/// The file system's word where it has one (Linux 6.1 on), else a sector.
+/// The alignment that the file system reports (Linux 6.1 and later), else a sector.
 fn direct_alignment(status: &Statx) -> u64 {
-    let told = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN);
+    let is_reported = StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN);
     match status.stx_dio_offset_align {
-        align if told && align != 0 => align.into(),
+        align if is_reported && align != 0 => align.into(),
         _ => 512,
     }
 }
 
-/// The bytes of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`.
+/// The size in bytes of `null:SIZE`, `memory:SIZE` and `sim:SIZE,...`.
 fn virtual_size(name: &str) -> Result<u64, Error> {
     let target = name.parse::<DeviceTarget>().map_err(|error| Error::input(error.to_string()))?;
     match target.virtual_size() {
@@ -112,9 +119,9 @@ fn virtual_size(name: &str) -> Result<u64, Error> {
     }
 }
 
-/// Whether the kernel or a program has the device, or a partition of it, for itself: mounted in
-/// another namespace, as swap, as part of an array. Who else fails to open it is told later.
-fn is_held(path: &Path) -> bool {
+/// Whether the kernel or a program holds the device, or a partition of it, exclusively: mounted in another
+/// namespace, as swap, as part of an array. Other errors are reported when the target is opened.
+fn is_held_exclusively(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).err() == Some(Errno::BUSY)
 }
@@ -128,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_targets_say_their_size() {
+    fn virtual_targets_have_a_size() {
         let size = |name: &str| look(name).map(|found| found.size());
         assert_eq!(size("null:1g").unwrap(), 1 << 30);
         assert_eq!(size("sim:4M,seed=3").unwrap(), 4 << 20);
@@ -137,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_odd_files_are_refused() {
+    fn directories_and_special_files_are_refused() {
         for (path, part) in [("/tmp", "is a directory"), ("/dev/null", "neither a file")] {
             let error = look(path).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -1,7 +1,7 @@
-//! The files a run makes: created only where nothing is, filled, remembered, and removed when the
-//! run comes to nothing.
+//! The files that a run creates: never over an existing file, filled, recorded, and removed if the run
+//! fails.
 
-use super::content::Content;
+use super::initial_content::InitialContent;
 use super::target::Target;
 use super::volumes::Volumes;
 use crate::Error;
@@ -12,37 +12,39 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The files a run made, on file systems and in volumes.
+/// The files that a run created, on file systems and in volumes.
 #[derive(Debug, Default)]
-pub struct Made(Vec<Target>);
+pub struct CreatedFiles(Vec<Target>);
 
-impl Made {
-    /// Creates a file of `size` bytes; one that exists is an error. What cannot be finished is
-    /// removed again.
-    pub fn make(
+impl CreatedFiles {
+    /// Creates a file of `size` bytes and records it, complete or not.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be written; or `stop` is set.
+    pub fn create(
         &mut self,
         target: &Target,
         size: u64,
-        content: Content,
+        content: InitialContent,
         volumes: &Volumes,
         stop: &AtomicBool,
     ) -> Result<(), Error> {
         match target {
-            Target::Path(path) => self.make_path(path, size, content, stop)?,
+            Target::Path(path) => self.create_path(path, size, content, stop)?,
             Target::InVolume(file) => {
-                let begun = || self.0.push(target.clone());
-                volumes.make(file, size, content, stop, begun)?;
+                let on_created = || self.0.push(target.clone());
+                volumes.create(file, size, content, stop, on_created)?;
             }
-            Target::Virtual(_) => unreachable!("it is there whenever it is named"),
+            Target::Virtual(_) => unreachable!("a virtual target always exists"),
         }
         if stop.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    fn make_path(
+    fn create_path(
         &mut self,
         path: &Path,
         size: u64,
-        content: Content,
+        content: InitialContent,
         stop: &AtomicBool,
     ) -> Result<(), Error> {
         let failed = |error: std::io::Error| {
@@ -56,25 +58,25 @@ impl Made {
         fill(&mut file, size, content, stop).map_err(failed)
     }
 
-    /// The names of the files made so far.
+    /// The names of the created files.
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(Target::to_string).collect()
     }
 
-    /// Removes all of them.
+    /// Removes all created files.
     pub fn remove(&mut self, volumes: &Volumes) {
         self.0.drain(..).for_each(|target| remove(&target, volumes));
     }
 
-    /// Removes one of them, if it is one.
-    pub fn remove_target(&mut self, target: &Target, volumes: &Volumes) {
-        if let Some(at) = self.0.iter().position(|made| made == target) {
+    /// Removes `target` if the run created it.
+    pub fn remove_one(&mut self, target: &Target, volumes: &Volumes) {
+        if let Some(at) = self.0.iter().position(|created| created == target) {
             remove(&self.0.swap_remove(at), volumes);
         }
     }
 }
 
-/// It may be gone already, or its volume have stopped: then there is nothing left to do.
+/// Removes a file. It may be removed already, or its volume may have stopped: then there is nothing to do.
 fn remove(target: &Target, volumes: &Volumes) {
     match target {
         Target::Path(path) => drop(std::fs::remove_file(path)),
@@ -83,30 +85,37 @@ fn remove(target: &Target, volumes: &Volumes) {
     }
 }
 
-fn fill(file: &mut File, size: u64, content: Content, stop: &AtomicBool) -> std::io::Result<()> {
+fn fill(
+    file: &mut File,
+    size: u64,
+    content: InitialContent,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
     const CHUNK: u64 = 1 << 20;
     match content {
-        Content::Empty => return Ok(()),
-        Content::Hole => return file.set_len(size),
-        Content::Reserved => {
+        InitialContent::Empty => return Ok(()),
+        InitialContent::Hole => return file.set_len(size),
+        InitialContent::Reserved => {
             return Ok(rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, size)?);
         }
-        Content::Allocated | Content::AllocatedIfPossible => {
+        InitialContent::Allocated | InitialContent::AllocatedIfPossible => {
             file.set_len(size)?;
             return match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
-                Err(rustix::io::Errno::OPNOTSUPP) if content == Content::AllocatedIfPossible => {
+                Err(rustix::io::Errno::OPNOTSUPP)
+                    if content == InitialContent::AllocatedIfPossible =>
+                {
                     Ok(())
                 }
                 other => Ok(other?),
             };
         }
-        Content::Zeros | Content::Random => {}
+        InitialContent::Zeros | InitialContent::Random => {}
     }
     let mut random = Random::new(size);
     let mut chunk = vec![0; CHUNK.min(size) as usize];
     let mut left = size;
     while left > 0 && !stop.load(Ordering::Relaxed) {
-        if content == Content::Random {
+        if content == InitialContent::Random {
             random.fill(&mut chunk);
         }
         let length = left.min(CHUNK);
@@ -120,21 +129,26 @@ fn fill(file: &mut File, size: u64, content: Content, stop: &AtomicBool) -> std:
 mod tests {
     use super::*;
 
-    fn make(made: &mut Made, path: &Path, size: u64, content: Content) -> Result<(), Error> {
+    fn make(
+        created: &mut CreatedFiles,
+        path: &Path,
+        size: u64,
+        content: InitialContent,
+    ) -> Result<(), Error> {
         let target = Target::Path(path.to_owned());
-        made.make(&target, size, content, &Volumes::default(), &AtomicBool::new(false))
+        created.create(&target, size, content, &Volumes::default(), &AtomicBool::new(false))
     }
 
     #[test]
-    fn a_file_that_exists_is_not_made_again_and_not_removed() {
+    fn an_existing_file_is_neither_overwritten_nor_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
         std::fs::write(&old, "mine").unwrap();
-        let mut made = Made::default();
-        assert!(make(&mut made, &old, 100, Content::Zeros).is_err());
-        make(&mut made, &new, (1 << 20) + 5, Content::Random).unwrap();
+        let mut created = CreatedFiles::default();
+        assert!(make(&mut created, &old, 100, InitialContent::Zeros).is_err());
+        make(&mut created, &new, (1 << 20) + 5, InitialContent::Random).unwrap();
         assert_eq!(new.metadata().unwrap().len(), (1 << 20) + 5);
-        made.remove(&Volumes::default());
+        created.remove(&Volumes::default());
         assert!(old.exists() && !new.exists());
     }
 
@@ -143,24 +157,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (target, stop) = (Target::Path(folder.path().join("x")), AtomicBool::new(true));
         let volumes = Volumes::default();
-        let error = Made::default().make(&target, 1 << 40, Content::Zeros, &volumes, &stop);
+        let error = CreatedFiles::default().create(
+            &target,
+            1 << 40,
+            InitialContent::Zeros,
+            &volumes,
+            &stop,
+        );
         assert_eq!(error.unwrap_err().exit_code(), 130);
     }
 
     #[test]
-    fn a_file_has_the_length_and_the_space_it_is_made_with() {
+    fn a_new_file_has_its_length_and_space() {
         use std::os::unix::fs::MetadataExt;
         const SIZE: u64 = 1 << 20;
         let folder = tempfile::tempdir().unwrap();
         for (content, length, allocated) in [
-            (Content::Empty, 0, false),
-            (Content::Reserved, 0, true),
-            (Content::Hole, SIZE, false),
-            (Content::Allocated, SIZE, true),
-            (Content::AllocatedIfPossible, SIZE, true),
+            (InitialContent::Empty, 0, false),
+            (InitialContent::Reserved, 0, true),
+            (InitialContent::Hole, SIZE, false),
+            (InitialContent::Allocated, SIZE, true),
+            (InitialContent::AllocatedIfPossible, SIZE, true),
         ] {
             let path = folder.path().join(format!("{content:?}"));
-            make(&mut Made::default(), &path, SIZE, content).unwrap();
+            make(&mut CreatedFiles::default(), &path, SIZE, content).unwrap();
             let found = path.metadata().unwrap();
             assert_eq!(
                 (found.len(), found.blocks() * 512 >= SIZE),

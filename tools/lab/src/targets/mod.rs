@@ -1,22 +1,22 @@
-//! What a job reads and writes: which targets it names, whether they may be used, and the files
-//! the run makes itself. Everything is checked before anything is written.
+//! The targets of jobs: their names, whether they may be used, and the files that the run creates.
+//! Everything is checked before anything is written.
 
 mod disk;
 mod inspect;
 mod layout;
 mod volumes;
-mod content;
-mod found;
+mod initial_content;
+mod target_info;
 mod target;
 mod volume_file;
 mod signature;
 
-pub use content::Content;
-pub use disk::{DiskUse, Disks};
-pub use found::Found;
+pub use disk::{DiskMonitor, DiskStats};
+pub use initial_content::InitialContent;
 pub use inspect::inspect;
-pub use layout::Made;
+pub use layout::CreatedFiles;
 pub use signature::probe;
-pub use target::{Access, Target, drop_cached};
+pub use target::{Access, Target, drop_page_cache};
+pub use target_info::Found;
 pub use volume_file::{VolumeFile, is_volume};
 pub use volumes::Volumes;

@@ -1,65 +1,65 @@
-//! What a block device or a file holds, by the magic numbers that file systems and their kin leave near its
-//! beginning and its end: so that nothing is written over somebody's data.
+//! Detects the format of a block device or file by the magic numbers that file systems, RAID members and
+//! the like keep near its beginning and end, so that a run does not overwrite data.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 
-/// Bytes looked at, of the beginning and of the end: as far as ZFS has its labels there.
-const PROBED: u64 = 512 << 10;
+/// Bytes read at the beginning and at the end: ZFS labels reach this far.
+const PROBED_BYTES: u64 = 512 << 10;
 
-/// What is said to hold files of this format.
+/// The text for a volume of this file system.
 pub const VOLUME: &str = "a uringfs volume";
-/// The same where both superblocks at the beginning are lost, and their copy is there: at 64 MiB, or in the last
-/// block.
-const COPY: &str =
+/// The text for a volume that has lost both superblocks at the beginning. The copy is at 64 MiB, or in the
+/// last block.
+const VOLUME_COPY: &str =
     "a uringfs volume of which only the copy of the superblock is good (uringfs check --repair)";
 const VOLUME_MAGIC: &[u8] = b"uringfs\x1a";
-const COPY_AT: u64 = 64 << 20;
+const COPY_OFFSET: u64 = 64 << 20;
 
 struct Magic {
-    holder: &'static str,
-    at: Place,
+    content: &'static str,
+    at: Position,
     bytes: &'static [u8],
 }
 
-/// Where something stands.
+/// The position of a magic number.
 #[derive(Clone, Copy)]
-enum Place {
-    /// So many bytes from the beginning.
+enum Position {
+    /// Bytes from the beginning.
     Start(u64),
-    /// So many bytes before the end, which is the last multiple of `unit`.
+    /// `back` bytes before the end, which is rounded down to a multiple of `unit`.
     End { unit: u64, back: u64 },
 }
 
-impl Place {
-    fn of(self, size: u64) -> Option<u64> {
+impl Position {
+    fn offset_in(self, size: u64) -> Option<u64> {
         match self {
-            Place::Start(at) => Some(at),
-            Place::End { unit, back } => (size / unit * unit).checked_sub(back),
+            Position::Start(at) => Some(at),
+            Position::End { unit, back } => (size / unit * unit).checked_sub(back),
         }
     }
 }
 
-const fn magic(holder: &'static str, at: u64, bytes: &'static [u8]) -> Magic {
-    Magic { holder, at: Place::Start(at), bytes }
+const fn magic(content: &'static str, at: u64, bytes: &'static [u8]) -> Magic {
+    Magic { content, at: Position::Start(at), bytes }
 }
 
-const fn at_end(holder: &'static str, unit: u64, back: u64, bytes: &'static [u8]) -> Magic {
-    Magic { holder, at: Place::End { unit, back }, bytes }
+const fn at_end(content: &'static str, unit: u64, back: u64, bytes: &'static [u8]) -> Magic {
+    Magic { content, at: Position::End { unit, back }, bytes }
 }
 
 const MD: &str = "an MD RAID member";
-/// Its number, as a machine of either order of bytes writes it.
+/// The magic number in both byte orders.
 const MD_MAGIC: [&[u8]; 2] = [&[0xfc, 0x4e, 0x2b, 0xa9], &[0xa9, 0x2b, 0x4e, 0xfc]];
 const LUKS: &str = "a LUKS volume";
 const REISER: &str = "a ReiserFS file system";
 const NILFS: &str = "a NILFS2 file system";
-/// Its revision, then its number.
+/// The revision, then the magic number.
 const NILFS_MAGIC: &[u8] = &[2, 0, 0, 0, 0, 0, 0x34, 0x34];
 const GPT: &str = "a GPT partition table";
 
-/// Offsets and bytes as libblkid has them.
+/// Offsets and bytes from libblkid.
 const MAGICS: &[Magic] = &[
     magic(VOLUME, 0, VOLUME_MAGIC),
     magic(VOLUME, 64 << 10, VOLUME_MAGIC),
@@ -95,7 +95,7 @@ const MAGICS: &[Magic] = &[
     magic("a swap area", 65_536 - 10, b"SWAPSPACE2"),
     magic("a hibernated system", 4096 - 10, b"S1SUSPEND"),
     magic(LUKS, 0, b"LUKS\xba\xbe"),
-    // Its second header, of which there are several sizes.
+    // The second header. Headers have several sizes.
     magic(LUKS, 16 << 10, b"SKUL\xba\xbe"),
     magic(LUKS, 32 << 10, b"SKUL\xba\xbe"),
     magic(LUKS, 64 << 10, b"SKUL\xba\xbe"),
@@ -117,34 +117,34 @@ const MAGICS: &[Magic] = &[
     magic(GPT, 4096, b"EFI PART"),
     at_end(GPT, 512, 512, b"EFI PART"),
     at_end(GPT, 4096, 4096, b"EFI PART"),
-    at_end(COPY, 4096, 4096, VOLUME_MAGIC),
+    at_end(VOLUME_COPY, 4096, 4096, VOLUME_MAGIC),
 ];
 
 const ZFS: &str = "a ZFS pool's member";
-/// Of its four labels those at 0 and before the end, in the upper half of which it writes in turn to places
-/// at these distances.
-const ZFS_PLACES: [Place; 2] =
-    [Place::Start(128 << 10), Place::End { unit: 256 << 10, back: 128 << 10 }];
+/// ZFS has four labels of 256 KiB. These are the upper halves of the first and the last one, in which ZFS
+/// writes its number to places that rotate, `ZFS_STEP` bytes apart.
+const ZFS_LABELS: [Position; 2] =
+    [Position::Start(128 << 10), Position::End { unit: 256 << 10, back: 128 << 10 }];
 const ZFS_STEP: usize = 1 << 10;
 const ZFS_LENGTH: u64 = 128 << 10;
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
-/// What a device or a file holds, if it is anything known.
+/// The format of a device or file, if it is known.
 ///
 /// # Errors
-/// Those of reading it.
+/// It cannot be read.
 pub fn probe(device: &File) -> io::Result<Option<&'static str>> {
     let mut whole = device;
     let size = whole.seek(SeekFrom::End(0))?;
-    let length = size.min(PROBED);
+    let length = size.min(PROBED_BYTES);
     let start = read(device, 0, length)?;
     let end = read(device, size - length, length)?;
-    let holder = Ends { size, start, end }.holder();
-    if holder.is_none() && size > COPY_AT {
-        let copy = read(device, COPY_AT, VOLUME_MAGIC.len() as u64)?;
-        return Ok((copy == VOLUME_MAGIC).then_some(COPY));
+    let content = ProbedEnds { size, start, end }.content();
+    if content.is_none() && size > COPY_OFFSET {
+        let copy = read(device, COPY_OFFSET, VOLUME_MAGIC.len() as u64)?;
+        return Ok((copy == VOLUME_MAGIC).then_some(VOLUME_COPY));
     }
-    Ok(holder)
+    Ok(content)
 }
 
 fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
@@ -161,31 +161,31 @@ fn read(device: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The first and the last bytes of something, [`PROBED`] of each if there are so many.
-struct Ends {
+/// The first and the last bytes of a device or file, at most [`PROBED_BYTES`] each.
+struct ProbedEnds {
     size: u64,
     start: Vec<u8>,
     end: Vec<u8>,
 }
 
-impl Ends {
-    fn holder(&self) -> Option<&'static str> {
+impl ProbedEnds {
+    fn content(&self) -> Option<&'static str> {
         let holds =
             |magic: &&Magic| self.at(magic.at, magic.bytes.len() as u64) == Some(magic.bytes);
-        let known = MAGICS.iter().find(holds).map(|magic| magic.holder);
+        let known = MAGICS.iter().find(holds).map(|magic| magic.content);
         known.or_else(|| self.is_zfs().then_some(ZFS)).or_else(|| {
-            // A boot sector is a partition table if one of its four entries has a type.
+            // A boot sector has a partition table if one of its four entries has a type.
             let boot = self.start.get(510..512) == Some(&[0x55, 0xaa]);
             let partitioned = boot && (0..4).any(|entry| self.start[446 + entry * 16 + 4] != 0);
             partitioned.then_some("an MBR partition table")
         })
     }
 
-    fn at(&self, place: Place, length: u64) -> Option<&[u8]> {
-        let begin = place.of(self.size)?;
-        let (bytes, from) = match place {
-            Place::Start(_) => (&self.start, 0),
-            Place::End { .. } => (&self.end, self.size - self.end.len() as u64),
+    fn at(&self, position: Position, length: u64) -> Option<&[u8]> {
+        let begin = position.offset_in(self.size)?;
+        let (bytes, from) = match position {
+            Position::Start(_) => (&self.start, 0),
+            Position::End { .. } => (&self.end, self.size - self.end.len() as u64),
         };
         let begin = begin.checked_sub(from)? as usize;
         bytes.get(begin..begin + length as usize)
@@ -196,8 +196,8 @@ impl Ends {
             let number = place.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             number.is_some_and(|it| it == ZFS_MAGIC || it == ZFS_MAGIC.swap_bytes())
         };
-        let mut places = ZFS_PLACES.into_iter().filter_map(|at| self.at(at, ZFS_LENGTH));
-        places.any(|places| places.chunks(ZFS_STEP).any(is_magic))
+        let mut labels = ZFS_LABELS.into_iter().filter_map(|at| self.at(at, ZFS_LENGTH));
+        labels.any(|labels| labels.chunks(ZFS_STEP).any(is_magic))
     }
 }
 
@@ -205,11 +205,11 @@ impl Ends {
 mod tests {
     use super::*;
 
-    /// Of no unit a multiple but of a sector.
+    /// A multiple of 512, and of no larger unit.
     const SIZE: u64 = (8 << 20) + 3 * 512;
 
-    /// What holds a device with some bytes at a place.
-    fn holder(size: u64, at: u64, bytes: &[u8]) -> Option<&'static str> {
+    /// The format of a device that has these bytes at this offset.
+    fn content(size: u64, at: u64, bytes: &[u8]) -> Option<&'static str> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size).unwrap();
         file.write_all_at(bytes, at).unwrap();
@@ -217,47 +217,47 @@ mod tests {
     }
 
     #[test]
-    fn every_magic_is_found_where_it_stands() {
+    fn each_magic_number_is_found_at_its_offset() {
         for magic in MAGICS {
-            let at = magic.at.of(SIZE).unwrap();
-            assert_eq!(holder(SIZE, at, magic.bytes), Some(magic.holder), "at {at}");
-            assert_eq!(holder(SIZE, at + 1, magic.bytes), None, "at {}", at + 1);
+            let at = magic.at.offset_in(SIZE).unwrap();
+            assert_eq!(content(SIZE, at, magic.bytes), Some(magic.content), "at {at}");
+            assert_eq!(content(SIZE, at + 1, magic.bytes), None, "at {}", at + 1);
         }
     }
 
     #[test]
-    fn the_end_is_where_the_tools_have_it() {
-        // mdadm, of a device of 1 MiB: versions 1.0 and 0.90.
+    fn magic_numbers_at_the_end_are_where_tools_write_them() {
+        // As mdadm writes them to a device of 1 MiB: versions 1.0 and 0.90.
         let size = 1 << 20;
-        assert_eq!(holder(size, size - 8192, MD_MAGIC[0]), Some(MD));
-        assert_eq!(holder(size, size - 65_536, MD_MAGIC[0]), Some(MD));
-        assert_eq!(holder(size + 60_000, size - 65_536, MD_MAGIC[1]), Some(MD));
+        assert_eq!(content(size, size - 8192, MD_MAGIC[0]), Some(MD));
+        assert_eq!(content(size, size - 65_536, MD_MAGIC[0]), Some(MD));
+        assert_eq!(content(size + 60_000, size - 65_536, MD_MAGIC[1]), Some(MD));
         for sector in [512, 4096] {
-            assert_eq!(holder(size, size - sector, b"EFI PART"), Some(GPT));
+            assert_eq!(content(size, size - sector, b"EFI PART"), Some(GPT));
         }
     }
 
     #[test]
-    fn a_zfs_label_is_found_wherever_it_was_written_last() {
+    fn a_zfs_label_is_found_at_all_its_places() {
         for number in [ZFS_MAGIC.to_le_bytes(), ZFS_MAGIC.to_be_bytes()] {
             for slot in [0, 5, 127] {
                 for begin in [128 << 10, (8 << 20) - (128 << 10)] {
-                    assert_eq!(holder(SIZE, begin + slot * 1024, &number), Some(ZFS));
+                    assert_eq!(content(SIZE, begin + slot * 1024, &number), Some(ZFS));
                 }
             }
-            assert_eq!(holder(SIZE, (128 << 10) + 8, &number), None);
+            assert_eq!(content(SIZE, (128 << 10) + 8, &number), None);
         }
     }
 
     #[test]
-    fn an_empty_or_tiny_device_holds_nothing() {
-        for size in [0, 1, 100, 512, 4096, 70_000, PROBED, SIZE] {
-            assert_eq!(holder(size, 0, &[]), None, "{size}");
+    fn an_empty_or_tiny_device_has_no_format() {
+        for size in [0, 1, 100, 512, 4096, 70_000, PROBED_BYTES, SIZE] {
+            assert_eq!(content(size, 0, &[]), None, "{size}");
         }
         let mut boot = [0; 512];
         boot[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(holder(SIZE, 0, &boot), None);
+        assert_eq!(content(SIZE, 0, &boot), None);
         boot[446 + 4] = 0x83;
-        assert_eq!(holder(SIZE, 0, &boot), Some("an MBR partition table"));
+        assert_eq!(content(SIZE, 0, &boot), Some("an MBR partition table"));
     }
 }

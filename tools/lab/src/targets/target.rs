@@ -1,4 +1,4 @@
-//! A target: what a job names, and the file or device that its bytes lie in.
+//! A target of a job, and the file or device that holds its bytes.
 
 use super::volume_file::{VolumeFile, is_volume};
 use crate::Error;
@@ -8,14 +8,14 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// One thing that can be read and written.
+/// A target of I/O.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// A file or a block device.
     Path(PathBuf),
     /// A file in a volume.
     InVolume(VolumeFile),
-    /// `null:SIZE`, `memory:SIZE` or `sim:...`: the engine's own.
+    /// `null:SIZE`, `memory:SIZE` or `sim:...`, which exist only in the engine.
     Virtual(String),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Target {
 /// How the targets of a job are opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
-    /// Whether it writes.
+    /// Whether the job writes.
     pub writes: bool,
     /// O_DIRECT.
     pub direct: bool,
@@ -41,7 +41,7 @@ pub struct Access {
 }
 
 impl Target {
-    /// What a name stands for by itself: `TARGET:/path` is a file in a volume if TARGET is one.
+    /// Parses one name. `TARGET:/path` is a file in a volume if TARGET is a volume.
     pub fn parse(name: &str) -> Self {
         if is_virtual(name) {
             return Self::Virtual(name.to_owned());
@@ -53,8 +53,8 @@ impl Target {
         in_volume.map_or_else(|| Self::Path(name.into()), Self::InVolume)
     }
 
-    /// The targets of one thread of a job: those it names, in the first directory; else files whose
-    /// names follow its format, the threads taking the directories in turn.
+    /// The targets of one thread of a job: those of `filename`, in the first directory; otherwise files named
+    /// by `filename_format`, with the directories assigned to the threads round robin.
     pub fn of_job(name: &str, options: &Options, thread: u32) -> Vec<Self> {
         let folders = options.directory.as_deref().map_or(Vec::new(), split_names);
         let turn = if options.filename.is_some() { 0 } else { thread as usize };
@@ -80,7 +80,7 @@ impl Target {
         }
     }
 
-    /// The file or block device that the bytes lie in, if it is one.
+    /// The file or block device that holds the bytes; `None` for a virtual target.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Path(path) => Some(path),
@@ -89,11 +89,11 @@ impl Target {
         }
     }
 
-    /// Drops what the kernel has cached of the file or block device that the bytes lie in. What is dirty stays.
-    pub fn drop_cached(&self) {
-        // Whoever does the I/O says what is wrong with it.
+    /// Drops the kernel's clean cached pages of the file or block device that holds the bytes.
+    pub fn drop_page_cache(&self) {
+        // An error here would be reported by the I/O, too.
         let file = self.path().and_then(|path| File::open(path).ok());
-        file.iter().for_each(drop_cached);
+        file.iter().for_each(drop_page_cache);
     }
 
     /// Opens a file or block device; a virtual target has nothing to open.
@@ -101,7 +101,7 @@ impl Target {
         use crate::job::SyncWrites;
         use rustix::fs::OFlags;
         let Self::Path(path) = self else {
-            return Err(Error::input(format!("{self}: only engine uringfs knows such targets")));
+            return Err(Error::input(format!("{self}: only engine uringfs has such targets")));
         };
         let mut flags = OFlags::CLOEXEC;
         flags.set(OFlags::DIRECT, access.direct);
@@ -124,9 +124,9 @@ impl Target {
     }
 }
 
-/// Drops what the kernel has cached of a file, except what is dirty.
-pub fn drop_cached(file: &File) {
-    // Advice only: a file system that knows no cache may decline.
+/// Drops the kernel's clean cached pages of a file.
+pub fn drop_page_cache(file: &File) {
+    // Advice only: a file system without a cache may refuse it.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
@@ -134,8 +134,8 @@ fn is_virtual(name: &str) -> bool {
     ["null:", "memory:", "sim:"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The targets of a list: a name that begins with a slash and comes after that of a volume is a file
-/// in it.
+/// The targets of a list of names. A name that begins with a slash and follows the name of a volume is a
+/// file in that volume.
 fn in_volumes(names: impl Iterator<Item = PathBuf>) -> Vec<Target> {
     let mut names = names.peekable();
     let mut targets = Vec::new();
@@ -149,8 +149,8 @@ fn in_volumes(names: impl Iterator<Item = PathBuf>) -> Vec<Target> {
     targets
 }
 
-/// The name of a file that no `filename` names. That of the job has no slash in it: it would point
-/// into a folder nobody made.
+/// The name of a file by `filename_format`. Slashes in the job's name are replaced: they would name a
+/// directory that does not exist.
 fn file_name(job: &str, options: &Options, thread: u32, file: u32) -> String {
     let format = options.filename_format.as_deref().unwrap_or("$jobname.$jobnum.$filenum");
     format
@@ -159,7 +159,7 @@ fn file_name(job: &str, options: &Options, thread: u32, file: u32) -> String {
         .replace("$jobname", &job.replace('/', "_"))
 }
 
-/// Names separated by `:`, a literal one written `\:`.
+/// Splits names at `:`; a literal colon is written `\:`.
 fn split_names(names: &str) -> Vec<String> {
     let mut list = vec![String::new()];
     let mut letters = names.chars().peekable();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_volume_all_names_are_in_it() {
+    fn with_volume_all_names_are_in_the_volume() {
         let mut options =
             Options { volume: Some("v".into()), directory: Some("d".into()), ..Options::default() };
         let file = |path: &str| Target::InVolume(VolumeFile::new("v", path));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_made_as_fio_makes_them() {
+    fn file_names_are_those_of_fio() {
         let mut options = Options { files: 2, directory: Some("d".into()), ..Options::default() };
         assert_eq!(Target::of_job("j/x", &options, 3), paths(&["d/j_x.3.0", "d/j_x.3.1"]));
         options.filename = Some("/abs:rel".into());

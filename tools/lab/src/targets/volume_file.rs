@@ -1,4 +1,4 @@
-//! A file in a volume, and whether a path is a volume at all.
+//! A file in a volume, and the check that a path is a volume.
 
 use super::signature;
 use crate::Error;
@@ -12,27 +12,27 @@ use uringfs::{VolumeError, VolumeErrorKind};
 pub struct VolumeFile {
     /// The file or block device that is the volume.
     pub volume: PathBuf,
-    /// From its root on.
+    /// Absolute path in the volume.
     pub path: PathBuf,
 }
 
 impl VolumeFile {
-    /// A path in a volume; one that does not begin at the root is taken from there.
+    /// A file in a volume. A relative path begins at the root.
     pub fn new(volume: impl Into<PathBuf>, path: impl AsRef<Path>) -> Self {
         Self { volume: volume.into(), path: Path::new("/").join(path) }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn path_bytes(&self) -> &[u8] {
         self.path.as_os_str().as_bytes()
     }
 
-    /// What the volume says of it: the user's turn where it refuses, else the machine's.
-    pub(super) fn said(&self, error: VolumeError) -> Error {
-        let told = match error.kind() {
+    /// The error of a volume operation on this file: bad input if the volume refused it, else a failed run.
+    pub(super) fn to_error(&self, error: VolumeError) -> Error {
+        let base = match error.kind() {
             VolumeErrorKind::Refused(_) | VolumeErrorKind::Input => Error::input(self.to_string()),
             _ => Error::run(self.to_string()),
         };
-        told.because(error)
+        base.because(error)
     }
 }
 
@@ -42,9 +42,9 @@ impl fmt::Display for VolumeFile {
     }
 }
 
-/// Whether a file or a device is a volume, as far as its first bytes say.
+/// Whether a file or device is a volume, by its first bytes.
 pub fn is_volume(path: &Path) -> bool {
-    // What is neither, a pipe say, must not be opened to find out.
+    // Another kind of file, such as a pipe, must not be opened.
     let kind = path.metadata().map(|found| found.file_type());
     let may_be = kind.is_ok_and(|kind| {
         use std::os::unix::fs::FileTypeExt;

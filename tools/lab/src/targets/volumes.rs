@@ -1,8 +1,8 @@
-//! Files in volumes: which there are, those a run makes, and the volumes themselves, opened once a run
-//! for all its threads, since whoever writes to a volume has it for itself.
+//! Open volumes and files in them. A volume is opened once per run, for all threads, because a writer has
+//! a volume exclusively.
 
-use super::content::Content;
-use super::found::Found;
+use super::initial_content::InitialContent;
+use super::target_info::Found;
 use super::volume_file::VolumeFile;
 use crate::Error;
 use crate::random::Random;
@@ -15,17 +15,17 @@ use uringfs::{
     Reactor, ReactorOptions, Size, Volume, VolumeErrorKind,
 };
 
-/// Volumes that are open.
+/// The open volumes, by canonical path.
 #[derive(Default)]
 pub struct Volumes(BTreeMap<PathBuf, Volume>);
 
 impl Volumes {
-    /// Opens a volume, unless it is open already, by whatever name.
+    /// Opens a volume, unless it is open already, under any name.
     ///
     /// # Errors
-    /// What is there is none, or somebody else has it open.
+    /// It is not a volume, or another process has it open.
     pub fn open(&mut self, path: &Path, access: Access) -> Result<&Volume, Error> {
-        let key = identity(path);
+        let key = canonical(path);
         if !self.0.contains_key(&key) {
             let device =
                 Device::open(path, access).map_err(|error| Error::input(error.to_string()))?;
@@ -44,18 +44,18 @@ impl Volumes {
     /// The volume of a file.
     ///
     /// # Panics
-    /// It was not opened.
-    fn of(&self, file: &VolumeFile) -> &Volume {
-        self.0.get(&identity(&file.volume)).expect("a run opens the volumes of its files")
+    /// The volume is not open.
+    fn volume_of(&self, file: &VolumeFile) -> &Volume {
+        self.0.get(&canonical(&file.volume)).expect("a run opens the volumes of its files")
     }
 
-    /// What is there: a file, or nothing in a directory that is.
+    /// The kind and size of a file; it may be missing if its directory exists.
     ///
     /// # Errors
-    /// What is there holds no bytes, or the way to it is none.
-    pub fn look(&self, file: &VolumeFile) -> Result<Found, Error> {
-        let volume = self.of(file);
-        match volume.inode(file.bytes(), Follow::Yes) {
+    /// It is not a regular file, or its directory does not exist.
+    pub fn inspect(&self, file: &VolumeFile) -> Result<Found, Error> {
+        let volume = self.volume_of(file);
+        match volume.inode(file.path_bytes(), Follow::Yes) {
             Ok((_, inode)) if inode.kind == FileKind::File => {
                 Ok(Found::File { size: inode.size, alignment: 1 })
             }
@@ -63,90 +63,103 @@ impl Volumes {
                 "{file}: is a directory; name a file (or use directory=)"
             ))),
             Ok(_) => Err(Error::input(format!("{file}: is not a file"))),
-            Err(error) if error.errno() == Errno::NOENT => self.look_for_directory(file),
-            Err(error) => Err(file.said(error)),
+            Err(error) if error.errno() == Errno::NOENT => self.inspect_parent(file),
+            Err(error) => Err(file.to_error(error)),
         }
     }
 
-    /// A missing file can be made if its directory is there.
-    fn look_for_directory(&self, file: &VolumeFile) -> Result<Found, Error> {
+    /// A missing file can be created if its directory exists.
+    fn inspect_parent(&self, file: &VolumeFile) -> Result<Found, Error> {
         let directory = file.path.parent().unwrap_or(Path::new("/"));
         let shown = VolumeFile::new(&file.volume, directory);
-        let found = self.of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
+        let found = self.volume_of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
         match found {
             Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(Found::Nothing),
             Ok(_) => Err(Error::input(format!("{file}: {shown} is not a directory"))),
             Err(error) if error.errno() == Errno::NOENT => Err(Error::input(format!(
                 "{file}: the directory {shown} does not exist; uringfs mkdir makes it"
             ))),
-            Err(error) => Err(file.said(error)),
+            Err(error) => Err(file.to_error(error)),
         }
     }
 
     /// Opens a file.
     ///
     /// # Errors
-    /// What the volume says.
+    /// Those of the volume.
     pub fn file(&self, file: &VolumeFile, options: FileOptions) -> Result<File, Error> {
-        // As fio, which opens with O_NOATIME.
+        // As with fio, which opens with O_NOATIME.
         let access_time = AccessTime::Kept;
         let options = OpenOptions { file: options, access_time, ..OpenOptions::direct() };
-        self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))
+        self.volume_of(file).open(file.path_bytes(), options).map_err(|error| file.to_error(error))
     }
 
-    /// Makes a file and what it holds at first; one that exists is an error. `begun` hears when there is
-    /// something to remove should the rest fail.
+    /// Creates a file with its initial content. Calls `on_created` as soon as there is a file to remove, should
+    /// the rest fail.
     ///
     /// # Errors
-    /// ENOSPC and its like.
-    pub fn make(
+    /// The file exists, or its content cannot be written, with ENOSPC for example.
+    pub fn create(
         &self,
         file: &VolumeFile,
         size: u64,
-        content: Content,
+        content: InitialContent,
         stop: &AtomicBool,
-        begun: impl FnOnce(),
+        on_created: impl FnOnce(),
     ) -> Result<(), Error> {
         let options = OpenOptions { create: Some(0o644), exclusive: true, ..OpenOptions::direct() };
-        let made = self.of(file).open(file.bytes(), options).map_err(|error| file.said(error))?;
-        begun();
+        let created = self
+            .volume_of(file)
+            .open(file.path_bytes(), options)
+            .map_err(|error| file.to_error(error))?;
+        on_created();
         let failed = |error: std::io::Error| {
             Error::run(format!("cannot lay out {file} of {size} bytes")).because(error)
         };
         let reactor = Reactor::new(ReactorOptions::default()).map_err(failed)?;
-        let laid_out = reactor.block_on(lay_out(&made, size, content, stop));
+        let laid_out = reactor.block_on(lay_out(&created, size, content, stop));
         laid_out.map_err(|errno| failed(errno.into()))
     }
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the volume says.
+    /// Those of the volume.
     pub fn remove(&self, file: &VolumeFile) -> Result<(), Error> {
-        self.of(file).remove(file.bytes()).map_err(|error| file.said(error))
+        self.volume_of(file).remove(file.path_bytes()).map_err(|error| file.to_error(error))
     }
 }
 
-async fn lay_out(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Result<(), Errno> {
+async fn lay_out(
+    file: &File,
+    size: u64,
+    content: InitialContent,
+    stop: &AtomicBool,
+) -> Result<(), Errno> {
     match content {
-        Content::Empty => Ok(()),
-        Content::Hole => file.set_size(size).await,
-        Content::Reserved => file.allocate(0, size, Size::Keep).await,
-        Content::Allocated | Content::AllocatedIfPossible => {
+        InitialContent::Empty => Ok(()),
+        InitialContent::Hole => file.set_size(size).await,
+        InitialContent::Reserved => file.allocate(0, size, Size::Keep).await,
+        InitialContent::Allocated | InitialContent::AllocatedIfPossible => {
             file.allocate(0, size, Size::Extend).await
         }
-        Content::Zeros | Content::Random => fill(file, size, content, stop).await,
+        InitialContent::Zeros | InitialContent::Random => fill(file, size, content, stop).await,
     }
 }
 
-/// Writes all of a file, and makes it durable.
-async fn fill(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Result<(), Errno> {
+/// Writes the whole file and makes it durable.
+async fn fill(
+    file: &File,
+    size: u64,
+    content: InitialContent,
+    stop: &AtomicBool,
+) -> Result<(), Errno> {
     const CHUNK: u64 = 1 << 20;
     let mut random = Random::new(size);
     let mut at = 0;
     while at < size && !stop.load(Ordering::Relaxed) {
         let mut chunk = Buffer::zeroed((size - at).min(CHUNK) as usize);
-        if content == Content::Random {
+        if content == InitialContent::Random {
             random.fill(&mut chunk);
         }
         at += file.write(chunk, at).await.1? as u64;
@@ -154,7 +167,7 @@ async fn fill(file: &File, size: u64, content: Content, stop: &AtomicBool) -> Re
     file.sync().await
 }
 
-/// A path as the system sees it, by which a volume is known.
-fn identity(path: &Path) -> PathBuf {
+/// The canonical path, which identifies a volume.
+fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

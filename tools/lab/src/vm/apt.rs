@@ -1,31 +1,31 @@
-//! Debian packages without root: apt with lists and archives of its own in a folder, from the mirror
-//! that this machine's own apt uses. Nothing of the machine's package state is read or changed.
+//! Fetches Debian packages without root: apt with its own state in a directory, from the mirror that this
+//! machine's apt uses. It neither reads nor changes the machine's package state.
 
 use super::file_name::file_name;
-use super::process::{Bounds, Ended, run};
+use super::process::{ProcessLimits, ProcessResult, run};
 use crate::Error;
 use crate::run::Live;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Debian release that guests are made of; its backports have the newer kernels.
+/// The Debian release of the guests; its backports have the newer kernels.
 const RELEASE: &str = "bookworm";
 
-/// What to do where packages cannot be had.
+/// The advice when packages cannot be fetched.
 const HELP: &str = "the guest is made of Debian packages (a cloud kernel of bookworm and one of its \
                     backports, busybox-static, e2fsprogs, xfsprogs, and QEMU if it is not \
                     installed); fetch them once with --cache DIR on a Debian machine with a network, \
                     then copy DIR";
 
-/// apt, with its state in a folder.
+/// apt, with its state in a directory.
 pub struct Apt<'a> {
     folder: &'a Path,
-    /// What bounds each of its programs.
-    pub bounds: Bounds<'a>,
+    /// The limits of each of apt's programs.
+    pub limits: ProcessLimits<'a>,
     live: &'a Live,
 }
 
-/// A package that can be had.
+/// An available package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
     /// Its name.
@@ -35,24 +35,24 @@ pub struct Package {
 }
 
 impl<'a> Apt<'a> {
-    /// apt with its state in `folder`, its lists up to date.
+    /// apt with its state in `folder` and current package lists.
     ///
     /// # Errors
-    /// This machine has no apt, or its mirror cannot be reached; the message says what is needed.
-    pub fn new(folder: &'a Path, bounds: Bounds<'a>, live: &'a Live) -> Result<Self, Error> {
-        let apt = Self { folder, bounds, live };
+    /// This machine has no apt, or its mirror cannot be reached. The message says what is needed.
+    pub fn new(folder: &'a Path, limits: ProcessLimits<'a>, live: &'a Live) -> Result<Self, Error> {
+        let apt = Self { folder, limits, live };
         for part in ["lists/partial", "archives/partial"] {
             std::fs::create_dir_all(folder.join(part)).map_err(failed)?;
         }
         std::fs::write(folder.join("status"), "").map_err(failed)?;
-        live.say("Fetching the lists of packages");
+        live.set_activity("Fetching the lists of packages");
         let sources = apt.sources()?;
         std::fs::write(folder.join("sources.list"), sources).map_err(failed)?;
         apt.lines("apt-get", &["update"])?;
         Ok(apt)
     }
 
-    /// Packages whose names match a pattern, in every version there is.
+    /// Packages whose names match a pattern, in all available versions.
     pub fn search(&self, pattern: &str) -> Result<Vec<Package>, Error> {
         let found = self.lines("apt-cache", &["search", "--names-only", pattern])?;
         let mut names: Vec<&str> =
@@ -62,13 +62,13 @@ impl<'a> Apt<'a> {
         self.show(&names, &["--all-versions"])
     }
 
-    /// The packages of these names, in the versions that would be installed.
+    /// The packages with these names, in the versions that apt would install.
     pub fn named(&self, names: &[&str]) -> Result<Vec<Package>, Error> {
         self.show(names, &["--no-all-versions"])
     }
 
-    /// All that must be unpacked for `name` to run, itself included.
-    pub fn closure(&self, name: &str) -> Result<Vec<Package>, Error> {
+    /// The package `name` and all its dependencies.
+    pub fn with_dependencies(&self, name: &str) -> Result<Vec<Package>, Error> {
         let install =
             ["install", "--simulate", "--no-install-recommends", "-o", "Debug::NoLocking=1", name];
         let plan = self.lines("apt-get", &install)?;
@@ -79,7 +79,7 @@ impl<'a> Apt<'a> {
         self.named(&names)
     }
 
-    /// Fetches packages and unpacks each into the folder that `place` gives for it.
+    /// Fetches packages and unpacks each into the directory that `place` returns for it.
     pub fn unpack(
         &self,
         packages: &[Package],
@@ -89,19 +89,19 @@ impl<'a> Apt<'a> {
             .iter()
             .map(|Package { name, version, .. }| format!("{name}={version}"))
             .collect();
-        // "Get:3 URI SUITE NAME ARCHITECTURE NAME VERSION [SIZE]", one a package.
+        // "Get:3 URI SUITE NAME ARCHITECTURE NAME VERSION [SIZE]", one line per package.
         let arguments =
             [&["download", "-q"], &wanted.iter().map(String::as_str).collect::<Vec<_>>()[..]];
-        self.hear(self.command("apt-get", &arguments.concat()), &mut |line| {
+        self.run_checked(self.command("apt-get", &arguments.concat()), &mut |line| {
             let mut words = line.split_whitespace().skip(1);
             if let (true, Some(name)) = (line.starts_with("Get:"), words.nth(3)) {
-                self.live.say(&format!("Fetching {} packages: {name}", packages.len()));
+                self.live.set_activity(&format!("Fetching {} packages: {name}", packages.len()));
             }
         })?;
         let archives = debs(&self.folder.join("archives"))?;
         for package in packages {
-            self.live.say(&format!("Unpacking {}", package.name));
-            // NAME_VERSION_ARCHITECTURE.deb, with some letters of the version escaped.
+            self.live.set_activity(&format!("Unpacking {}", package.name));
+            // NAME_VERSION_ARCHITECTURE.deb, with some characters of the version escaped.
             let begin = format!("{}_", package.name);
             let mut archives = archives.iter();
             let archive = archives
@@ -111,7 +111,7 @@ impl<'a> Apt<'a> {
             std::fs::create_dir_all(&folder).map_err(failed)?;
             let mut unpack = Command::new("dpkg-deb");
             unpack.arg("-x").args([archive, &folder]);
-            self.hear(unpack, &mut |_| {})?;
+            self.run_checked(unpack, &mut |_| {})?;
         }
         Ok(())
     }
@@ -124,21 +124,20 @@ impl<'a> Apt<'a> {
         Ok(parse_stanzas(&lines))
     }
 
-    /// The sources of the guest's release, on the mirror that this machine uses.
+    /// The sources.list for the guest's release, on the mirror that this machine uses.
     ///
-    /// Which of the machine's sources are Debian's is told by their signed release files, which are
-    /// fetched for it: the machine may have none yet, and the names of suites, which other
-    /// repositories use too, do not tell.
+    /// The signed release files show which of the machine's sources are Debian's. They are fetched, because
+    /// the machine may have none yet. Suite names are not enough: other repositories use them, too.
     fn sources(&self) -> Result<String, Error> {
         const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
         let mut update = self.with_state("apt-get");
         update.args(["-o", "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false", "update"]);
-        // A source that cannot be reached, or is none, matters only if no other is Debian's.
+        // A source that is unreachable or invalid matters only if no other source is Debian's.
         let updated = self.run(&mut update, &mut |_| {})?;
-        let mut ask = self.with_state("apt-get");
-        ask.args(["update", "--print-uris"]);
+        let mut list_uris = self.with_state("apt-get");
+        list_uris.args(["update", "--print-uris"]);
         let mut releases = Vec::new();
-        self.run(&mut ask, &mut |line| {
+        self.run(&mut list_uris, &mut |line| {
             if let Some((uri, name)) = release_file(line) {
                 let text = std::fs::read_to_string(self.folder.join("lists").join(name));
                 releases.push((uri.to_owned(), text.unwrap_or_default()));
@@ -146,35 +145,37 @@ impl<'a> Apt<'a> {
         })?;
         let keyring = Some(KEYRING).filter(|path| Path::new(path).exists());
         sources_list(&releases, keyring).ok_or_else(|| {
-            let why = if updated.succeeded() && updated.complaints.is_empty() {
+            let why = if updated.succeeded() && updated.stderr.is_empty() {
                 String::new()
             } else {
-                format!(" ({})", complaint(&updated))
+                format!(" ({})", error_line(&updated))
             };
-            let what = "no Debian mirror answers among the sources of this machine's apt";
+            let what = "none of the sources of this machine's apt is a reachable Debian mirror";
             Error::run(format!("{what}{why}; {HELP}"))
         })
     }
 
-    /// What one of apt's programs prints, with our state.
+    /// The output lines of one of apt's programs, run with our state and sources.
     fn lines(&self, program: &str, arguments: &[&str]) -> Result<Vec<String>, Error> {
         let mut lines = Vec::new();
-        self.hear(self.command(program, arguments), &mut |line| lines.push(line.to_owned()))?;
+        self.run_checked(self.command(program, arguments), &mut |line| {
+            lines.push(line.to_owned())
+        })?;
         Ok(lines)
     }
 
-    /// One of apt's programs with our state and our sources.
+    /// A command of one of apt's programs, with our state and our sources.
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = self.with_state(program);
         let list = self.folder.join("sources.list");
         command.arg("-o").arg(format!("Dir::Etc::sourcelist={}", list.display()));
         command.args(["-o", "Dir::Etc::sourceparts=/dev/null"]);
-        // Else lists that could not be fetched are only warned of.
+        // Without this option a list that cannot be fetched gives only a warning.
         command.args(["-o", "APT::Update::Error-Mode=any"]).args(arguments);
         command
     }
 
-    /// One of apt's programs with our state and the machine's sources.
+    /// A command of one of apt's programs, with our state and the machine's sources.
     fn with_state(&self, program: &str) -> Command {
         let at = |name: &str| self.folder.join(name).display().to_string();
         let options = [
@@ -187,10 +188,10 @@ impl<'a> Apt<'a> {
             ("Acquire::Languages", "none".into()),
             ("Acquire::IndexTargets::deb::DEP-11::DefaultEnabled", "false".into()),
             ("Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled", "false".into()),
-            // As root it would fetch as a user who cannot write here.
+            // As root, apt would fetch as a user without write permission here.
             ("APT::Sandbox::User", "root".into()),
             ("APT::Architecture", "amd64".into()),
-            // A mirror that does not answer is an error soon, and one that errs is asked again.
+            // Give up early on a mirror that does not respond, and retry after errors.
             ("Acquire::http::Timeout", "30".into()),
             ("Acquire::Retries", "3".into()),
         ];
@@ -203,38 +204,41 @@ impl<'a> Apt<'a> {
     }
 
     /// Runs a command that must succeed.
-    fn hear(&self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fn run_checked(&self, mut command: Command, line: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let ended = self.run(&mut command, line)?;
         if ended.succeeded() {
             return Ok(());
         }
         let name = command.get_program().to_string_lossy();
-        Err(Error::run(format!("{name} failed: {}; {HELP}", complaint(&ended))))
+        Err(Error::run(format!("{name} failed: {}; {HELP}", error_line(&ended))))
     }
 
-    /// Runs a command, whose words are not translated.
-    fn run(&self, command: &mut Command, line: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
-        run(command.env("LC_ALL", "C"), self.bounds, line)
+    /// Runs a command in the C locale, so that its output is not translated.
+    fn run(
+        &self,
+        command: &mut Command,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<ProcessResult, Error> {
+        run(command.env("LC_ALL", "C"), self.limits, line)
     }
 }
 
-/// What one of apt's programs complains of: its first error, if it calls one that.
-fn complaint(ended: &Ended) -> &str {
-    let error = ended.complaints.lines().find_map(|line| line.strip_prefix("E: "));
-    error.filter(|_| ended.status.is_some()).unwrap_or(ended.complaint())
+/// The first line with apt's prefix for errors, else the last error line.
+fn error_line(ended: &ProcessResult) -> &str {
+    let error = ended.stderr.lines().find_map(|line| line.strip_prefix("E: "));
+    error.filter(|_| ended.status.is_some()).unwrap_or(ended.error_line())
 }
 
-/// The address of a repository, and the name of its release file among the lists, from a line of
-/// `apt-get update --print-uris`: `'ADDRESS/dists/SUITE/InRelease' NAME SIZE`. None if the line is of
-/// another file.
+/// Parses a line of `apt-get update --print-uris`: `'ADDRESS/dists/SUITE/InRelease' NAME SIZE`. Returns the
+/// repository's address and the name of its release file; `None` for other files.
 fn release_file(line: &str) -> Option<(&str, &str)> {
     let (uri, rest) = line.strip_prefix('\'')?.split_once('\'')?;
     let (repository, _) = uri.strip_suffix("/InRelease")?.rsplit_once("/dists/")?;
     Some((repository, rest.split_whitespace().next()?))
 }
 
-/// The lines of a sources.list, from the addresses of this machine's repositories and the texts of
-/// their release files. None if Debian's is not among them.
+/// The text of a sources.list. `releases` has the addresses of this machine's repositories, with the texts
+/// of their release files. `None` if Debian is not among them.
 fn sources_list(releases: &[(String, String)], keyring: Option<&str>) -> Option<String> {
     let mirror = |label: &str| {
         let fields = ["Origin: Debian", label];
@@ -253,7 +257,7 @@ fn sources_list(releases: &[(String, String)], keyring: Option<&str>) -> Option<
     Some(lines)
 }
 
-/// Packages from what `apt-cache show` prints: stanzas of `Field: value`, empty lines between.
+/// Parses the output of `apt-cache show`: stanzas of `Field: value`, separated by empty lines.
 fn parse_stanzas(lines: &[String]) -> Vec<Package> {
     let stanzas = lines.split(|line| line.is_empty());
     let packages = stanzas.filter_map(|stanza| {
@@ -273,7 +277,7 @@ fn debs(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn failed(error: std::io::Error) -> Error {
-    Error::run("cannot keep packages in the cache").because(error)
+    Error::run("cannot write packages to the cache").because(error)
 }
 
 #[cfg(test)]
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mirror_is_this_machines_own_whatever_its_sources_call_the_release() {
+    fn the_mirror_is_this_machine_s_for_any_suite_name() {
         let release = |uri: &str, origin: &str, label: &str| {
             let text = format!("Hash: SHA256\n\nOrigin: {origin}\nLabel: {label}\nSuite: stable\n");
             (uri.to_owned(), text)
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn release_files_are_told_from_other_lists() {
+    fn release_files_are_distinguished_from_other_lists() {
         let file = "'http://m.example/debian/dists/stable/InRelease' m.example_InRelease 0 ";
         let expected = ("http://m.example/debian", "m.example_InRelease");
         assert_eq!(release_file(file), Some(expected));

@@ -1,54 +1,54 @@
-//! An initial file system for a Linux guest, as a cpio archive in the "newc" format that the
-//! kernel unpacks at boot (Documentation/driver-api/early-userspace/buffer-format.rst). Everything
-//! in it belongs to root and has no times, so that equal contents are equal bytes.
+//! Writes the initial file system of a Linux guest: a cpio archive in the "newc" format, which the kernel
+//! unpacks at boot (Documentation/driver-api/early-userspace/buffer-format.rst). All files belong to root
+//! and have no times, so that equal content gives equal bytes.
 
 use std::io::{self, Write};
 
-/// An archive being written.
+/// A writer of an archive.
 pub struct Archive<W> {
     out: W,
     entries: u32,
 }
 
-/// The kinds of files an archive can hold, as in `st_mode`.
+/// The kinds of files, as in `st_mode`.
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const DATA: u32 = 0o100_644;
 const LINK: u32 = 0o120_777;
 
 impl<W: Write> Archive<W> {
-    /// An empty archive that goes to `out`.
+    /// Begins an archive, written to `out`.
     pub fn new(out: W) -> Self {
         Self { out, entries: 0 }
     }
 
-    /// A folder; its parent must come before it.
+    /// Adds a directory; its parent must come first.
     pub fn folder(&mut self, name: &str) -> io::Result<()> {
         self.entry(name, FOLDER, &[])
     }
 
-    /// A file that can be run.
+    /// Adds an executable file.
     pub fn program(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.entry(name, PROGRAM, bytes)
     }
 
-    /// A file that is read.
+    /// Adds a data file.
     pub fn data(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.entry(name, DATA, bytes)
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, name: &str, target: &str) -> io::Result<()> {
         self.entry(name, LINK, target.as_bytes())
     }
 
-    /// Writes what marks the end, and gives the output back.
+    /// Writes the trailer and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, &[])?;
         Ok(self.out)
     }
 
-    /// A header of fixed width, the name with a zero byte, and the contents, each padded to 4.
+    /// Writes a header of fixed width, the name with a zero byte, and the content, each padded to 4 bytes.
     fn entry(&mut self, name: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
         const PADDING: [u8; 4] = [0; 4];
         const HEADER: usize = 110;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_is_laid_out_as_the_kernel_documents_it() {
+    fn an_archive_has_the_documented_layout() {
         let mut archive = Archive::new(Vec::new());
         archive.folder("bin").unwrap();
         archive.program("bin/x", b"hello").unwrap();

@@ -1,9 +1,9 @@
-//! The cache folder. Each folder in it is fetched once and appears at once, with a manifest of the
-//! packages that it was made of. One process at a time fetches; what is complete is used without a
-//! lock, and may be read-only.
+//! The cache directory of fetched packages. Each part is a directory that is fetched once and appears
+//! atomically, with a manifest of its packages. One process fetches at a time. Complete parts are used
+//! without a lock, and may be read-only.
 
 use super::apt::{Apt, Package};
-use super::process::Bounds;
+use super::process::ProcessLimits;
 use crate::Error;
 use crate::run::Live;
 use rustix::fs::{FlockOperation, flock};
@@ -18,55 +18,55 @@ use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "manifest.json";
 
-/// How the names of folders begin that are being fetched.
+/// Prefix of directories that are being fetched.
 const FETCHING: &str = "fetching-";
 
-/// What fills a folder of the cache, and says by which packages.
-pub type Fill<'a> = dyn Fn(&Apt<'_>, &Path) -> Result<Vec<Package>, Error> + 'a;
+/// Fills a part of the cache; returns its packages.
+pub type FetchPart<'a> = dyn Fn(&Apt<'_>, &Path) -> Result<Vec<Package>, Error> + 'a;
 
-/// A cache folder.
+/// A cache directory.
 pub struct Cache<'a> {
-    /// Where it is; it need not be there yet.
+    /// Its path; it need not exist yet.
     pub folder: &'a Path,
-    /// What bounds each of apt's programs, and the wait for another process that fetches.
-    pub bounds: Bounds<'a>,
-    /// Hears what is being done.
+    /// The limits of each of apt's programs, and of the wait for another process that fetches.
+    pub limits: ProcessLimits<'a>,
+    /// Receives the current activity.
     pub live: &'a Live,
 }
 
 impl Cache<'_> {
-    /// The folder of this name.
-    pub fn part(&self, name: &str) -> PathBuf {
+    /// The path of a part.
+    pub fn part_path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Fetches those of these folders that are not there.
+    /// Fetches the missing ones of these parts.
     ///
     /// # Errors
-    /// They cannot be fetched; the message says what is needed. Ctrl-C.
-    pub fn complete(&self, parts: &[(&str, &Fill<'_>)]) -> Result<(), Error> {
-        let is_there = |name: &str| self.part(name).join(MANIFEST).exists();
+    /// They cannot be fetched: the message says what is needed. Or Ctrl-C.
+    pub fn fetch_missing(&self, parts: &[(&str, &FetchPart<'_>)]) -> Result<(), Error> {
+        let is_there = |name: &str| self.part_path(name).join(MANIFEST).exists();
         if parts.iter().all(|(name, _)| is_there(name)) {
             return Ok(());
         }
         std::fs::create_dir_all(self.folder).map_err(|error| self.failed(error))?;
         let _lock = self.lock()?;
-        self.remove_begun().map_err(|error| self.failed(error))?;
+        self.remove_partial().map_err(|error| self.failed(error))?;
         for (name, fill) in parts.iter().filter(|(name, _)| !is_there(name)) {
             self.fetch(name, fill)?;
         }
         Ok(())
     }
 
-    /// The packages that a folder was made of.
+    /// The packages of a part.
     ///
     /// # Errors
     /// Its manifest cannot be read.
     pub fn packages(&self, name: &str) -> Result<Vec<Package>, Error> {
-        let folder = self.part(name);
-        let manifest = std::fs::read(folder.join(MANIFEST)).map_err(|e| not_whole(&folder, e))?;
+        let folder = self.part_path(name);
+        let manifest = std::fs::read(folder.join(MANIFEST)).map_err(|e| incomplete(&folder, e))?;
         let manifest: Value =
-            serde_json::from_slice(&manifest).map_err(|error| not_whole(&folder, error.into()))?;
+            serde_json::from_slice(&manifest).map_err(|error| incomplete(&folder, error.into()))?;
         let packages = manifest["packages"].as_array().into_iter().flatten().map(|package| {
             let word = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
             Package { name: word("name"), version: word("version") }
@@ -74,14 +74,14 @@ impl Cache<'_> {
         Ok(packages.collect())
     }
 
-    /// Waits until no other process fetches.
+    /// Waits until no other process fetches, and takes the lock.
     fn lock(&self) -> Result<File, Error> {
-        const MOMENT: Duration = Duration::from_millis(100);
+        const POLL_INTERVAL: Duration = Duration::from_millis(100);
         let path = self.folder.join("lock");
         let mut options = File::options();
         let opened = options.create(true).truncate(false).write(true).open(&path);
         let mut lock = opened.map_err(|error| self.failed(error))?;
-        let begun = Instant::now();
+        let started = Instant::now();
         while let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             if errno != Errno::WOULDBLOCK {
                 return Err(self.failed(errno.into()));
@@ -89,22 +89,22 @@ impl Cache<'_> {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             let holder =
                 format!("process {}, which fills {}", holder.trim(), self.folder.display());
-            if self.bounds.stop.load(Ordering::Relaxed) {
+            if self.limits.stop.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
-            if begun.elapsed() >= self.bounds.limit {
+            if started.elapsed() >= self.limits.limit {
                 return Err(Error::run(format!("gave up waiting for {holder}")));
             }
-            self.live.say(&format!("Waiting for {holder}"));
-            std::thread::sleep(MOMENT);
+            self.live.set_activity(&format!("Waiting for {holder}"));
+            std::thread::sleep(POLL_INTERVAL);
         }
-        let told = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        told.map_err(|error| self.failed(error)).map(|()| lock)
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(|error| self.failed(error)).map(|()| lock)
     }
 
-    /// Removes what processes that were killed had begun to fetch; the lock is held.
-    fn remove_begun(&self) -> io::Result<()> {
-        for path in listed(self.folder)? {
+    /// Removes partial directories of killed processes. The lock is held.
+    fn remove_partial(&self) -> io::Result<()> {
+        for path in sorted_entries(self.folder)? {
             if super::file_name::file_name(&path).starts_with(FETCHING) {
                 std::fs::remove_dir_all(path)?;
             }
@@ -112,17 +112,17 @@ impl Cache<'_> {
         Ok(())
     }
 
-    /// Makes a folder at once: what is interrupted leaves nothing that could be taken for it.
-    fn fetch(&self, name: &str, fill: &Fill<'_>) -> Result<(), Error> {
-        let folder = self.part(name);
+    /// Fetches a part and renames it into place, so that an interrupted fetch leaves no incomplete part.
+    fn fetch(&self, name: &str, fill: &FetchPart<'_>) -> Result<(), Error> {
+        let folder = self.part_path(name);
         let failed = |error| Error::run(format!("cannot make {}", folder.display())).because(error);
-        // Nobody else may look into it: programs come with set-ID bits.
-        let mut begun = tempfile::Builder::new();
-        let begun = begun.prefix(FETCHING).permissions(Permissions::from_mode(0o700));
-        let begun = begun.tempdir_in(self.folder).map_err(failed)?;
-        let new = begun.path().join("new");
+        // No access for other users: unpacked programs have set-ID bits at first.
+        let mut partial = tempfile::Builder::new();
+        let partial = partial.prefix(FETCHING).permissions(Permissions::from_mode(0o700));
+        let partial = partial.tempdir_in(self.folder).map_err(failed)?;
+        let new = partial.path().join("new");
         std::fs::create_dir(&new).map_err(failed)?;
-        let packages = fill(&Apt::new(begun.path(), self.bounds, self.live)?, &new)?;
+        let packages = fill(&Apt::new(partial.path(), self.limits, self.live)?, &new)?;
         clear_set_ids(&new).map_err(failed)?;
         let list: Vec<Value> = packages
             .iter()
@@ -142,14 +142,14 @@ impl Cache<'_> {
     }
 }
 
-/// Part of a folder of the cache is not there, or not what it was.
-pub fn not_whole(folder: &Path, error: io::Error) -> Error {
-    let redo = format!("{0} is not whole; remove {0} to fetch it anew", folder.display());
+/// The error for a part with missing or changed files.
+pub fn incomplete(folder: &Path, error: io::Error) -> Error {
+    let redo = format!("{0} is incomplete; remove {0} to fetch it again", folder.display());
     Error::run(redo).because(error)
 }
 
-/// What is in a folder, in the order of names; nothing if it is not there.
-pub fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
+/// The entries of a directory, sorted by name; none if it does not exist.
+pub fn sorted_entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -160,15 +160,15 @@ pub fn listed(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Takes the set-ID bits off all programs of a folder.
+/// Clears the set-ID bits of all files under a directory.
 fn clear_set_ids(folder: &Path) -> io::Result<()> {
     const SET_IDS: u32 = 0o6000;
-    for path in listed(folder)? {
-        let found = path.symlink_metadata()?;
-        let mode = found.permissions().mode();
-        if found.is_dir() {
+    for path in sorted_entries(folder)? {
+        let metadata = path.symlink_metadata()?;
+        let mode = metadata.permissions().mode();
+        if metadata.is_dir() {
             clear_set_ids(&path)?;
-        } else if found.is_file() && mode & SET_IDS != 0 {
+        } else if metadata.is_file() && mode & SET_IDS != 0 {
             std::fs::set_permissions(&path, Permissions::from_mode(mode & !SET_IDS))?;
         }
     }
@@ -181,7 +181,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn the_wait_for_a_process_that_fetches_ends_and_names_it() {
+    fn the_wait_for_another_fetcher_is_bounded_and_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let lock = folder.path().join("lock");
         std::fs::write(&lock, "1234\n").unwrap();
@@ -189,9 +189,9 @@ mod tests {
         flock(&lock, FlockOperation::LockExclusive).unwrap();
         let (stop, live) = (AtomicBool::new(false), Live::default());
         let waits = |limit| {
-            let bounds = Bounds { stop: &stop, limit };
-            let cache = Cache { folder: folder.path(), bounds, live: &live };
-            cache.complete(&[("part", &|_, _| unreachable!())]).unwrap_err()
+            let limits = ProcessLimits { stop: &stop, limit };
+            let cache = Cache { folder: folder.path(), limits, live: &live };
+            cache.fetch_missing(&[("part", &|_, _| unreachable!())]).unwrap_err()
         };
         let error = waits(Duration::ZERO).to_string();
         assert!(error.contains("process 1234, which fills"), "{error}");

@@ -1,4 +1,4 @@
-//! The last name of a path.
+//! The last component of a path, as text.
 
 use std::path::Path;
 

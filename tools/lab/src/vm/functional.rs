@@ -1,80 +1,80 @@
-//! Tests under every kernel there is, without counting: that each boots, which features of io_uring
-//! it gives, and whether programs that test the queues pass there. A kernel is tried a second time
-//! with io_uring forbidden, so that every feature is seen absent too.
+//! Runs tests under each kernel in the cache, without counting: whether it boots, which features of io_uring
+//! it has, and whether test programs pass. One kernel runs again with io_uring forbidden, so that the absence
+//! of each feature is tested, too.
 
 use super::Laboratory;
 use super::file_name::file_name;
-use super::guest::{Answer, Guest, GuestDevice, Place, Step};
+use super::guest::{Guest, GuestDevice, Step, StepResult, StorageKind};
 use super::machine::Profile;
 use crate::Error;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What one kernel did.
-pub struct Trial {
-    /// Its release, and what was forbidden.
+/// The results of one kernel.
+pub struct KernelTrial {
+    /// Its release, and whether io_uring was forbidden.
     pub kernel: String,
-    /// Each feature of io_uring, and whether it is used.
+    /// Features of io_uring, and whether each is used.
     features: Vec<(String, bool)>,
-    /// Each program, by name: whether it passed, and its last lines.
+    /// Test programs: name, whether it passed, output.
     programs: Vec<(String, bool, String)>,
 }
 
 /// Whether a guest's kernel lets programs use io_uring.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rings {
+enum IoUringAccess {
     Allowed,
-    /// By its own switch, which newer kernels have.
+    /// By the sysctl of newer kernels.
     Forbidden,
 }
 
-/// Runs test programs, which must be static, under every kernel.
+/// Runs test programs, which must be static, under each kernel. Failures of tests are in the results.
 ///
 /// # Errors
-/// Two programs of one name, which could not be told apart in the results. A kernel does not boot, or
-/// a guest does not end. A test that fails is in the results.
-pub fn run(laboratory: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<Trial>, Error> {
+/// Two programs have the same name, and could not be distinguished in the results. A kernel does not boot,
+/// or a guest does not end.
+pub fn run(runner: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<KernelTrial>, Error> {
     for (index, path) in programs.iter().enumerate() {
-        super::program::must_be_static(path)?;
+        super::program::require_static(path)?;
         let name = file_name(path);
         if programs[..index].iter().any(|other| file_name(other) == name) {
             return Err(Error::input(format!("--test: two programs have the name `{name}`")));
         }
     }
     let mut trials = Vec::new();
-    let kernels = &laboratory.packages.kernels;
-    let wanted = laboratory.conditions.kernel.unwrap_or_default();
-    for kernel in kernels.iter().filter(|kernel| kernel.is(wanted)) {
-        trials.push(trial(laboratory, kernel, Rings::Allowed, programs)?);
+    let kernels = &runner.packages.kernels;
+    let wanted = runner.conditions.kernel.unwrap_or_default();
+    for kernel in kernels.iter().filter(|kernel| kernel.matches(wanted)) {
+        trials.push(trial(runner, kernel, IoUringAccess::Allowed, programs)?);
     }
-    if laboratory.conditions.kernel.is_none() {
-        trials.push(trial(laboratory, laboratory.kernel()?, Rings::Forbidden, programs)?);
+    if runner.conditions.kernel.is_none() {
+        trials.push(trial(runner, runner.kernel()?, IoUringAccess::Forbidden, programs)?);
     }
     Ok(trials)
 }
 
 fn trial(
-    laboratory: &Laboratory<'_>,
+    runner: &Laboratory<'_>,
     kernel: &super::packages::Kernel,
-    rings: Rings,
+    io_uring: IoUringAccess,
     tests: &[PathBuf],
-) -> Result<Trial, Error> {
-    // A file system that takes direct I/O, for the tests' files.
+) -> Result<KernelTrial, Error> {
+    // A file system with direct I/O, for the tests' files.
     let mut script = String::from(
         "insert null_blk $null_blk\nmkfs.ext4 -q /dev/nvme0n2 && mkdir /scratch && mount /dev/nvme0n2 /scratch\n\
          export TMPDIR=/scratch\n",
     );
     let mut name = format!("Linux {}", kernel.release);
-    if rings == Rings::Forbidden {
+    if io_uring == IoUringAccess::Forbidden {
         name += ", io_uring forbidden";
         script += "echo 2 >/proc/sys/kernel/io_uring_disabled\n";
     }
-    let mut programs = vec![("uringfs".to_owned(), laboratory.program.clone())];
+    let mut programs = vec![("uringfs".to_owned(), runner.program.clone())];
     let mut steps = vec![step("info", "uringfs info null:1m --json")];
-    match rings {
-        Rings::Allowed => {
-            // Under names of ours: theirs may be those of the guest's own tools.
+    match io_uring {
+        IoUringAccess::Allowed => {
+            // Renamed, because their names may be those of tools of the guest.
             for (index, path) in tests.iter().enumerate() {
                 let program = format!("test-{index}");
                 steps.push(Step { name: file_name(path), command: vec![program.clone()] });
@@ -82,15 +82,15 @@ fn trial(
             }
             steps.extend(reads("polled", &["ring", "uringfs"], "--hipri"));
         }
-        // Tests of rings have nothing to test; this stack goes on by what else there is.
-        Rings::Forbidden => steps.extend(reads("without-a-ring", &["uringfs"], "")),
+        // Tests of rings have nothing to test. This stack uses its other queues.
+        IoUringAccess::Forbidden => steps.extend(reads("without-a-ring", &["uringfs"], "")),
     }
     let environment: Vec<_> = ["PROPTEST_CASES", "RUST_BACKTRACE"]
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
         .collect();
     let guest = Guest {
-        packages: &laboratory.packages,
+        packages: &runner.packages,
         kernel,
         profile: Profile::Functional,
         devices: &[] as &[GuestDevice],
@@ -99,12 +99,12 @@ fn trial(
         script: &script,
         steps,
     };
-    let answers = guest.run(laboratory.bounds(), laboratory.conditions.live)?;
-    let (info, tests) = answers.split_first().expect("one for each step");
+    let results = guest.run(runner.limits(), runner.conditions.live)?;
+    let (info, tests) = results.split_first().expect("one for each step");
     let features = features(info)?;
     let programs =
-        tests.iter().map(|answer| (answer.step.clone(), answer.code == 0, answer.output.clone()));
-    Ok(Trial { kernel: name, features, programs: programs.collect() })
+        tests.iter().map(|result| (result.step.clone(), result.code == 0, result.output.clone()));
+    Ok(KernelTrial { kernel: name, features, programs: programs.collect() })
 }
 
 fn step(name: &str, command: &str) -> Step {
@@ -112,10 +112,10 @@ fn step(name: &str, command: &str) -> Step {
     Step { name: name.to_owned(), command }
 }
 
-/// Reads on both devices by these engines. An engine that is to poll and cannot fails.
+/// Steps that read both devices with these engines. An engine that should poll and cannot fails.
 fn reads(what: &str, engines: &[&str], keys: &str) -> Vec<Step> {
     let read = |device: GuestDevice, engine: &&str| {
-        let target = device.target(Place::Raw);
+        let target = device.target(StorageKind::Raw);
         let command = format!(
             "uringfs bench run --name={what} --filename={target} --engine={engine} --rw=randread \
              --bs=4k --direct=1 --size=64m --io_size=4m --iodepth=16 {keys}"
@@ -129,7 +129,7 @@ fn reads(what: &str, engines: &[&str], keys: &str) -> Vec<Step> {
         .collect()
 }
 
-fn features(info: &Answer) -> Result<Vec<(String, bool)>, Error> {
+fn features(info: &StepResult) -> Result<Vec<(String, bool)>, Error> {
     let bad = |error: serde_json::Error| Error::run("in the guest, info").because(error);
     let info: Value = serde_json::from_str(&info.output).map_err(bad)?;
     let features = info["features"].as_array().into_iter().flatten();
@@ -140,13 +140,14 @@ fn features(info: &Answer) -> Result<Vec<(String, bool)>, Error> {
         .collect())
 }
 
-/// Whether every program passed under every kernel.
-pub fn passed(trials: &[Trial]) -> bool {
+/// Whether all programs passed under all kernels.
+pub fn passed(trials: &[KernelTrial]) -> bool {
     trials.iter().all(|trial| trial.programs.iter().all(|(_, passed, _)| *passed))
 }
 
-/// For people: a line a feature and a line a program, a column a kernel; then what failed said.
-pub fn table(trials: &[Trial]) -> String {
+/// A table with a line per feature and per program, and a column per kernel; then the output of failed
+/// programs.
+pub fn table(trials: &[KernelTrial]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([""].into_iter().chain(trials.iter().map(|trial| trial.kernel.as_str())));
@@ -158,7 +159,7 @@ pub fn table(trials: &[Trial]) -> String {
     }
     for name in names {
         let used =
-            |trial: &Trial| trial.features.iter().any(|(other, used)| other == name && *used);
+            |trial: &KernelTrial| trial.features.iter().any(|(other, used)| other == name && *used);
         let words = trials.iter().map(|trial| if used(trial) { "yes" } else { "-" });
         table.add_row([name].into_iter().chain(words));
     }
@@ -184,7 +185,7 @@ pub fn table(trials: &[Trial]) -> String {
     text
 }
 
-/// How many tests passed, as Rust's test programs say it.
+/// The verdict on a program, with the number of passed tests if Rust's test harness printed it.
 fn summary((_, passed, output): &(String, bool, String)) -> String {
     let word = if *passed { "passed" } else { "FAILED" };
     let count = output.lines().find_map(|line| {
@@ -194,9 +195,9 @@ fn summary((_, passed, output): &(String, bool, String)) -> String {
     count.map_or(word.to_owned(), |count| format!("{count} {word}"))
 }
 
-/// For programs.
-pub fn json(trials: &[Trial]) -> Value {
-    let trial = |trial: &Trial| {
+/// The results as JSON.
+pub fn json(trials: &[KernelTrial]) -> Value {
+    let trial = |trial: &KernelTrial| {
         let features = trial.features.iter().map(|(name, used)| (name.clone(), json!(used)));
         let programs = trial.programs.iter().map(
             |(name, passed, output)| json!({"name": name, "passed": passed, "output": output}),

@@ -1,27 +1,27 @@
-//! A guest: its files, the steps it is to do, and what they answered. `init.sh` is its first
-//! process, and the other side of what is spoken here.
+//! A guest: its files, its steps, and their results. `init.sh`, its first process, is the other side of this
+//! protocol.
 
 use super::archive::Archive;
 use super::file_name::file_name;
 use super::machine::{Machine, Profile};
 use super::packages::{Kernel, Packages};
-use super::process::Bounds;
+use super::process::ProcessLimits;
 use crate::Error;
 use crate::run::Live;
 use std::io::{self, Seek, Write};
 use std::path::PathBuf;
 
-/// MiB that are written of each target, for reads to find.
+/// MiB of each target that are written before the steps, so that reads find blocks.
 pub const PREPARED_MIB: u64 = 128;
 
-/// Parameters of the RAM device. It has more tags than the depth of any job: a polled request that
-/// finds none is handed to a worker thread. Its blocks are pages, so that each copy is of a whole one.
+/// Parameters of the RAM device. It has more tags than the depth of any job, because a polled request
+/// without a tag goes to a worker thread. Its blocks are pages, so that each copy is a whole page.
 const NULL_BLK: &str = "queue_mode=2 poll_queues=1 irqmode=0 memory_backed=1 bs=4096 gb=1 \
                         nr_devices=4 hw_queue_depth=1024";
 
-/// A place to do I/O in the guest.
+/// The storage of a target in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum StorageKind {
     /// The device itself.
     Raw,
     /// A file on ext4.
@@ -32,17 +32,17 @@ pub enum Place {
     Volume,
 }
 
-/// A device of the guest: four of its kind, one for each [`Place`].
+/// A kind of device in the guest. There are four of it, one for each [`StorageKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestDevice {
-    /// The kernel's RAM device without interrupts, which copies each block, with a queue for polling.
+    /// The kernel's RAM device, which copies each block, without interrupts and with a queue for polling.
     NullBlk,
     /// QEMU's NVMe device, with a queue for polling.
     Nvme,
 }
 
 impl GuestDevice {
-    /// As the user names it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::NullBlk => "null_blk",
@@ -50,37 +50,37 @@ impl GuestDevice {
         }
     }
 
-    /// The path of a target.
-    pub fn target(self, place: Place) -> &'static str {
-        match (self, place) {
-            (Self::NullBlk, Place::Raw) => "/dev/nullb0",
-            (Self::NullBlk, Place::Ext4) => "/null_blk/ext4/file",
-            (Self::NullBlk, Place::Xfs) => "/null_blk/xfs/file",
-            (Self::NullBlk, Place::Volume) => "/dev/nullb3:/file",
-            (Self::Nvme, Place::Raw) => "/dev/nvme0n1",
-            (Self::Nvme, Place::Ext4) => "/nvme/ext4/file",
-            (Self::Nvme, Place::Xfs) => "/nvme/xfs/file",
-            (Self::Nvme, Place::Volume) => "/dev/nvme0n4:/file",
+    /// The path of the target on this storage.
+    pub fn target(self, storage: StorageKind) -> &'static str {
+        match (self, storage) {
+            (Self::NullBlk, StorageKind::Raw) => "/dev/nullb0",
+            (Self::NullBlk, StorageKind::Ext4) => "/null_blk/ext4/file",
+            (Self::NullBlk, StorageKind::Xfs) => "/null_blk/xfs/file",
+            (Self::NullBlk, StorageKind::Volume) => "/dev/nullb3:/file",
+            (Self::Nvme, StorageKind::Raw) => "/dev/nvme0n1",
+            (Self::Nvme, StorageKind::Ext4) => "/nvme/ext4/file",
+            (Self::Nvme, StorageKind::Xfs) => "/nvme/xfs/file",
+            (Self::Nvme, StorageKind::Volume) => "/dev/nvme0n4:/file",
         }
     }
 
-    /// What stands above nanoseconds an I/O of it, in lines.
+    /// The heading of a table of its nanoseconds per I/O.
     pub fn heading(self) -> String {
         format!("{}: nanoseconds an I/O, which are instructions\n{}", self.name(), self.caveat())
     }
 
-    /// What stands above any figures of it; a line, or nothing.
+    /// A caveat for all its figures: one line, or nothing.
     pub fn caveat(self) -> &'static str {
         match self {
             Self::NullBlk => "",
             Self::Nvme => {
-                "nvme is emulated and its latency the host's, so that times are not exact: a processor that \
-                 polls counts on while it waits, one that sleeps skips to its next timer\n"
+                "nvme is emulated, and its latency is the host's, so that times are not exact: a polling processor \
+                 counts while it waits, a sleeping one skips to its next timer\n"
             }
         }
     }
 
-    /// The line of the script that makes its targets ready.
+    /// The script lines that prepare its targets.
     fn prepare(self) -> &'static str {
         match self {
             Self::NullBlk => {
@@ -103,72 +103,72 @@ impl std::str::FromStr for GuestDevice {
     }
 }
 
-/// A command of the guest.
+/// A command that the guest runs.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Its name in reports; the guest knows it by its number.
+    /// Its name in reports. In the guest it has a number.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
 }
 
-/// What a step answered.
+/// The result of a step.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct StepResult {
     /// Its name.
     pub step: String,
     /// Its exit code.
     pub code: i32,
-    /// What it printed, and what it complained of if the code is not 0.
+    /// Its standard output; with an exit code other than 0 also its standard error.
     pub output: String,
 }
 
-/// A guest that can be run.
+/// The description of a guest.
 pub struct Guest<'a> {
-    /// Where kernels and tools are.
+    /// The kernels and tools.
     pub packages: &'a Packages,
-    /// What it boots.
+    /// The kernel to boot.
     pub kernel: &'a Kernel,
-    /// How it runs.
+    /// The machine's profile.
     pub profile: Profile,
-    /// Which devices it gets.
+    /// The devices to prepare.
     pub devices: &'a [GuestDevice],
-    /// Static programs, by the name they have in `/bin`.
+    /// Static programs, by their names in `/bin`.
     pub programs: &'a [(String, PathBuf)],
-    /// What its processes find in their environment.
+    /// Environment variables of its processes.
     pub environment: &'a [(String, String)],
-    /// Lines of shell before the steps.
+    /// Shell lines to run before the steps.
     pub script: &'a str,
-    /// What it does.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Guest<'_> {
-    /// Boots it and does all steps; `live` hears of each.
+    /// Boots the guest and runs all steps. The activity is published for each.
     ///
     /// # Errors
-    /// The machine fails, or the guest does not do all its steps in time, or Ctrl-C.
-    pub fn run(&self, bounds: Bounds<'_>, live: &Live) -> Result<Vec<Answer>, Error> {
+    /// The machine fails, the guest does not complete all steps in time, or Ctrl-C.
+    pub fn run(&self, limits: ProcessLimits<'_>, live: &Live) -> Result<Vec<StepResult>, Error> {
         let initial = tempfile::tempfile()
             .and_then(|file| self.write(file))
             .map_err(|error| Error::run("cannot write the guest's files").because(error))?;
         let qemu = self.packages.qemu();
         let machine = Machine { qemu, kernel: self.kernel, profile: self.profile, initial };
         let kernel = &self.kernel.release;
-        live.say(&format!("Linux {kernel}: booting"));
-        let mut answers = Answers::to(&self.steps);
-        let console = machine.run(bounds, &mut |line| {
-            let (done, all) = (answers.done.len() + 1, self.steps.len());
-            if let Some(name) = answers.hear(line) {
-                live.say(&format!("Linux {kernel}: {name} ({done}/{all})"));
+        live.set_activity(&format!("Linux {kernel}: booting"));
+        let mut results = StepResults::new(&self.steps);
+        let console = machine.run(limits, &mut |line| {
+            let (done, all) = (results.done.len() + 1, self.steps.len());
+            if let Some(name) = results.push_line(line) {
+                live.set_activity(&format!("Linux {kernel}: {name} ({done}/{all})"));
             }
         })?;
-        match self.steps.get(answers.done.len()) {
-            None => Ok(answers.done),
+        match self.steps.get(results.done.len()) {
+            None => Ok(results.done),
             Some(step) => Err(Error::run(format!(
-                "the guest (Linux {kernel}) did not do `{}`: {}",
+                "the guest (Linux {kernel}) did not complete `{}`: {}",
                 step.name,
-                console.complaint()
+                console.error_line()
             ))),
         }
     }
@@ -209,30 +209,30 @@ impl Guest<'_> {
     }
 }
 
-/// A word for the shell.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The answers as they come, line by line. Steps are done in order, so that the one that runs has the
-/// number of those that are done.
-struct Answers<'a> {
+/// Parses the results, line by line. Steps run in order, so that the number of the running step is the
+/// number of completed ones.
+struct StepResults<'a> {
     steps: &'a [Step],
-    done: Vec<Answer>,
-    open: Option<Answer>,
+    done: Vec<StepResult>,
+    open: Option<StepResult>,
 }
 
-impl<'a> Answers<'a> {
-    fn to(steps: &'a [Step]) -> Self {
+impl<'a> StepResults<'a> {
+    fn new(steps: &'a [Step]) -> Self {
         Self { steps, done: Vec::new(), open: None }
     }
 
-    /// Takes a line; gives the name of the step that it begins.
-    fn hear(&mut self, line: &str) -> Option<&'a str> {
+    /// Parses a line. If it begins a step, returns the step's name.
+    fn push_line(&mut self, line: &str) -> Option<&'a str> {
         let number = self.done.len().to_string();
         if line.strip_prefix("::begin ") == Some(&number) {
             let name = self.steps.get(self.done.len())?.name.as_str();
-            self.open = Some(Answer { step: name.to_owned(), code: 0, output: String::new() });
+            self.open = Some(StepResult { step: name.to_owned(), code: 0, output: String::new() });
             return Some(name);
         }
         let mut open = self.open.take()?;
@@ -258,27 +258,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart_by_their_lines() {
+    fn begin_and_end_lines_separate_the_results() {
         let steps = ["a", "b; c"].map(|name| Step { name: name.to_owned(), command: Vec::new() });
-        let mut answers = Answers::to(&steps);
+        let mut results = StepResults::new(&steps);
         let began: Vec<_> = ["noise", "::begin 0", "{", "}", "", "::end 0 0", "::begin 1"]
             .into_iter()
-            .filter_map(|line| answers.hear(line))
+            .filter_map(|line| results.push_line(line))
             .collect();
         assert_eq!(began, ["a", "b; c"]);
         for line in ["::end 0 0", "bad", "::end 1 2", "::begin 2"] {
-            answers.hear(line);
+            results.push_line(line);
         }
-        let done: Vec<_> = answers
+        let done: Vec<_> = results
             .done
             .iter()
-            .map(|answer| (answer.step.as_str(), answer.code, answer.output.as_str()))
+            .map(|result| (result.step.as_str(), result.code, result.output.as_str()))
             .collect();
         assert_eq!(done, [("a", 0, "{\n}"), ("b; c", 2, "::end 0 0\nbad")]);
     }
 
     #[test]
-    fn words_reach_the_guest_as_they_are() {
+    fn words_are_quoted_for_the_shell() {
         assert_eq!(quoted("a'b $c"), r"'a'\''b $c'");
     }
 }

@@ -1,8 +1,8 @@
 #!/bin/busybox sh
-# The guest's first process: mounts what a program expects, inserts the kernel's modules, then does
-# the steps that stand in /steps and powers off. What a step prints goes to the second serial port,
-# between a line that begins it and a line that ends it with its exit code; the first one, the
-# console, is for the kernel and for what goes wrong here.
+# The guest's first process. It mounts the usual file systems, inserts kernel modules, runs the steps in
+# /steps, and powers off. The output of a step goes to the second serial port, between a begin line and an
+# end line with the exit code. The first serial port, the console, is for the kernel and for errors of this
+# script.
 /bin/busybox --install -s /bin
 export PATH=/sbin:/bin HOME=/ TMPDIR=/tmp
 
@@ -17,7 +17,7 @@ ip link set lo up
 stty -F /dev/ttyS1 raw
 exec 3>/dev/ttyS1
 
-# insert NAME [PARAMETER=VALUE...]; a kernel that has it built in has no such file.
+# insert NAME [PARAMETER=VALUE...]: inserts a module. If it is built into the kernel, there is no file.
 insert() {
     module=/modules/$1.ko
     shift
@@ -28,9 +28,9 @@ for module in configfs libcrc32c xfs loop; do
     insert $module
 done
 
-# prepare NAME RAW EXT4 XFS VOLUME: writes a range of the raw device and a file on each file system and
-# in a volume, all of it, so that reads find blocks. Reads change no times, and all is on the devices in
-# the end: a journal has nothing to write while reads are counted.
+# prepare NAME RAW EXT4 XFS VOLUME: writes a range of the raw device and a file on each file system and in
+# a volume, so that reads find blocks. Mounts with noatime, and syncs at the end, so that no journal is
+# written while reads are counted.
 prepare() {
     mkdir -p /$1/ext4 /$1/xfs
     mkfs.ext4 -q -b 4096 -E lazy_itable_init=0,lazy_journal_init=0 $3 && mount -o noatime $3 /$1/ext4
@@ -43,7 +43,7 @@ prepare() {
     sync
 }
 
-# step NUMBER COMMAND...; nothing to do is a failure, where sh would call it success.
+# step NUMBER COMMAND...: runs a step. An empty command is a failure; in sh it would be a success.
 step() {
     number=$1
     shift

@@ -1,50 +1,51 @@
-//! What a user brings, in a guest: fio jobs in every column of the table, and experiments.
+//! Runs the user's work in a guest: fio jobs in each column of the table, and experiments.
 
 use super::Laboratory;
-use super::cell::{COLUMNS, Cell, Column};
 use super::guest::{GuestDevice, PREPARED_MIB, Step};
+use super::measurement::{COLUMNS, Column, Measurement};
 use crate::Error;
 use crate::engine::fio;
 use crate::experiments;
-use crate::job::{Extent, JobSet, Lookup, Parser, UnknownKeys, environment};
+use crate::job::{JobSet, Parser, SizeOrPercent, UnknownKeys, VariableLookup, environment};
 use crate::report::Format;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// What the jobs of some files did.
-pub struct Measured {
-    facts: Value,
+/// The measurements of some jobs.
+pub struct Measurements {
+    provenance: Value,
     device: GuestDevice,
-    /// A column after the other, a cell for each job of the guest's reports: a thread, or a group.
-    columns: Vec<Vec<Cell>>,
+    /// One list per column, with a measurement for each entry of its report: a thread, or a group.
+    columns: Vec<Vec<Measurement>>,
 }
 
-/// Runs the jobs of [`parse`] in a guest, each column's in its own.
+/// Runs the jobs of [`parse`] in a guest, one step per column.
 ///
 /// # Errors
 /// A job fails.
 pub fn run(
-    laboratory: &Laboratory<'_>,
+    runner: &Laboratory<'_>,
     device: GuestDevice,
     sets: &[JobSet],
-) -> Result<Measured, Error> {
+) -> Result<Measurements, Error> {
     let steps = COLUMNS.iter().zip(sets).map(|(column, set)| step(column, set)).collect();
-    let answers = laboratory.count(&[device], steps)?;
-    let columns = answers.iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?;
-    Ok(Measured { facts: laboratory.facts()?, device, columns })
+    let results = runner.count(&[device], steps)?;
+    let columns =
+        results.iter().map(Measurement::list_from_result).collect::<Result<Vec<_>, _>>()?;
+    Ok(Measurements { provenance: runner.provenance()?, device, columns })
 }
 
-/// Reads job files for each column, so that all that can be wrong with them is known before a guest
-/// is booted. `${TARGET}`, which is also the `filename` of jobs that name none, is the column's
-/// target; `size` is what is written of it unless a job says less.
+/// Parses job files for each column, so that all errors in them are known before a guest boots. `${TARGET}`
+/// is the column's target, and the default of `filename`. The default of `size` is the written part of the
+/// target.
 ///
 /// # Errors
-/// A file that is no job file, or a job on other targets.
+/// A file is not a job file, or a job names another target or a larger size.
 pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Error> {
     let mut sets = Vec::new();
     for column in &COLUMNS {
-        let target = device.target(column.place);
+        let target = device.target(column.storage);
         let lookup = |name: &str| match name {
             "TARGET" => Some(target.to_owned()),
             name => environment(name),
@@ -54,13 +55,15 @@ pub fn parse(files: &[PathBuf], device: GuestDevice) -> Result<Vec<JobSet>, Erro
     Ok(sets)
 }
 
-fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobSet, Error> {
+fn parse_for(files: &[PathBuf], target: &str, lookup: VariableLookup<'_>) -> Result<JobSet, Error> {
     let mut parser = Parser::new(lookup, UnknownKeys::Refuse);
     parser.argument("filename", Some(target))?;
     parser.argument("size", Some(&format!("{PREPARED_MIB}m")))?;
     for file in files {
         if file == Path::new("-") {
-            return Err(Error::input("-: a guest runs job files, and standard input is none"));
+            return Err(Error::input(
+                "-: a guest cannot take a job from standard input; give a job file",
+            ));
         }
         parser.file(file)?;
     }
@@ -69,13 +72,13 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobS
         let options = &job.options;
         if options.filename.as_deref() != Some(target) || options.directory.is_some() {
             return Err(Error::input(format!(
-                "job `{}`: names its own target; in a guest it is ${{TARGET}}, or nothing",
+                "job `{}`: names its own target; in a guest use ${{TARGET}}, or no target",
                 job.name
             )));
         }
-        if matches!(options.size, Some(Extent::Bytes(bytes)) if bytes > PREPARED_MIB << 20) {
+        if matches!(options.size, Some(SizeOrPercent::Bytes(bytes)) if bytes > PREPARED_MIB << 20) {
             return Err(Error::input(format!(
-                "job `{}`: size: a target of a guest has {PREPARED_MIB} MiB; say less, or nothing",
+                "job `{}`: size: a target in a guest has {PREPARED_MIB} MiB; give less, or no size",
                 job.name
             )));
         }
@@ -83,7 +86,7 @@ fn parse_for(files: &[PathBuf], target: &str, lookup: Lookup<'_>) -> Result<JobS
     Ok(set)
 }
 
-/// The guest gets the jobs as they were understood here, as keys on a command line.
+/// The step of a column. The guest gets the parsed jobs as keys on a command line.
 fn step(column: &Column, set: &JobSet) -> Step {
     let mut command = ["uringfs", "bench", "run", "--overwrite", "--output-format=json"]
         .map(str::to_owned)
@@ -97,71 +100,77 @@ fn step(column: &Column, set: &JobSet) -> Step {
     Step { name: column.name.replace(", ", "-"), command }
 }
 
-/// The names of jobs, each with its cells.
-fn rows(measured: &Measured) -> impl Iterator<Item = (&str, impl Iterator<Item = &Cell>)> {
-    let cells = |index| measured.columns.iter().filter_map(move |column| column.get(index));
-    measured.columns[0].iter().enumerate().map(move |(index, cell)| (&*cell.job, cells(index)))
+/// The jobs' names, each with its measurements in all columns.
+fn rows(
+    measured: &Measurements,
+) -> impl Iterator<Item = (&str, impl Iterator<Item = &Measurement>)> {
+    let measurements = |index| measured.columns.iter().filter_map(move |column| column.get(index));
+    measured.columns[0]
+        .iter()
+        .enumerate()
+        .map(move |(index, measurement)| (&*measurement.job, measurements(index)))
 }
 
-/// For people.
-pub fn table(measured: &Measured) -> String {
+/// The measurements as a table.
+pub fn table(measured: &Measurements) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["job"].into_iter().chain(COLUMNS.iter().map(|column| column.name)));
-    for (job, cells) in rows(measured) {
-        table.add_row([job.to_owned()].into_iter().chain(cells.map(Cell::text)));
+    for (job, measurements) in rows(measured) {
+        table.add_row([job.to_owned()].into_iter().chain(measurements.map(Measurement::text)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}{}{table}\n", super::heading(&measured.facts), measured.device.heading())
+    format!("{}{}{table}\n", super::heading(&measured.provenance), measured.device.heading())
 }
 
-/// For programs.
-pub fn json(measured: &Measured) -> Value {
-    let jobs = rows(measured).map(|(job, cells)| {
-        let columns = COLUMNS
-            .iter()
-            .zip(cells)
-            .map(|(column, cell)| cell.json(column, measured.device.target(column.place)));
+/// The measurements as JSON.
+pub fn json(measured: &Measurements) -> Value {
+    let jobs = rows(measured).map(|(job, measurements)| {
+        let columns = COLUMNS.iter().zip(measurements).map(|(column, measurement)| {
+            measurement.json(column, measured.device.target(column.storage))
+        });
         json!({"job": job, "columns": columns.collect::<Vec<_>>()})
     });
-    let mut document: Map<String, Value> = measured.facts.as_object().cloned().unwrap_or_default();
+    let mut document: Map<String, Value> =
+        measured.provenance.as_object().cloned().unwrap_or_default();
     document.insert("device".into(), measured.device.name().into());
     document.insert("jobs".into(), jobs.collect());
     document.into()
 }
 
-/// Runs an experiment on the raw device of a guest and gives what it prints there: a table, or JSON.
+/// Runs an experiment on the raw device of a guest. Returns its output: a table, or JSON.
 pub fn experiment(
-    laboratory: &Laboratory<'_>,
+    runner: &Laboratory<'_>,
     device: GuestDevice,
     name: &str,
     format: Format,
 ) -> Result<String, Error> {
-    // In a guest that counts equals are equal, so that few pairs of short runs do. Of its own time.
+    // In a counting guest equal runs have equal figures, so that few pairs of short runs are enough. The
+    // seconds are the guest's.
     const PAIRS: &str = "3";
     const SECONDS: &str = "2";
     experiments::find(name)?;
-    let target = device.target(super::guest::Place::Raw);
+    let target = device.target(super::guest::StorageKind::Raw);
     let mut command = vec!["uringfs", "bench", "experiment", name, "--overwrite"];
     command.extend(["--target", target, "--pairs", PAIRS, "--seconds", SECONDS]);
     if format == Format::Json {
         command.push("--json");
     }
     let command = command.into_iter().map(str::to_owned).collect();
-    let answers = laboratory.count(&[device], vec![Step { name: name.to_owned(), command }])?;
-    let output = answers.into_iter().map(|answer| answer.output).collect::<String>();
-    let facts = laboratory.facts()?;
+    let results = runner.count(&[device], vec![Step { name: name.to_owned(), command }])?;
+    let output = results.into_iter().map(|result| result.output).collect::<String>();
+    let provenance = runner.provenance()?;
     Ok(match format {
-        Format::Normal => format!("{}{}{output}\n", super::heading(&facts), device.caveat()),
-        Format::Json => format!("{:#}\n", with_facts(&facts, &output)?),
+        Format::Normal => format!("{}{}{output}\n", super::heading(&provenance), device.caveat()),
+        Format::Json => format!("{:#}\n", with_provenance(&provenance, &output)?),
     })
 }
 
-/// A document of the guest's and what its figures depend on.
-fn with_facts(facts: &Value, output: &str) -> Result<Value, Error> {
+/// The guest's JSON, with the provenance added.
+fn with_provenance(provenance: &Value, output: &str) -> Result<Value, Error> {
     let document: Map<String, Value> = serde_json::from_str(output)
         .map_err(|error| Error::run("in the guest: its report is not JSON").because(error))?;
-    Ok(facts.as_object().cloned().unwrap_or_default().into_iter().chain(document).collect())
+    Ok(provenance.as_object().cloned().unwrap_or_default().into_iter().chain(document).collect())
 }

@@ -1,53 +1,57 @@
-//! The virtual machine: QEMU's command line for each profile, and one run from boot to power-off.
-//! What the guest answers comes over its second serial port, which is QEMU's standard output. Files
-//! of a run have no names: they are handed over as open descriptors, and go with the last of them.
+//! The virtual machine: QEMU's command line for each profile, and one run from boot to power-off. The
+//! guest's results come over its second serial port, which is QEMU's standard output. Files of a run have no
+//! names: QEMU inherits open descriptors, and the files vanish with the last of them.
 
 use super::packages::{Kernel, Qemu};
-use super::process::{Bounds, run, text};
+use super::process::{ProcessLimits, run, text};
 use crate::Error;
 use rustix::io::FdFlags;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// What a guest is for.
+/// The profile of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// One processor whose clock is its count of instructions: one is a nanosecond.
+    /// One processor. Its clock counts instructions: one instruction is one nanosecond.
     Counting,
-    /// Two processors as fast as can be, for tests of what works.
+    /// Two processors at full speed, for functional tests.
     Functional,
 }
 
-/// A machine that can be run once.
+/// A machine, for one run.
 pub struct Machine<'a> {
-    /// The program that is the machine.
+    /// The emulator.
     pub qemu: &'a Qemu,
-    /// What it boots.
+    /// The kernel to boot.
     pub kernel: &'a Kernel,
-    /// How it runs.
+    /// The profile.
     pub profile: Profile,
     /// The archive with the guest's files.
     pub initial: File,
 }
 
-/// Drives of the NVMe controller, and bytes of each; sparse.
+/// Number of drives of the NVMe controller, and size of each in bytes; they are sparse.
 const DRIVES: u32 = 4;
 const DRIVE_SIZE: u64 = 1 << 30;
 
 impl Machine<'_> {
-    /// Boots, hears every line that the guest answers, and waits for the end.
+    /// Boots, calls `on_line` with each line of the guest's results, and waits for the end.
     ///
     /// # Errors
-    /// QEMU cannot be run, or fails, or Ctrl-C. A time that has run out is no error here: what is
-    /// missing shows in the answers.
-    pub fn run(self, bounds: Bounds<'_>, hear: &mut dyn FnMut(&str)) -> Result<Console, Error> {
-        let failed = |error| Error::run("the guest's files").because(error);
+    /// QEMU cannot be run, or fails, or Ctrl-C. A timeout is not an error here: results are then missing.
+    pub fn run(
+        self,
+        limits: ProcessLimits<'_>,
+        on_line: &mut dyn FnMut(&str),
+    ) -> Result<Console, Error> {
+        let failed = |error| Error::run("cannot create the guest's files").because(error);
         let console = inherited(tempfile::tempfile().map_err(failed)?)?;
         let mut command = self.qemu.command();
         match self.profile {
             Profile::Counting => {
                 command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1"]);
-                // These two decide how the kernel copies memory: figures compare only with one way.
+                // These two flags decide how the kernel copies memory. Figures are comparable only with
+                // the same setting.
                 command.args(["-cpu", "max,-erms,-fsrm", "-m", "3072"]);
             }
             Profile::Functional => {
@@ -60,7 +64,7 @@ impl Machine<'_> {
         let initial = inherited(self.initial)?;
         command.arg("-kernel").arg(&self.kernel.image);
         command.args(["-initrd", &path(initial.as_raw_fd())]);
-        // Nothing that differs from boot to boot: no address is drawn, no offset of a stack.
+        // Nothing may differ from boot to boot: no random addresses, no random stack offsets.
         command.args([
             "-append",
             "console=ttyS0 quiet panic=-1 mitigations=off nokaslr norandmaps \
@@ -85,43 +89,43 @@ impl Machine<'_> {
                 &format!("nvme-ns,drive=drive{drive},bus=nvme,nsid={number},{blocks}"),
             ]);
         }
-        let ended = run(&command, bounds, hear)?;
+        let ended = run(&command, limits, on_line)?;
         if ended.status.is_some() && !ended.succeeded() {
-            return Err(Error::run(format!("QEMU failed: {}", ended.complaint())));
+            return Err(Error::run(format!("QEMU failed: {}", ended.error_line())));
         }
         Ok(Console { text: text(console).map_err(failed)?, timed_out: ended.status.is_none() })
     }
 }
 
-/// What the kernel had to say, and how the machine ended.
+/// The kernel's console output, and how the machine ended.
 pub struct Console {
     text: String,
     timed_out: bool,
 }
 
 impl Console {
-    /// Why the guest has not answered, in a line.
-    pub fn complaint(&self) -> String {
-        const LAST: usize = 3;
+    /// One line that says why results are missing.
+    pub fn error_line(&self) -> String {
+        const MAX_LINES: usize = 3;
         let lines: Vec<&str> =
             self.text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(LAST)..].join(" / ");
+        let last = lines[lines.len().saturating_sub(MAX_LINES)..].join(" / ");
         let how = match self.timed_out {
-            true => "it took longer than it may (--timeout)",
-            false => "it ended too early",
+            true => "it exceeded its time limit (--timeout)",
+            false => "it ended early",
         };
         if last.is_empty() { how.to_owned() } else { format!("{how}; its console: {last}") }
     }
 }
 
-/// Lets the child have a descriptor.
+/// Clears close-on-exec, so that the child inherits the descriptor.
 fn inherited(file: File) -> Result<File, Error> {
     rustix::io::fcntl_setfd(&file, FdFlags::empty())
-        .map_err(|errno| Error::run("a descriptor for QEMU").because(errno))?;
+        .map_err(|errno| Error::run("cannot pass a descriptor to QEMU").because(errno))?;
     Ok(file)
 }
 
-/// A descriptor as a path, for the process that has inherited it.
+/// The path of a descriptor, in the process that inherits it.
 fn path(descriptor: RawFd) -> String {
     format!("/proc/self/fd/{descriptor}")
 }

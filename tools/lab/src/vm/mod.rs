@@ -1,15 +1,16 @@
-//! An exact laboratory: a Linux guest in which one instruction is one nanosecond. QEMU counts the
-//! instructions of a virtual processor and makes that count its clock, so that what an I/O costs,
-//! program and kernel together, comes out the same on any machine, busy or not.
+//! Exact measurements in a Linux guest in which one instruction takes one nanosecond. QEMU counts the
+//! instructions of a virtual processor, and the count is its clock. So the cost of an I/O, of program and
+//! kernel together, is the same on any machine, busy or not.
 //!
-//! A [`Laboratory`] is where guests are run: the cache of [`packages`], the kernel, the program.
-//! [`standard`] is the table of reads through device, file systems and this stack; [`jobs`] runs
-//! what a user brings; [`functional`] runs tests under every kernel there is, without counting.
+//! - [`Laboratory`] runs guests: it has the cache of [`packages`], the kernel and the program.
+//! - [`standard`] measures the standard table: device, file systems and this stack.
+//! - [`jobs`] runs the user's jobs and experiments.
+//! - [`functional`] runs tests under each kernel, without counting.
 
 mod apt;
 mod archive;
 mod cache;
-mod cell;
+mod measurement;
 mod file_name;
 pub mod functional;
 pub mod guest;
@@ -18,35 +19,35 @@ mod machine;
 pub mod packages;
 mod process;
 pub mod program;
-mod published;
+mod reference_figures;
 pub mod standard;
 
 use crate::Error;
 use crate::run::Live;
-use guest::{Answer, Guest, GuestDevice, Step};
+use guest::{Guest, GuestDevice, Step, StepResult};
 use machine::Profile;
 use packages::{Kernel, Packages};
-use process::Bounds;
+use process::ProcessLimits;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What the user says about where and how guests run.
+/// The user's options for guests.
 pub struct Conditions<'a> {
-    /// Where packages are kept.
+    /// The cache directory of packages.
     pub cache: &'a Path,
-    /// How the release of the kernel begins; the newest if nothing is said.
+    /// The beginning of the kernel's release; `None` is the newest kernel.
     pub kernel: Option<&'a str>,
-    /// The longest that one guest may take.
+    /// Time limit of one guest.
     pub limit: Duration,
-    /// Set by Ctrl-C.
+    /// Set by Ctrl-C; ends the guest.
     pub stop: &'a AtomicBool,
-    /// Hears in a line what is being done.
+    /// Receives the current activity.
     pub live: &'a Live,
 }
 
-/// Where guests are run.
+/// Runs guests.
 pub struct Laboratory<'a> {
     packages: Packages,
     program: PathBuf,
@@ -54,26 +55,26 @@ pub struct Laboratory<'a> {
 }
 
 impl<'a> Laboratory<'a> {
-    /// A laboratory whose guests run the static program at `program`; see [`program::find`].
+    /// A runner of guests with the static program at `program`; see [`program::find`].
     ///
     /// # Errors
-    /// The packages are not in the cache and cannot be fetched. There is no such kernel.
+    /// The packages are not in the cache and cannot be fetched, or there is no such kernel.
     pub fn open(conditions: &'a Conditions<'a>, program: PathBuf) -> Result<Self, Error> {
         let packages = Packages::open(conditions.cache, conditions.stop, conditions.live)?;
         packages.kernel(conditions.kernel)?;
         Ok(Self { packages, program, conditions })
     }
 
-    fn bounds(&self) -> Bounds<'a> {
-        Bounds { stop: self.conditions.stop, limit: self.conditions.limit }
+    fn limits(&self) -> ProcessLimits<'a> {
+        ProcessLimits { stop: self.conditions.stop, limit: self.conditions.limit }
     }
 
     fn kernel(&self) -> Result<&Kernel, Error> {
         self.packages.kernel(self.conditions.kernel)
     }
 
-    /// Runs steps of our program in a guest that counts. A step that fails is an error.
-    fn count(&self, devices: &[GuestDevice], steps: Vec<Step>) -> Result<Vec<Answer>, Error> {
+    /// Runs steps of our program in a counting guest. A failed step is an error.
+    fn count(&self, devices: &[GuestDevice], steps: Vec<Step>) -> Result<Vec<StepResult>, Error> {
         let programs = [("uringfs".to_owned(), self.program.clone())];
         let guest = Guest {
             packages: &self.packages,
@@ -85,11 +86,11 @@ impl<'a> Laboratory<'a> {
             script: "",
             steps,
         };
-        let answers = guest.run(self.bounds(), self.conditions.live)?;
-        match answers.iter().find(|answer| answer.code != 0) {
-            None => Ok(answers),
+        let results = guest.run(self.limits(), self.conditions.live)?;
+        match results.iter().find(|result| result.code != 0) {
+            None => Ok(results),
             Some(failed) => {
-                let why = failed.output.lines().last().unwrap_or("it says nothing");
+                let why = failed.output.lines().last().unwrap_or("it printed no error");
                 let why = why.trim_start_matches("uringfs: ");
                 let text = format!("in the guest, {}: {why}", failed.step);
                 Err(if failed.code == 2 { Error::input(text) } else { Error::run(text) })
@@ -97,35 +98,34 @@ impl<'a> Laboratory<'a> {
         }
     }
 
-    /// What the figures depend on.
-    fn facts(&self) -> Result<Value, Error> {
+    /// The provenance of figures: versions of kernel, QEMU and program.
+    fn provenance(&self) -> Result<Value, Error> {
         let Kernel { release, package, version, .. } = self.kernel()?;
         Ok(json!({
             "kernel": release,
             "kernel_package": format!("{package} {version}"),
-            "qemu": self.packages.qemu().version(self.bounds())?,
-            "program": program::facts(&self.program, self.bounds())?,
+            "qemu": self.packages.qemu().version(self.limits())?,
+            "program": program::identity(&self.program, self.limits())?,
         }))
     }
 }
 
-/// What stands above figures: what they depend on.
-fn heading(facts: &Value) -> String {
-    let program = &facts["program"];
+/// The heading of figures: their provenance.
+fn heading(provenance: &Value) -> String {
+    let program = &provenance["program"];
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
         "Linux {} ({})\n{}\n{} ({}, CRC32C {})\n",
-        word(&facts["kernel"]),
-        word(&facts["kernel_package"]),
-        word(&facts["qemu"]),
+        word(&provenance["kernel"]),
+        word(&provenance["kernel_package"]),
+        word(&provenance["qemu"]),
         word(&program["version"]),
         word(&program["path"]),
         word(&program["crc32c"])
     )
 }
 
-/// Where packages are kept unless the user says otherwise: `$XDG_CACHE_HOME/uringfs`, or
-/// `~/.cache/uringfs`.
+/// The default cache directory: `$XDG_CACHE_HOME/uringfs`, or `~/.cache/uringfs`.
 pub fn default_cache() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").filter(|path| path.is_absolute());

@@ -1,11 +1,10 @@
-//! What guests are made of: two kernels, a few tools, and QEMU where none is installed. They are kept
-//! in a cache whose manifests pin each package's version, so that later runs need no network and mean
-//! the same.
+//! The packages of guests: two kernels, a few tools, and QEMU if it is not installed. The cache's manifests
+//! pin the version of each package, so that later runs need no network and are comparable.
 
 use super::apt::{Apt, Package};
 use super::archive::Archive;
-use super::cache::{Cache, listed, not_whole};
-use super::process::{Bounds, first_line, run};
+use super::cache::{Cache, incomplete, sorted_entries};
+use super::process::{ProcessLimits, first_line, run};
 use crate::Error;
 use crate::run::Live;
 use std::io::{self, Write};
@@ -14,11 +13,11 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The longest that one of apt's programs may take, and the wait for another process that fetches:
-/// enough for QEMU's packages over a slow line.
-const FETCHING: Duration = Duration::from_secs(3600);
+/// Time limit of one of apt's programs, and of the wait for another process that fetches: enough for QEMU's
+/// packages over a slow line.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Packages of the guest beside its kernel: a shell with its tools, what makes file systems, and losetup.
+/// Packages of the guest besides its kernel: a shell with tools, mkfs programs, and losetup.
 const TOOLS: &[&str] = &[
     "busybox-static",
     "e2fsprogs",
@@ -34,37 +33,37 @@ const TOOLS: &[&str] = &[
     "mount",
 ];
 
-/// What is taken of them, beside their libraries.
+/// The programs that the guest gets from these packages, besides their libraries.
 const PROGRAMS: &[&str] = &["bin/busybox", "sbin/mkfs.ext4", "sbin/mkfs.xfs", "sbin/losetup"];
 
-/// The folders of their libraries, and the loader's, which programs name.
+/// The directories of their libraries, and of the loader.
 const LIBRARIES: &[&str] =
     &["lib", "lib/x86_64-linux-gnu", "usr/lib", "usr/lib/x86_64-linux-gnu", "lib64"];
 
-/// Modules of the kernel, where they are not built in.
+/// Kernel modules that the guest needs, if they are not built in.
 const MODULES: &[&str] = &["configfs", "libcrc32c", "loop", "null_blk", "xfs"];
 
-/// A package with a kernel for virtual machines.
+/// The names of packages with a kernel for virtual machines.
 const KERNELS: &str = "^linux-image-[0-9].*-cloud-amd64(-unsigned)?$";
 
 /// A kernel that a guest can boot.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// As `uname -r` says it.
+    /// The release, as in `uname -r`.
     pub release: String,
-    /// Its package, and that one's version.
+    /// The name of its package.
     pub package: String,
     /// The version of the package.
     pub version: String,
-    /// The file that is booted.
+    /// The kernel image.
     pub image: PathBuf,
     /// The modules that guests insert.
     pub modules: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// Whether its release is `wanted`, or begins with it: 6.1 is 6.1.0-9, and not 6.12.
-    pub(super) fn is(&self, wanted: &str) -> bool {
+    /// Whether its release is `wanted`, or begins with it: 6.1 matches 6.1.0-9, and not 6.12.
+    pub(super) fn matches(&self, wanted: &str) -> bool {
         let rest = self.release.strip_prefix(wanted);
         let goes_on = |rest: &str| rest.starts_with(|next: char| next.is_ascii_digit());
         rest.is_some_and(|rest| wanted.is_empty() || !goes_on(rest))
@@ -74,46 +73,46 @@ impl Kernel {
 /// The program that runs guests.
 #[derive(Debug)]
 pub struct Qemu {
-    /// Where its packages are unpacked; none if it is installed.
+    /// The directory of its unpacked packages; `None` if QEMU is installed.
     unpacked: Option<PathBuf>,
 }
 
-/// All that is in the cache.
+/// The packages in the cache.
 #[derive(Debug)]
 pub struct Packages {
-    /// The older first.
+    /// The kernels, in the order of their versions.
     pub kernels: Vec<Kernel>,
     tools: PathBuf,
     qemu: Qemu,
 }
 
 impl Packages {
-    /// What is in the cache; what is missing is fetched, `live` hearing of it.
+    /// Opens the cache and fetches what is missing.
     ///
     /// # Errors
-    /// It is not there and cannot be fetched, or is not whole; the message says what is needed. `stop`
-    /// is set.
+    /// Packages cannot be fetched, or are incomplete: the message says what is needed. Or `stop` is set.
     pub fn open(cache: &Path, stop: &AtomicBool, live: &Live) -> Result<Packages, Error> {
-        let cache = Cache { folder: cache, bounds: Bounds { stop, limit: FETCHING }, live };
+        let cache =
+            Cache { folder: cache, limits: ProcessLimits { stop, limit: FETCH_TIMEOUT }, live };
         if in_path(QEMU) {
-            cache.complete(&[("guest", &fetch_guest)])?;
+            cache.fetch_missing(&[("guest", &fetch_guest)])?;
         } else {
-            cache.complete(&[("guest", &fetch_guest), ("qemu", &fetch_qemu)])?;
+            cache.fetch_missing(&[("guest", &fetch_guest), ("qemu", &fetch_qemu)])?;
         }
-        let unpacked = (!in_path(QEMU)).then(|| cache.part("qemu"));
+        let unpacked = (!in_path(QEMU)).then(|| cache.part_path("qemu"));
         if let Some(root) = &unpacked {
-            must_have(root, [LOADER.to_owned(), format!("usr/bin/{QEMU}")])?;
+            require_files(root, [LOADER.to_owned(), format!("usr/bin/{QEMU}")])?;
         }
-        let guest = cache.part("guest");
-        must_have(&guest, PROGRAMS.iter().map(|name| format!("tools/{name}")))?;
+        let guest = cache.part_path("guest");
+        require_files(&guest, PROGRAMS.iter().map(|name| format!("tools/{name}")))?;
         let kernels = kernels(&guest, cache.packages("guest")?)?;
         Ok(Packages { kernels, tools: guest.join("tools"), qemu: Qemu { unpacked } })
     }
 
-    /// The kernel whose release begins so; the newest if nothing is asked for.
+    /// The newest kernel whose release begins with `release`; without one the newest of all.
     pub fn kernel(&self, release: Option<&str>) -> Result<&Kernel, Error> {
         let wanted = release.unwrap_or_default();
-        let found = self.kernels.iter().rev().find(|kernel| kernel.is(wanted));
+        let found = self.kernels.iter().rev().find(|kernel| kernel.matches(wanted));
         found.ok_or_else(|| {
             let all: Vec<_> = self.kernels.iter().map(|kernel| kernel.release.as_str()).collect();
             Error::input(format!("no kernel {wanted} (there are {})", all.join(", ")))
@@ -125,14 +124,14 @@ impl Packages {
         &self.qemu
     }
 
-    /// Puts the tools of a guest where they belong.
+    /// Adds the tools of a guest to its files.
     pub(super) fn add_tools<W: Write>(&self, archive: &mut Archive<W>) -> io::Result<()> {
         for name in PROGRAMS {
             archive.program(name, &std::fs::read(self.tools.join(name))?)?;
         }
         for folder in LIBRARIES {
             archive.folder(folder)?;
-            for path in listed(&self.tools.join(folder))? {
+            for path in sorted_entries(&self.tools.join(folder))? {
                 let name = format!("{folder}/{}", super::file_name::file_name(&path));
                 if name.contains(".so") && !path.is_dir() {
                     match std::fs::read_link(&path) {
@@ -148,14 +147,14 @@ impl Packages {
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// The loader that comes with its libraries.
+/// The loader that is unpacked with QEMU's libraries.
 const LOADER: &str = "lib64/ld-linux-x86-64.so.2";
 
 impl Qemu {
-    /// The program, with what it needs to find its own files.
+    /// A command that runs QEMU, with the options to find its files.
     pub(super) fn command(&self) -> Command {
         let Some(root) = &self.unpacked else { return Command::new(QEMU) };
-        // By the loader that came with its libraries: this machine's may be another.
+        // Run it by the loader that came with its libraries: this machine's may differ.
         let libraries = ["lib", "usr/lib"].map(|folder| root.join(folder).join("x86_64-linux-gnu"));
         let libraries = libraries.map(|folder| folder.display().to_string()).join(":");
         let mut command = Command::new(root.join(LOADER));
@@ -167,15 +166,15 @@ impl Qemu {
         command
     }
 
-    /// The line in which it says what it is.
-    pub(super) fn version(&self, bounds: Bounds<'_>) -> Result<Option<String>, Error> {
-        first_line(self.command().arg("--version"), bounds)
+    /// The first line of `--version`.
+    pub(super) fn version(&self, limits: ProcessLimits<'_>) -> Result<Option<String>, Error> {
+        first_line(self.command().arg("--version"), limits)
     }
 }
 
 /// Fetches the kernels and the tools.
 fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
-    let (older, newest) = choose(&apt.search(KERNELS)?).ok_or_else(|| {
+    let (older, newest) = choose_kernels(&apt.search(KERNELS)?).ok_or_else(|| {
         Error::run("the mirror does not have both a stable kernel and one of the backports")
     })?;
     let mut packages = apt.named(TOOLS)?;
@@ -186,7 +185,7 @@ fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
         trim(
             &folder.join("kernels").join(&kernel.name),
             &folder.join("tools/bin/busybox"),
-            apt.bounds,
+            apt.limits,
         )?;
     }
     packages.extend(kernels);
@@ -195,33 +194,35 @@ fn fetch_guest(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
 
 /// Fetches QEMU and its libraries.
 fn fetch_qemu(apt: &Apt<'_>, folder: &Path) -> Result<Vec<Package>, Error> {
-    let packages = apt.closure("qemu-system-x86")?;
+    let packages = apt.with_dependencies("qemu-system-x86")?;
     apt.unpack(&packages, &|_| folder.to_owned())?;
     Ok(packages)
 }
 
-/// The newest kernel of Debian 12 itself, and the newest there is.
-fn choose(all: &[Package]) -> Option<(Package, Package)> {
+/// The newest kernel of Debian 12 itself, and the newest of the others.
+fn choose_kernels(all: &[Package]) -> Option<(Package, Package)> {
     const STABLE: &[u64] = &[6, 1];
     let newest = |filter: &dyn Fn(&Vec<u64>) -> bool| {
-        let fitting = all.iter().filter(|package| filter(&numbers(&package.version)));
-        fitting.max_by_key(|package| (numbers(&package.version), package.name.clone())).cloned()
+        let fitting = all.iter().filter(|package| filter(&version_numbers(&package.version)));
+        fitting
+            .max_by_key(|package| (version_numbers(&package.version), package.name.clone()))
+            .cloned()
     };
     let older = newest(&|version| version.starts_with(STABLE))?;
     let newer = newest(&|version| !version.starts_with(STABLE))?;
     Some((older, newer))
 }
 
-/// The numbers of a version, which order the versions of Debian's kernels.
-fn numbers(version: &str) -> Vec<u64> {
+/// The numbers in a version. They give the order of Debian's kernel versions.
+fn version_numbers(version: &str) -> Vec<u64> {
     let words = version.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Keeps a kernel's image and the modules that are used, these unpacked.
-fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> {
+/// Keeps a kernel's image and the needed modules, decompressed; removes everything else.
+fn trim(folder: &Path, busybox: &Path, limits: ProcessLimits<'_>) -> Result<(), Error> {
     let failed = |error| Error::run(format!("cannot use {}", folder.display())).because(error);
-    let image = listed(&folder.join("boot")).map_err(failed)?;
+    let image = sorted_entries(&folder.join("boot")).map_err(failed)?;
     let image =
         image.into_iter().find(|path| super::file_name::file_name(path).starts_with("vmlinuz-"));
     let image = image.ok_or_else(|| failed(io::Error::other("no kernel in it")))?;
@@ -229,7 +230,7 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
     std::fs::create_dir(folder.join("modules")).map_err(failed)?;
     let mut folders = vec![folder.join("lib/modules")];
     while let Some(next) = folders.pop() {
-        for path in listed(&next).map_err(failed)? {
+        for path in sorted_entries(&next).map_err(failed)? {
             if path.is_dir() {
                 folders.push(path);
                 continue;
@@ -242,12 +243,12 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
             let kept = folder.join("modules").join(format!("{stem}.ko"));
             std::fs::rename(&path, kept.with_extension(format!("ko{end}"))).map_err(failed)?;
             if end == ".xz" {
-                // The guest would take seconds for it, at every boot.
+                // Decompressing in the guest would take seconds at each boot.
                 let mut unpack = Command::new(busybox);
                 unpack.arg("unxz").arg(kept.with_extension("ko.xz"));
-                let ended = run(&unpack, bounds, &mut |_| {})?;
+                let ended = run(&unpack, limits, &mut |_| {})?;
                 if !ended.succeeded() {
-                    return Err(failed(io::Error::other(ended.complaint().to_owned())));
+                    return Err(failed(io::Error::other(ended.error_line().to_owned())));
                 }
             }
         }
@@ -261,34 +262,34 @@ fn trim(folder: &Path, busybox: &Path, bounds: Bounds<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The kernels of a folder that [`fetch_guest`] has made of these packages.
+/// The kernels in a directory that [`fetch_guest`] has filled from these packages.
 fn kernels(folder: &Path, packages: Vec<Package>) -> Result<Vec<Kernel>, Error> {
     let mut kernels = Vec::new();
     for Package { name: package, version } in packages {
         let place = folder.join("kernels").join(&package);
-        let files = listed(&place).map_err(|error| not_whole(folder, error))?;
+        let files = sorted_entries(&place).map_err(|error| incomplete(folder, error))?;
         let image = files.iter().find_map(|path| {
             let name = super::file_name::file_name(path);
             Some((name.strip_prefix("vmlinuz-")?.to_owned(), path.clone()))
         });
         if let Some((release, image)) = image {
-            let modules =
-                listed(&place.join("modules")).map_err(|error| not_whole(folder, error))?;
+            let modules = sorted_entries(&place.join("modules"))
+                .map_err(|error| incomplete(folder, error))?;
             kernels.push(Kernel { release, package, version, image, modules });
         }
     }
     if kernels.is_empty() {
-        return Err(not_whole(folder, io::Error::other("no kernel in it")));
+        return Err(incomplete(folder, io::Error::other("no kernel in it")));
     }
-    kernels.sort_by_key(|kernel| numbers(&kernel.version));
+    kernels.sort_by_key(|kernel| version_numbers(&kernel.version));
     Ok(kernels)
 }
 
-/// An error unless these files are in a folder of the cache.
-fn must_have(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
+/// An error unless a directory of the cache has these files.
+fn require_files(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<(), Error> {
     match names.into_iter().find(|name| !folder.join(name).is_file()) {
         None => Ok(()),
-        Some(name) => Err(not_whole(folder, io::Error::other(format!("no {name} in it")))),
+        Some(name) => Err(incomplete(folder, io::Error::other(format!("no {name} in it")))),
     }
 }
 
@@ -302,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_told_by_the_beginning_of_its_release() {
+    fn a_kernel_matches_the_beginning_of_its_release() {
         let kernel = Kernel {
             release: "6.12.3-cloud".into(),
             package: String::new(),
@@ -310,13 +311,13 @@ mod tests {
             image: PathBuf::new(),
             modules: Vec::new(),
         };
-        let is =
-            ["", "6", "6.12", "6.12.3-c", "6.1", "6.12.30", "5"].map(|wanted| kernel.is(wanted));
+        let is = ["", "6", "6.12", "6.12.3-c", "6.1", "6.12.30", "5"]
+            .map(|wanted| kernel.matches(wanted));
         assert_eq!(is, [true, true, true, true, false, false, false]);
     }
 
     #[test]
-    fn the_newest_of_the_release_and_the_newest_of_all_are_chosen() {
+    fn the_newest_stable_and_the_newest_other_kernel_are_chosen() {
         let package =
             |name: &str, version: &str| Package { name: name.into(), version: version.into() };
         let all = [
@@ -325,11 +326,11 @@ mod tests {
             package("linux-image-6.1.0-9-cloud-amd64", "6.1.99-1"),
             package("linux-image-6.1.0-56-cloud-amd64", "6.1.192-2"),
         ];
-        let (older, newest) = choose(&all).unwrap();
+        let (older, newest) = choose_kernels(&all).unwrap();
         assert_eq!(
             (older.version.as_str(), newest.version.as_str()),
             ("6.1.192-2", "6.12.117-1~deb12u1")
         );
-        assert_eq!(choose(&all[2..]), None);
+        assert_eq!(choose_kernels(&all[2..]), None);
     }
 }

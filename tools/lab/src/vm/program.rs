@@ -1,31 +1,32 @@
-//! The program that runs in the guest: this one, built statically, for the guest has no libraries.
+//! The program that runs in the guest: this program, built statically.
 
-use super::process::{Bounds, first_line};
+use super::process::{ProcessLimits, first_line};
 use crate::Error;
 use crc_fast::{CrcAlgorithm, checksum};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How it is built.
+/// The command that builds it.
 const BUILD: &str = "RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked \
                      --target x86_64-unknown-linux-gnu --bin uringfs";
 
-/// The static program: the one given, this one, or the one that the command above leaves beside it.
+/// The static program: `given`, this program if it is static, or the one that the command above builds
+/// beside it.
 ///
 /// # Errors
-/// There is none, or the one beside this is older than its sources, so that what is measured would
-/// not be what is meant; the message has the command that makes it.
+/// There is none, or it is older than its sources and would measure old code. The message has the command
+/// that builds it.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(path) = given {
-        return must_be_static(path).map(|()| path.to_owned());
+        return require_static(path).map(|()| path.to_owned());
     }
     let here = std::env::current_exe()
         .map_err(|error| Error::run("cannot find this program's own file").because(error))?;
     find_from(here)
 }
 
-/// The same without one given, for a program that is `here`.
+/// Finds the static program when this program's file is `here`.
 fn find_from(here: PathBuf) -> Result<PathBuf, Error> {
     if is_static(&here).unwrap_or(false) {
         return Ok(here);
@@ -35,7 +36,9 @@ fn find_from(here: PathBuf) -> Result<PathBuf, Error> {
         target.join("x86_64-unknown-linux-gnu/release").join(here.file_name().unwrap_or_default())
     });
     let found = beside.filter(|path| is_static(path).unwrap_or(false)).ok_or_else(|| {
-        Error::input(format!("the guest needs a static uringfs (or --program PATH): {BUILD}"))
+        Error::input(format!(
+            "the guest needs a static uringfs; build it, or give --program PATH: {BUILD}"
+        ))
     })?;
     match newer_source(&found) {
         None => Ok(found),
@@ -47,8 +50,8 @@ fn find_from(here: PathBuf) -> Result<PathBuf, Error> {
     }
 }
 
-/// A source that has been changed since a program was built, by the list that cargo leaves beside
-/// the program. What is not there any more says nothing: another source has changed with it.
+/// A source that is newer than a program, by the list that cargo writes beside the program. A source that
+/// does not exist any more is ignored: its removal has changed another source, too.
 fn newer_source(program: &Path) -> Option<PathBuf> {
     let changed = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
     let built = changed(program)?;
@@ -56,28 +59,28 @@ fn newer_source(program: &Path) -> Option<PathBuf> {
     sources(&list).into_iter().find(|source| changed(source).is_some_and(|changed| changed > built))
 }
 
-/// The sources in a list of cargo's: `PROGRAM: SOURCE...`, a space in a name after a backslash.
+/// Parses a list of cargo: `PROGRAM: SOURCE...`, with spaces in names escaped by a backslash.
 fn sources(list: &str) -> Vec<PathBuf> {
     let (_, names) = list.split_once(": ").unwrap_or_default();
     let names = names.trim_end().replace("\\ ", "\0");
     names.split(' ').map(|name| name.replace('\0', " ").into()).collect()
 }
 
-/// Which program it is: where, the version that it says it is, and the checksum of its bytes.
+/// The identity of a program: its path, its output of `--version`, and the CRC32C of its bytes.
 ///
 /// # Errors
 /// It cannot be read, or Ctrl-C.
-pub(super) fn facts(path: &Path, bounds: Bounds<'_>) -> Result<Value, Error> {
+pub(super) fn identity(path: &Path, limits: ProcessLimits<'_>) -> Result<Value, Error> {
     let bytes = std::fs::read(path)
         .map_err(|error| Error::run(path.display().to_string()).because(error))?;
-    // None on a machine that has other processors than the guest.
-    let version = first_line(Command::new(path).arg("--version"), bounds)?;
+    // `None` on a machine with another architecture than the guest's.
+    let version = first_line(Command::new(path).arg("--version"), limits)?;
     let sum = format!("{:08x}", checksum(CrcAlgorithm::Crc32Iscsi, &bytes));
     Ok(json!({"path": path.display().to_string(), "version": version, "crc32c": sum}))
 }
 
-/// An error for what a guest cannot run.
-pub(super) fn must_be_static(path: &Path) -> Result<(), Error> {
+/// An error unless the guest can run the program.
+pub(super) fn require_static(path: &Path) -> Result<(), Error> {
     match is_static(path) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::input(format!(
@@ -88,12 +91,12 @@ pub(super) fn must_be_static(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether a file is an x86-64 program that asks for no loader: an ELF file without `PT_INTERP`.
+/// Whether a file is an x86-64 program that needs no loader: an ELF file without `PT_INTERP`.
 fn is_static(path: &Path) -> std::io::Result<bool> {
     Ok(is_static_elf(&std::fs::read(path)?).unwrap_or(false))
 }
 
-/// None for what is no complete ELF file.
+/// `None` for an incomplete ELF file.
 fn is_static_elf(bytes: &[u8]) -> Option<bool> {
     const IDENTITY: &[u8] = b"\x7fELF\x02\x01";
     const X86_64: u16 = 62;
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_an_interpreter_is_not_static() {
+    fn a_program_with_a_loader_is_not_static() {
         assert_eq!(is_static_elf(&elf(1)), Some(true));
         assert_eq!(is_static_elf(&elf(3)), Some(false));
         assert_eq!(is_static_elf(b"#!/bin/sh\n"), Some(false));
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_program_that_is_older_than_a_source_is_refused() {
+    fn a_program_older_than_its_sources_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("the target");
         let place = target.join("x86_64-unknown-linux-gnu/release");
@@ -158,7 +161,7 @@ mod tests {
         assert!(find().unwrap_err().to_string().contains(BUILD));
         std::fs::write(&program, elf(1)).unwrap();
         std::fs::write(&source, "").unwrap();
-        assert_eq!(find().unwrap(), program, "nothing is known of its sources");
+        assert_eq!(find().unwrap(), program, "without a list of sources");
         let escaped = |path: &Path| path.display().to_string().replace(' ', "\\ ");
         let list = format!("{}: /gone.rs {}\n", escaped(&program), escaped(&source));
         std::fs::write(place.join("uringfs.d"), list).unwrap();
@@ -171,23 +174,23 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_known_by_what_it_says_and_by_its_bytes() {
+    fn a_program_is_identified_by_its_version_and_checksum() {
         let stop = std::sync::atomic::AtomicBool::new(false);
-        let bounds = Bounds { stop: &stop, limit: std::time::Duration::MAX };
-        let facts = |name: &str, text: &str| {
+        let limits = ProcessLimits { stop: &stop, limit: std::time::Duration::MAX };
+        let provenance = |name: &str, text: &str| {
             let folder = tempfile::tempdir().unwrap();
             let (source, path) = (folder.path().join("source"), folder.path().join(name));
             std::fs::write(&source, text).unwrap();
-            // What another test's child has inherited open for writing could not be run.
+            // A file that another test's child has inherited open for writing cannot be executed.
             let install =
                 Command::new("install").args(["-m", "755"]).arg(source).arg(&path).status();
             assert!(install.unwrap().success());
-            super::facts(&path, bounds).unwrap()
+            super::identity(&path, limits).unwrap()
         };
-        let good = facts("good", "#!/bin/sh\necho uringfs 1.2\n");
+        let good = provenance("good", "#!/bin/sh\necho uringfs 1.2\n");
         assert_eq!(good["version"], "uringfs 1.2");
         assert!(good["path"].as_str().unwrap().ends_with("/good"));
-        let bad = facts("bad", "123456789");
+        let bad = provenance("bad", "123456789");
         assert_eq!((&bad["version"], &bad["crc32c"]), (&Value::Null, &json!("e3069283")));
     }
 }

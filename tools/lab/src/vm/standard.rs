@@ -1,15 +1,14 @@
-//! The standard table: what a 4 KiB random read or write costs on the raw device, through ext4, through
-//! XFS, and through this stack on the raw device and in a volume, by the way completions are had and by
-//! depth.
+//! The standard table: the cost of a 4 KiB random read or write on the raw device, on ext4, on XFS, and by
+//! this stack on the raw device and in a volume, for each way to get completions and each depth.
 
-use super::cell::{COLUMNS, Cell, Column};
-use super::guest::{Answer, GuestDevice, PREPARED_MIB, Step};
-use super::{Laboratory, published};
+use super::guest::{GuestDevice, PREPARED_MIB, Step, StepResult};
+use super::measurement::{COLUMNS, Column, Measurement};
+use super::{Laboratory, reference_figures};
 use crate::Error;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
 
-/// A way of reading or overwriting: a row.
+/// A row: reads or overwrites, the depth, the way to get completions.
 struct Row {
     name: &'static str,
     rw: &'static str,
@@ -37,22 +36,22 @@ const ROWS: &[Row] = &[
     writes("writes, polled, registered", 1, true, true),
 ];
 
-/// A row's figures.
-struct RowOfCells {
-    cells: Vec<Cell>,
-    /// Interrupts of the device's queues meanwhile; none for a device that has no interrupts.
+/// The measurements of a row, one per column.
+struct RowMeasurements {
+    measurements: Vec<Measurement>,
+    /// Interrupts of the device's queues during the row; `None` for a device without interrupts.
     interrupts: Option<u64>,
 }
 
-/// The table, measured.
-pub struct Measured {
-    facts: Value,
-    /// A device and its rows, in the order of [`ROWS`].
-    devices: Vec<(GuestDevice, Vec<RowOfCells>)>,
+/// The measurements of the table.
+pub struct Measurements {
+    provenance: Value,
+    /// Each device with its rows, in the order of [`ROWS`].
+    devices: Vec<(GuestDevice, Vec<RowMeasurements>)>,
 }
 
-/// Measures every cell on `devices`, in one guest.
-pub fn run(laboratory: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measured, Error> {
+/// Measures the table on `devices`, in one guest.
+pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measurements, Error> {
     let mut steps = Vec::new();
     for device in devices {
         for row in ROWS {
@@ -61,41 +60,46 @@ pub fn run(laboratory: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measu
             steps.extend(interrupts(*device));
         }
     }
-    let answers = laboratory.count(devices, steps)?;
-    let (mut rest, mut measured) = (&answers[..], Vec::new());
+    let results = runner.count(devices, steps)?;
+    let (mut rest, mut measured) = (&results[..], Vec::new());
     for device in devices {
-        let looks = 2 * usize::from(interrupts(*device).is_some());
-        let of_device = rest.split_off(..ROWS.len() * (COLUMNS.len() + looks));
-        let rows = of_device.expect("one for each step").chunks(COLUMNS.len() + looks);
-        measured.push((*device, rows.map(row_of_cells).collect::<Result<_, _>>()?));
+        let readings = 2 * usize::from(interrupts(*device).is_some());
+        let results_of_device = rest.split_off(..ROWS.len() * (COLUMNS.len() + readings));
+        let rows = results_of_device.expect("one for each step").chunks(COLUMNS.len() + readings);
+        measured.push((*device, rows.map(row_measurements).collect::<Result<_, _>>()?));
     }
-    Ok(Measured { facts: laboratory.facts()?, devices: measured })
+    Ok(Measurements { provenance: runner.provenance()?, devices: measured })
 }
 
-/// The answers of a row's steps: a report a column, between two looks at the interrupts if there are
-/// any.
-fn row_of_cells(answers: &[Answer]) -> Result<RowOfCells, Error> {
-    let (looks, reads): (Vec<_>, Vec<_>) =
-        answers.iter().partition(|answer| answer.step == INTERRUPTS);
-    let counts = looks.iter().map(|look| look.output.parse::<u64>()).collect::<Result<Vec<_>, _>>();
+/// The measurements of a row, from the results of its steps: a report per column, between two readings of
+/// the interrupts if the device has any.
+fn row_measurements(results: &[StepResult]) -> Result<RowMeasurements, Error> {
+    let (readings, reads): (Vec<_>, Vec<_>) =
+        results.iter().partition(|result| result.step == INTERRUPTS);
+    let counts =
+        readings.iter().map(|reading| reading.output.parse::<u64>()).collect::<Result<Vec<_>, _>>();
     let counts = counts.map_err(|error| Error::run(INTERRUPTS).because(error))?;
     let interrupts = match counts[..] {
         [before, after] => Some(after.saturating_sub(before)),
         _ => None,
     };
-    let cells = reads.into_iter().map(Cell::all_of).collect::<Result<Vec<_>, _>>()?.concat();
-    Ok(RowOfCells { cells, interrupts })
+    let measurements = reads
+        .into_iter()
+        .map(Measurement::list_from_result)
+        .collect::<Result<Vec<_>, _>>()?
+        .concat();
+    Ok(RowMeasurements { measurements, interrupts })
 }
 
-/// The step that looks at them.
+/// The name of the step that reads the interrupts.
 const INTERRUPTS: &str = "interrupts";
 
-/// A look at the interrupts that a device's queues for I/O have had, if it has any.
+/// The step that reads the interrupts of a device's I/O queues, if it has any.
 fn interrupts(device: GuestDevice) -> Option<Step> {
     match device {
         GuestDevice::NullBlk => None,
         GuestDevice::Nvme => {
-            // The first queue of a controller is for its administration.
+            // Queue 0 of a controller is the admin queue.
             let program = "/nvme[0-9]+q[1-9]/ { sum += $2 } END { print sum + 0 }";
             let command = ["awk", program, "/proc/interrupts"].map(str::to_owned).to_vec();
             Some(Step { name: INTERRUPTS.into(), command })
@@ -104,9 +108,9 @@ fn interrupts(device: GuestDevice) -> Option<Step> {
 }
 
 fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
-    // Enough that what happens once does not show, and the whole table takes about a minute.
+    // Enough to hide one-time costs, while the whole table takes about a minute.
     let ios = if row.depth == 1 { 8_192 } else { 32_768 };
-    let target = device.target(column.place);
+    let target = device.target(column.storage);
     let batch = row.depth.min(32);
     let mut command = format!(
         "uringfs bench run --name=x --filename={target} --engine={} --rw={} --overwrite --bs=4k \
@@ -135,24 +139,24 @@ fn step(device: GuestDevice, row: &Row, column: &Column) -> Step {
     Step { name: name.replace(", ", "-").replace(' ', "-"), command }
 }
 
-/// For people.
-pub fn table(measured: &Measured) -> String {
-    let mut text = super::heading(&measured.facts);
+/// The measurements as a table.
+pub fn table(measured: &Measurements) -> String {
+    let mut text = super::heading(&measured.provenance);
     for (device, rows) in &measured.devices {
-        text += &format!("\n{}{}\n", device.heading(), of_device(rows));
+        text += &format!("\n{}{}\n", device.heading(), device_table(rows));
     }
-    text + &published::text()
+    text + &reference_figures::text()
 }
 
-fn of_device(rows: &[RowOfCells]) -> Table {
+fn device_table(rows: &[RowMeasurements]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     let names = COLUMNS.iter().map(|column| column.name);
     table.set_header(["4 KiB, random", "depth"].into_iter().chain(names).chain(["interrupts"]));
-    for (row, row_of_cells) in ROWS.iter().zip(rows) {
+    for (row, row_measurements) in ROWS.iter().zip(rows) {
         let mut words = vec![row.name.to_owned(), row.depth.to_string()];
-        words.extend(row_of_cells.cells.iter().map(Cell::text));
-        words.push(row_of_cells.interrupts.map_or("-".to_owned(), |count| count.to_string()));
+        words.extend(row_measurements.measurements.iter().map(Measurement::text));
+        words.push(row_measurements.interrupts.map_or("-".to_owned(), |count| count.to_string()));
         table.add_row(words);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -161,14 +165,15 @@ fn of_device(rows: &[RowOfCells]) -> Table {
     table
 }
 
-/// For programs.
-pub fn json(measured: &Measured) -> Value {
+/// The measurements as JSON.
+pub fn json(measured: &Measurements) -> Value {
     let mut rows = Vec::new();
-    for (device, of_device) in &measured.devices {
-        for (row, RowOfCells { cells, interrupts }) in ROWS.iter().zip(of_device) {
-            let columns = COLUMNS.iter().zip(cells);
-            let columns =
-                columns.map(|(column, cell)| cell.json(column, device.target(column.place)));
+    for (device, device_rows) in &measured.devices {
+        for (row, RowMeasurements { measurements, interrupts }) in ROWS.iter().zip(device_rows) {
+            let columns = COLUMNS.iter().zip(measurements);
+            let columns = columns.map(|(column, measurement)| {
+                measurement.json(column, device.target(column.storage))
+            });
             rows.push(json!({
                 "device": device.name(),
                 "rw": row.rw,
@@ -181,9 +186,10 @@ pub fn json(measured: &Measured) -> Value {
             }));
         }
     }
-    let mut document: Map<String, Value> = measured.facts.as_object().cloned().unwrap_or_default();
+    let mut document: Map<String, Value> =
+        measured.provenance.as_object().cloned().unwrap_or_default();
     document.insert("rows".into(), rows.into());
-    document.insert("published".into(), published::json());
+    document.insert("published".into(), reference_figures::json());
     document.into()
 }
 
@@ -191,28 +197,28 @@ pub fn json(measured: &Measured) -> Value {
 mod tests {
     use super::*;
 
-    fn answer(step: &str, output: &str) -> Answer {
-        Answer { step: step.into(), code: 0, output: output.into() }
+    fn result(step: &str, output: &str) -> StepResult {
+        StepResult { step: step.into(), code: 0, output: output.into() }
     }
 
     #[test]
-    fn interrupts_are_counted_for_a_device_that_has_them() {
+    fn interrupts_are_counted_if_the_device_has_them() {
         let report = r#"{"jobs": [{
             "jobname": "j", "read": {"total_ios": 1}, "write": {"total_ios": 0},
             "uringfs": {"cpu_ns_per_io": 1, "span_ns": 1, "tier": "", "queue": "", "counters": {}}
         }]}"#;
-        let looks = [answer(INTERRUPTS, "7"), answer("r", report), answer(INTERRUPTS, "9")];
-        let of = |answers: &[Answer]| {
-            let row = row_of_cells(answers).unwrap();
-            (row.cells.len(), row.interrupts)
+        let readings = [result(INTERRUPTS, "7"), result("r", report), result(INTERRUPTS, "9")];
+        let of = |results: &[StepResult]| {
+            let row = row_measurements(results).unwrap();
+            (row.measurements.len(), row.interrupts)
         };
-        assert_eq!((of(&looks), of(&looks[1..2])), ((1, Some(2)), (1, None)));
-        assert!(row_of_cells(&[answer(INTERRUPTS, "many")]).is_err());
+        assert_eq!((of(&readings), of(&readings[1..2])), ((1, Some(2)), (1, None)));
+        assert!(row_measurements(&[result(INTERRUPTS, "many")]).is_err());
     }
 
     #[test]
-    fn a_row_without_interrupts_shows_none() {
-        let cell = Cell {
+    fn a_row_without_interrupts_shows_a_dash() {
+        let measurement = Measurement {
             job: "j".into(),
             instructions_per_io: 5.0,
             virtual_ns_per_io: 5.0,
@@ -222,13 +228,16 @@ mod tests {
             counters: Value::Null,
         };
         let rows = |interrupts: &[Option<u64>]| -> Vec<_> {
-            let cells = vec![cell.clone(); COLUMNS.len()];
-            let row = |count: &Option<u64>| RowOfCells { cells: cells.clone(), interrupts: *count };
+            let measurements = vec![measurement.clone(); COLUMNS.len()];
+            let row = |count: &Option<u64>| RowMeasurements {
+                measurements: measurements.clone(),
+                interrupts: *count,
+            };
             interrupts.iter().map(row).collect()
         };
         let devices =
             vec![(GuestDevice::NullBlk, rows(&[None])), (GuestDevice::Nvme, rows(&[Some(3)]))];
-        let measured = Measured { facts: json!({}), devices };
+        let measured = Measurements { provenance: json!({}), devices };
         let text = table(&measured);
         let rows: Vec<_> = text.lines().filter(|line| line.contains(ROWS[0].name)).collect();
         assert!(rows[0].trim_end().ends_with('-') && rows[1].trim_end().ends_with('3'), "{text}");

@@ -1,7 +1,7 @@
-//! The workload against the installed fio's, which logs what it would do on its engine `null`:
-//! the same offsets and lengths, in the same order where there is one.
+//! Compares the workload with the installed fio, which logs its I/Os on engine `null`: the same offsets and
+//! lengths, in the same order if the order is defined.
 
-mod popularity;
+mod zipf;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,18 +12,18 @@ use uringfs_lab::job::{Job, Parser, UnknownKeys};
 use uringfs_lab::run::{Overwrite, Plan};
 use uringfs_lab::workload::{IoOp, Workload};
 
-/// What was done: file, whether it writes, offset, length.
-type Done = (u32, bool, u64, u64);
+/// An I/O: file, whether it writes, offset, length.
+type LoggedIo = (u32, bool, u64, u64);
 
-/// Two files of unequal length to be read.
+/// Creates two files of different lengths, to read.
 fn unequal_files(folder: &Path) {
     for (name, size) in [("x.0", 64 << 10), ("x.1", 16 << 10)] {
         File::create(folder.join(name)).unwrap().set_len(size).unwrap();
     }
 }
 
-/// What fio does for these keys.
-pub fn of_fio(keys: &str) -> Vec<Done> {
+/// fio's I/Os for these keys.
+pub fn fio_ios(keys: &str) -> Vec<LoggedIo> {
     let folder = tempfile::tempdir().unwrap();
     unequal_files(folder.path());
     let log = folder.path().join("log");
@@ -31,7 +31,7 @@ pub fn of_fio(keys: &str) -> Vec<Done> {
     command.current_dir(folder.path()).args(["--name=j", "--ioengine=null", "--thread"]);
     command.args(keys.split(' ').map(|key| format!("--{key}")));
     let output = command.arg(format!("--write_iolog={}", log.display())).output();
-    let output = output.expect("fio is installed");
+    let output = output.expect("fio must be installed");
     assert!(output.status.success(), "{keys}: {}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(log).unwrap();
     let done = |line: &str| {
@@ -45,8 +45,8 @@ pub fn of_fio(keys: &str) -> Vec<Done> {
     text.lines().filter_map(done).collect()
 }
 
-/// What we do for these keys.
-pub fn of_ours(keys: &str) -> Vec<Done> {
+/// Our I/Os for these keys.
+pub fn our_ios(keys: &str) -> Vec<LoggedIo> {
     let folder = tempfile::tempdir().unwrap();
     unequal_files(folder.path());
     let mut parser = Parser::new(&|_| None, UnknownKeys::Refuse);
@@ -54,13 +54,13 @@ pub fn of_ours(keys: &str) -> Vec<Done> {
     let text = format!("[j]\ndirectory={}\n{lines}\n", folder.path().display());
     parser.bytes(text.as_bytes(), "test").unwrap();
     let jobs: Vec<Job> = parser.finish().unwrap().jobs;
-    let plan = Plan::new(&jobs, EngineKind::Psync.facts(), Overwrite::Refuse).unwrap();
+    let plan = Plan::new(&jobs, EngineKind::Psync.capabilities(), Overwrite::Refuse).unwrap();
     let options = &jobs[0].options;
     let thread = &plan.threads[0];
     let mut workload = Workload::new(options, &thread.regions, thread.amount, 1);
     let mut all = Vec::new();
     for _ in 0..options.loops {
-        let pass = std::iter::from_fn(|| workload.next_step());
+        let pass = std::iter::from_fn(|| workload.next_io());
         all.extend(pass.map(|s| (s.file, s.op == IoOp::Write, s.offset, u64::from(s.length))));
         workload.begin_pass();
     }
@@ -68,7 +68,7 @@ pub fn of_ours(keys: &str) -> Vec<Done> {
 }
 
 #[test]
-fn sequential_jobs_do_what_fio_does_in_the_same_order() {
+fn sequential_jobs_do_fio_s_ios_in_the_same_order() {
     for keys in [
         "rw=read size=256k",
         "rw=write bs=8k size=100k",
@@ -97,12 +97,12 @@ fn sequential_jobs_do_what_fio_does_in_the_same_order() {
         "rw=write bs=16k, size=64k",
         "rw=write bs=4k,16k size=64k",
     ] {
-        assert_eq!(of_ours(keys), of_fio(keys), "{keys}");
+        assert_eq!(our_ios(keys), fio_ios(keys), "{keys}");
     }
 }
 
-/// How often each block of each file is visited.
-fn visits(all: &[Done]) -> BTreeMap<(u32, u64), u32> {
+/// The number of visits of each block: (file, block) to count.
+fn visits(all: &[LoggedIo]) -> BTreeMap<(u32, u64), u32> {
     let mut visits = BTreeMap::new();
     for (file, _, offset, length) in all {
         for block in offset / 4096..(offset + length) / 4096 {
@@ -113,7 +113,7 @@ fn visits(all: &[Done]) -> BTreeMap<(u32, u64), u32> {
 }
 
 #[test]
-fn random_jobs_visit_the_blocks_that_fio_visits_as_often() {
+fn random_jobs_visit_fio_s_blocks_as_often() {
     for keys in [
         "rw=randread size=1m",
         "rw=randwrite size=1m loops=2",
@@ -127,29 +127,29 @@ fn random_jobs_visit_the_blocks_that_fio_visits_as_often() {
         "rw=randread filename=x.0:x.1 ioengine=psync",
         "rw=randread filename=x.0:x.1 ioengine=psync io_size=160k",
     ] {
-        let (ours, fios) = (of_ours(keys), of_fio(keys));
+        let (ours, fios) = (our_ios(keys), fio_ios(keys));
         assert_eq!(visits(&ours), visits(&fios), "{keys}");
-        assert_ne!(ours, fios, "{keys}: an order of its own");
+        assert_ne!(ours, fios, "{keys}: the orders differ");
     }
 }
 
 #[test]
-fn jobs_without_a_map_do_as_many_aligned_blocks_as_fio() {
+fn jobs_without_a_map_do_as_many_ios_as_fio() {
     for keys in
         ["rw=randread norandommap size=1m", "rw=randread random_distribution=zipf:1.2 size=1m"]
     {
-        for all in [of_ours(keys), of_fio(keys)] {
+        for all in [our_ios(keys), fio_ios(keys)] {
             assert_eq!(all.len(), 256, "{keys}");
             assert!(all.iter().all(|(_, _, offset, _)| offset % 4096 == 0 && *offset < 1 << 20));
-            assert!(visits(&all).len() < 220, "{keys}: some blocks more often than others");
+            assert!(visits(&all).len() < 220, "{keys}: some blocks are visited again");
         }
     }
 }
 
 #[test]
-fn a_mix_has_fio_s_shares() {
+fn a_mix_has_fio_s_share_of_reads() {
     let keys = "rw=randrw rwmixread=70 size=16m";
-    for all in [of_ours(keys), of_fio(keys)] {
+    for all in [our_ios(keys), fio_ios(keys)] {
         let reads = all.iter().filter(|(_, writes, ..)| !writes).count();
         // 2867 of 4096; five standard deviations are 147.
         assert!(reads.abs_diff(2867) < 147, "{reads}");

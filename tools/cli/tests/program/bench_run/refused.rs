@@ -32,15 +32,15 @@ fn a_bad_job_file_is_refused_with_file_and_line() {
         (b"[j]\ncpus_allowed=9-1\n", "x.fio:2: cpus_allowed: "),
         (b"[global]\ntime_based\n[j]\nrw=read\n", "x.fio:3: job `j`: time_based needs a runtime"),
         (b"[j]\nname=\xff\xfe\n", "x.fio:2: not UTF-8 from byte 6 on"),
-        (b"[j]\nfilename=:\nsize=1m\n", "x.fio:2: filename: `:` names nothing"),
-        (b"[j]\ndirectory=::\nsize=1m\n", "x.fio:2: directory: `::` names nothing"),
+        (b"[j]\nfilename=:\nsize=1m\n", "x.fio:2: filename: `:` has no name in it"),
+        (b"[j]\ndirectory=::\nsize=1m\n", "x.fio:2: directory: `::` has no name in it"),
         (
             b"[j]\nfilename=null:18446744073709551104\noffset=100%\nbs=1g\n",
             "reaches beyond what a file can hold",
         ),
         (b"[j]\n\0\n", "x.fio:2: line has a NUL byte"),
         (b"[j]\nrw=read\0\n", "x.fio:2: line has a NUL byte"),
-        (b"[j]\ndescription=\x1b[2J\n", "x.fio:2: the control character"),
+        (b"[j]\ndescription=\x1b[2J\n", "x.fio:2: line has the control character"),
         (long.as_bytes(), "x.fio:2: line of 1048579 bytes; at most 65536"),
         (b"", "no job"),
         (b"[global]\nbs=4k\n", "no job"),
@@ -55,8 +55,8 @@ fn a_bad_job_file_is_refused_with_file_and_line() {
 fn undefined_variables_are_refused_with_file_and_line() {
     let folder = folder();
     for (value, part) in [
-        ("${PING}", "x.fio:2: bs: variable ${PING} is defined by itself"),
-        ("${SELF}", "x.fio:2: bs: variable ${SELF} is defined by itself"),
+        ("${PING}", "x.fio:2: bs: variable ${PING} refers to itself"),
+        ("${SELF}", "x.fio:2: bs: variable ${SELF} refers to itself"),
         ("${NOT_THERE}", "x.fio:2: bs: variable ${NOT_THERE} is not set"),
         ("${PING", "x.fio:2: bs: "),
     ] {

@@ -185,7 +185,7 @@ fn unsupported_volumes_and_engines_are_refused() {
             "--filename=v:/a --rw=randwrite",
             "v:/a: exists and the job writes to it; --overwrite allows",
         ),
-        ("--filename=v:/none", "v:/none: does not exist; make it first"),
+        ("--filename=v:/none", "v:/none: does not exist; create it first"),
         (
             "--filename=v:/no/a --rw=write --size=1m",
             "the directory v:/no does not exist; uringfs mkdir",
@@ -311,7 +311,7 @@ fn an_experiment_prints_counters_that_are_zero_too() {
     let command = command.split(' ').chain(["--seconds", "0.5", "--pairs", "1"]);
     let printed = uringfs(folder.path(), &command.collect::<Vec<_>>());
     let counted = |side: &str| {
-        let begin = format!("counted of {side}: ");
+        let begin = format!("counters of {side}: ");
         printed.lines().find_map(|line| line.strip_prefix(&begin)).unwrap().to_owned()
     };
     let begin =

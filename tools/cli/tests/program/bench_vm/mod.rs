@@ -71,7 +71,12 @@ fn the_mirror_is_found_without_apt_lists() {
 fn apt_without_sources_is_an_error() {
     let fakes = FakePrograms::new();
     fakes.add("apt-get", "");
-    fails(&fakes, &[], 1, "no Debian mirror answers among the sources of this machine's apt;");
+    fails(
+        &fakes,
+        &[],
+        1,
+        "none of the sources of this machine's apt is a reachable Debian mirror;",
+    );
 }
 
 #[test]
@@ -101,7 +106,7 @@ fn the_guest_ends_when_the_program_is_killed() {
 fn a_hanging_guest_is_killed_after_the_timeout() {
     let fakes = FakePrograms::with_cache();
     let qemu = fakes.waiting("qemu-system-x86_64");
-    fails(&fakes, &["--timeout", "1"], 1, "it took longer than it may (--timeout)");
+    fails(&fakes, &["--timeout", "1"], 1, "it exceeded its time limit (--timeout)");
     // On a machine that stalls, the timeout may end the guest before it has started.
     qemu.ended();
 }

@@ -1,47 +1,46 @@
-//! What one thread counts while it runs. Plain fields, written by that thread alone and merged
-//! when it has ended.
+//! The counts of one thread: plain fields, written by that thread only, merged after its end.
 
-use crate::stats::{Latency, Samples, Spread};
+use crate::stats::{LatencyHistogram, RateSamples, Summary};
 
-/// Classes of fio's depth distributions: how far up the powers of two.
+/// Classes of fio's depth distributions, by powers of two.
 pub const DEPTH_CLASSES: usize = 7;
-/// Time between two bandwidth samples, as fio's.
+/// Time between two bandwidth samples, as in fio.
 pub const SAMPLE_NS: u64 = 500_000_000;
 
 /// Counts of one direction.
 #[derive(Debug, Clone, Default)]
-pub struct DirectionTally {
-    /// Bytes moved.
+pub struct DirectionStats {
+    /// Bytes transferred.
     pub bytes: u64,
-    /// I/Os done.
+    /// Completed I/Os.
     pub ios: u64,
-    /// I/Os that moved less than asked at first.
+    /// Short transfers.
     pub short: u64,
-    /// Time from making an I/O to having handed it over. Without percentiles, like fio's: only
-    /// one histogram is kept an I/O.
-    pub slat: Spread,
-    /// Time from there to its completion.
-    pub clat: Latency,
-    /// Both together.
-    pub lat: Spread,
-    /// Bandwidth samples in KiB a second.
-    pub bandwidth: Samples,
-    /// I/Os a second, sampled likewise.
-    pub iops: Samples,
+    /// Submission latency: from the creation of an I/O to its submission. As in fio without percentiles:
+    /// only one histogram is kept per I/O.
+    pub slat: Summary,
+    /// Completion latency: from the submission to the completion.
+    pub clat: LatencyHistogram,
+    /// Total latency: from the creation to the completion.
+    pub lat: Summary,
+    /// Bandwidth samples in KiB per second.
+    pub bandwidth: RateSamples,
+    /// Samples of I/Os per second.
+    pub iops: RateSamples,
     sampled_bytes: u64,
     sampled_ios: u64,
 }
 
 /// Counts of a thread.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
-    /// Of reads and of writes.
-    pub directions: [DirectionTally; 2],
-    /// Times of fsync and fdatasync.
-    pub sync: Latency,
-    /// I/Os by the depth they were issued at.
+pub struct IoStats {
+    /// Reads, then writes.
+    pub directions: [DirectionStats; 2],
+    /// Latencies of fsync and fdatasync.
+    pub sync: LatencyHistogram,
+    /// I/Os by the depth at their submission.
     pub depth: [u64; DEPTH_CLASSES],
-    /// Hand-overs by size; the first class is none.
+    /// Submissions by size; the first class is size 0.
     pub submit: [u64; DEPTH_CLASSES],
     /// Reaps by size.
     pub complete: [u64; DEPTH_CLASSES],
@@ -49,33 +48,33 @@ pub struct Tally {
     keeps_samples: bool,
 }
 
-/// Bytes and I/Os a second of reads and of writes, since the sample before.
+/// Rates per second of reads and of writes, since the last sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Bytes.
+    /// Bytes per second.
     pub bytes: [u64; 2],
-    /// I/Os.
+    /// I/Os per second.
     pub ios: [u64; 2],
 }
 
-impl Tally {
-    /// Begins to count at `now`, with or without samples in the report.
+impl IoStats {
+    /// Empty counts that begin at `now_ns`, with or without samples for the report.
     pub fn begin(now_ns: u64, keeps_samples: bool) -> Self {
         Self { sampled_ns: now_ns, keeps_samples, ..Self::default() }
     }
 
-    /// I/Os of both directions.
+    /// Completed I/Os of both directions.
     pub fn ios(&self) -> u64 {
         self.directions.iter().map(|direction| direction.ios).sum()
     }
 
-    /// Notes that `count` I/Os were issued while `in_flight` were.
+    /// Counts `count` issued I/Os at a depth of `in_flight`.
     #[inline]
     pub fn issued(&mut self, count: u64, in_flight: u32) {
         self.depth[(in_flight.max(1).ilog2() as usize).min(DEPTH_CLASSES - 1)] += count;
     }
 
-    /// Takes a bandwidth sample if it is time for one.
+    /// Takes a bandwidth sample if one is due.
     #[inline]
     pub fn sample(&mut self, now_ns: u64) -> Option<Rates> {
         (now_ns.saturating_sub(self.sampled_ns) >= SAMPLE_NS).then(|| self.take_sample(now_ns))
@@ -125,7 +124,7 @@ impl Tally {
     }
 }
 
-/// The class of a batch's size in fio's submit and complete distributions: 0, 1-4, 5-8, ...
+/// The class of a batch size in fio's submit and complete distributions: 0, 1-4, 5-8, ...
 #[inline]
 pub fn batch_class(size: usize) -> usize {
     match size {
@@ -146,41 +145,41 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     /// Counts blocks of 4 KiB.
-    fn count(tally: &mut Tally, blocks: [u64; 2]) {
-        for (direction, blocks) in tally.directions.iter_mut().zip(blocks) {
+    fn count(stats: &mut IoStats, blocks: [u64; 2]) {
+        for (direction, blocks) in stats.directions.iter_mut().zip(blocks) {
             direction.ios += blocks;
             direction.bytes += blocks * 4096;
         }
     }
 
     #[test]
-    fn a_sample_is_what_was_done_a_second_since_the_one_before() {
-        let mut tally = Tally::begin(7 * SECOND_NS, true);
-        count(&mut tally, [1000, 0]);
-        assert_eq!(tally.sample(7 * SECOND_NS + SAMPLE_NS - 1), None);
+    fn a_sample_is_the_rate_since_the_last_sample() {
+        let mut stats = IoStats::begin(7 * SECOND_NS, true);
+        count(&mut stats, [1000, 0]);
+        assert_eq!(stats.sample(7 * SECOND_NS + SAMPLE_NS - 1), None);
         let rates = Rates { bytes: [2000 * 4096, 0], ios: [2000, 0] };
-        assert_eq!(tally.sample(7 * SECOND_NS + SAMPLE_NS), Some(rates));
-        count(&mut tally, [300, 600]);
-        assert_eq!(tally.sample(8 * SECOND_NS - 1), None, "half a second from that one on");
-        // A thread that was held up makes one long sample of it.
+        assert_eq!(stats.sample(7 * SECOND_NS + SAMPLE_NS), Some(rates));
+        count(&mut stats, [300, 600]);
+        assert_eq!(stats.sample(8 * SECOND_NS - 1), None, "half a second after the last sample");
+        // A delayed thread takes one long sample.
         let rates = Rates { bytes: [100 * 4096, 200 * 4096], ios: [100, 200] };
-        assert_eq!(tally.sample(10 * SECOND_NS + SAMPLE_NS), Some(rates));
-        assert_eq!(tally.sample(10 * SECOND_NS + SAMPLE_NS), None);
+        assert_eq!(stats.sample(10 * SECOND_NS + SAMPLE_NS), Some(rates));
+        assert_eq!(stats.sample(10 * SECOND_NS + SAMPLE_NS), None);
 
-        let [read, write] = &tally.directions;
+        let [read, write] = &stats.directions;
         assert_eq!((read.iops.count(), read.iops.min(), read.iops.max()), (2, 100, 2000));
         assert_eq!((read.bandwidth.min(), read.bandwidth.max()), (400, 8000), "in KiB");
-        // None of a time in which nothing was done in this direction.
+        // There is no sample of a time without I/O in this direction.
         assert_eq!((write.iops.count(), write.iops.mean()), (1, 200.0));
         assert_eq!((write.bandwidth.count(), write.bandwidth.mean()), (1, 800.0));
     }
 
     #[test]
-    fn a_job_that_keeps_no_samples_still_tells_how_fast_it_is() {
-        let mut tally = Tally::begin(0, false);
-        count(&mut tally, [0, 50]);
+    fn a_job_without_samples_still_has_rates() {
+        let mut stats = IoStats::begin(0, false);
+        count(&mut stats, [0, 50]);
         let rates = Rates { bytes: [0, 50 * 4096], ios: [0, 50] };
-        assert_eq!(tally.sample(SECOND_NS), Some(rates));
-        assert_eq!(tally.directions.each_ref().map(|way| way.iops.count()), [0, 0]);
+        assert_eq!(stats.sample(SECOND_NS), Some(rates));
+        assert_eq!(stats.directions.each_ref().map(|way| way.iops.count()), [0, 0]);
     }
 }

@@ -1,13 +1,13 @@
-//! zipf and pareto against fio's, draw by draw: a chi-square test of how often each rank comes.
+//! Compares zipf and pareto with fio's: a chi-square test of the frequency of each rank.
 
-use super::{Done, of_fio, of_ours};
+use super::{LoggedIo, fio_ios, our_ios};
 use std::collections::HashMap;
 
 const DRAWS: usize = 1_000_000;
 
-/// How many draws fall to the blocks of each class, the blocks sorted from the most to the least
-/// popular: each of the first sixteen by itself, then twice as many in every further class.
-fn classes(keys: &str, draw: fn(&str) -> Vec<Done>) -> Vec<f64> {
+/// The number of draws per class of blocks, sorted from the most to the least popular: each of the first
+/// sixteen is a class, and each further class has twice as many blocks.
+fn classes(keys: &str, draw: fn(&str) -> Vec<LoggedIo>) -> Vec<f64> {
     let keys = format!("rw=randread bs=4k size=256m io_size=4000000k {keys}");
     let mut counts: HashMap<u64, u64> = HashMap::new();
     let all = draw(&keys);
@@ -23,14 +23,14 @@ fn classes(keys: &str, draw: fn(&str) -> Vec<Done>) -> Vec<f64> {
     classes
 }
 
-/// The chi-square statistic of two samples of one size, and its degrees of freedom.
+/// The chi-square statistic of two samples of equal size, and its degrees of freedom.
 fn chi_square(a: &[f64], b: &[f64]) -> (f64, f64) {
     let classes = a.iter().zip(b).filter(|(a, b)| *a + *b >= 10.0);
     let terms: Vec<f64> = classes.map(|(a, b)| (a - b).powi(2) / (a + b)).collect();
     (terms.iter().sum(), terms.len() as f64 - 1.0)
 }
 
-/// The value that chi-square stays below in 9,999 of 10,000 cases (Wilson and Hilferty, 1931).
+/// The bound of chi-square in 9,999 of 10,000 cases (Wilson and Hilferty, 1931).
 fn bound(freedom: f64) -> f64 {
     const NORMAL: f64 = 3.719;
     let part = 2.0 / (9.0 * freedom);
@@ -38,16 +38,16 @@ fn bound(freedom: f64) -> f64 {
 }
 
 #[test]
-fn popularity_is_distributed_as_fio_s() {
+fn zipf_and_pareto_have_fio_s_distribution() {
     for (keys, other) in [
         ("random_distribution=zipf:1.2", "random_distribution=zipf:1.19"),
         ("random_distribution=zipf:0.8", "random_distribution=zipf:0.81"),
         ("random_distribution=pareto:0.2", "random_distribution=pareto:0.205"),
     ] {
-        let fios = classes(keys, of_fio);
-        let (found, freedom) = chi_square(&classes(keys, of_ours), &fios);
+        let fios = classes(keys, fio_ios);
+        let (found, freedom) = chi_square(&classes(keys, our_ios), &fios);
         assert!(found < bound(freedom), "{keys}: {found} with {freedom} degrees of freedom");
-        let (found, freedom) = chi_square(&classes(other, of_ours), &fios);
-        assert!(found > bound(freedom), "{other} is taken for {keys}: {found}");
+        let (found, freedom) = chi_square(&classes(other, our_ios), &fios);
+        assert!(found > bound(freedom), "{other} is not distinguished from {keys}: {found}");
     }
 }

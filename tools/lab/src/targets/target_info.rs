@@ -1,35 +1,35 @@
-//! What a target turned out to be.
+//! The kind, size and alignment of a target.
 
-/// What a target turned out to be.
+/// The kind, size and alignment of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing there, in a folder that is.
+    /// There is no such file; its directory exists.
     Nothing,
-    /// An ordinary file.
+    /// A regular file.
     File {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// What O_DIRECT wants offsets and lengths to be multiples of.
+        /// O_DIRECT needs offsets and lengths that are multiples of this.
         alignment: u64,
     },
-    /// A block device; if it is to be written, nobody uses it.
+    /// A block device. If the job writes, it is not in use.
     Device {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// Its logical block size.
+        /// The logical block size.
         alignment: u64,
-        /// What lies on it.
-        holds: Option<&'static str>,
+        /// The file system or other format on it.
+        content: Option<&'static str>,
     },
-    /// The engine's own.
+    /// A virtual target of the engine.
     Virtual {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
 }
 
 impl Found {
-    /// Its size; nothing has none.
+    /// Size in bytes; 0 for a missing file.
     pub fn size(&self) -> u64 {
         match *self {
             Self::Nothing => 0,
@@ -37,7 +37,7 @@ impl Found {
         }
     }
 
-    /// What direct I/O must be aligned to.
+    /// The alignment of direct I/O, in bytes.
     pub fn alignment(&self) -> u64 {
         match *self {
             Self::File { alignment, .. } | Self::Device { alignment, .. } => alignment,

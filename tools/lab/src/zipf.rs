@@ -1,14 +1,14 @@
-//! Blocks of which some are asked for more often than others: fio's `random_distribution`. A rank
-//! is drawn by Zipf's or Pareto's law, with the formulas of Gray et al., "Quickly generating
-//! billion-record synthetic databases" (SIGMOD 1994), and ranks are scattered over the blocks, so
-//! that the popular ones do not lie side by side.
+//! Random blocks, some more popular than others: fio's `random_distribution`. A rank is drawn from a
+//! Zipf or Pareto distribution, with the formulas of Gray et al., "Quickly generating billion-record
+//! synthetic databases" (SIGMOD 1994). Ranks are scattered over the blocks, so that popular blocks do
+//! not lie side by side.
 
 use crate::permutation::Scatter;
 use crate::random::Random;
 
-/// Draws block numbers.
+/// Draws block numbers; some are more popular than others.
 #[derive(Debug, Clone)]
-pub struct Popularity {
+pub struct SkewedDistribution {
     blocks: u64,
     law: Law,
     scatter: Scatter,
@@ -17,7 +17,7 @@ pub struct Popularity {
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Zipf {
-        /// The sum of all ranks' weights, and of the first two.
+        /// The sum of the weights of all ranks, and of the first two.
         zeta: f64,
         zeta_two: f64,
         eta: f64,
@@ -28,9 +28,9 @@ enum Law {
     },
 }
 
-impl Popularity {
-    /// Zipf's law: the k-th rank comes as often as `1/k^theta` says. `theta` is above 0 and not 1;
-    /// the seed decides where the popular blocks lie.
+impl SkewedDistribution {
+    /// A Zipf distribution: rank k has the weight `1/k^theta`. `theta` is above 0 and not 1. The seed
+    /// decides where the popular blocks lie.
     pub fn zipf(theta: f64, blocks: u64, seed: u64) -> Self {
         let zeta = zeta(blocks, theta);
         let zeta_two = 1.0 + 0.5f64.powf(theta);
@@ -40,39 +40,39 @@ impl Popularity {
         Self { blocks, law, scatter: Scatter::new(blocks, seed) }
     }
 
-    /// Pareto's law: of the draws all but a share of `h`, between 0 and 1, go to that share of the
-    /// blocks.
+    /// A Pareto distribution: a share `h` of the blocks gets a share `1 - h` of the draws. `h` is
+    /// between 0 and 1.
     pub fn pareto(h: f64, blocks: u64, seed: u64) -> Self {
         let law = Law::Pareto { power: h.ln() / (1.0 - h).ln() };
         Self { blocks, law, scatter: Scatter::new(blocks, seed) }
     }
 
-    /// The next block.
+    /// Draws a block number.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
-        self.scatter.place(self.rank(random.unit()))
+        self.scatter.apply(self.rank(random.unit()))
     }
 
-    /// The rank at `at` of the way through all draws, the most popular rank being 0.
-    fn rank(&self, at: f64) -> u64 {
+    /// The rank at a quantile from 0 to 1. Rank 0 is the most popular.
+    fn rank(&self, quantile: f64) -> u64 {
         let n = self.blocks as f64;
         let rank = match self.law {
-            Law::Zipf { zeta, .. } if at * zeta < 1.0 => 0.0,
-            Law::Zipf { zeta, zeta_two, .. } if at * zeta < zeta_two => 1.0,
-            Law::Zipf { eta, alpha, .. } => n * (eta * at - eta + 1.0).powf(alpha),
-            Law::Pareto { power } => (n - 1.0) * at.powf(power),
+            Law::Zipf { zeta, .. } if quantile * zeta < 1.0 => 0.0,
+            Law::Zipf { zeta, zeta_two, .. } if quantile * zeta < zeta_two => 1.0,
+            Law::Zipf { eta, alpha, .. } => n * (eta * quantile - eta + 1.0).powf(alpha),
+            Law::Pareto { power } => (n - 1.0) * quantile.powf(power),
         };
-        // Rounding may reach the end.
+        // Rounding may give `blocks`, which is out of range.
         (rank as u64).min(self.blocks - 1)
     }
 }
 
-/// The sum of `1/i^theta` for i from 1 to `n`: term by term at first, then by the formula of Euler
-/// and Maclaurin, whose error is far below what an f64 keeps of the sum.
+/// The sum of `1/i^theta` for i from 1 to `n`: the first terms one by one, the rest by the formula of
+/// Euler and Maclaurin. Its error is far below the precision of an f64.
 fn zeta(n: u64, theta: f64) -> f64 {
     const TERMS: u64 = 4096;
     let first = n.min(TERMS);
-    // The small ones first, for the sake of precision.
+    // The small terms first, for precision.
     let sum: f64 = (1..=first).rev().map(|i| (i as f64).powf(-theta)).sum();
     if first == n {
         return sum;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_short_way_to_zeta_is_the_long_way() {
+    fn the_zeta_formula_equals_the_sum() {
         for (n, theta) in [(1, 1.2), (100, 0.5), (100_000, 0.7), (100_000, 1.2), (1_000_000, 2.5)] {
             let exact: f64 = (1..=n).rev().map(|i| (i as f64).powf(-theta)).sum();
             let found = zeta(n, theta);
@@ -98,17 +98,17 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_as_frequent_as_their_law_says() {
+    fn zipf_ranks_have_their_frequencies() {
         const DRAWS: u64 = 200_000;
-        let popularity = Popularity::zipf(1.2, 1000, 1);
+        let distribution = SkewedDistribution::zipf(1.2, 1000, 1);
         let mut random = Random::new(1);
         let mut counts = [0u64; 2];
         for _ in 0..DRAWS {
-            if let Some(count) = counts.get_mut(popularity.rank(random.unit()) as usize) {
+            if let Some(count) = counts.get_mut(distribution.rank(random.unit()) as usize) {
                 *count += 1;
             }
         }
-        // The first two ranks are exact; the others follow a curve laid through them.
+        // The first two ranks are exact. The others follow an approximate curve.
         let share = |rank: f64| rank.powf(-1.2) / zeta(1000, 1.2) * DRAWS as f64;
         for (rank, count) in counts.into_iter().enumerate() {
             let expected = share(rank as f64 + 1.0);
@@ -117,24 +117,27 @@ mod tests {
     }
 
     #[test]
-    fn pareto_with_a_fifth_gives_a_fifth_of_the_blocks_four_fifths_of_the_draws() {
-        let popularity = Popularity::pareto(0.2, 1000, 1);
+    fn pareto_of_a_fifth_gives_it_four_fifths_of_the_draws() {
+        let distribution = SkewedDistribution::pareto(0.2, 1000, 1);
         let mut random = Random::new(1);
-        let popular = (0..100_000).filter(|_| popularity.rank(random.unit()) < 200).count();
+        let popular = (0..100_000).filter(|_| distribution.rank(random.unit()) < 200).count();
         assert!(popular.abs_diff(80_000) < 700, "{popular}");
     }
 
     #[test]
-    fn few_blocks_are_all_drawn_and_no_other() {
+    fn all_of_a_few_blocks_are_drawn_and_no_others() {
         for blocks in 1..6 {
-            // Pareto's formula never reaches the last of several.
-            let pareto = (Popularity::pareto(0.3, blocks, 3), blocks.saturating_sub(1).max(1));
-            for (popularity, wanted) in [(Popularity::zipf(1.1, blocks, 3), blocks), pareto] {
+            // The Pareto formula never gives the last of several blocks.
+            let pareto =
+                (SkewedDistribution::pareto(0.3, blocks, 3), blocks.saturating_sub(1).max(1));
+            for (distribution, wanted) in
+                [(SkewedDistribution::zipf(1.1, blocks, 3), blocks), pareto]
+            {
                 let mut random = Random::new(7);
                 let mut seen = vec![false; blocks as usize];
-                (0..2000).for_each(|_| seen[popularity.draw(&mut random) as usize] = true);
+                (0..2000).for_each(|_| seen[distribution.draw(&mut random) as usize] = true);
                 let count = seen.iter().filter(|seen| **seen).count() as u64;
-                assert_eq!(count, wanted, "{:?} over {blocks}", popularity.law);
+                assert_eq!(count, wanted, "{:?} over {blocks}", distribution.law);
             }
         }
     }

@@ -1,27 +1,26 @@
-//! Buffers fit for O_DIRECT without a line of unsafe: ordinary memory with room to begin at a
-//! page boundary.
+//! A buffer for O_DIRECT without unsafe code: a vector with room to begin at a page boundary.
 
-/// Enough for every device's O_DIRECT.
+/// Enough for the O_DIRECT of all devices.
 const ALIGNMENT: usize = 4096;
 
 /// Memory that begins at a page boundary.
 #[derive(Debug, Default)]
-pub struct Aligned {
+pub struct AlignedBuffer {
     memory: Vec<u8>,
     begin: usize,
     length: usize,
 }
 
-impl Aligned {
+impl AlignedBuffer {
     /// Zeroed memory.
     pub fn new(length: usize) -> Self {
         let memory = vec![0; length + ALIGNMENT];
-        // A vector's memory stays where it is as long as the vector does not grow.
+        // The memory of a vector does not move while the vector does not grow.
         let begin = memory.as_ptr().addr().next_multiple_of(ALIGNMENT) - memory.as_ptr().addr();
         Self { memory, begin, length }
     }
 
-    /// The memory.
+    /// The bytes; they begin at a page boundary.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.begin..self.begin + self.length]
     }
@@ -32,8 +31,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_begins_at_a_page_also_after_a_move() {
-        let slots: Vec<Aligned> = (1..20).map(|n| Aligned::new(n * 512)).collect();
+    fn a_moved_buffer_is_still_aligned() {
+        let slots: Vec<AlignedBuffer> = (1..20).map(|n| AlignedBuffer::new(n * 512)).collect();
         for mut slot in slots {
             assert_eq!(slot.bytes().as_ptr().addr() % ALIGNMENT, 0);
         }

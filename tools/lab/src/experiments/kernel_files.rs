@@ -1,4 +1,4 @@
-//! Files of the kernel's file systems beside an experiment's sides, each called after its file system.
+//! Adds files on the kernel's file systems to an experiment. Each is named after its file system.
 
 use super::case::{Experiment, Side};
 use crate::Error;
@@ -7,11 +7,10 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::path::{Path, PathBuf};
 
 impl Experiment {
-    /// Shows files of the kernel's file systems beside the sides: the same I/O, done by
-    /// [`Experiment::kernel`].
+    /// Adds a side for each of these files, with the same I/O by [`Experiment::kernel_engine`].
     ///
     /// # Errors
-    /// One is not there, or no file.
+    /// A file does not exist, or is not a regular file.
     pub fn stand_beside(&mut self, files: &[PathBuf]) -> Result<(), Error> {
         for file in files {
             let bad = |text: &str| Error::input(format!("{}: {text}", file.display()));
@@ -21,15 +20,15 @@ impl Experiment {
                 Err(error) => return Err(Error::input(file.display().to_string()).because(error)),
             }
             let system = file_system(file).unwrap_or_else(|| "file system".into());
-            let mut name = match self.kernel {
+            let mut name = match self.kernel_engine {
                 EngineKind::Fio => system,
                 engine => format!("{}, {system}", engine.name()),
             };
             if self.sides.beside.iter().any(|side| side.name == name) {
                 name = format!("{name} {}", file.display());
             }
-            let side = Side::new(&name, self.kernel.name(), &[])?;
-            // As the side on which the switch is on.
+            let side = Side::new(&name, self.kernel_engine.name(), &[])?;
+            // The keys of the side with the switch on.
             let keys = self.sides.b.keys.clone();
             self.sides.beside.push(Side { file: Some(file.clone()), keys, ..side });
         }
@@ -37,14 +36,14 @@ impl Experiment {
     }
 }
 
-/// The kernel's name for the file system that a file is on.
+/// The kernel's name of a file's file system.
 fn file_system(path: &Path) -> Option<String> {
     let status = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     Some(kind_of_mount(&mounts, status.stx_mnt_id)?.to_owned())
 }
 
-/// Of the mount with this number (proc_pid_mountinfo(5)): after the optional fields and a hyphen.
+/// The file system of the mount with this id: the field after the hyphen (proc_pid_mountinfo(5)).
 fn kind_of_mount(mounts: &str, number: u64) -> Option<&str> {
     let number = number.to_string();
     let mount = mounts.lines().find(|line| line.split(' ').next() == Some(&number))?;
@@ -57,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_has_the_kind_that_stands_after_the_hyphen() {
+    fn the_file_system_is_the_field_after_the_hyphen() {
         let mounts = "24 1 254:1 / / rw shared:1 - ext4 /dev/vda1 rw\n\
                       240 24 0:5 / /a\\040-\\040b rw - btrfs d rw,nodatacow\n";
         assert_eq!(kind_of_mount(mounts, 24), Some("ext4"));
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_are_called_after_their_file_systems_and_each_otherwise() {
+    fn files_beside_have_distinct_names_after_their_file_systems() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
         let system = file_system(&path).unwrap();
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_does_not_stand_beside() {
+    fn only_regular_files_can_stand_beside() {
         let mut experiment = find("parallel-write").unwrap().remove(0);
         for (path, part) in [("/tmp", "is not a file"), ("/no/such", "No such file")] {
             let error = experiment.stand_beside(&[path.into()]).unwrap_err().to_string();

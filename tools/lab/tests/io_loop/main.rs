@@ -1,0 +1,121 @@
+//! Tests the run loop on an engine that records all requests: depth, batches, order, amounts, syncs, and
+//! short, failed and corrupt transfers.
+
+mod recording_engine;
+mod verify;
+
+use recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use uringfs_lab::engine::Io;
+use uringfs_lab::workload::IoOp;
+
+#[test]
+fn each_block_is_done_once_within_depth_and_batch() {
+    for measured in ["", "gtod_reduce=1\n"] {
+        let keys = "rw=randread\niodepth=16\niodepth_batch=4\niodepth_batch_complete_min=3\n";
+        let (result, engine) = run_job(&format!("{keys}{measured}"), RecordingEngine::new(whole));
+        let offsets: HashSet<u64> = engine.ios.iter().map(|io| io.offset).collect();
+        assert_eq!((offsets.len(), engine.ios.len()), (256, 256));
+        assert_eq!((engine.deepest, engine.largest_batch), (16, 4));
+        let (last, before) = engine.waits.split_last().unwrap();
+        assert_eq!((before, *last), (&[3; 85][..], 1), "completions waited for");
+        let read = &result.stats.directions[0];
+        assert_eq!((read.ios, read.bytes), (256, 1 << 20));
+        assert_eq!(read.clat.summary().count(), if measured.is_empty() { 256 } else { 0 });
+        assert!(result.failure.is_none());
+    }
+}
+
+#[test]
+fn with_iodepth_low_the_queue_drains_before_it_fills() {
+    let (_, engine) = run_job(
+        "rw=read\niodepth=8\niodepth_batch=8\niodepth_low=2\n",
+        RecordingEngine::new(whole),
+    );
+    let offsets: Vec<u64> = engine.ios.iter().map(|io| io.offset).collect();
+    assert!(offsets.is_sorted(), "sequential");
+    assert_eq!((engine.deepest, engine.largest_batch), (8, 8));
+    let (first, others) = engine.depths.split_first().unwrap();
+    assert_eq!(*first, 0);
+    assert!(others.len() > 40 && others.iter().all(|depth| *depth == 2), "{others:?}");
+}
+
+#[test]
+fn syncs_come_after_n_writes_with_nothing_in_flight() {
+    let (result, engine) =
+        run_job("rw=randwrite\niodepth=16\nfsync=10\nend_fsync=1\n", RecordingEngine::new(whole));
+    let expected: Vec<u64> = (1..=25).map(|n| n * 10).chain([256]).collect();
+    assert_eq!(engine.syncs, expected);
+    assert_eq!(result.stats.sync.summary().count(), 26);
+}
+
+#[test]
+fn short_and_interrupted_transfers_continue() {
+    fn rule(n: u64, io: Io) -> Result<u32, Errno> {
+        match n % 7 {
+            0 if io.length == BLOCK => Ok(512),
+            1 => Err(Errno::AGAIN),
+            2 => Err(Errno::INTR),
+            _ => Ok(io.length),
+        }
+    }
+    let (result, engine) = run_job("rw=randwrite\niodepth=8\n", RecordingEngine::new(rule));
+    let write = &result.stats.directions[1];
+    assert_eq!((write.ios, write.bytes), (256, 1 << 20));
+    let rests: Vec<&Io> = engine.ios.iter().filter(|io| io.length == BLOCK - 512).collect();
+    assert!(write.short > 10 && rests.len() as u64 >= write.short);
+    assert!(rests.iter().all(|io| io.offset % u64::from(BLOCK) == 512));
+    assert!(result.failure.is_none());
+}
+
+#[test]
+fn the_first_error_ends_the_run_and_is_reported() {
+    fn rule(n: u64, io: Io) -> Result<u32, Errno> {
+        if n >= 100 { Err(Errno::IO) } else { Ok(io.length) }
+    }
+    let (result, engine) = run_job("rw=read\niodepth=8\n", RecordingEngine::new(rule));
+    let failure = result.failure.unwrap();
+    assert_eq!(failure.errno, Errno::IO);
+    assert_eq!(failure.what, "read of 4096 bytes at 409600");
+    assert_eq!(failure.file, Some(0));
+    assert_eq!(result.stats.directions[0].ios, 100);
+    assert!(engine.ios.len() < 120, "the run continued");
+}
+
+#[test]
+fn the_end_of_the_target_is_an_error() {
+    let (result, _) =
+        run_job("rw=read\n", RecordingEngine::new(|n, io| Ok(if n == 5 { 0 } else { io.length })));
+    assert!(result.failure.unwrap().what.ends_with("at the end of the target"));
+}
+
+#[test]
+fn loops_repeat_all_blocks_from_the_beginning() {
+    let (result, engine) =
+        run_job("rw=write\niodepth=4\nloops=3\nend_fsync=1\n", RecordingEngine::new(whole));
+    let offsets: Vec<u64> = engine.ios.iter().map(|io| io.offset / u64::from(BLOCK)).collect();
+    let once = 0..BLOCKS;
+    assert_eq!(offsets, once.clone().chain(once.clone()).chain(once).collect::<Vec<_>>());
+    assert_eq!(engine.syncs, [256, 512, 768]);
+    assert!(result.failure.is_none());
+}
+
+#[test]
+fn a_delayed_direction_does_not_start_one_without_a_share() {
+    for (share, only) in [(100, IoOp::Read), (0, IoOp::Write)] {
+        let keys = format!("rw=randrw\nrwmixread={share}\nrate_iops=2000\n");
+        let (_, engine) = run_job(&keys, RecordingEngine::new(whole));
+        assert_eq!(engine.blocks(only).len() as u64, BLOCKS);
+    }
+}
+
+#[test]
+fn the_order_of_later_loops_is_the_same_at_any_depth() {
+    let order = |depth: u32| {
+        let (_, engine) =
+            run_job(&format!("rw=randrw\nloops=3\niodepth={depth}\n"), RecordingEngine::new(whole));
+        engine.ios.iter().map(|io| (io.op, io.offset)).collect::<Vec<_>>()
+    };
+    assert_eq!(order(1), order(16));
+}

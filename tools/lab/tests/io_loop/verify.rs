@@ -1,0 +1,155 @@
+//! Tests verification: writes are read back, and wrong blocks are found and named.
+
+use super::recording_engine::{BLOCK, BLOCKS, RecordingEngine, run_job, whole};
+use rustix::io::Errno;
+use uringfs_lab::engine::Io;
+use uringfs_lab::run::LoopResult;
+use uringfs_lab::workload::IoOp;
+
+/// Makes some transfers short and interrupts others.
+fn rough(n: u64, io: Io) -> Result<u32, Errno> {
+    match n % 5 {
+        0 if io.length > 1024 => Ok(1024),
+        1 => Err(Errno::INTR),
+        _ => Ok(io.length),
+    }
+}
+
+#[test]
+fn each_pass_of_writes_is_read_back_in_the_same_order() {
+    for verify in ["verify=crc32c\n", "verify_pattern=0xdeadbe\n"] {
+        let keys = format!("rw=randwrite\niodepth=8\nloops=2\nend_fsync=1\n{verify}");
+        let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+        assert_eq!(result.failure, None);
+        let (reads, writes) = (engine.blocks(IoOp::Read), engine.blocks(IoOp::Write));
+        assert_eq!(reads.len() as u64, 2 * BLOCKS);
+        assert_eq!(reads, writes);
+        assert_ne!(writes[..256], writes[256..], "each pass has an order of its own");
+        assert_eq!(engine.syncs, [256, 768], "before reading back");
+        assert_eq!(engine.cache_drops, [256, 768], "reading back reads the device");
+        let [read_ns, written_ns] = result.direction_ns;
+        assert!(read_ns > 0 && written_ns > 0);
+        assert_eq!(read_ns + written_ns, result.runtime_ns, "the two times add up");
+    }
+}
+
+#[test]
+fn the_writes_of_a_mix_are_read_back() {
+    let (result, engine) =
+        run_job("rw=randrw\niodepth=8\nverify=crc32c\n", RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    let (reads, writes) = (engine.blocks(IoOp::Read), engine.blocks(IoOp::Write));
+    assert_eq!(reads.len() as u64, BLOCKS, "the reads of the mix, and of reading back");
+    assert_eq!(reads[reads.len() - writes.len()..], writes);
+}
+
+#[test]
+fn reads_and_writes_of_different_sizes_destroy_no_header() {
+    for order in ["", "norandommap\n", "random_distribution=zipf:1.2\n"] {
+        for bs in ["bs=4k,8k", "bs=8k,4k", "bs=4k,12k", "bsrange=4k-8k,8k-8k"] {
+            let keys = format!("rw=randrw\n{bs}\niodepth=8\nloops=3\nverify=crc32c\n{order}");
+            let (result, engine) = run_job(&keys, RecordingEngine::new(whole));
+            assert_eq!(result.failure, None, "{keys}");
+            assert!(!engine.blocks(IoOp::Write).is_empty());
+        }
+    }
+}
+
+#[test]
+fn short_transfers_verify_when_put_together() {
+    for verify in ["verify=crc32c\n", "verify_pattern=\"some pattern \"\n"] {
+        let keys = format!("rw=randwrite\niodepth=8\n{verify}");
+        let (result, _) = run_job(&keys, RecordingEngine::new(rough));
+        assert_eq!(result.failure, None);
+        let [reads, writes] = &result.stats.directions;
+        assert!(reads.short > 10 && writes.short > 10);
+    }
+}
+
+#[test]
+fn a_pattern_restarts_at_each_block_for_any_reader() {
+    // Three bytes do not divide a block, and reading back draws sizes of its own.
+    let keys = "rw=randrw\nbsrange=4k-16k\nloops=3\nverify_pattern=0xdeadbe\n";
+    let (result, _) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!((result.failure, result.wrong_blocks.len()), (None, 0));
+    let write = "rw=write\nbsrange=4k-16k\n";
+    let (_, engine) =
+        run_job(&format!("{write}verify_pattern=0xdeadbe\n"), RecordingEngine::new(whole));
+    let mut again = RecordingEngine::new(whole);
+    again.file = engine.file;
+    let (result, _) = run_job("rw=read\nbs=4k\nverify_pattern=0xdeadbe\n", again);
+    assert_eq!((result.failure, result.wrong_blocks.len()), (None, 0));
+}
+
+#[test]
+fn reading_back_has_no_rate_limit() {
+    // With the rate limit of its reads it would take a week. The runtime bounds that, and is long enough
+    // for a machine that stalls.
+    let keys = "rw=write\nverify=crc32c\nrate=1,\nruntime=60\n";
+    let (result, engine) = run_job(keys, RecordingEngine::new(whole));
+    assert_eq!(result.failure, None);
+    assert_eq!(engine.blocks(IoOp::Read).len() as u64, BLOCKS);
+}
+
+/// Runs a job that writes, changes the file, and runs another job that verifies it.
+fn run_then_corrupt(keys: &str, corrupt: fn(&mut [u8])) -> (LoopResult, RecordingEngine) {
+    let (result, mut engine) =
+        run_job(&format!("rw=write\ndo_verify=0\n{keys}"), RecordingEngine::new(whole));
+    assert_eq!((result.failure, engine.blocks(IoOp::Read).len()), (None, 0));
+    corrupt(&mut engine.file);
+    let mut again = RecordingEngine::new(whole);
+    again.file = engine.file;
+    run_job(&format!("rw=read\n{keys}"), again)
+}
+
+#[test]
+fn a_wrong_block_is_named_and_the_job_continues() {
+    let (result, engine) =
+        run_then_corrupt("verify=crc32c\niodepth=4\n", |file| file[8192 + 100] ^= 1);
+    let failure = result.failure.unwrap();
+    assert_eq!(failure.errno, Errno::ILSEQ);
+    assert_eq!(failure.to_string(), "verify found 1 wrong block (EILSEQ)");
+    assert_eq!((engine.ios.len() as u64, result.wrong_blocks.len()), (BLOCKS, 1));
+    let wrong = result.wrong_blocks[0].to_string();
+    assert!(wrong.starts_with("wrong block at offset 8192: expected crc32c "), "{wrong}");
+    assert_eq!(result.wrong_blocks[0].file, Some(0));
+}
+
+#[test]
+fn a_misdirected_block_with_a_right_sum_is_found() {
+    let swap = |file: &mut [u8]| file.copy_within(4096..8192, 40960);
+    let (result, _) = run_then_corrupt("verify=crc32c\n", swap);
+    let wrong = result.wrong_blocks[0].to_string();
+    let expected = "wrong block at offset 40960: expected the block of this offset, \
+                    found that of offset 4096";
+    assert!(wrong.starts_with(expected), "{wrong}");
+}
+
+#[test]
+fn many_wrong_blocks_are_counted_and_the_first_are_named() {
+    let (result, _) = run_then_corrupt("verify=crc32c\n", |file| file[65536..].fill(0));
+    assert_eq!(result.failure.unwrap().to_string(), "verify found 240 wrong blocks (EILSEQ)");
+    assert_eq!(result.wrong_blocks.len(), 16);
+}
+
+#[test]
+fn verify_fatal_stops_at_the_first_wrong_block() {
+    let corrupt = |file: &mut [u8]| file.fill(0);
+    let (result, engine) = run_then_corrupt("verify_pattern=0xab\nverify_fatal=1\n", corrupt);
+    let failure = result.failure.unwrap().to_string();
+    assert!(failure.contains("offset 0: expected ab at byte 0, found 00"), "{failure}");
+    assert_eq!(engine.ios.len(), 1);
+}
+
+#[test]
+fn a_lost_write_is_found_in_its_pass() {
+    // Two passes of 256 writes and 256 reads: write 100 of the second pass is lost.
+    let mut engine = RecordingEngine::new(whole);
+    engine.lost = Some(2 * BLOCKS + 100);
+    let (result, _) = run_job("rw=write\nverify=crc32c\nloops=2\n", engine);
+    assert_eq!(result.wrong_blocks.len(), 1);
+    let wrong = result.wrong_blocks[0].to_string();
+    let place = format!("offset {}: ", 100 * BLOCK);
+    assert!(wrong.contains(&place), "{wrong}");
+    assert!(wrong.contains("expected what pass 2 wrote, found what pass 1 wrote"), "{wrong}");
+}
