@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uringfs_lab::Error;
 use uringfs_lab::experiments::{self, Conditions};
-use uringfs_lab::run::{Live, Overwrite, stop_on_interrupt};
+use uringfs_lab::run::{Overwrite, RunProgress, stop_on_interrupt};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -52,11 +52,11 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let settings = settings(&arguments.settings)?;
     let mut experiments = experiments::find(&arguments.name)?;
     for experiment in &mut experiments {
-        experiment.stand_beside(&arguments.beside)?;
+        experiment.add_files_beside(&arguments.beside)?;
     }
     refuse_missing(&arguments.target)?;
     let stop = stop_on_interrupt()?;
-    let live = Arc::new(Live::default());
+    let live = Arc::new(RunProgress::default());
     let progress = Progress::start(&live);
     let conditions = Conditions {
         target: &arguments.target,
@@ -65,7 +65,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
         settings: &settings,
         overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
         stop: &stop,
-        live: &live,
+        progress: &live,
     };
     // Check all experiments before the first one runs.
     experiments.iter().try_for_each(|experiment| experiments::check(experiment, &conditions))?;

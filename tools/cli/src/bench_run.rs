@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uringfs_lab::engine::{EngineConfig, EngineKind, fio};
 use uringfs_lab::job::{self, JobSet, UnknownKeys};
-use uringfs_lab::run::{Live, Overwrite, Run, stop_on_interrupt};
+use uringfs_lab::run::{Overwrite, Run, RunProgress, stop_on_interrupt};
 use uringfs_lab::{Error, report};
 
 /// The arguments of the command, beside fio's keys.
@@ -63,14 +63,14 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let config = config(&arguments)?;
     let output = ReportOutput::new(arguments.output.as_deref(), &set)?;
     let stop = stop_on_interrupt()?;
-    let live = Arc::new(Live::default());
+    let live = Arc::new(RunProgress::default());
     let progress = Progress::start(&live);
     let results = Run {
         set: &set,
         config: &config,
         overwrite: if arguments.overwrite { Overwrite::Allow } else { Overwrite::Refuse },
         stop: &stop,
-        live: &live,
+        progress: &live,
     }
     .run();
     drop(progress);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use uringfs_lab::Error;
 use uringfs_lab::job::JobSet;
 use uringfs_lab::report::Format;
-use uringfs_lab::run::{Live, stop_on_interrupt};
+use uringfs_lab::run::{RunProgress, stop_on_interrupt};
 use uringfs_lab::vm::guest::GuestDevice;
-use uringfs_lab::vm::{self, Conditions, Laboratory, functional, jobs, program, standard};
+use uringfs_lab::vm::{self, GuestOptions, GuestRunner, functional, jobs, program, standard};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -58,16 +58,16 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let cache =
         cache.ok_or_else(|| Error::input("no home directory for the cache; give --cache DIR"))?;
     let stop = stop_on_interrupt()?;
-    let live = Arc::new(Live::default());
+    let live = Arc::new(RunProgress::default());
     let progress = Progress::start(&live);
-    let conditions = Conditions {
+    let conditions = GuestOptions {
         cache: &cache,
         kernel: arguments.kernel.as_deref(),
         limit: Duration::from_secs(arguments.timeout),
         stop: &stop,
-        live: &live,
+        progress: &live,
     };
-    let laboratory = Laboratory::open(&conditions, program)?;
+    let laboratory = GuestRunner::open(&conditions, program)?;
     let format = if arguments.json { Format::Json } else { Format::Normal };
     let (text, passed) = work.run(&laboratory, format)?;
     drop(progress);
@@ -107,7 +107,7 @@ impl GuestWork {
     }
 
     /// Returns the text to print, and whether all tests passed.
-    fn run(self, laboratory: &Laboratory<'_>, format: Format) -> Result<(String, bool), Error> {
+    fn run(self, laboratory: &GuestRunner<'_>, format: Format) -> Result<(String, bool), Error> {
         let render = |table: String, json: serde_json::Value| match format {
             Format::Normal => table,
             Format::Json => format!("{json:#}\n"),

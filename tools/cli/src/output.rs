@@ -36,7 +36,7 @@ impl ReportOutput {
         let resolved_path = resolved(path);
         for job in &set.jobs {
             for thread in 0..job.options.jobs {
-                let targets = Target::of_job(&job.name, &job.options, thread);
+                let targets = Target::from_job(&job.name, &job.options, thread);
                 let same = |path| resolved(path) == resolved_path;
                 if targets.iter().filter_map(Target::path).any(same) {
                     return Err(error(&format!("is a target of job `{}`", job.name)));

@@ -7,14 +7,14 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use uringfs_lab::report;
-use uringfs_lab::run::Live;
+use uringfs_lab::run::RunProgress;
 
 /// The progress line; dropping it clears the line.
 pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
     /// Starts to draw `live`.
-    pub fn start(live: &Arc<Live>) -> Self {
+    pub fn start(live: &Arc<RunProgress>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(None);
         }
@@ -29,10 +29,10 @@ impl Progress {
             let style = ProgressStyle::with_template("{spinner} [{bar:20}] {wide_msg}");
             bar.set_style(style.expect("the template is a constant"));
             loop {
-                let now = live.now();
+                let now = live.snapshot();
                 let share = now.estimate.map_or(0.0, |estimate| estimate.share);
                 bar.set_position((share * BAR_LENGTH as f64) as u64);
-                bar.set_message(report::progress(&now));
+                bar.set_message(report::progress_line(&now));
                 bar.tick();
                 if ended.recv_timeout(REDRAW_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return bar.finish_and_clear();

@@ -111,8 +111,8 @@ fn run_job(keys: &str) -> Result<f64, Error> {
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(IOS * 4096), 1);
     let mut engine = NoopEngine { pushed: Vec::with_capacity(options.depth as usize) };
     let fill_pattern = FillPattern::new(&options, 1, 1);
-    let (stop, live) = (AtomicBool::new(false), ThreadProgress::default());
-    let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &live);
+    let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
+    let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &progress);
     Ok(cpu_ns(result.usage) / result.stats.ios() as f64)
 }
 

@@ -8,7 +8,7 @@ use uringfs_lab::engine::{
     Engine, EngineConfig, EngineKind, Io, IoCompletion, ReapBounds, Setup, WithEngine,
 };
 use uringfs_lab::job::{Options, Parser, SyncWrites, UnknownKeys};
-use uringfs_lab::run::{Live, Overwrite, Run};
+use uringfs_lab::run::{Overwrite, Run, RunProgress};
 use uringfs_lab::targets::{Access, Target, Volumes};
 use uringfs_lab::workload::IoOp;
 
@@ -119,14 +119,14 @@ fn a_job_drops_the_kernel_s_cached_pages_unless_invalidate_is_0() {
         );
         parser.bytes(job.as_bytes(), "job").unwrap();
         let set = parser.finish().unwrap();
-        let (config, stop, live) =
-            (EngineConfig::new(kind), AtomicBool::new(false), Live::default());
+        let (config, stop, progress) =
+            (EngineConfig::new(kind), AtomicBool::new(false), RunProgress::default());
         let run = Run {
             set: &set,
             config: &config,
             overwrite: Overwrite::Refuse,
             stop: &stop,
-            live: &live,
+            progress: &progress,
         };
         assert_eq!(run.run().unwrap().exit_code(), 0);
         assert_eq!(is_cached(&file), !invalidate, "{}", kind.name());

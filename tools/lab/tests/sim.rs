@@ -105,8 +105,9 @@ impl WithEngine for OnDevice<'_> {
         (0..options.depth).for_each(|slot| fill_pattern.fill(engine.buffer(slot)));
         let region = Region { begin: 0, length: SIZE };
         let mut workload = Workload::new(options, &[region], Amount::Bytes(SIZE), 1);
-        let (stop, live) = (AtomicBool::new(false), ThreadProgress::default());
-        let result = run_io_loop(&mut engine, &mut workload, fill_pattern, options, &stop, &live);
+        let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
+        let result =
+            run_io_loop(&mut engine, &mut workload, fill_pattern, options, &stop, &progress);
         let mut device = Vec::new();
         let RecordingEngine { mut engine, ios, syncs, deepest, .. } = engine;
         while (device.len() as u64) < SIZE {

@@ -20,7 +20,7 @@ use uringfs::{
 };
 use uringfs_lab::Error;
 use uringfs_lab::run::stop_on_interrupt;
-use uringfs_lab::targets::{Found, Target, Volumes, inspect, probe};
+use uringfs_lab::targets::{Target, TargetInfo, Volumes, inspect, probe};
 
 /// The arguments of the command.
 #[derive(clap::Args)]
@@ -64,7 +64,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Error> {
     let blocks = arguments.size.map(|size| size / arguments.block_size);
     let options = FormatOptions { label: arguments.label.clone(), blocks };
     let found = inspect(&Target::Path(path.to_owned()), true, &mut Volumes::default())?;
-    let (text, size_bytes) = if found == Found::Nothing {
+    let (text, size_bytes) = if found == TargetInfo::Missing {
         let blocks = blocks.ok_or_else(|| {
             Error::input(format!("{shown} does not exist; give --size, as in 4G, to create it"))
         })?;
@@ -111,7 +111,7 @@ fn format_new_file(
 }
 
 /// Refuses a target that is empty, or holds data and `force` is false.
-fn refuse_data(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
+fn refuse_data(path: &Path, found: &TargetInfo, force: bool) -> Result<(), Error> {
     let shown = path.display();
     if found.size() == 0 {
         let what = format!("{shown}: is empty; remove it and run again with --size");
@@ -127,7 +127,9 @@ fn refuse_data(path: &Path, found: &Found, force: bool) -> Result<(), Error> {
     let holds = match (holds, found) {
         (Some(known), _) => Some(known),
         // A device counts as used only with a known signature; a file with any data.
-        (None, Found::File { size, .. }) if !is_all_zero(&file, *size).map_err(unreadable)? => {
+        (None, TargetInfo::File { size, .. })
+            if !is_all_zero(&file, *size).map_err(unreadable)? =>
+        {
             Some("data")
         }
         _ => None,

@@ -56,7 +56,7 @@ pub fn arguments(set: &JobSet) -> Vec<String> {
 /// A job has a file in a volume, which fio does not know.
 pub fn command_line(program: &Path, set: &JobSet) -> Result<String, Error> {
     for job in &set.jobs {
-        let targets = Target::of_job(&job.name, &job.options, 0);
+        let targets = Target::from_job(&job.name, &job.options, 0);
         if let Some(target) = targets.iter().find(|target| matches!(target, Target::InVolume(_))) {
             let line = format!("{target}: fio does not know files in volumes");
             return Err(Error::input(line).at(job.label()));

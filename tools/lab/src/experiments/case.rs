@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::engine::{EngineConfig, EngineKind};
-use crate::run::{Live, Overwrite};
+use crate::run::{Overwrite, RunProgress};
 use crate::stats::median;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -95,7 +95,7 @@ pub struct Conditions<'a> {
     /// Set by Ctrl-C; ends the experiment.
     pub stop: &'a AtomicBool,
     /// Receives the progress.
-    pub live: &'a Live,
+    pub progress: &'a RunProgress,
 }
 
 /// The figures of one side in one case, one value per run.

@@ -121,7 +121,11 @@ fn run_case(
     let (mut a, mut b, mut control) = (runner(a)?, runner(b)?, runner(control)?);
     let mut beside = beside.iter().map(runner).collect::<Result<Vec<_>, _>>()?;
     for pair in 0..conditions.pairs {
-        conditions.live.set_activity(&format!("{label}, pair {}/{}", pair + 1, conditions.pairs));
+        conditions.progress.set_activity(&format!(
+            "{label}, pair {}/{}",
+            pair + 1,
+            conditions.pairs
+        ));
         control.measure(conditions)?;
         // Every second pair runs in the opposite order, so that a drift favours neither side.
         let (first, second) = if pair % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
@@ -148,7 +152,7 @@ fn run_case(
 mod tests {
     use super::*;
     use crate::engine::EngineKind;
-    use crate::run::{Live, Overwrite};
+    use crate::run::{Overwrite, RunProgress};
     use std::sync::atomic::AtomicBool;
 
     #[test]
@@ -170,7 +174,7 @@ mod tests {
             settings: &[],
             overwrite: Overwrite::Refuse,
             stop: &AtomicBool::new(false),
-            live: &Live::default(),
+            progress: &RunProgress::default(),
         };
         let results = run(&experiment, &conditions).unwrap();
         assert_eq!(results.cases.len(), 2);

@@ -11,7 +11,7 @@ impl Experiment {
     ///
     /// # Errors
     /// A file does not exist, or is not a regular file.
-    pub fn stand_beside(&mut self, files: &[PathBuf]) -> Result<(), Error> {
+    pub fn add_files_beside(&mut self, files: &[PathBuf]) -> Result<(), Error> {
         for file in files {
             let bad = |text: &str| Error::input(format!("{}: {text}", file.display()));
             match file.metadata() {
@@ -75,7 +75,7 @@ mod tests {
         {
             let mut experiment = find(experiment).unwrap().remove(0);
             let before = experiment.sides.beside.len();
-            experiment.stand_beside(&[path.clone(), path.clone()]).unwrap();
+            experiment.add_files_beside(&[path.clone(), path.clone()]).unwrap();
             let beside = &experiment.sides.beside[before..];
             assert_eq!(beside[0].name, name);
             assert_eq!(beside[1].name, format!("{name} {}", path.display()));
@@ -87,7 +87,7 @@ mod tests {
     fn only_regular_files_can_stand_beside() {
         let mut experiment = find("parallel-write").unwrap().remove(0);
         for (path, part) in [("/tmp", "is not a file"), ("/no/such", "No such file")] {
-            let error = experiment.stand_beside(&[path.into()]).unwrap_err().to_string();
+            let error = experiment.add_files_beside(&[path.into()]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }

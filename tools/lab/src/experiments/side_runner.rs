@@ -5,8 +5,8 @@ use crate::Error;
 use crate::engine::{EngineKind, add_counters};
 use crate::job::{JobSet, Options, Parser, UnknownKeys};
 use crate::report::entries;
-use crate::run::{Live, Overwrite, Plan, Results, Run};
-use crate::targets::{Found, Target, VolumeFile, Volumes, inspect};
+use crate::run::{Overwrite, Plan, Results, Run, RunProgress};
+use crate::targets::{Target, TargetInfo, VolumeFile, Volumes, inspect};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ impl SideRunner {
         let mut runner =
             Self { side: side.clone(), jobs: None, creates_file, figures: SideFigures::default() };
         let Some(place) = place else { return Ok(runner) };
-        if creates_file && inspect(&place, true, &mut Volumes::default())? != Found::Nothing {
+        if creates_file && inspect(&place, true, &mut Volumes::default())? != TargetInfo::Missing {
             let line = format!("{place}: exists, but each run creates it; remove it");
             return Err(Error::input(line));
         }
@@ -106,7 +106,13 @@ impl SideRunner {
         let Some(set) = &self.jobs else { return Ok(()) };
         let overwrite = self.overwrite(conditions);
         let stop = conditions.stop;
-        let run = Run { set, config: &self.side.config, overwrite, stop, live: &Live::default() };
+        let run = Run {
+            set,
+            config: &self.side.config,
+            overwrite,
+            stop,
+            progress: &RunProgress::default(),
+        };
         let results = run.run()?;
         if stop.load(Ordering::Relaxed) {
             return Err(Error::interrupted());
@@ -279,7 +285,7 @@ mod tests {
             settings,
             overwrite: Overwrite::Allow,
             stop: &AtomicBool::new(false),
-            live: &Live::default(),
+            progress: &RunProgress::default(),
         };
         let job = CaseJob { experiment, conditions: &conditions, seconds: 0.1, size: None };
         let case = experiment.cases.iter().find(|case| case.what == what).unwrap();
@@ -345,7 +351,7 @@ mod tests {
             settings: &[],
             overwrite: Overwrite::Allow,
             stop: &AtomicBool::new(false),
-            live: &Live::default(),
+            progress: &RunProgress::default(),
         };
         let error = super::super::run(&experiment, &conditions).unwrap_err().to_string();
         assert!(error.contains("f.new: exists"), "{error}");

@@ -9,7 +9,7 @@ mod progress;
 mod units;
 
 pub use entry::{ReportEntry, ReportGroup, entries};
-pub use progress::progress;
+pub use progress::progress_line;
 
 use crate::Error;
 use crate::run::Results;

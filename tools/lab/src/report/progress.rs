@@ -4,7 +4,7 @@ use super::units::{Prefix, number};
 use crate::run::{Estimate, Snapshot};
 
 /// The activity and, while jobs run, the number of threads, the rates, the share done and the time left.
-pub fn progress(now: &Snapshot) -> String {
+pub fn progress_line(now: &Snapshot) -> String {
     let mut parts = vec![now.activity.clone()];
     if now.running > 0 {
         parts.push(format!("jobs: {}", now.running));
@@ -34,12 +34,12 @@ mod tests {
     #[test]
     fn the_line_has_rates_share_and_time_left() {
         let mut now = Snapshot { activity: "Running scan".into(), ..Snapshot::default() };
-        assert_eq!(progress(&now), "Running scan");
+        assert_eq!(progress_line(&now), "Running scan");
         now.running = 2;
-        assert_eq!(progress(&now), "Running scan  jobs: 2");
+        assert_eq!(progress_line(&now), "Running scan  jobs: 2");
         now.rates = Rates { bytes: [3 << 20, 0], ios: [768, 0] };
         now.estimate = Some(Estimate { share: 0.25, remaining: Duration::from_millis(61_200) });
         let line = "Running scan  jobs: 2  read 3072KiB/s 768 IOPS  25.0 %  eta 01m:02s";
-        assert_eq!(progress(&now), line);
+        assert_eq!(progress_line(&now), line);
     }
 }

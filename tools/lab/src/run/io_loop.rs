@@ -56,7 +56,7 @@ struct IoLoop<'a, E, const TIMED: bool> {
     engine: &'a mut E,
     workload: &'a mut Workload,
     options: &'a Options,
-    live: &'a ThreadProgress,
+    progress: &'a ThreadProgress,
     measure: Measure,
     slots: Vec<InFlight>,
     free_slots: Vec<u32>,
@@ -85,19 +85,19 @@ struct IoLoop<'a, E, const TIMED: bool> {
 
 /// Runs `workload` on `engine` for all loops of the job, until its time is over, an I/O fails, or `stop` is
 /// set. Writes carry `fill_pattern`. Everything in flight is reaped at the end. Publishes the progress to
-/// `live`.
+/// `progress`.
 pub fn run_io_loop<E: Engine>(
     engine: &mut E,
     workload: &mut Workload,
     fill_pattern: FillPattern,
     options: &Options,
     stop: &AtomicBool,
-    live: &ThreadProgress,
+    progress: &ThreadProgress,
 ) -> LoopResult {
     if options.measure().latency() {
-        IoLoop::<E, true>::new(engine, workload, fill_pattern, options, live).run(stop)
+        IoLoop::<E, true>::new(engine, workload, fill_pattern, options, progress).run(stop)
     } else {
-        IoLoop::<E, false>::new(engine, workload, fill_pattern, options, live).run(stop)
+        IoLoop::<E, false>::new(engine, workload, fill_pattern, options, progress).run(stop)
     }
 }
 
@@ -107,7 +107,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         workload: &'a mut Workload,
         fill_pattern: FillPattern,
         options: &'a Options,
-        live: &'a ThreadProgress,
+        progress: &'a ThreadProgress,
     ) -> Self {
         let depth = if E::CAPABILITIES.synchronous { 1 } else { options.depth };
         let idle = Io { slot: 0, file: 0, op: IoOp::Read, offset: 0, length: 0 };
@@ -119,7 +119,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
             engine,
             workload,
             options,
-            live,
+            progress,
             measure: options.measure(),
             slots: vec![idle; depth as usize],
             free_slots: (0..depth).rev().collect(),
@@ -400,7 +400,7 @@ impl<'a, E: Engine, const TIMED: bool> IoLoop<'a, E, TIMED> {
         }
         self.done = done;
         if let Some(rates) = self.stats.sample(self.now_ns) {
-            self.live.publish(&self.stats, rates);
+            self.progress.publish(&self.stats, rates);
         }
         if self.writes_since_sync != [0; 2] {
             self.sync_if_due();

@@ -19,7 +19,7 @@ pub use interrupt::{readable_on_interrupt, stop_on_interrupt};
 pub use io_loop::{LoopResult, run_io_loop};
 pub use io_stats::{DEPTH_CLASSES, DirectionStats, IoStats, Rates};
 pub use plan::{Overwrite, Plan, ThreadPlan};
-pub use progress::{Estimate, Live, Snapshot, ThreadProgress};
+pub use progress::{Estimate, RunProgress, Snapshot, ThreadProgress};
 pub use thread_result::ThreadResult;
 pub use usage::Usage;
 
@@ -44,7 +44,7 @@ pub struct Run<'a> {
     /// Set by Ctrl-C; ends the run at once.
     pub stop: &'a AtomicBool,
     /// Receives the progress.
-    pub live: &'a Live,
+    pub progress: &'a RunProgress,
 }
 
 /// The outcome of a run on an engine of ours.
@@ -126,7 +126,7 @@ impl Run<'_> {
         let capabilities = self.config.engine.capabilities();
         let plan = Plan::new(&self.set.jobs, capabilities, self.overwrite)?;
         let volumes = plan.open_volumes()?;
-        let mut created = match plan.lay_out(&volumes, self.stop, self.live) {
+        let mut created = match plan.lay_out(&volumes, self.stop, self.progress) {
             Err(error) if error.kind() == ErrorKind::Interrupted => CreatedFiles::default(),
             created => created?,
         };
@@ -167,7 +167,7 @@ impl Run<'_> {
             started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let shown = plan.threads.iter().filter(|thread| jobs[thread.job].options.disk_util);
         let disks = DiskMonitor::new(shown.flat_map(|thread| &thread.targets));
-        self.live.begin(plan.threads.iter().map(|thread| expected(thread, jobs)));
+        self.progress.begin(plan.threads.iter().map(|thread| expected(thread, jobs)));
         let mut threads = Vec::new();
         for batch in plan.threads.chunk_by(|a, b| a.batch == b.batch) {
             if self.stop.load(Ordering::Relaxed) {
@@ -176,15 +176,15 @@ impl Run<'_> {
                 continue;
             }
             let names: Vec<_> = batch.iter().map(|thread| jobs[thread.job].name.as_str()).collect();
-            self.live.set_activity(&format!("Running {}", distinct(&names)));
-            let (config, stop, live) = (self.config, self.stop, self.live);
+            self.progress.set_activity(&format!("Running {}", distinct(&names)));
+            let (config, stop, progress) = (self.config, self.stop, self.progress);
             let (first, started) = (threads.len(), Instant::now());
             let work = worker::Batch {
                 jobs,
                 config,
                 volumes,
                 stop,
-                live,
+                progress,
                 first,
                 threads: batch,
                 started,

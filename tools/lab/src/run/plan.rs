@@ -1,11 +1,11 @@
 //! Turns jobs into threads with targets and regions. All errors that can be known in advance are found
 //! here, before the first byte is written.
 
-use super::progress::Live;
+use super::progress::RunProgress;
 use crate::Error;
 use crate::engine::Capabilities;
 use crate::job::{Fallocate, Job, Options, SizeOrPercent};
-use crate::targets::{Access, CreatedFiles, Found, InitialContent, Target, Volumes, inspect};
+use crate::targets::{Access, CreatedFiles, InitialContent, Target, TargetInfo, Volumes, inspect};
 use crate::workload::{Amount, Region};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -117,7 +117,7 @@ impl Plan {
             }
             for thread in 0..options.jobs {
                 in_group += 1;
-                let targets = Target::of_job(&job.name, options, thread);
+                let targets = Target::from_job(&job.name, options, thread);
                 let regions = planner.regions(job, &targets)?;
                 let amount = amount(options, &regions);
                 threads.push(ThreadPlan {
@@ -162,12 +162,12 @@ impl Plan {
         &self,
         volumes: &Volumes,
         stop: &AtomicBool,
-        live: &Live,
+        progress: &RunProgress,
     ) -> Result<CreatedFiles, Error> {
         let mut created = CreatedFiles::default();
         for (target, file) in &self.missing {
             let size = file.size.div_ceil(1 << 20);
-            live.set_activity(&format!("Laying out {target} ({size} MiB)"));
+            progress.set_activity(&format!("Laying out {target} ({size} MiB)"));
             if let Err(error) = created.create(target, file.size, file.content(), volumes, stop) {
                 created.remove(volumes);
                 return Err(error.at(format!("job `{}`", file.job)));
@@ -183,7 +183,7 @@ struct Planner {
     /// Volumes opened for inspection.
     volumes: Volumes,
     /// Inspected targets, by target and whether the job writes.
-    found: BTreeMap<(Target, bool), Found>,
+    found: BTreeMap<(Target, bool), TargetInfo>,
     missing: BTreeMap<Target, FileToCreate>,
 }
 
@@ -220,7 +220,7 @@ impl Planner {
             ));
         }
         let whole = match found {
-            Found::Nothing => {
+            TargetInfo::Missing => {
                 let is_planned = self.missing.contains_key(target);
                 if !is_planned && options.filename.is_some() && !options.pattern.writes() {
                     return Err(refuse(
@@ -232,10 +232,11 @@ impl Planner {
             }
             _ => found.size(),
         };
-        let region = region_of(options, size, whole, found == Found::Nothing).map_err(&refuse)?;
+        let region =
+            region_of(options, size, whole, found == TargetInfo::Missing).map_err(&refuse)?;
         self.check_alignment(options, region, &found).map_err(&refuse)?;
         match found {
-            Found::Nothing => {
+            TargetInfo::Missing => {
                 let file = self.missing.entry(target.clone()).or_default();
                 if file.job.is_empty() {
                     file.job.clone_from(&job.name);
@@ -260,7 +261,7 @@ impl Planner {
         Ok(region)
     }
 
-    fn inspect_once(&mut self, target: &Target, writes: bool) -> Result<Found, Error> {
+    fn inspect_once(&mut self, target: &Target, writes: bool) -> Result<TargetInfo, Error> {
         let key = (target.clone(), writes);
         if let Some(found) = self.found.get(&key) {
             return Ok(found.clone());
@@ -270,15 +271,15 @@ impl Planner {
         Ok(found)
     }
 
-    fn check_overwrite(&self, found: &Found) -> Result<(), String> {
+    fn check_overwrite(&self, found: &TargetInfo) -> Result<(), String> {
         if self.overwrite == Overwrite::Allow {
             return Ok(());
         }
         match found {
-            Found::Device { content: Some(content), .. } => {
+            TargetInfo::Device { content: Some(content), .. } => {
                 Err(format!("holds {content}; --overwrite destroys it"))
             }
-            Found::File { .. } => {
+            TargetInfo::File { .. } => {
                 Err("exists and the job writes to it; --overwrite allows that".into())
             }
             _ => Ok(()),
@@ -289,7 +290,7 @@ impl Planner {
         &self,
         options: &Options,
         region: Region,
-        found: &Found,
+        found: &TargetInfo,
     ) -> Result<(), String> {
         let unit = found.alignment();
         if !ThreadPlan::access(options, self.capabilities).direct || self.capabilities.any_alignment

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The progress of a run, shared with the display.
 #[derive(Debug, Default)]
-pub struct Live(Mutex<ProgressState>);
+pub struct RunProgress(Mutex<ProgressState>);
 
 #[derive(Debug, Default)]
 struct ProgressState {
@@ -76,7 +76,7 @@ impl ThreadProgress {
     }
 }
 
-impl Live {
+impl RunProgress {
     /// Sets the current activity, in words.
     pub fn set_activity(&self, activity: &str) {
         self.0.lock().activity = activity.to_owned();
@@ -103,7 +103,7 @@ impl Live {
     }
 
     /// The current state.
-    pub fn now(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         let state = self.0.lock();
         let mut snapshot = Snapshot { activity: state.activity.clone(), ..Snapshot::default() };
         for thread in state.threads.iter().filter(|thread| thread.is_running()) {
@@ -202,18 +202,18 @@ mod tests {
 
     #[test]
     fn only_running_threads_count() {
-        let live = Live::default();
-        live.set_activity("Running scan");
-        live.begin([ExpectedWork::default(), ExpectedWork::default()].into_iter());
-        assert_eq!(live.now().running, 0);
-        live.while_running(1, |thread| {
+        let progress = RunProgress::default();
+        progress.set_activity("Running scan");
+        progress.begin([ExpectedWork::default(), ExpectedWork::default()].into_iter());
+        assert_eq!(progress.snapshot().running, 0);
+        progress.while_running(1, |thread| {
             thread.publish(&IoStats::default(), Rates { bytes: [3 << 20, 0], ios: [768, 0] });
-            let now = live.now();
+            let now = progress.snapshot();
             assert_eq!(
                 (now.activity.as_str(), now.running, now.rates.ios),
                 ("Running scan", 1, [768, 0])
             );
         });
-        assert_eq!((live.now().running, live.now().rates), (0, Rates::default()));
+        assert_eq!((progress.snapshot().running, progress.snapshot().rates), (0, Rates::default()));
     }
 }

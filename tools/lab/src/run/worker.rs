@@ -3,7 +3,7 @@
 
 use super::io_loop::{LoopResult, run_io_loop};
 use super::plan::ThreadPlan;
-use super::progress::Live;
+use super::progress::RunProgress;
 use super::thread_result::ThreadResult;
 use crate::Error;
 use crate::engine::{Engine, EngineConfig, Setup, WithEngine};
@@ -27,7 +27,7 @@ pub struct Batch<'a> {
     /// Set by Ctrl-C; ends the run.
     pub stop: &'a AtomicBool,
     /// Receives the progress.
-    pub live: &'a Live,
+    pub progress: &'a RunProgress,
     /// Index of the first thread among all threads of the run.
     pub first: usize,
     /// The plans of the threads.
@@ -125,9 +125,9 @@ impl Batch<'_> {
         }
         let options = &job.options;
         let mut workload = Workload::new(options, &plan.regions, plan.amount, seed(options, plan));
-        let mut result = self.live.while_running(index, |live| {
+        let mut result = self.progress.while_running(index, |progress| {
             self.delay(options.start_delay);
-            run_io_loop(&mut engine, &mut workload, fill_pattern, options, self.stop, live)
+            run_io_loop(&mut engine, &mut workload, fill_pattern, options, self.stop, progress)
         });
         name_target(&mut result, plan);
         let elapsed_ns = self.started.elapsed().as_nanos() as u64;

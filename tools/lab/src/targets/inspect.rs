@@ -3,7 +3,7 @@
 
 use super::signature;
 use super::target::{Access, Target};
-use super::target_info::Found;
+use super::target_info::TargetInfo;
 use super::volume_file::VolumeFile;
 use super::volumes::Volumes;
 use crate::Error;
@@ -20,9 +20,9 @@ use uringfs::{Target as DeviceTarget, Volume};
 /// # Errors
 /// The target cannot be used; or the job writes, and the target is in use: a mounted device, the backing
 /// file of one, an open volume.
-pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<Found, Error> {
+pub fn inspect(target: &Target, writes: bool, volumes: &mut Volumes) -> Result<TargetInfo, Error> {
     match target {
-        Target::Virtual(name) => virtual_size(name).map(|size| Found::Virtual { size }),
+        Target::Virtual(name) => virtual_size(name).map(|size| TargetInfo::Virtual { size }),
         Target::InVolume(file) => inspect_in_volume(file, writes, volumes),
         Target::Path(path) => {
             let found = inspect_path(target, path, writes)?;
@@ -39,16 +39,16 @@ fn inspect_in_volume(
     file: &VolumeFile,
     writes: bool,
     volumes: &mut Volumes,
-) -> Result<Found, Error> {
+) -> Result<TargetInfo, Error> {
     let volume = Target::Path(file.volume.clone());
-    if inspect_path(&volume, &file.volume, writes)? == Found::Nothing {
+    if inspect_path(&volume, &file.volume, writes)? == TargetInfo::Missing {
         return Err(Error::input(format!("{volume} does not exist; uringfs mkfs makes a volume")));
     }
     volumes.open(&file.volume, uringfs::Access::Read)?;
     volumes.inspect(file)
 }
 
-fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Error> {
+fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<TargetInfo, Error> {
     let bad = |text: &str| Error::input(format!("{target}: {text}"));
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
     let status = match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), wanted) {
@@ -79,19 +79,19 @@ fn inspect_path(target: &Target, path: &Path, writes: bool) -> Result<Found, Err
         let unreadable = |error| Error::input(target.to_string()).because(error);
         let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
         let content = signature::probe(&file).map_err(unreadable)?;
-        return Ok(Found::Device { size, alignment, content });
+        return Ok(TargetInfo::Device { size, alignment, content });
     }
-    Ok(Found::File { size: status.stx_size, alignment: direct_alignment(&status) })
+    Ok(TargetInfo::File { size: status.stx_size, alignment: direct_alignment(&status) })
 }
 
 /// A missing file can be created if its directory exists.
-fn inspect_missing(target: &Target, path: &Path) -> Result<Found, Error> {
+fn inspect_missing(target: &Target, path: &Path) -> Result<TargetInfo, Error> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
     match folder.metadata() {
-        Ok(found) if found.is_dir() => Ok(Found::Nothing),
+        Ok(found) if found.is_dir() => Ok(TargetInfo::Missing),
         Ok(_) => Err(Error::input(format!("{target}: {} is not a directory", folder.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::input(format!(
             "{target}: the directory {} does not exist",
@@ -130,7 +130,7 @@ fn is_held_exclusively(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn look(name: &str) -> Result<Found, Error> {
+    fn look(name: &str) -> Result<TargetInfo, Error> {
         inspect(&Target::parse(name), false, &mut Volumes::default())
     }
 

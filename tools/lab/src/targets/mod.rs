@@ -17,6 +17,6 @@ pub use inspect::inspect;
 pub use layout::CreatedFiles;
 pub use signature::probe;
 pub use target::{Access, Target, drop_page_cache};
-pub use target_info::Found;
+pub use target_info::TargetInfo;
 pub use volume_file::{VolumeFile, is_volume};
 pub use volumes::Volumes;

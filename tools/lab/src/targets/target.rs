@@ -55,7 +55,7 @@ impl Target {
 
     /// The targets of one thread of a job: those of `filename`, in the first directory; otherwise files named
     /// by `filename_format`, with the directories assigned to the threads round robin.
-    pub fn of_job(name: &str, options: &Options, thread: u32) -> Vec<Self> {
+    pub fn from_job(name: &str, options: &Options, thread: u32) -> Vec<Self> {
         let folders = options.directory.as_deref().map_or(Vec::new(), split_names);
         let turn = if options.filename.is_some() { 0 } else { thread as usize };
         let folder = folders.get(turn % folders.len().max(1)).map(Path::new);
@@ -185,7 +185,7 @@ mod tests {
 
     fn of_filename(names: &str) -> Vec<Target> {
         let options = Options { filename: Some(names.into()), ..Options::default() };
-        Target::of_job("j", &options, 0)
+        Target::from_job("j", &options, 0)
     }
 
     #[test]
@@ -215,26 +215,26 @@ mod tests {
         let mut options =
             Options { volume: Some("v".into()), directory: Some("d".into()), ..Options::default() };
         let file = |path: &str| Target::InVolume(VolumeFile::new("v", path));
-        assert_eq!(Target::of_job("j", &options, 2), [file("/d/j.2.0")]);
+        assert_eq!(Target::from_job("j", &options, 2), [file("/d/j.2.0")]);
         options.filename_format = Some("$filenum-$jobname.$jobnum".into());
-        assert_eq!(Target::of_job("j/x", &options, 2), [file("/d/0-j_x.2")]);
+        assert_eq!(Target::from_job("j/x", &options, 2), [file("/d/0-j_x.2")]);
         options.filename = Some("a:/b".into());
-        assert_eq!(Target::of_job("j", &options, 0), [file("/d/a"), file("/b")]);
+        assert_eq!(Target::from_job("j", &options, 0), [file("/d/a"), file("/b")]);
         assert_eq!(file("/d/a").to_string(), "v:/d/a");
     }
 
     #[test]
     fn file_names_are_those_of_fio() {
         let mut options = Options { files: 2, directory: Some("d".into()), ..Options::default() };
-        assert_eq!(Target::of_job("j/x", &options, 3), paths(&["d/j_x.3.0", "d/j_x.3.1"]));
+        assert_eq!(Target::from_job("j/x", &options, 3), paths(&["d/j_x.3.0", "d/j_x.3.1"]));
         options.filename = Some("/abs:rel".into());
-        assert_eq!(Target::of_job("j", &options, 0), paths(&["/abs", "d/rel"]));
+        assert_eq!(Target::from_job("j", &options, 0), paths(&["/abs", "d/rel"]));
     }
 
     #[test]
     fn threads_take_the_directories_in_turn() {
         let mut options = Options { directory: Some("a:b".into()), ..Options::default() };
-        let first = |options: &Options, thread| Target::of_job("j", options, thread).remove(0);
+        let first = |options: &Options, thread| Target::from_job("j", options, thread).remove(0);
         let found: Vec<Target> = (0..3).map(|thread| first(&options, thread)).collect();
         assert_eq!(found, paths(&["a/j.0.0", "b/j.1.0", "a/j.2.0"]));
         options.filename = Some("x".into());

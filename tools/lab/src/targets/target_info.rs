@@ -2,9 +2,9 @@
 
 /// The kind, size and alignment of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum TargetInfo {
     /// There is no such file; its directory exists.
-    Nothing,
+    Missing,
     /// A regular file.
     File {
         /// Size in bytes.
@@ -28,11 +28,11 @@ pub enum Found {
     },
 }
 
-impl Found {
+impl TargetInfo {
     /// Size in bytes; 0 for a missing file.
     pub fn size(&self) -> u64 {
         match *self {
-            Self::Nothing => 0,
+            Self::Missing => 0,
             Self::File { size, .. } | Self::Device { size, .. } | Self::Virtual { size } => size,
         }
     }
@@ -41,7 +41,7 @@ impl Found {
     pub fn alignment(&self) -> u64 {
         match *self {
             Self::File { alignment, .. } | Self::Device { alignment, .. } => alignment,
-            Self::Nothing | Self::Virtual { .. } => 1,
+            Self::Missing | Self::Virtual { .. } => 1,
         }
     }
 }

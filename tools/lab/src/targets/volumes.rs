@@ -2,7 +2,7 @@
 //! a volume exclusively.
 
 use super::initial_content::InitialContent;
-use super::target_info::Found;
+use super::target_info::TargetInfo;
 use super::volume_file::VolumeFile;
 use crate::Error;
 use crate::random::Random;
@@ -53,11 +53,11 @@ impl Volumes {
     ///
     /// # Errors
     /// It is not a regular file, or its directory does not exist.
-    pub fn inspect(&self, file: &VolumeFile) -> Result<Found, Error> {
+    pub fn inspect(&self, file: &VolumeFile) -> Result<TargetInfo, Error> {
         let volume = self.volume_of(file);
         match volume.inode(file.path_bytes(), Follow::Yes) {
             Ok((_, inode)) if inode.kind == FileKind::File => {
-                Ok(Found::File { size: inode.size, alignment: 1 })
+                Ok(TargetInfo::File { size: inode.size, alignment: 1 })
             }
             Ok((_, inode)) if inode.kind == FileKind::Directory => Err(Error::input(format!(
                 "{file}: is a directory; name a file (or use directory=)"
@@ -69,12 +69,12 @@ impl Volumes {
     }
 
     /// A missing file can be created if its directory exists.
-    fn inspect_parent(&self, file: &VolumeFile) -> Result<Found, Error> {
+    fn inspect_parent(&self, file: &VolumeFile) -> Result<TargetInfo, Error> {
         let directory = file.path.parent().unwrap_or(Path::new("/"));
         let shown = VolumeFile::new(&file.volume, directory);
         let found = self.volume_of(file).inode(directory.as_os_str().as_bytes(), Follow::Yes);
         match found {
-            Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(Found::Nothing),
+            Ok((_, inode)) if inode.kind == FileKind::Directory => Ok(TargetInfo::Missing),
             Ok(_) => Err(Error::input(format!("{file}: {shown} is not a directory"))),
             Err(error) if error.errno() == Errno::NOENT => Err(Error::input(format!(
                 "{file}: the directory {shown} does not exist; uringfs mkdir makes it"

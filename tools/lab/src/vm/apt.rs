@@ -4,7 +4,7 @@
 use super::file_name::file_name;
 use super::process::{ProcessLimits, ProcessResult, run};
 use crate::Error;
-use crate::run::Live;
+use crate::run::RunProgress;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,7 +22,7 @@ pub struct Apt<'a> {
     folder: &'a Path,
     /// The limits of each of apt's programs.
     pub limits: ProcessLimits<'a>,
-    live: &'a Live,
+    progress: &'a RunProgress,
 }
 
 /// An available package.
@@ -39,13 +39,17 @@ impl<'a> Apt<'a> {
     ///
     /// # Errors
     /// This machine has no apt, or its mirror cannot be reached. The message says what is needed.
-    pub fn new(folder: &'a Path, limits: ProcessLimits<'a>, live: &'a Live) -> Result<Self, Error> {
-        let apt = Self { folder, limits, live };
+    pub fn new(
+        folder: &'a Path,
+        limits: ProcessLimits<'a>,
+        progress: &'a RunProgress,
+    ) -> Result<Self, Error> {
+        let apt = Self { folder, limits, progress };
         for part in ["lists/partial", "archives/partial"] {
             std::fs::create_dir_all(folder.join(part)).map_err(failed)?;
         }
         std::fs::write(folder.join("status"), "").map_err(failed)?;
-        live.set_activity("Fetching the lists of packages");
+        progress.set_activity("Fetching the lists of packages");
         let sources = apt.sources()?;
         std::fs::write(folder.join("sources.list"), sources).map_err(failed)?;
         apt.lines("apt-get", &["update"])?;
@@ -95,12 +99,13 @@ impl<'a> Apt<'a> {
         self.run_checked(self.command("apt-get", &arguments.concat()), &mut |line| {
             let mut words = line.split_whitespace().skip(1);
             if let (true, Some(name)) = (line.starts_with("Get:"), words.nth(3)) {
-                self.live.set_activity(&format!("Fetching {} packages: {name}", packages.len()));
+                self.progress
+                    .set_activity(&format!("Fetching {} packages: {name}", packages.len()));
             }
         })?;
         let archives = debs(&self.folder.join("archives"))?;
         for package in packages {
-            self.live.set_activity(&format!("Unpacking {}", package.name));
+            self.progress.set_activity(&format!("Unpacking {}", package.name));
             // NAME_VERSION_ARCHITECTURE.deb, with some characters of the version escaped.
             let begin = format!("{}_", package.name);
             let mut archives = archives.iter();

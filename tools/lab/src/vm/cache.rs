@@ -5,7 +5,7 @@
 use super::apt::{Apt, Package};
 use super::process::ProcessLimits;
 use crate::Error;
-use crate::run::Live;
+use crate::run::RunProgress;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub struct Cache<'a> {
     /// The limits of each of apt's programs, and of the wait for another process that fetches.
     pub limits: ProcessLimits<'a>,
     /// Receives the current activity.
-    pub live: &'a Live,
+    pub progress: &'a RunProgress,
 }
 
 impl Cache<'_> {
@@ -95,7 +95,7 @@ impl Cache<'_> {
             if started.elapsed() >= self.limits.limit {
                 return Err(Error::run(format!("gave up waiting for {holder}")));
             }
-            self.live.set_activity(&format!("Waiting for {holder}"));
+            self.progress.set_activity(&format!("Waiting for {holder}"));
             std::thread::sleep(POLL_INTERVAL);
         }
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -122,7 +122,7 @@ impl Cache<'_> {
         let partial = partial.tempdir_in(self.folder).map_err(failed)?;
         let new = partial.path().join("new");
         std::fs::create_dir(&new).map_err(failed)?;
-        let packages = fill(&Apt::new(partial.path(), self.limits, self.live)?, &new)?;
+        let packages = fill(&Apt::new(partial.path(), self.limits, self.progress)?, &new)?;
         clear_set_ids(&new).map_err(failed)?;
         let list: Vec<Value> = packages
             .iter()
@@ -187,10 +187,10 @@ mod tests {
         std::fs::write(&lock, "1234\n").unwrap();
         let lock = File::open(lock).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
-        let (stop, live) = (AtomicBool::new(false), Live::default());
+        let (stop, progress) = (AtomicBool::new(false), RunProgress::default());
         let waits = |limit| {
             let limits = ProcessLimits { stop: &stop, limit };
-            let cache = Cache { folder: folder.path(), limits, live: &live };
+            let cache = Cache { folder: folder.path(), limits, progress: &progress };
             cache.fetch_missing(&[("part", &|_, _| unreachable!())]).unwrap_err()
         };
         let error = waits(Duration::ZERO).to_string();

@@ -2,7 +2,7 @@
 //! it has, and whether test programs pass. One kernel runs again with io_uring forbidden, so that the absence
 //! of each feature is tested, too.
 
-use super::Laboratory;
+use super::GuestRunner;
 use super::file_name::file_name;
 use super::guest::{Guest, GuestDevice, Step, StepResult, StorageKind};
 use super::machine::Profile;
@@ -34,7 +34,7 @@ enum IoUringAccess {
 /// # Errors
 /// Two programs have the same name, and could not be distinguished in the results. A kernel does not boot,
 /// or a guest does not end.
-pub fn run(runner: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<KernelTrial>, Error> {
+pub fn run(runner: &GuestRunner<'_>, programs: &[PathBuf]) -> Result<Vec<KernelTrial>, Error> {
     for (index, path) in programs.iter().enumerate() {
         super::program::require_static(path)?;
         let name = file_name(path);
@@ -44,18 +44,18 @@ pub fn run(runner: &Laboratory<'_>, programs: &[PathBuf]) -> Result<Vec<KernelTr
     }
     let mut trials = Vec::new();
     let kernels = &runner.packages.kernels;
-    let wanted = runner.conditions.kernel.unwrap_or_default();
+    let wanted = runner.options.kernel.unwrap_or_default();
     for kernel in kernels.iter().filter(|kernel| kernel.matches(wanted)) {
         trials.push(trial(runner, kernel, IoUringAccess::Allowed, programs)?);
     }
-    if runner.conditions.kernel.is_none() {
+    if runner.options.kernel.is_none() {
         trials.push(trial(runner, runner.kernel()?, IoUringAccess::Forbidden, programs)?);
     }
     Ok(trials)
 }
 
 fn trial(
-    runner: &Laboratory<'_>,
+    runner: &GuestRunner<'_>,
     kernel: &super::packages::Kernel,
     io_uring: IoUringAccess,
     tests: &[PathBuf],
@@ -99,7 +99,7 @@ fn trial(
         script: &script,
         steps,
     };
-    let results = guest.run(runner.limits(), runner.conditions.live)?;
+    let results = guest.run(runner.limits(), runner.options.progress)?;
     let (info, tests) = results.split_first().expect("one for each step");
     let features = features(info)?;
     let programs =

@@ -7,7 +7,7 @@ use super::machine::{Machine, Profile};
 use super::packages::{Kernel, Packages};
 use super::process::ProcessLimits;
 use crate::Error;
-use crate::run::Live;
+use crate::run::RunProgress;
 use std::io::{self, Seek, Write};
 use std::path::PathBuf;
 
@@ -148,19 +148,23 @@ impl Guest<'_> {
     ///
     /// # Errors
     /// The machine fails, the guest does not complete all steps in time, or Ctrl-C.
-    pub fn run(&self, limits: ProcessLimits<'_>, live: &Live) -> Result<Vec<StepResult>, Error> {
+    pub fn run(
+        &self,
+        limits: ProcessLimits<'_>,
+        progress: &RunProgress,
+    ) -> Result<Vec<StepResult>, Error> {
         let initial = tempfile::tempfile()
             .and_then(|file| self.write(file))
             .map_err(|error| Error::run("cannot write the guest's files").because(error))?;
         let qemu = self.packages.qemu();
         let machine = Machine { qemu, kernel: self.kernel, profile: self.profile, initial };
         let kernel = &self.kernel.release;
-        live.set_activity(&format!("Linux {kernel}: booting"));
+        progress.set_activity(&format!("Linux {kernel}: booting"));
         let mut results = StepResults::new(&self.steps);
         let console = machine.run(limits, &mut |line| {
             let (done, all) = (results.done.len() + 1, self.steps.len());
             if let Some(name) = results.push_line(line) {
-                live.set_activity(&format!("Linux {kernel}: {name} ({done}/{all})"));
+                progress.set_activity(&format!("Linux {kernel}: {name} ({done}/{all})"));
             }
         })?;
         match self.steps.get(results.done.len()) {

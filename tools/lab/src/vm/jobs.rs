@@ -1,6 +1,6 @@
 //! Runs the user's work in a guest: fio jobs in each column of the table, and experiments.
 
-use super::Laboratory;
+use super::GuestRunner;
 use super::guest::{GuestDevice, PREPARED_MIB, Step};
 use super::measurement::{COLUMNS, Column, Measurement};
 use crate::Error;
@@ -25,7 +25,7 @@ pub struct Measurements {
 /// # Errors
 /// A job fails.
 pub fn run(
-    runner: &Laboratory<'_>,
+    runner: &GuestRunner<'_>,
     device: GuestDevice,
     sets: &[JobSet],
 ) -> Result<Measurements, Error> {
@@ -142,7 +142,7 @@ pub fn json(measured: &Measurements) -> Value {
 
 /// Runs an experiment on the raw device of a guest. Returns its output: a table, or JSON.
 pub fn experiment(
-    runner: &Laboratory<'_>,
+    runner: &GuestRunner<'_>,
     device: GuestDevice,
     name: &str,
     format: Format,

@@ -2,7 +2,7 @@
 //! instructions of a virtual processor, and the count is its clock. So the cost of an I/O, of program and
 //! kernel together, is the same on any machine, busy or not.
 //!
-//! - [`Laboratory`] runs guests: it has the cache of [`packages`], the kernel and the program.
+//! - [`GuestRunner`] runs guests: it has the cache of [`packages`], the kernel and the program.
 //! - [`standard`] measures the standard table: device, file systems and this stack.
 //! - [`jobs`] runs the user's jobs and experiments.
 //! - [`functional`] runs tests under each kernel, without counting.
@@ -23,7 +23,7 @@ mod reference_figures;
 pub mod standard;
 
 use crate::Error;
-use crate::run::Live;
+use crate::run::RunProgress;
 use guest::{Guest, GuestDevice, Step, StepResult};
 use machine::Profile;
 use packages::{Kernel, Packages};
@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The user's options for guests.
-pub struct Conditions<'a> {
+pub struct GuestOptions<'a> {
     /// The cache directory of packages.
     pub cache: &'a Path,
     /// The beginning of the kernel's release; `None` is the newest kernel.
@@ -44,33 +44,33 @@ pub struct Conditions<'a> {
     /// Set by Ctrl-C; ends the guest.
     pub stop: &'a AtomicBool,
     /// Receives the current activity.
-    pub live: &'a Live,
+    pub progress: &'a RunProgress,
 }
 
 /// Runs guests.
-pub struct Laboratory<'a> {
+pub struct GuestRunner<'a> {
     packages: Packages,
     program: PathBuf,
-    conditions: &'a Conditions<'a>,
+    options: &'a GuestOptions<'a>,
 }
 
-impl<'a> Laboratory<'a> {
+impl<'a> GuestRunner<'a> {
     /// A runner of guests with the static program at `program`; see [`program::find`].
     ///
     /// # Errors
     /// The packages are not in the cache and cannot be fetched, or there is no such kernel.
-    pub fn open(conditions: &'a Conditions<'a>, program: PathBuf) -> Result<Self, Error> {
-        let packages = Packages::open(conditions.cache, conditions.stop, conditions.live)?;
-        packages.kernel(conditions.kernel)?;
-        Ok(Self { packages, program, conditions })
+    pub fn open(options: &'a GuestOptions<'a>, program: PathBuf) -> Result<Self, Error> {
+        let packages = Packages::open(options.cache, options.stop, options.progress)?;
+        packages.kernel(options.kernel)?;
+        Ok(Self { packages, program, options })
     }
 
     fn limits(&self) -> ProcessLimits<'a> {
-        ProcessLimits { stop: self.conditions.stop, limit: self.conditions.limit }
+        ProcessLimits { stop: self.options.stop, limit: self.options.limit }
     }
 
     fn kernel(&self) -> Result<&Kernel, Error> {
-        self.packages.kernel(self.conditions.kernel)
+        self.packages.kernel(self.options.kernel)
     }
 
     /// Runs steps of our program in a counting guest. A failed step is an error.
@@ -86,7 +86,7 @@ impl<'a> Laboratory<'a> {
             script: "",
             steps,
         };
-        let results = guest.run(self.limits(), self.conditions.live)?;
+        let results = guest.run(self.limits(), self.options.progress)?;
         match results.iter().find(|result| result.code != 0) {
             None => Ok(results),
             Some(failed) => {

@@ -6,7 +6,7 @@ use super::archive::Archive;
 use super::cache::{Cache, incomplete, sorted_entries};
 use super::process::{ProcessLimits, first_line, run};
 use crate::Error;
-use crate::run::Live;
+use crate::run::RunProgress;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,9 +91,13 @@ impl Packages {
     ///
     /// # Errors
     /// Packages cannot be fetched, or are incomplete: the message says what is needed. Or `stop` is set.
-    pub fn open(cache: &Path, stop: &AtomicBool, live: &Live) -> Result<Packages, Error> {
+    pub fn open(
+        cache: &Path,
+        stop: &AtomicBool,
+        progress: &RunProgress,
+    ) -> Result<Packages, Error> {
         let cache =
-            Cache { folder: cache, limits: ProcessLimits { stop, limit: FETCH_TIMEOUT }, live };
+            Cache { folder: cache, limits: ProcessLimits { stop, limit: FETCH_TIMEOUT }, progress };
         if in_path(QEMU) {
             cache.fetch_missing(&[("guest", &fetch_guest)])?;
         } else {

@@ -3,7 +3,7 @@
 
 use super::guest::{GuestDevice, PREPARED_MIB, Step, StepResult};
 use super::measurement::{COLUMNS, Column, Measurement};
-use super::{Laboratory, reference_figures};
+use super::{GuestRunner, reference_figures};
 use crate::Error;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Map, Value, json};
@@ -51,7 +51,7 @@ pub struct Measurements {
 }
 
 /// Measures the table on `devices`, in one guest.
-pub fn run(runner: &Laboratory<'_>, devices: &[GuestDevice]) -> Result<Measurements, Error> {
+pub fn run(runner: &GuestRunner<'_>, devices: &[GuestDevice]) -> Result<Measurements, Error> {
     let mut steps = Vec::new();
     for device in devices {
         for row in ROWS {

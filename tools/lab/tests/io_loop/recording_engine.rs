@@ -78,9 +78,9 @@ pub fn run_job(keys: &str, mut engine: RecordingEngine) -> (LoopResult, Recordin
     let region = Region { begin: 0, length };
     let mut workload = Workload::new(&options, &[region], Amount::Bytes(length), 1);
     engine.buffers = vec![vec![0; options.largest_block() as usize]; options.depth as usize];
-    let (stop, live) = (AtomicBool::new(false), ThreadProgress::default());
+    let (stop, progress) = (AtomicBool::new(false), ThreadProgress::default());
     let fill_pattern = FillPattern::new(&options, 1, 1);
-    let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &live);
+    let result = run_io_loop(&mut engine, &mut workload, fill_pattern, &options, &stop, &progress);
     assert!(engine.in_flight.is_empty() && engine.pushed.is_empty(), "I/Os are left in flight");
     (result, engine)
 }

@@ -119,7 +119,7 @@ fn an_early_end_is_reported_with_the_end_of_the_console() {
         "for word; do case $word in file,id=console,path=*)
             printf 'Kernel panic \\033[2J- not syncing\\n' >${word##*path=};; esac; done",
     );
-    let part = r"ended too early; its console: Kernel panic \u{1b}[2J- not";
+    let part = r"ended early; its console: Kernel panic \u{1b}[2J- not";
     fails(&fakes, &["--device", "null_blk"], 1, part);
 }
 
