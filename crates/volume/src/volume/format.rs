@@ -179,11 +179,12 @@ impl Volume {
             let taken = allocator.take_free(*run, load);
             flaws.extend(taken.err().map(|error: Error| error.to_string()));
         }
-        let left_by_copy = superblock.left_by_copy(known);
-        if let Some(run) = left_by_copy {
-            let taken = allocator.take_free(run, load);
-            let freed = taken.and_then(|()| allocator.free(run, load));
-            flaws.extend(freed.err().map(|error: Error| error.to_string()));
+        let mut freed = Vec::new();
+        if let Some(run) = superblock.left_by_copy(known) {
+            match free_left_by_copy(&mut allocator, run, &system_zone, load) {
+                Ok(()) => freed.push(run),
+                Err(error) => flaws.push(error.to_string()),
+            }
         }
         let next_inode = next_inode(&catalog, &mut flaws)?;
         let orphans = orphans(&catalog, &mut flaws)?;
@@ -209,7 +210,7 @@ impl Volume {
             allocated: 0,
             wants_checkpoint: false,
             checkpoints: 0,
-            freed: left_by_copy.into_iter().collect(),
+            freed,
             freeing: Vec::new(),
             discards: options.discard && device.geometry().discard.is_some(),
             flaws: Flaws::of_opening(flaws, publisher.clone()),
@@ -302,6 +303,22 @@ pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> 
         ))),
         known => Ok(known.unwrap_or(total)),
     }
+}
+
+/// Frees the block that the superblock's copy has left. Its number follows from a record of the catalog, which
+/// may be crafted: a block in use by the volume itself stays as it is.
+fn free_left_by_copy(
+    allocator: &mut Allocator,
+    run: Run,
+    system_zone: &SystemZone,
+    load: impl Fn(u32) -> Result<Option<Vec<u8>>, Error>,
+) -> Result<(), Error> {
+    if system_zone.overlaps(run) {
+        let what = format!("the catalog's size of the volume makes block {} free", run.start);
+        return Err(Error::damaged(format!("{what}, which holds metadata")));
+    }
+    allocator.take_free(run, &load)?;
+    allocator.free(run, &load)
 }
 
 /// What the catalog says of how many blocks there are, if that can be read.
