@@ -39,8 +39,8 @@ impl BufferPool {
     /// A buffer, or none while all are out. Its bytes are what its last user left.
     pub fn get(&self) -> Option<Buffer> {
         let slots = self.slots();
-        let start = slots.take()?;
-        Some(Buffer::of_slot(self.region.clone(), start, slots.length()))
+        let start = slots.allocate()?;
+        Some(Buffer::from_region(self.region.clone(), start, slots.length()))
     }
 
     /// Buffers free now.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_pool_says_so_and_recovers() {
+    fn an_empty_pool_returns_none_and_recovers() {
         let pool = BufferPool::new(512, 3).unwrap();
         let all: Vec<_> = std::iter::from_fn(|| pool.get()).collect();
         assert_eq!(all.len(), 3);
@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn impossible_pools_are_refused() {
+    fn invalid_pool_sizes_are_refused() {
         assert!(BufferPool::new(4096, 0).is_err());
         assert!(BufferPool::new(MAX_LENGTH + 1, 1).is_err());
         assert!(BufferPool::new(4096, usize::MAX).is_err());
     }
 
     #[test]
-    fn parts_dropped_on_several_threads_give_the_slot_back_once() {
+    fn parts_dropped_on_several_threads_free_the_slot_once() {
         let pool = BufferPool::new(4096, 1).unwrap();
         for _ in 0..200 {
             let mut head = pool.get().unwrap();

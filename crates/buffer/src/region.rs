@@ -13,7 +13,7 @@ use crate::slots::Slots;
 
 /// How many regions may carry a [`RegionId`] at once; a region beyond that is
 /// used without registration.
-const ID_INDEXES: u32 = 256;
+const MAX_IDS: u32 = 256;
 const INDEX_BITS: u32 = 8;
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -39,40 +39,40 @@ impl RegionId {
     /// What a table holds where it has no region: no memory has this id.
     pub const EMPTY: RegionId = RegionId(u32::MAX - 1);
     /// Bound on [`RegionId::index`].
-    pub const INDEXES: u32 = ID_INDEXES;
+    pub const COUNT: u32 = MAX_IDS;
 
-    /// Place in a ring's table of registered buffers, below [`Self::INDEXES`];
+    /// Place in a ring's table of registered buffers, below [`Self::COUNT`];
     /// only meaningful for an id other than [`Self::NONE`].
     #[inline]
     pub fn index(self) -> u32 {
-        self.0 & (ID_INDEXES - 1)
+        self.0 & (MAX_IDS - 1)
     }
 }
 
 /// Free indexes, each with the generation it will carry next.
-static IDS: Mutex<Option<Vec<(u32, u32)>>> = Mutex::new(None);
+static FREE_IDS: Mutex<Option<Vec<(u32, u32)>>> = Mutex::new(None);
 
-fn ids<T>(act: impl FnOnce(&mut Vec<(u32, u32)>) -> T) -> T {
-    let mut guard = IDS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    act(guard.get_or_insert_with(|| (0..ID_INDEXES).rev().map(|index| (index, 0)).collect()))
+fn with_free_ids<T>(act: impl FnOnce(&mut Vec<(u32, u32)>) -> T) -> T {
+    let mut guard = FREE_IDS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    act(guard.get_or_insert_with(|| (0..MAX_IDS).rev().map(|index| (index, 0)).collect()))
 }
 
-fn take_id() -> RegionId {
-    ids(|free| free.pop())
+fn allocate_id() -> RegionId {
+    with_free_ids(|free| free.pop())
         .map_or(RegionId::NONE, |(index, generation)| RegionId(generation << INDEX_BITS | index))
 }
 
-fn give_back_id(id: RegionId) {
+fn release_id(id: RegionId) {
     if id == RegionId::NONE {
         return;
     }
     // The largest generation is left out: with the last index it would be NONE.
     let generation = ((id.0 >> INDEX_BITS) + 1) % (u32::MAX >> INDEX_BITS);
-    ids(|free| free.insert(0, (id.index(), generation)));
-    GONE.fetch_add(1, Ordering::Release);
+    with_free_ids(|free| free.insert(0, (id.index(), generation)));
+    DROPPED.fetch_add(1, Ordering::Release);
 }
 
-static GONE: AtomicU64 = AtomicU64::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// A contiguous piece of zeroed memory, freed when the last buffer in it is dropped.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ pub struct Region {
     alignment: usize,
     id: RegionId,
     /// Dangling for memory that is not worth registering.
-    itself: Weak<Region>,
+    weak: Weak<Region>,
     /// Present when the region is divided into a pool's buffers.
     pub(crate) slots: Option<Slots>,
 }
@@ -102,7 +102,7 @@ impl Region {
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
         let (backing, id) = (Backing::Heap, RegionId::NONE);
-        Region { base, length, backing, alignment, id, itself: Weak::new(), slots: None }
+        Region { base, length, backing, alignment, id, weak: Weak::new(), slots: None }
     }
 
     /// At least `length` bytes of mapped memory, huge pages when there.
@@ -137,13 +137,13 @@ impl Region {
             let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
         }
         let base = NonNull::new(base.cast()).expect("mmap does not return null");
-        Ok(Arc::new_cyclic(|itself| Region {
+        Ok(Arc::new_cyclic(|weak| Region {
             base,
             length,
             backing,
             alignment: 0,
-            id: take_id(),
-            itself: itself.clone(),
+            id: allocate_id(),
+            weak: weak.clone(),
             slots,
         }))
     }
@@ -161,13 +161,13 @@ impl Region {
 
     /// How many regions with an id are gone: when there are more, whoever has some registered looks which.
     #[inline]
-    pub fn gone() -> u64 {
-        GONE.load(Ordering::Acquire)
+    pub fn dropped() -> u64 {
+        DROPPED.load(Ordering::Acquire)
     }
 
     /// Tells whether the region is still there, without keeping it.
-    pub fn watch(&self) -> Weak<Region> {
-        self.itself.clone()
+    pub fn downgrade(&self) -> Weak<Region> {
+        self.weak.clone()
     }
 
     /// What the pages are made of.
@@ -194,7 +194,7 @@ impl Drop for Region {
             // is left. Pages a ring still has registered stay pinned by the
             // kernel and are not reused before it lets go.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
-            give_back_id(self.id);
+            release_id(self.id);
         }
     }
 }

@@ -26,7 +26,7 @@ impl Slots {
 
     /// Takes a free slot as one part, and returns its offset in the region.
     #[inline]
-    pub(crate) fn take(&self) -> Option<usize> {
+    pub(crate) fn allocate(&self) -> Option<usize> {
         let slot = self.free.pop()?;
         self.parts[slot as usize].store(1, Ordering::Relaxed);
         Some(slot as usize * self.stride)

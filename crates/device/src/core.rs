@@ -105,22 +105,22 @@ impl Core {
 
     /// Calls `on_close` when the device closes; at once when it has already.
     pub fn on_close(&self, on_close: OnClose) {
-        let mut waiting = self.on_close.lock();
+        let mut callbacks = self.on_close.lock();
         if self.is_closed() {
-            drop(waiting);
+            drop(callbacks);
             on_close(self.index);
         } else {
-            waiting.push(on_close);
+            callbacks.push(on_close);
         }
     }
 
     pub(crate) fn close(&self) {
-        let waiting = {
-            let mut waiting = self.on_close.lock();
+        let callbacks = {
+            let mut callbacks = self.on_close.lock();
             self.closed.store(true, Ordering::Release);
-            std::mem::take(&mut *waiting)
+            std::mem::take(&mut *callbacks)
         };
-        for on_close in waiting {
+        for on_close in callbacks {
             on_close(self.index);
         }
     }

@@ -40,7 +40,7 @@ impl Device {
     /// # Errors
     /// An error from opening it or reading its geometry, with the path.
     pub fn open(path: &Path, access: Access) -> io::Result<Device> {
-        Device::of_box(open(path, access)?)
+        Device::from_backend(open(path, access)?)
     }
 
     /// A device over a back end of any kind.
@@ -48,10 +48,10 @@ impl Device {
     /// # Errors
     /// `QuotaExceeded` while [`MAX_DEVICES`](crate::MAX_DEVICES) are open.
     pub fn new(backend: impl Backend) -> io::Result<Device> {
-        Device::of_box(Box::new(backend))
+        Device::from_backend(Box::new(backend))
     }
 
-    fn of_box(backend: Box<dyn Backend>) -> io::Result<Device> {
+    fn from_backend(backend: Box<dyn Backend>) -> io::Result<Device> {
         let core = Arc::new(Core::new(backend)?);
         Ok(Device { handle: Arc::new(Handle { core }) })
     }

@@ -101,7 +101,7 @@ pub struct Request {
 #[repr(u8)]
 enum RequestState {
     /// No queue has had it.
-    Made,
+    New,
     /// Some queue has had it. If it has ended, then with all its bytes, as
     /// nearly all do: nothing has to be written down.
     Issued,
@@ -137,20 +137,20 @@ impl Request {
             retries: 0,
             cancelled: false,
             mark: 0,
-            state: RequestState::Made,
+            state: RequestState::New,
         }
     }
 
     /// True when some queue has had it.
     #[inline]
     pub fn is_issued(&self) -> bool {
-        self.state != RequestState::Made && self.state != RequestState::Refused
+        self.state != RequestState::New && self.state != RequestState::Refused
     }
 
     /// Notes that it is handed to a queue, or that the queue gave it back.
     #[inline(always)]
     pub fn set_issued(&mut self, issued: bool) {
-        self.state = if issued { RequestState::Issued } else { RequestState::Made };
+        self.state = if issued { RequestState::Issued } else { RequestState::New };
     }
 
     /// Records its result.
@@ -170,7 +170,7 @@ impl Request {
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
         match self.state {
-            RequestState::Made | RequestState::Issued => Ok(self.length()),
+            RequestState::New | RequestState::Issued => Ok(self.length()),
             RequestState::Short => Ok(self.done),
             RequestState::Failed | RequestState::Refused => {
                 Err(Errno::from_raw_os_error(self.done as i32))
@@ -209,20 +209,20 @@ impl Request {
     #[inline]
     pub fn advance(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         match moved {
-            Ok(moved) if self.done + moved as u64 == self.length() || self.is_whole() => {
+            Ok(moved) if self.done + moved as u64 == self.length() || self.is_single_step() => {
                 Progress::Done(Ok(self.length()))
             }
-            other => self.advance_slowly(other, bounds),
+            other => self.advance_slow(other, bounds),
         }
     }
 
     /// Flush, discard and zeroing are done in one step, whatever number they answer.
-    fn is_whole(&self) -> bool {
+    fn is_single_step(&self) -> bool {
         !matches!(self.op, Op::Read | Op::Write)
     }
 
     #[cold]
-    fn advance_slowly(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
+    fn advance_slow(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         let retry = |request: &mut Request, error| {
             request.retries += 1;
             if request.retries >= MAX_RETRIES {
@@ -233,13 +233,13 @@ impl Request {
         };
         match moved {
             // A device that ends here.
-            Ok(0) if self.op == Op::Read => Progress::Done(self.broken_off(self.done, bounds)),
+            Ok(0) if self.op == Op::Read => Progress::Done(self.short_read(self.done, bounds)),
             Ok(0) => retry(self, Errno::IO),
             Ok(moved) => {
                 let tail = moved % bounds.block_size.max(1);
                 if self.op == Op::Read && tail != 0 {
                     // Only the end of a file breaks off inside a block.
-                    return Progress::Done(self.broken_off(self.done + moved as u64, bounds));
+                    return Progress::Done(self.short_read(self.done + moved as u64, bounds));
                 }
                 if moved == tail {
                     return retry(self, Errno::IO);
@@ -255,7 +255,7 @@ impl Request {
     }
 
     /// The result of a read that ends short after `done` bytes.
-    fn broken_off(&self, done: u64, bounds: Bounds) -> Result<u64, Errno> {
+    fn short_read(&self, done: u64, bounds: Bounds) -> Result<u64, Errno> {
         let there = bounds.size.saturating_sub(self.address).min(self.length());
         if done < there { Err(Errno::IO) } else { Ok(done) }
     }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn short_steps_add_up() {
+    fn short_steps_accumulate() {
         let mut request = read(8192);
         assert_eq!(request.advance(Ok(512), BOUNDS), Progress::Again);
         assert_eq!(request.advance(Err(Errno::INTR), BOUNDS), Progress::Again);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_device_ends_a_read() {
+    fn a_read_ends_at_the_end_of_the_device() {
         let ends_at = |size| Bounds { size, ..BOUNDS };
         let mut request = read(8192);
         assert_eq!(request.advance(Ok(4096), ends_at(4196)), Progress::Again);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_breaks_off_inside_the_device_has_failed() {
+    fn a_short_read_inside_the_device_fails() {
         let failed = Progress::Done(Err(Errno::IO));
         assert_eq!(read(8192).advance(Ok(0), BOUNDS), failed);
         let mut request = read(8192);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_have_a_bound() {
+    fn retries_are_bounded() {
         let mut request = read(4096);
         let mut steps = 0;
         while request.advance(Err(Errno::AGAIN), BOUNDS) == Progress::Again {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_between_steps_that_move_something_have_none() {
+    fn progress_resets_the_retry_count() {
         let mut request = read(1 << 20);
         for _ in 0..1000 {
             assert_eq!(request.advance(Err(Errno::INTR), BOUNDS), Progress::Again);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unrequested_cancel_is_an_interruption() {
+    fn an_unrequested_cancel_is_retried() {
         let mut request = read(4096);
         assert_eq!(request.advance(Err(Errno::CANCELED), BOUNDS), Progress::Again);
         request.cancelled = true;

@@ -71,11 +71,11 @@ impl FromStr for Target {
     type Err = io::Error;
 
     fn from_str(text: &str) -> io::Result<Target> {
-        let explained = |what: String| invalid(format!("target '{text}': {what}"));
+        let with_target = |what: String| invalid(format!("target '{text}': {what}"));
         match text.split_once(':') {
-            Some(("memory", size)) => Ok(Target::Memory(whole_sectors(size).map_err(explained)?)),
-            Some(("null", size)) => Ok(Target::Null(whole_sectors(size).map_err(explained)?)),
-            Some(("sim", rest)) => sim(rest).map_err(explained),
+            Some(("memory", size)) => Ok(Target::Memory(whole_sectors(size).map_err(with_target)?)),
+            Some(("null", size)) => Ok(Target::Null(whole_sectors(size).map_err(with_target)?)),
+            Some(("sim", rest)) => sim(rest).map_err(with_target),
             _ if text.is_empty() => Err(invalid("a target is missing; name a file".into())),
             _ => Ok(Target::Path(text.into())),
         }
@@ -102,29 +102,29 @@ const OPTIONS: [&str; 9] =
     ["latency", "units", "seed", "block", "cache", "flush", "record", "errors", "short"];
 
 fn sim(rest: &str) -> Result<Target, String> {
-    let mut words = rest.split(',');
-    let size = whole_sectors(words.next().unwrap_or_default())?;
+    let mut options_text = rest.split(',');
+    let size = whole_sectors(options_text.next().unwrap_or_default())?;
     // Recording costs a copy of each write: only tests, which ask for it, want it.
     let mut options = SimOptions::new(size).recording(Recording::Off);
     let mut rules = Vec::new();
-    for word in words {
+    for option in options_text {
         let (name, value) =
-            word.split_once('=').ok_or_else(|| format!("'{word}' is no OPTION=VALUE"))?;
-        let bad = || format!("'{value}' is no value for {name}");
+            option.split_once('=').ok_or_else(|| format!("'{option}' is no OPTION=VALUE"))?;
+        let bad_value = || format!("'{value}' is no value for {name}");
         options = match name {
             "latency" => {
-                let (least, most) = value.split_once('-').unwrap_or((value, value));
-                let (least, most) = (duration(least)?, duration(most)?);
-                if least > most || most > MAX_LATENCY {
+                let (min, max) = value.split_once('-').unwrap_or((value, value));
+                let (min, max) = (duration(min)?, duration(max)?);
+                if min > max || max > MAX_LATENCY {
                     return Err(format!("latency {value} is not within 0 to 60s"));
                 }
-                options.latency(least..=most)
+                options.latency(min..=max)
             }
             "units" => match value.parse() {
                 Ok(units @ 1..=MAX_UNITS) => options.units(units),
                 _ => return Err(format!("units {value} is not within 1 to {MAX_UNITS}")),
             },
-            "seed" => options.seed(value.parse().map_err(|_| bad())?),
+            "seed" => options.seed(value.parse().map_err(|_| bad_value())?),
             "block" => match parse_size(value)? {
                 block if block.is_power_of_two() && (512..=65536).contains(&block) => {
                     if !size.is_multiple_of(block) {
@@ -151,7 +151,7 @@ fn sim(rest: &str) -> Result<Target, String> {
                 _ => return Err(format!("record is on or off, not '{value}'")),
             }),
             "errors" | "short" => {
-                let one_in = value.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
+                let one_in = value.parse().ok().filter(|n| *n > 0).ok_or_else(bad_value)?;
                 let fault = match name {
                     "errors" => Fault::Error(Errno::IO),
                     _ => Fault::Short,
@@ -176,15 +176,15 @@ fn whole_sectors(text: &str) -> Result<u64, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("'{text}' is no time; write one like 80us, 1ms or 2s");
+    let bad_value = || format!("'{text}' is no time; write one like 80us, 1ms or 2s");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| bad())?;
+    let number: u64 = digits.parse().map_err(|_| bad_value())?;
     Ok(match &text[digits.len()..] {
         "ns" => Duration::from_nanos(number),
         "us" => Duration::from_micros(number),
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
-        _ => return Err(bad()),
+        _ => return Err(bad_value()),
     })
 }
 
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_read() {
+    fn targets_are_parsed() {
         let path = |text: &str| matches!(text.parse(), Ok(Target::Path(path)) if path.to_str() == Some(text));
         assert!(path("/dev/vda") && path("./memory:1") && path("a:b"));
         assert!(matches!("memory:1g".parse(), Ok(Target::Memory(size)) if size == 1 << 30));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_target_says_what_is_wrong() {
+    fn a_bad_target_is_explained() {
         assert!(error("sim:1m,latencey=1us").contains("did you mean 'latency'"));
         assert!(error("sim:1m,unit=1").contains("did you mean 'units'"));
         assert!(error("sim:1m,latency=61s").contains("60s"));

@@ -27,7 +27,7 @@ fn request(device: &Device, op: Op, address: u64, bytes: &[u8]) -> Request {
 /// Performs it in the call, and gives back what is in its memory then.
 fn run(sim: &Sim, mut request: Request) -> (Result<u32, Errno>, Vec<u8>) {
     let result = sim.perform(&mut request);
-    let bytes = request.pieces().flatten().copied().collect();
+    let bytes = request.segments().flatten().copied().collect();
     (result, bytes)
 }
 

@@ -15,7 +15,7 @@ use uringfs_buffer::{Buffer, BufferPool};
 use crate::in_flight::RequestId;
 use crate::probe::Features;
 use crate::registered::FileSlot;
-use crate::segment::Piece;
+use crate::segment::IoSegment;
 use crate::sqe::{Direction, Sqe, nop_sqe};
 use crate::sys::{self, RingFd};
 
@@ -53,11 +53,11 @@ pub struct BareRing {
     enters: u64,
 }
 
-/// A place for one request.
+/// A slot for one request.
 struct Slot {
     buffer: Buffer,
     /// From the push to the completion the kernel may be using the bytes.
-    busy: bool,
+    is_in_flight: bool,
 }
 
 impl BareRing {
@@ -92,14 +92,15 @@ impl BareRing {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
             io.submitter().register_files(&descriptors)?;
         }
-        let slot_of = |(place, file): (u32, &OwnedFd)| {
+        let slot_of = |(index, file): (u32, &OwnedFd)| {
             let plain = FileSlot::plain(file.as_raw_fd());
-            if options.fixed_files { FileSlot::fixed(place) } else { plain }
+            if options.fixed_files { FileSlot::fixed(index) } else { plain }
         };
         let file_slots = (0..).zip(&files).map(slot_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
-        let slots: Vec<Slot> =
-            std::iter::from_fn(|| pool.get()).map(|buffer| Slot { buffer, busy: false }).collect();
+        let slots: Vec<Slot> = std::iter::from_fn(|| pool.get())
+            .map(|buffer| Slot { buffer, is_in_flight: false })
+            .collect();
         if options.fixed_buffers {
             let region = slots[0].buffer.region();
             let vector =
@@ -128,7 +129,7 @@ impl BareRing {
     /// When it is: the kernel may be using the bytes.
     pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
         let slot = &mut self.slots[slot as usize];
-        assert!(!slot.busy, "the kernel may be using the buffer");
+        assert!(!slot.is_in_flight, "the kernel may be using the buffer");
         &mut slot.buffer
     }
 
@@ -152,20 +153,20 @@ impl BareRing {
 
     #[inline(always)]
     fn push(&mut self, direction: Direction, slot: u32, file: u32, offset: u64, length: u32) {
-        let Slot { buffer, busy } = &mut self.slots[slot as usize];
-        assert!(!*busy, "the slot is in flight");
+        let Slot { buffer, is_in_flight } = &mut self.slots[slot as usize];
+        assert!(!*is_in_flight, "the slot is in flight");
         assert!(length as usize <= buffer.len());
-        *busy = true;
-        let piece = Piece { length, ..Piece::of(buffer, 0) };
+        *is_in_flight = true;
+        let segment = IoSegment { length, ..IoSegment::from_buffer(buffer, 0) };
         let Some(&file) = self.file_slots.get(file as usize) else {
             let file = self.sometimes_async(FileSlot::NOP);
             return self.queue(nop_sqe(RequestId(slot as u64)).flags(file.flags()));
         };
         let file = self.sometimes_async(file);
         let entry = if self.options.fixed_buffers {
-            Sqe::fixed(direction, file, offset, &piece, 0)
+            Sqe::fixed(direction, file, offset, &segment, 0)
         } else {
-            Sqe::plain(direction, file, offset, &piece)
+            Sqe::plain(direction, file, offset, &segment)
         };
         self.queue(entry.with_id(RequestId(slot as u64)));
     }
@@ -223,7 +224,7 @@ impl BareRing {
         for completion in self.io.completion().take(max) {
             let index = completion.user_data() as u32;
             let slot = &mut self.slots[index as usize];
-            slot.busy = false;
+            slot.is_in_flight = false;
             let result = completion.result();
             let result = if result < 0 {
                 Err(Errno::from_raw_os_error(-result))
@@ -245,7 +246,7 @@ impl BareRing {
 
 impl Drop for BareRing {
     fn drop(&mut self) {
-        while self.slots.iter().any(|slot| slot.busy) {
+        while self.slots.iter().any(|slot| slot.is_in_flight) {
             if self.enter(1).is_err() {
                 std::mem::forget(std::mem::take(&mut self.slots));
                 return;
@@ -253,8 +254,8 @@ impl Drop for BareRing {
             self.reap(usize::MAX, |_, _| {});
         }
         let _ = self.io.submitter().unregister_files();
-        if let RingFd::Registered(place) = self.fd {
-            sys::unregister_ring(self.io.as_raw_fd(), place);
+        if let RingFd::Registered(index) = self.fd {
+            sys::unregister_ring(self.io.as_raw_fd(), index);
         }
     }
 }
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    fn nothing(depth: u32) -> BareRing {
+    fn nop_ring(depth: u32) -> BareRing {
         BareRing::new(options(depth), &[]).unwrap()
     }
 
@@ -289,7 +290,7 @@ mod tests {
         })
     }
 
-    fn drive(ring: &mut BareRing, requests: u32) {
+    fn run(ring: &mut BareRing, requests: u32) {
         for _ in 0..requests {
             ring.push_read(0, 0, 0, 4096);
             let mut done = 0;
@@ -304,25 +305,25 @@ mod tests {
     }
 
     #[test]
-    fn every_nth_request_goes_to_a_worker() {
+    fn every_nth_request_goes_to_a_kernel_worker() {
         let mut ring = BareRing::new(BareOptions { force_async: 4, ..options(1) }, &[]).unwrap();
-        drive(&mut ring, 3);
+        run(&mut ring, 3);
         assert!(!has_thread("iou-wrk"));
-        drive(&mut ring, 1);
+        run(&mut ring, 1);
         assert!(has_thread("iou-wrk"));
     }
 
     #[test]
-    fn the_kernel_s_thread_takes_what_is_queued() {
+    fn the_submission_thread_takes_queued_requests() {
         let with = BareOptions { submission_thread: true, ..options(1) };
         let mut ring = BareRing::new(with, &[]).unwrap();
-        drive(&mut ring, 100);
+        run(&mut ring, 100);
         assert!(has_thread("iou-sqp"));
     }
 
     #[test]
-    fn a_slot_is_free_again_with_its_own_completion() {
-        let mut ring = nothing(2);
+    fn a_completion_frees_its_own_slot() {
+        let mut ring = nop_ring(2);
         ring.push_read(0, 0, 0, 4096);
         ring.buffer(1).fill(7);
         ring.enter(1).unwrap();
@@ -334,8 +335,8 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "may be using the buffer")]
-    fn the_buffer_of_a_slot_in_flight_is_refused() {
-        let mut ring = nothing(2);
+    fn the_buffer_of_a_slot_in_flight_is_inaccessible() {
+        let mut ring = nop_ring(2);
         ring.push_read(0, 0, 0, 4096);
         ring.buffer(0);
     }
@@ -343,7 +344,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "the slot is in flight")]
     fn a_slot_is_not_pushed_twice() {
-        let mut ring = nothing(2);
+        let mut ring = nop_ring(2);
         ring.push_read(0, 0, 0, 4096);
         ring.push_read(0, 0, 0, 4096);
     }

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::in_flight::{Kind, RequestId, Slots};
+use crate::in_flight::{RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::wait::{Wait, Waited};
 
@@ -33,16 +33,16 @@ pub(crate) fn decode(
     let result =
         if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
     match id.kind() {
-        Kind::Wait => {
+        RequestKind::Wait => {
             let (wait, tag) = waits.end(id).take();
-            let result = result.map(|answer| wait.interpret(answer));
+            let result = result.map(|value| wait.decode(value));
             Some(Event::Wait { wait, tag, result })
         }
-        Kind::Message => Some(Event::Message),
-        Kind::Internal => {
+        RequestKind::Message => Some(Event::Message),
+        RequestKind::Internal => {
             messages.end(id, result.is_err());
             None
         }
-        Kind::Transfer => None,
+        RequestKind::Transfer => None,
     }
 }

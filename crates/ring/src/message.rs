@@ -23,16 +23,16 @@ impl Messages {
 
     /// Allocates the id of a message whose target also wakes by `event`. None while too many are in flight.
     pub(crate) fn begin(&mut self, event: &Arc<OwnedFd>) -> Option<RequestId> {
-        let place = self.events.iter().position(Option::is_none)?;
-        self.events[place] = Some(event.clone());
+        let index = self.events.iter().position(Option::is_none)?;
+        self.events[index] = Some(event.clone());
         self.in_flight += 1;
-        Some(RequestId::message_at(place))
+        Some(RequestId::from_message_index(index))
     }
 
     /// Completes a message. An id that is no message of this table has no effect.
     pub(crate) fn end(&mut self, id: RequestId, has_failed: bool) {
-        let place = id.place_of_message();
-        let event = place.and_then(|place| self.events.get_mut(place)).and_then(Option::take);
+        let index = id.message_index();
+        let event = index.and_then(|index| self.events.get_mut(index)).and_then(Option::take);
         let Some(event) = event else { return };
         self.in_flight -= 1;
         if has_failed {
@@ -41,7 +41,7 @@ impl Messages {
     }
 
     /// Fails all messages: the kernel will not complete them.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn fail_all(&mut self) {
         self.in_flight = 0;
         self.events.iter_mut().filter_map(Option::take).for_each(|event| write(&event));
     }

@@ -65,8 +65,8 @@ impl Features {
         static PROBED: OnceLock<Result<Features, String>> = OnceLock::new();
         if PROBED.get().is_none() {
             let probed = match probe() {
-                Err(Refusal::ForNow(why)) => return Err(why),
-                Err(Refusal::ForGood(why)) => Err(why),
+                Err(ProbeError::Temporary(why)) => return Err(why),
+                Err(ProbeError::Permanent(why)) => Err(why),
                 Ok(features) => Ok(features),
             };
             // Another thread may have been faster, with the same answer.
@@ -100,20 +100,20 @@ impl Features {
 }
 
 /// Why there is no io_uring.
-enum Refusal {
+enum ProbeError {
     /// Something is short that may not be so the next time.
-    ForNow(String),
-    ForGood(String),
+    Temporary(String),
+    Permanent(String),
 }
 
 /// True for what a process that lets go of something may get.
-fn is_for_now(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR))
 }
 
 /// Why the kernel gives no ring, and what to do.
-pub(crate) fn explain_refusal(error: &io::Error) -> String {
+pub(crate) fn explain_setup_error(error: &io::Error) -> String {
     let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     match (error.raw_os_error(), disabled.as_deref().map(str::trim)) {
         (Some(libc::EPERM), Ok(level @ ("1" | "2"))) => {
@@ -142,27 +142,27 @@ pub(crate) fn explain_refusal(error: &io::Error) -> String {
     }
 }
 
-fn probe() -> Result<Features, Refusal> {
+fn probe() -> Result<Features, ProbeError> {
     let plain = IoUring::new(4).map_err(|error| {
-        let why = explain_refusal(&error);
-        if is_for_now(&error) { Refusal::ForNow(why) } else { Refusal::ForGood(why) }
+        let why = explain_setup_error(&error);
+        if is_temporary(&error) { ProbeError::Temporary(why) } else { ProbeError::Permanent(why) }
     })?;
     let parameters = plain.params();
-    let lacks = |what: &str| Err(Refusal::ForGood(format!("this kernel's io_uring {what}")));
+    let missing = |what: &str| Err(ProbeError::Permanent(format!("this kernel's io_uring {what}")));
     if !parameters.is_feature_nodrop() {
-        return lacks("drops completions (no IORING_FEAT_NODROP)");
+        return missing("drops completions (no IORING_FEAT_NODROP)");
     }
     if !parameters.is_feature_submit_stable() {
-        return lacks("keeps pointing at submitted entries (no IORING_FEAT_SUBMIT_STABLE)");
+        return missing("keeps pointing at submitted entries (no IORING_FEAT_SUBMIT_STABLE)");
     }
     if !parameters.is_feature_ext_arg() {
-        return lacks("cannot wait with a timeout (no IORING_FEAT_EXT_ARG)");
+        return missing("cannot wait with a timeout (no IORING_FEAT_EXT_ARG)");
     }
     // The resource that ran out during a probe: the feature stays unknown.
     let short = RefCell::new(None);
     let refused = |error: io::Error| {
-        if is_for_now(&error) {
-            *short.borrow_mut() = Some(explain_refusal(&error));
+        if is_temporary(&error) {
+            *short.borrow_mut() = Some(explain_setup_error(&error));
         }
         format!("the kernel refuses it: {error}")
     };
@@ -233,7 +233,7 @@ fn probe() -> Result<Features, Refusal> {
     };
     match short.into_inner() {
         None => Ok(features),
-        Some(why) => Err(Refusal::ForNow(why)),
+        Some(why) => Err(ProbeError::Temporary(why)),
     }
 }
 
@@ -258,10 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
-        let seccomp = explain_refusal(&io::Error::from_raw_os_error(libc::ENOSYS));
+    fn setup_errors_include_advice() {
+        let seccomp = explain_setup_error(&io::Error::from_raw_os_error(libc::ENOSYS));
         assert!(seccomp.contains("seccomp"), "{seccomp}");
-        let limit = explain_refusal(&io::Error::from_raw_os_error(libc::EMFILE));
+        let limit = explain_setup_error(&io::Error::from_raw_os_error(libc::EMFILE));
         assert!(limit.contains("RLIMIT_NOFILE"), "{limit}");
     }
 }

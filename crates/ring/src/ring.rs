@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{Ended, FreeSlot, Kind, RequestId, Slots};
+use crate::in_flight::{Ended, FreeSlot, RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::probe::Features;
@@ -25,7 +25,7 @@ use crate::registered::{FileSlot, FileTable, RegionTable, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
 use crate::sqe::{Direction, Sqe, nop_sqe, slow_sqe};
 use crate::sys::{self, RingFd};
-use crate::transfer::{Memory, Step, StepResult, Transfer};
+use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
 use crate::wait::{Wait, WaitHandle};
 
 #[cfg(test)]
@@ -43,9 +43,9 @@ pub struct Ring<T: Transfer> {
     /// Entries pushed that the kernel has not taken.
     queued: u32,
     /// Transfers may be pushed while fewer are queued.
-    room: u32,
+    transfer_limit: u32,
     /// Lists of pieces of memory, until the kernel has read them.
-    vectors: Vec<Box<[libc::iovec]>>,
+    iovec_lists: Vec<Box<[libc::iovec]>>,
     /// Cancels that wait for room in the submission queue.
     cancels: VecDeque<RequestId>,
     forks: u32,
@@ -53,7 +53,7 @@ pub struct Ring<T: Transfer> {
     notifier: Notifier,
     /// Found while reaping, and not asked for yet.
     events: VecDeque<Event>,
-    counts: RawCounters,
+    counters: RawCounters,
     _owned_by_thread: PhantomData<*const ()>,
 }
 
@@ -78,20 +78,20 @@ impl<T: Transfer> Ring<T> {
         let regions = RegionTable::new(&io, options.fixed_buffers);
         Ok(Ring {
             fd,
-            transfers: Slots::new(Kind::Transfer, transfers),
-            waits: Slots::new(Kind::Wait, options.waits),
+            transfers: Slots::new(RequestKind::Transfer, transfers),
+            waits: Slots::new(RequestKind::Wait, options.waits),
             messages: Messages::default(),
             files,
             regions,
             queued: 0,
-            room: io.params().sq_entries() - RESERVE,
-            vectors: Vec::new(),
+            transfer_limit: io.params().sq_entries() - RESERVE,
+            iovec_lists: Vec::new(),
             cancels: VecDeque::new(),
             forks: fork_count(),
             polled: options.polled,
             notifier: Notifier::default(),
             events: VecDeque::new(),
-            counts: RawCounters::default(),
+            counters: RawCounters::default(),
             io,
             _owned_by_thread: PhantomData,
         })
@@ -101,64 +101,66 @@ impl<T: Transfer> Ring<T> {
     /// [`Self::remove`]; the caller may close his descriptor.
     ///
     /// # Errors
-    /// When no descriptor is left (EMFILE) or `place` is not in the table.
+    /// When no descriptor is left (EMFILE) or `index` is not in the table.
     ///
     /// # Panics
-    /// When `place` is taken.
-    pub fn install(&mut self, place: u32, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.files.install(&self.io, place, file)
+    /// When `index` is taken.
+    pub fn install(&mut self, index: u32, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.files.install(&self.io, index, file)
     }
 
-    /// Makes every transfer that names `place` the kernel's NOP, for measuring
+    /// Makes every transfer that names `index` the kernel's NOP, for measuring
     /// the way there and back.
     ///
     /// # Errors
-    /// When `place` is not in the table.
+    /// When `index` is not in the table.
     ///
     /// # Panics
-    /// When `place` is taken.
-    pub fn install_nothing(&mut self, place: u32) -> io::Result<()> {
-        self.files.install_nothing(place)
+    /// When `index` is taken.
+    pub fn install_nop(&mut self, index: u32) -> io::Result<()> {
+        self.files.install_nop(index)
     }
 
     /// Takes a file out of the table.
     ///
     /// # Errors
-    /// EBUSY while a transfer names it, EBADF when the place is empty.
-    pub fn remove(&mut self, place: u32) -> Result<(), Errno> {
-        if self.transfers.iter_mut().any(|(_, transfer)| transfer.file() == place) {
+    /// EBUSY while a transfer names it, EBADF when its slot is empty.
+    pub fn remove(&mut self, index: u32) -> Result<(), Errno> {
+        if self.transfers.iter_mut().any(|(_, transfer)| transfer.file() == index) {
             return Err(Errno::BUSY);
         }
-        self.files.remove(&self.io, place)
+        self.files.remove(&self.io, index)
     }
 
     /// Room for one transfer: a slot and an entry. None when either is short,
     /// and in the child of a fork.
     #[inline(always)]
-    pub fn room(&mut self) -> Option<Room<'_, T>> {
+    pub fn room(&mut self) -> Option<SqeSlot<'_, T>> {
         let slot = self.transfers.free_slot()?;
-        if self.is_forked() || self.queued >= self.room && !self.hand_over(self.room) {
+        if self.is_forked()
+            || self.queued >= self.transfer_limit && !self.submit_below(self.transfer_limit)
+        {
             return None;
         }
-        Some(Room { ring: self, slot })
+        Some(SqeSlot { ring: self, slot })
     }
 
     /// Has the kernel take what is queued, so that fewer than `room` are. False
     /// when it takes nothing.
     #[cold]
     #[inline(never)]
-    fn hand_over(&mut self, room: u32) -> bool {
-        self.enter(0, None).is_ok() && self.queued < room
+    fn submit_below(&mut self, limit: u32) -> bool {
+        self.enter(0, None).is_ok() && self.queued < limit
     }
 
     /// The same for what may use the reserve.
-    fn has_entry(&mut self) -> bool {
+    fn has_free_entry(&mut self) -> bool {
         let all = self.io.params().sq_entries();
-        self.queued < all || self.hand_over(all)
+        self.queued < all || self.submit_below(all)
     }
 
     /// Takes a transfer, or gives it back when there is no room or no file at
-    /// its place. It reaches the kernel with the next [`Self::enter`].
+    /// its index. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
         if self.files.slot(transfer.file()) == FileSlot::ABSENT {
@@ -173,8 +175,8 @@ impl<T: Transfer> Ring<T> {
 
     /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
-        let can = !self.polled && !self.is_forked() && self.has_entry();
-        let Some(slot) = self.waits.free_slot().filter(|_| can) else { return Err(wait) };
+        let can_push = !self.polled && !self.is_forked() && self.has_free_entry();
+        let Some(slot) = self.waits.free_slot().filter(|_| can_push) else { return Err(wait) };
         let (id, (wait, _)) = self.waits.fill(slot, (wait, tag));
         let entry = wait.entry().user_data(id.0);
         self.push_sqe(entry);
@@ -195,15 +197,15 @@ impl<T: Transfer> Ring<T> {
     }
 
     fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<RequestId> {
-        let can = Features::probe().is_ok_and(|features| features.message.is_kept());
-        if !can || self.polled || self.is_forked() || !self.has_entry() {
+        let can_send = Features::probe().is_ok_and(|features| features.message.is_kept());
+        if !can_send || self.polled || self.is_forked() || !self.has_free_entry() {
             return None;
         }
         let id = self.messages.begin(event)?;
         let target = types::Fd(ring.as_raw_fd());
         let entry = opcode::MsgRingData::new(target, 0, RequestId::MESSAGE.0, None).build();
         self.push_sqe(entry.user_data(id.0));
-        self.counts.messages += 1;
+        self.counters.messages += 1;
         Some(id)
     }
 
@@ -266,14 +268,14 @@ impl<T: Transfer> Ring<T> {
         let wait = if self.cancels.is_empty() { wait } else { 0 };
         if wait > 0 {
             // It may sleep for long, and they are pinned so long.
-            self.regions.forget_gone(&self.io);
+            self.regions.unregister_dropped(&self.io);
         }
-        self.counts.enters += 1;
+        self.counters.enters += 1;
         match sys::enter(self.fd, self.queued, wait, timeout) {
             Ok(taken) => {
                 self.queued -= taken;
-                if self.queued == 0 && !self.vectors.is_empty() {
-                    self.vectors.clear();
+                if self.queued == 0 && !self.iovec_lists.is_empty() {
+                    self.iovec_lists.clear();
                 }
                 Ok(())
             }
@@ -303,7 +305,7 @@ impl<T: Transfer> Ring<T> {
         for completion in self.io.completion() {
             let id = RequestId(completion.user_data());
             let mut result = completion.result();
-            if id.kind() == Kind::Transfer {
+            if id.kind() == RequestKind::Transfer {
                 let ended = self.transfers.end(id);
                 if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
                     // A NOP answers 0 for the bytes that were not moved.
@@ -387,7 +389,7 @@ impl<T: Transfer> Ring<T> {
 
     /// Its counters.
     pub fn counters(&self) -> RingCounters {
-        self.counts.read()
+        self.counters.read()
     }
 
     /// The state of registration.
@@ -395,7 +397,7 @@ impl<T: Transfer> Ring<T> {
         Registration {
             files: self.files.count_fixed(),
             regions: self.regions.count(),
-            refused: self.regions.reason().map(str::to_owned),
+            refused: self.regions.refusal().map(str::to_owned),
         }
     }
 
@@ -411,25 +413,29 @@ impl<T: Transfer> Ring<T> {
 }
 
 /// Room for one transfer in a ring.
-pub struct Room<'r, T: Transfer> {
+pub struct SqeSlot<'r, T: Transfer> {
     ring: &'r mut Ring<T>,
     slot: FreeSlot,
 }
 
-impl<T: Transfer> Room<'_, T> {
+impl<T: Transfer> SqeSlot<'_, T> {
     /// Moves the transfer into its slot and pushes the entry that stands for
     /// it. It reaches the kernel with the next [`Ring::enter`].
     #[inline(always)]
     pub fn push(self, transfer: T) {
-        let Ring { transfers, io, queued, files, regions, vectors, counts, .. } = self.ring;
+        let Ring { transfers, io, queued, files, regions, iovec_lists, counters, .. } = self.ring;
         let file = files.slot(transfer.file());
-        let (direction, offset, piece) = match transfer.step() {
-            Step::Read(offset, Memory::One(piece)) => (Direction::READ, offset, piece),
-            Step::Write(offset, Memory::One(piece)) => (Direction::WRITE, offset, piece),
+        let (direction, offset, segment) = match transfer.step() {
+            NextOp::Read(offset, TransferMemory::Single(segment)) => {
+                (Direction::READ, offset, segment)
+            }
+            NextOp::Write(offset, TransferMemory::Single(segment)) => {
+                (Direction::WRITE, offset, segment)
+            }
             _ => {
                 let (id, transfer) = transfers.fill(self.slot, transfer);
                 let step = transfer.step();
-                let entry = slow_sqe(io, regions, vectors, counts, file, step, id);
+                let entry = slow_sqe(io, regions, iovec_lists, counters, file, step, id);
                 return push_sqe(io, queued, entry);
             }
         };
@@ -438,15 +444,15 @@ impl<T: Transfer> Room<'_, T> {
             return push_sqe(io, queued, nop_sqe(id));
         }
         // Each is pushed where it is made: joined, they would be copied.
-        match regions.index_of(io, &piece) {
+        match regions.index_of(io, &segment) {
             Some(index) => {
-                counts.count(file, true);
-                let entry = Sqe::fixed(direction, file, offset, &piece, index);
+                counters.count(file, true);
+                let entry = Sqe::fixed(direction, file, offset, &segment, index);
                 push_sqe(io, queued, entry.with_id(id));
             }
             None => {
-                counts.count(file, false);
-                let entry = Sqe::plain(direction, file, offset, &piece);
+                counters.count(file, false);
+                let entry = Sqe::plain(direction, file, offset, &segment);
                 push_sqe(io, queued, entry.with_id(id));
             }
         }
@@ -461,7 +467,7 @@ fn push_sqe(io: &mut IoUring, queued: &mut u32, entry: Entry) {
     // with its length.
     unsafe { hint::assert_unchecked(!queue.is_full()) };
     // SAFETY: what the entry names is owned by the ring's tables until the
-    // kernel has answered for it, or until it has read it (`vectors`).
+    // kernel has answered for it, or until it has read it (`iovec_lists`).
     let pushed = unsafe { queue.push(&entry) };
     debug_assert!(pushed.is_ok());
     *queued += 1;
@@ -479,11 +485,14 @@ impl<T: Transfer> Drop for Ring<T> {
         self.cancels.extend(waits);
         while self.in_flight() > 0 {
             if let Err(error) = self.enter(1, None) {
-                self.messages.give_up();
+                self.messages.fail_all();
                 // Memory in the kernel's hands cannot be freed, so it is leaked.
                 let in_flight = self.in_flight();
-                mem::forget(mem::replace(&mut self.transfers, Slots::new(Kind::Transfer, 0)));
-                mem::forget(mem::replace(&mut self.waits, Slots::new(Kind::Wait, 0)));
+                mem::forget(mem::replace(
+                    &mut self.transfers,
+                    Slots::new(RequestKind::Transfer, 0),
+                ));
+                mem::forget(mem::replace(&mut self.waits, Slots::new(RequestKind::Wait, 0)));
                 if in_flight > 0 {
                     eprintln!(
                         "uringfs: {in_flight} requests cannot be awaited ({error}); their memory is leaked"
@@ -496,8 +505,8 @@ impl<T: Transfer> Drop for Ring<T> {
         // Else the kernel closes them some time after the ring, and a block
         // device stays claimed as long.
         let _ = self.io.submitter().unregister_files();
-        if let RingFd::Registered(place) = self.fd {
-            sys::unregister_ring(self.io.as_raw_fd(), place);
+        if let RingFd::Registered(index) = self.fd {
+            sys::unregister_ring(self.io.as_raw_fd(), index);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use io_uring::IoUring;
 
-use crate::probe::{Features, explain_refusal};
+use crate::probe::{Features, explain_setup_error};
 
 /// Entries of the submission queue: a batch, not everything in flight. A long
 /// queue is gone through from end to end and never stays in the cache.
@@ -79,7 +79,7 @@ pub(crate) fn build(
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory && entries > 2 * RESERVE => {
                 completions /= 2;
             }
-            Err(error) => return Err(io::Error::new(error.kind(), explain_refusal(&error))),
+            Err(error) => return Err(io::Error::new(error.kind(), explain_setup_error(&error))),
         }
     }
 }

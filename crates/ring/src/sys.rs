@@ -20,11 +20,11 @@ const REGISTER_RING_FDS: c_uint = 20;
 pub(crate) enum RingFd {
     /// By its descriptor.
     Descriptor(RawFd),
-    /// By its place among the thread's registered rings, which saves the look-up.
+    /// By its index among the thread's registered rings, which saves the look-up.
     Registered(RawFd),
 }
 
-fn answer(result: c_long) -> Result<u32, Errno> {
+fn check(result: c_long) -> Result<u32, Errno> {
     if result < 0 {
         let error = std::io::Error::last_os_error();
         Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -48,11 +48,11 @@ pub(crate) fn enter(
 ) -> Result<u32, Errno> {
     let (number, mut flags) = match ring {
         RingFd::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
-        RingFd::Registered(place) => {
-            (place, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
+        RingFd::Registered(index) => {
+            (index, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
         }
     };
-    // SAFETY: the ring's own descriptor, or a place among the thread's
+    // SAFETY: the ring's own descriptor, or an index among the thread's
     // registered rings, as the flag says; both last as long as the ring.
     let ring = unsafe { BorrowedFd::borrow_raw(number) };
     match timeout {
@@ -74,7 +74,7 @@ pub(crate) fn enter(
     }
 }
 
-/// Registers the ring's own descriptor with the calling thread and answers its place.
+/// Registers the ring's own descriptor with the calling thread and answers its index.
 pub(crate) fn register_ring(descriptor: RawFd) -> Result<RawFd, Errno> {
     #[repr(C)]
     struct Update {
@@ -93,14 +93,14 @@ pub(crate) fn register_ring(descriptor: RawFd) -> Result<RawFd, Errno> {
             1,
         )
     };
-    answer(result).map(|_| update.offset as RawFd)
+    check(result).map(|_| update.offset as RawFd)
 }
 
-/// Gives the place from [`register_ring`] back. Rings come and go on a
+/// Gives the index from [`register_ring`] back. Rings come and go on a
 /// thread, and a thread has 16 places.
-pub(crate) fn unregister_ring(descriptor: RawFd, place: RawFd) {
+pub(crate) fn unregister_ring(descriptor: RawFd, index: RawFd) {
     const UNREGISTER_RING_FDS: c_uint = 21;
-    let update: [u32; 4] = [place as u32, 0, 0, 0];
+    let update: [u32; 4] = [index as u32, 0, 0, 0];
     // SAFETY: the kernel reads `update`, laid out as io_uring_rsrc_update, which outlives the call.
     let _ = unsafe {
         libc::syscall(

@@ -3,15 +3,15 @@
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::segment::Piece;
+use crate::segment::IoSegment;
 
 /// The memory of a transfer's next step.
 #[derive(Clone, Copy, Debug)]
-pub enum Memory<'a> {
-    /// One piece.
-    One(Piece),
+pub enum TransferMemory<'a> {
+    /// One segment.
+    Single(IoSegment),
     /// `length` bytes of `buffers`, one after the other, after the first `skip`.
-    Many {
+    Vectored {
         /// Owned by the transfer.
         buffers: &'a [Buffer],
         /// Bytes done before.
@@ -23,28 +23,28 @@ pub enum Memory<'a> {
 
 /// The next operation of a transfer.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum NextOp<'a> {
     /// From the file's `offset` to memory.
-    Read(u64, Memory<'a>),
+    Read(u64, TransferMemory<'a>),
     /// From memory to the file's `offset`.
-    Write(u64, Memory<'a>),
+    Write(u64, TransferMemory<'a>),
     /// The same, durable on completion (`RWF_DSYNC`).
-    WriteDurably(u64, Memory<'a>),
+    WriteDurably(u64, TransferMemory<'a>),
     /// Everything written becomes durable (`fdatasync`).
     Flush,
 }
 
-impl Step<'_> {
+impl NextOp<'_> {
     #[inline]
     pub(crate) fn length(&self) -> u32 {
         match self {
-            Step::Read(_, memory) | Step::Write(_, memory) | Step::WriteDurably(_, memory) => {
-                match memory {
-                    Memory::One(piece) => piece.length,
-                    Memory::Many { length, .. } => *length as u32,
-                }
-            }
-            Step::Flush => 0,
+            NextOp::Read(_, memory)
+            | NextOp::Write(_, memory)
+            | NextOp::WriteDurably(_, memory) => match memory {
+                TransferMemory::Single(segment) => segment.length,
+                TransferMemory::Vectored { length, .. } => *length as u32,
+            },
+            NextOp::Flush => 0,
         }
     }
 }
@@ -80,7 +80,7 @@ impl StepResult {
 /// `self` exists.
 pub unsafe trait Transfer {
     /// The next step.
-    fn step(&self) -> Step<'_>;
+    fn step(&self) -> NextOp<'_>;
     /// The place of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_error_is_a_number_of_bytes() {
+    fn errors_never_compare_equal_to_a_byte_count() {
         for bytes in [0, 1, 4096, 1 << 30, i32::MAX] {
             let result = StepResult(bytes);
             assert!(result.is(bytes as u32) && !result.is(bytes as u32 ^ 1));

@@ -67,15 +67,15 @@ impl Wait {
         }
     }
 
-    /// Decodes the kernel's answer to this wait. Called once an answer: it
+    /// Decodes the kernel's result of this wait. Called once a result: it
     /// takes ownership of an accepted descriptor.
-    pub(crate) fn interpret(&self, answer: u32) -> Waited {
+    pub(crate) fn decode(&self, value: u32) -> Waited {
         match self {
-            Wait::Poll { .. } => Waited::Ready(answer),
+            Wait::Poll { .. } => Waited::Ready(value),
             // SAFETY: the kernel has just made this descriptor for the accept,
             // and its completion is taken once.
-            Wait::Accept { .. } => Waited::Accepted(unsafe { OwnedFd::from_raw_fd(answer as i32) }),
-            Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(answer),
+            Wait::Accept { .. } => Waited::Accepted(unsafe { OwnedFd::from_raw_fd(value as i32) }),
+            Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(value),
         }
     }
 

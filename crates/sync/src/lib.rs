@@ -15,11 +15,11 @@
 // A value that is awaited.
 mod oneshot;
 // Reads of several words that are one state.
-mod sequence;
+mod seq_count;
 // Mutex and condition variable.
 pub mod atomic;
 mod lock;
 
 pub use lock::{Condvar, Mutex, MutexGuard};
 pub use oneshot::Oneshot;
-pub use sequence::Sequence;
+pub use seq_count::Sequence;

@@ -4,10 +4,10 @@
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
-pub use searched::{Condvar, Mutex, MutexGuard};
+pub use loom_lock::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
-mod searched {
+mod loom_lock {
     use std::ops::{Deref, DerefMut};
 
     const HELD: &str = "the guard holds the lock except while it waits";

@@ -10,7 +10,7 @@ use rustix::mm::{Advice, madvise};
 #[cfg(not(loom))]
 use zerocopy::{FromZeros, KnownLayout};
 
-use super::state::{FLAGS, FrameState, HELD, SHARES, TAKEN};
+use super::state::{ALLOCATED, EXCLUSIVE, FLAG_SHIFT, FrameState, SHARE_MASK};
 use crate::buffer::ALIGNMENT;
 use crate::region::Region;
 use uringfs_sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub struct Slab<T> {
     pub(super) frame_size: usize,
     chunks: Box<[Chunk]>,
     /// From a frame to its chunk.
-    pub(super) shift: u32,
+    pub(super) chunk_shift: u32,
 }
 
 /// The memory of frames in a row.
@@ -45,7 +45,7 @@ pub(super) struct Frame<T> {
 #[cfg(loom)]
 unsafe impl<T: Sync> Sync for Frame<T> {}
 
-impl<T: Blank> Slab<T> {
+impl<T: Zeroable> Slab<T> {
     /// `count` vacant frames of `frame_size` bytes each, without memory, in chunks of so many. What is known of them
     /// is zeros, and takes memory only once it is used; in huge pages, where there is enough of it.
     ///
@@ -61,29 +61,29 @@ impl<T: Blank> Slab<T> {
             region: Mutex::new(None),
         });
         let chunks = chunks.take(count.div_ceil(chunk) as usize).collect();
-        Slab { frames, frame_size, chunks, shift: chunk.trailing_zeros() }
+        Slab { frames, frame_size, chunks, chunk_shift: chunk.trailing_zeros() }
     }
 }
 
 /// What begins as zeros.
 #[cfg(not(loom))]
-pub trait Blank: FromZeros + KnownLayout<PointerMetadata = ()> {}
+pub trait Zeroable: FromZeros + KnownLayout<PointerMetadata = ()> {}
 #[cfg(not(loom))]
-impl<T: FromZeros + KnownLayout<PointerMetadata = ()>> Blank for T {}
+impl<T: FromZeros + KnownLayout<PointerMetadata = ()>> Zeroable for T {}
 /// What begins as it is by default: zeros, but that loom has its own.
 #[cfg(loom)]
-pub trait Blank: Default {}
+pub trait Zeroable: Default {}
 #[cfg(loom)]
-impl<T: Default> Blank for T {}
+impl<T: Default> Zeroable for T {}
 
 #[cfg(not(loom))]
-fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
+fn zeroed_frames<T: Zeroable>(count: usize) -> Box<[Frame<T>]> {
     let frames = <[Frame<T>]>::new_box_zeroed_with_elems(count);
     frames.expect("memory for what is known of frames")
 }
 
 #[cfg(loom)]
-fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
+fn zeroed_frames<T: Zeroable>(count: usize) -> Box<[Frame<T>]> {
     let frame = || Frame {
         state: AtomicU64::new(0),
         data: T::default(),
@@ -133,21 +133,21 @@ impl<T> Slab<T> {
     /// Sets flags of a frame, however it is, and answers how it was.
     #[inline]
     pub fn set_flags(&self, frame: u32, flags: u32) -> FrameState {
-        let flags = u64::from(flags) << FLAGS;
+        let flags = u64::from(flags) << FLAG_SHIFT;
         FrameState(self.frames[frame as usize].state.fetch_or(flags, Ordering::AcqRel))
     }
 
     /// Clears flags of a frame, however it is, and answers how it was.
     #[inline]
     pub fn clear_flags(&self, frame: u32, flags: u32) -> FrameState {
-        let flags = u64::from(flags) << FLAGS;
+        let flags = u64::from(flags) << FLAG_SHIFT;
         FrameState(self.frames[frame as usize].state.fetch_and(!flags, Ordering::AcqRel))
     }
 
     /// Sets flags of a frame that is held; answers false, and changes nothing, when it is not.
     pub fn set_flags_if_held(&self, frame: u32, flags: u32) -> bool {
-        let flags = u64::from(flags) << FLAGS;
-        self.change(frame, |state| (state & HELD != 0).then_some(state | flags)).is_some()
+        let flags = u64::from(flags) << FLAG_SHIFT;
+        self.update(frame, |state| (state & EXCLUSIVE != 0).then_some(state | flags)).is_some()
     }
 
     /// Gives a chunk memory, if it has none.
@@ -172,12 +172,12 @@ impl<T> Slab<T> {
         let Chunk { base, region } = &self.chunks[chunk as usize];
         let mut region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let Range { start, end } = self.frames_of(chunk);
-        let taken = (start..end).find(|frame| !self.take_vacant(*frame));
+        let taken = (start..end).find(|frame| !self.try_allocate_one(*frame));
         if taken.is_none() {
             base.store(ptr::null_mut(), Ordering::Release);
             *region = None;
         }
-        (start..taken.unwrap_or(end)).for_each(|frame| self.make_vacant(frame));
+        (start..taken.unwrap_or(end)).for_each(|frame| self.free_one(frame));
         taken.is_none()
     }
 
@@ -188,13 +188,13 @@ impl<T> Slab<T> {
 
     /// Which frames are of a chunk.
     pub fn frames_of(&self, chunk: u32) -> Range<u32> {
-        let start = chunk << self.shift;
-        start..self.count().min(start + (1 << self.shift))
+        let start = chunk << self.chunk_shift;
+        start..self.count().min(start + (1 << self.chunk_shift))
     }
 
     #[inline(always)]
     pub(super) fn chunk(&self, frame: u32) -> &Chunk {
-        &self.chunks[(frame >> self.shift) as usize]
+        &self.chunks[(frame >> self.chunk_shift) as usize]
     }
 
     /// Says that a frame's bytes are going to be read. A few lines are worth it: the processor sees by them how it goes
@@ -212,19 +212,21 @@ impl<T> Slab<T> {
         let _ = frame;
     }
 
-    pub(super) fn take_vacant(&self, frame: u32) -> bool {
+    pub(super) fn try_allocate_one(&self, frame: u32) -> bool {
         // Who looks whether it may share counts itself in for a moment.
-        self.change(frame, |state| (state & TAKEN == 0).then_some(state & SHARES | TAKEN | HELD))
-            .is_some()
+        self.update(frame, |state| {
+            (state & ALLOCATED == 0).then_some(state & SHARE_MASK | ALLOCATED | EXCLUSIVE)
+        })
+        .is_some()
     }
 
-    pub(super) fn make_vacant(&self, frame: u32) {
-        let vacated = self.change(frame, |state| Some(state & SHARES));
+    pub(super) fn free_one(&self, frame: u32) {
+        let vacated = self.update(frame, |state| Some(state & SHARE_MASK));
         assert!(vacated.is_some_and(FrameState::is_held), "whoever holds it makes it vacant");
     }
 
     /// Changes a frame's word as `next` says; answers how it was, or none when `next` gives up.
-    pub(super) fn change(
+    pub(super) fn update(
         &self,
         frame: u32,
         next: impl Fn(u64) -> Option<u64>,
@@ -243,12 +245,12 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub(super) fn address(&self, frame: u32) -> *mut u8 {
         let base = self.chunk(frame).base.load(Ordering::Relaxed);
-        let in_chunk = frame & ((1 << self.shift) - 1);
+        let in_chunk = frame & ((1 << self.chunk_shift) - 1);
         base.wrapping_add(in_chunk as usize * self.frame_size)
     }
 
     #[inline(always)]
-    pub(super) fn read(&self, frame: u32) -> &[u8] {
+    pub(super) fn frame_bytes(&self, frame: u32) -> &[u8] {
         #[cfg(loom)]
         self.frames[frame as usize].bytes.with(|_| ());
         // SAFETY: inside the chunk's region, which stays while a frame is not vacant, and was zeroed when it was

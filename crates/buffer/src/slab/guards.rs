@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 
 use super::frames::Slab;
-use super::state::{FLAGS, FrameState, HELD, SHARE, SHARES, TAKEN};
+use super::state::{ALLOCATED, EXCLUSIVE, FLAG_SHIFT, FrameState, ONE_SHARE, SHARE_MASK};
 use crate::buffer::Buffer;
 use uringfs_sync::atomic::Ordering;
 
@@ -16,9 +16,9 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub fn share(&self, frame: u32) -> Result<Share<'_, T>, FrameState> {
         let word = &self.frames[frame as usize].state;
-        let state = word.fetch_add(SHARE, Ordering::Acquire);
-        if state & (HELD | TAKEN) != TAKEN || state & SHARES > SHARES / 2 {
-            word.fetch_sub(SHARE, Ordering::Relaxed);
+        let state = word.fetch_add(ONE_SHARE, Ordering::Acquire);
+        if state & (EXCLUSIVE | ALLOCATED) != ALLOCATED || state & SHARE_MASK > SHARE_MASK / 2 {
+            word.fetch_sub(ONE_SHARE, Ordering::Relaxed);
             return Err(FrameState(state));
         }
         Ok(Share { slab: self, frame, state: FrameState(state) })
@@ -31,10 +31,10 @@ impl<T> Slab<T> {
         frame: u32,
         next: impl Fn(u32) -> Option<u32>,
     ) -> Option<Hold<T>> {
-        self.change(frame, |state| {
-            let is_free = state & (HELD | TAKEN | SHARES) == TAKEN;
+        self.update(frame, |state| {
+            let is_free = state & (EXCLUSIVE | ALLOCATED | SHARE_MASK) == ALLOCATED;
             let flags = next(FrameState(state).flags()).filter(|_| is_free)?;
-            Some(TAKEN | HELD | u64::from(flags) << FLAGS)
+            Some(ALLOCATED | EXCLUSIVE | u64::from(flags) << FLAG_SHIFT)
         })?;
         Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
     }
@@ -47,9 +47,9 @@ impl<T> Slab<T> {
     pub fn occupy(self: &Arc<Self>, first: u32, count: u32) -> Option<Hold<T>> {
         let chunk = self.chunk(first);
         assert!(ptr::eq(chunk, self.chunk(first + count.max(1) - 1)), "a row is of one chunk");
-        let taken = (first..first + count).find(|frame| !self.take_vacant(*frame));
+        let taken = (first..first + count).find(|frame| !self.try_allocate_one(*frame));
         if taken.is_some() || chunk.base.load(Ordering::Acquire).is_null() {
-            (first..taken.unwrap_or(first + count)).for_each(|frame| self.make_vacant(frame));
+            (first..taken.unwrap_or(first + count)).for_each(|frame| self.free_one(frame));
             return None;
         }
         Some(Hold { slab: self.clone(), first, count, is_lent: false })
@@ -75,7 +75,7 @@ impl<T> Share<'_, T> {
     pub fn release(self) -> FrameState {
         let frame = &self.slab.frames[self.frame as usize];
         std::mem::forget(self);
-        FrameState(frame.state.fetch_sub(SHARE, Ordering::Release))
+        FrameState(frame.state.fetch_sub(ONE_SHARE, Ordering::Release))
     }
 
     /// The same, for as long as it is wanted. `slab` is that of the frame.
@@ -92,14 +92,14 @@ impl<T> Deref for Share<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        self.slab.read(self.frame)
+        self.slab.frame_bytes(self.frame)
     }
 }
 
 impl<T> Drop for Share<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.slab.frames[self.frame as usize].state.fetch_sub(SHARE, Ordering::Release);
+        self.slab.frames[self.frame as usize].state.fetch_sub(ONE_SHARE, Ordering::Release);
     }
 }
 
@@ -115,13 +115,13 @@ impl<T> Snapshot<T> {
     #[inline]
     pub fn release(mut self) -> FrameState {
         self.is_released = true;
-        self.give_up()
+        self.release_share()
     }
 
     #[inline]
-    fn give_up(&self) -> FrameState {
+    fn release_share(&self) -> FrameState {
         let frame = &self.slab.frames[self.frame as usize];
-        FrameState(frame.state.fetch_sub(SHARE, Ordering::Release))
+        FrameState(frame.state.fetch_sub(ONE_SHARE, Ordering::Release))
     }
 }
 
@@ -130,7 +130,7 @@ impl<T> Deref for Snapshot<T> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.slab.read(self.frame)
+        self.slab.frame_bytes(self.frame)
     }
 }
 
@@ -138,7 +138,7 @@ impl<T> Drop for Snapshot<T> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_released {
-            self.give_up();
+            self.release_share();
         }
     }
 }
@@ -188,10 +188,10 @@ impl<T> Hold<T> {
 
     /// Gives each of its frames these flags, and no others.
     pub fn reset_flags(&self, flags: u32) {
-        let flags = u64::from(flags) << FLAGS;
+        let flags = u64::from(flags) << FLAG_SHIFT;
         for frame in self.first..self.first + self.count {
-            let rest = u64::MAX >> FLAGS;
-            self.slab.change(frame, |state| Some(state & rest | flags));
+            let rest = u64::MAX >> FLAG_SHIFT;
+            self.slab.update(frame, |state| Some(state & rest | flags));
         }
     }
 
@@ -220,8 +220,9 @@ impl<T> Hold<T> {
         let region = &self.slab.chunk(self.first).region;
         let region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let region = region.as_ref().expect("a frame that is not vacant has memory").clone();
-        let start = (self.first & ((1 << self.slab.shift) - 1)) as usize * self.slab.frame_size;
-        Buffer::of_slot(region, start, self.count as usize * self.slab.frame_size)
+        let start =
+            (self.first & ((1 << self.slab.chunk_shift) - 1)) as usize * self.slab.frame_size;
+        Buffer::from_region(region, start, self.count as usize * self.slab.frame_size)
     }
 
     /// Takes back what was lent.
@@ -240,7 +241,7 @@ impl<T> Hold<T> {
     ///
     /// # Panics
     /// When it is not one frame, or is lent.
-    pub fn open(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
+    pub fn publish(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
         let before = self.open_if(shares, |flags| Some(next(flags)));
         let Ok(before) = before else { unreachable!("it is always opened") };
         before
@@ -253,16 +254,16 @@ impl<T> Hold<T> {
         next: impl Fn(u32) -> Option<u32>,
     ) -> Result<(FrameState, Snapshots<T>), Hold<T>> {
         assert!(self.count == 1 && !self.is_lent, "one frame is opened");
-        let opened = self.slab.change(self.first, |state| {
+        let opened = self.slab.update(self.first, |state| {
             let flags = next(FrameState(state).flags())?;
-            let shares = (state & SHARES) + u64::from(shares);
-            Some(shares | TAKEN | (u64::from(flags) << FLAGS))
+            let shares = (state & SHARE_MASK) + u64::from(shares);
+            Some(shares | ALLOCATED | (u64::from(flags) << FLAG_SHIFT))
         });
         match opened {
             None => Err(self),
             Some(before) => {
                 let Hold { slab, first: frame, .. } = self;
-                Ok((before, Snapshots { slab, frame, left: shares }))
+                Ok((before, Snapshots { slab, frame, remaining: shares }))
             }
         }
     }
@@ -273,7 +274,7 @@ impl<T> Hold<T> {
     /// When they are lent.
     pub fn vacate(self) {
         assert!(!self.is_lent, "a buffer has the bytes");
-        (self.first..self.first + self.count).for_each(|frame| self.slab.make_vacant(frame));
+        (self.first..self.first + self.count).for_each(|frame| self.slab.free_one(frame));
     }
 }
 
@@ -281,14 +282,14 @@ impl<T> Hold<T> {
 pub struct Snapshots<T> {
     slab: Arc<Slab<T>>,
     frame: u32,
-    left: u32,
+    remaining: u32,
 }
 
 impl<T> Iterator for Snapshots<T> {
     type Item = Snapshot<T>;
 
     fn next(&mut self) -> Option<Snapshot<T>> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         let (slab, frame) = (self.slab.clone(), self.frame);
         Some(Snapshot { slab, frame, is_released: false })
     }

@@ -17,6 +17,6 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use frames::{Blank, Slab, prefer_huge_pages};
+pub use frames::{Slab, Zeroable, prefer_huge_pages};
 pub use guards::{Hold, Share, Snapshot, Snapshots};
 pub use state::FrameState;

@@ -13,16 +13,16 @@ fn slab(count: u32) -> Arc<Slab<()>> {
 }
 
 #[test]
-fn a_vacant_frame_is_not_shared_and_a_held_one_is_nobody_elses() {
+fn free_frames_are_not_shared_and_exclusive_ones_have_one_owner() {
     let slab = slab(2);
-    assert!(slab.share(0).err().unwrap().is_vacant());
+    assert!(slab.share(0).err().unwrap().is_free());
     let mut hold = slab.occupy(0, 2).unwrap();
     assert!(slab.share(0).err().unwrap().is_held());
     assert!(slab.hold(1, Some).is_none() && slab.occupy(1, 1).is_none());
     hold.bytes().fill(7);
     let second = hold.split_off(1);
     second.vacate();
-    hold.open(0, |flags| flags | 4);
+    hold.publish(0, |flags| flags | 4);
     let share = slab.share(0).ok().unwrap();
     assert!(share.iter().all(|byte| *byte == 7) && share.state().flags() == 4);
     assert!(slab.hold(0, Some).is_none(), "it is shared");
@@ -31,11 +31,11 @@ fn a_vacant_frame_is_not_shared_and_a_held_one_is_nobody_elses() {
     let held = slab.hold(0, |flags| (flags == 4).then_some(8)).unwrap();
     assert_eq!(slab.state(0).flags(), 8);
     held.vacate();
-    assert!(slab.state(0).is_vacant() && slab.state(0).flags() == 0);
+    assert!(slab.state(0).is_free() && slab.state(0).flags() == 0);
 }
 
 #[test]
-fn what_is_lent_comes_back_as_a_whole() {
+fn a_lent_buffer_is_taken_back_whole() {
     let slab = slab(4);
     let mut hold = slab.occupy(1, 2).unwrap();
     let mut buffer = hold.lend();
@@ -49,7 +49,7 @@ fn what_is_lent_comes_back_as_a_whole() {
 
 #[test]
 #[should_panic(expected = "not what was lent")]
-fn a_part_of_what_was_lent_is_not_taken_for_all() {
+fn taking_back_part_of_a_lent_buffer_panics() {
     let slab = slab(2);
     let mut hold = slab.occupy(0, 2).unwrap();
     let mut buffer = hold.lend();
@@ -58,11 +58,11 @@ fn a_part_of_what_was_lent_is_not_taken_for_all() {
 }
 
 #[test]
-fn snapshots_outlive_the_hold_and_are_counted() {
+fn snapshots_outlive_the_exclusive_owner_and_are_counted() {
     let slab = slab(1);
     let mut hold = slab.occupy(0, 1).unwrap();
     hold.bytes()[0] = 9;
-    let (_, mut shares) = hold.open(3, |flags| flags);
+    let (_, mut shares) = hold.publish(3, |flags| flags);
     let first = shares.next().unwrap();
     drop(shares);
     assert_eq!((slab.state(0).shares(), first[0]), (1, 9));
@@ -73,7 +73,7 @@ fn snapshots_outlive_the_hold_and_are_counted() {
 }
 
 #[test]
-fn memory_goes_only_when_every_frame_is_vacant() {
+fn memory_is_unmapped_only_when_every_frame_is_free() {
     let slab = slab(2);
     let hold = slab.occupy(1, 1).unwrap();
     assert!(!slab.unmap_memory(0) && slab.is_mapped(0));

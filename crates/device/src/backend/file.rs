@@ -19,8 +19,8 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
-use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
-use super::refusal::explain;
+use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
+use super::open_error::open_error;
 use super::sysfs;
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, Reach};
@@ -59,8 +59,8 @@ impl File {
     /// In one line what stands in the way, with the path and what to do.
     pub fn open(path: &Path, access: Access) -> io::Result<File> {
         let fd = open_direct(path, access_flags(access), Mode::empty())
-            .map_err(|errno| explain(path, access, errno))?;
-        File::of(fd, path, access).map_err(|errno| explain(path, access, errno))
+            .map_err(|errno| open_error(path, access, errno))?;
+        File::from_descriptor(fd, path, access).map_err(|errno| open_error(path, access, errno))
     }
 
     /// Makes a new file of `size` bytes, open for reading and writing. What
@@ -70,18 +70,22 @@ impl File {
     /// `AlreadyExists`; the file system's errors (`StorageFull` ...), with the path.
     pub fn create(path: &Path, size: u64, allocation: Allocation) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let explained = |errno| explain(path, Access::ReadWrite, errno);
-        let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(explained)?;
-        if let Err(errno) = fill(fd.as_fd(), size, allocation) {
+        let with_path = |errno| open_error(path, Access::ReadWrite, errno);
+        let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(with_path)?;
+        if let Err(errno) = allocate(fd.as_fd(), size, allocation) {
             // The file was created a moment ago, and no other code uses it.
             let _ = unlink(path);
-            return Err(explained(errno));
+            return Err(with_path(errno));
         }
         drop(fd);
         File::open(path, Access::ReadWrite)
     }
 
-    fn of((fd, direct): (OwnedFd, bool), path: &Path, access: Access) -> Result<File, Errno> {
+    fn from_descriptor(
+        (fd, direct): (OwnedFd, bool),
+        path: &Path,
+        access: Access,
+    ) -> Result<File, Errno> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let status = statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)?;
         let direct = direct && !direct_is_refused(&status);
@@ -165,7 +169,7 @@ fn punch(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
     fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, address, length)
 }
 
-fn fill(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Errno> {
+fn allocate(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Errno> {
     ftruncate(fd, size)?;
     if size == 0 {
         return Ok(());
@@ -205,7 +209,7 @@ impl Backend for File {
             Op::Discard => {
                 let (address, length) = range(request);
                 punch(fd, address, length)?;
-                settle(fd, request)
+                flush_if_durable(fd, request)
             }
             Op::WriteZeroes => {
                 let (address, length) = range(request);
@@ -217,7 +221,7 @@ impl Backend for File {
                     Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
                     zeroed => zeroed?,
                 }
-                settle(fd, request)
+                flush_if_durable(fd, request)
             }
             Op::Read | Op::Write | Op::Flush => transfer(fd, request),
         }
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_filled_is_not_left_behind() {
+    fn a_file_that_cannot_be_allocated_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         let error = File::create(&path, 1 << 60, Allocation::Reserved).err().unwrap();
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_odd_length_keeps_it() {
+    fn a_file_of_odd_length_keeps_its_length() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("odd");
         std::fs::write(&path, [1; 1000]).unwrap();

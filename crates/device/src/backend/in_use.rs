@@ -23,7 +23,7 @@ const SECTOR: u64 = 512;
 /// free.
 pub fn user(path: &Path) -> Option<String> {
     let node = Node::at(path)?;
-    Search::default().of(&node, node.whole(), Claim::CheckedElsewhere)
+    Search::default().find_user(&node, node.full_range(), Claim::CheckedElsewhere)
 }
 
 /// The file or device that contains a device's bytes.
@@ -46,12 +46,12 @@ pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
         return found;
     };
     let mut is_whole = true;
-    while let Some((lower, range)) = node.lower() {
+    while let Some((lower, range)) = node.backing() {
         // A loop device cannot lie in itself; a name that has come to mean another file could.
         if found.iter().any(|known| known.path == lower.path) {
             break;
         }
-        is_whole &= range == lower.whole();
+        is_whole &= range == lower.full_range();
         found.push(Lower { path: lower.path.clone(), is_whole });
         node = lower;
     }
@@ -60,18 +60,18 @@ pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
 
 /// Which bytes, by whatever path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Bytes {
+enum StorageId {
     File { device: u64, inode: u64 },
     Block { number: u64 },
 }
 
-impl Bytes {
-    fn at(path: &Path) -> Option<(Bytes, u64)> {
+impl StorageId {
+    fn at(path: &Path) -> Option<(StorageId, u64)> {
         let found = fs::metadata(path).ok()?;
         if found.file_type().is_block_device() {
-            return Some((Bytes::Block { number: found.rdev() }, 0));
+            return Some((StorageId::Block { number: found.rdev() }, 0));
         }
-        let file = Bytes::File { device: found.dev(), inode: found.ino() };
+        let file = StorageId::File { device: found.dev(), inode: found.ino() };
         found.is_file().then_some((file, found.len()))
     }
 }
@@ -79,7 +79,7 @@ impl Bytes {
 /// A file or a block device.
 #[derive(Debug)]
 struct Node {
-    bytes: Bytes,
+    id: StorageId,
     path: PathBuf,
     size: u64,
     /// A block device's folder in sysfs.
@@ -88,11 +88,11 @@ struct Node {
 
 impl Node {
     fn at(path: &Path) -> Option<Node> {
-        match Bytes::at(path)? {
-            (Bytes::Block { number }, _) => {
+        match StorageId::at(path)? {
+            (StorageId::Block { number }, _) => {
                 Some(Node { path: path.to_owned(), ..Node::block(number)? })
             }
-            (bytes, size) => Some(Node { bytes, path: path.to_owned(), size, folder: None }),
+            (id, size) => Some(Node { id, path: path.to_owned(), size, folder: None }),
         }
     }
 
@@ -108,7 +108,7 @@ impl Node {
         // The kernel writes the slashes of a device's name so.
         let name = folder.file_name()?.to_str()?.replace('!', "/");
         Some(Node {
-            bytes: Bytes::Block { number: rustix::fs::makedev(major, minor) },
+            id: StorageId::Block { number: rustix::fs::makedev(major, minor) },
             path: Path::new("/dev").join(name),
             size: number(folder, "size")? * SECTOR,
             folder: Some(folder.to_owned()),
@@ -119,12 +119,12 @@ impl Node {
         self.folder.as_ref().is_some_and(|folder| folder.join("partition").exists())
     }
 
-    fn whole(&self) -> Range<u64> {
+    fn full_range(&self) -> Range<u64> {
         0..self.size
     }
 
     /// The node that contains it, and its range there.
-    fn lower(&self) -> Option<(Node, Range<u64>)> {
+    fn backing(&self) -> Option<(Node, Range<u64>)> {
         let folder = self.folder.as_ref()?;
         if self.is_partition() {
             let begin = number(folder, "start")? * SECTOR;
@@ -141,7 +141,7 @@ impl Node {
     }
 
     /// The devices that lie in it.
-    fn uppers(&self) -> Vec<Node> {
+    fn upper_devices(&self) -> Vec<Node> {
         let folders = |folder: &Path| {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).collect::<Vec<_>>()
@@ -150,8 +150,8 @@ impl Node {
         found.retain(|folder| folder.join("partition").exists());
         let loops = folders(Path::new("/sys/block")).into_iter().filter(|folder| {
             let file = text(folder, "loop/backing_file");
-            let bytes = file.and_then(|file| Bytes::at(Path::new(&file)));
-            bytes.is_some_and(|(bytes, _)| bytes == self.bytes)
+            let id = file.and_then(|file| StorageId::at(Path::new(&file)));
+            id.is_some_and(|(id, _)| id == self.id)
         });
         found.extend(loops.filter_map(|folder| fs::canonicalize(folder).ok()));
         found.iter().filter_map(|folder| Node::in_folder(folder)).collect()
@@ -163,7 +163,7 @@ impl Node {
         // The kernel escapes what would end a field.
         let areas = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
         let is_here = |path: &str| {
-            Bytes::at(Path::new(&unescape(path))).is_some_and(|(bytes, _)| bytes == self.bytes)
+            StorageId::at(Path::new(&unescape(path))).is_some_and(|(id, _)| id == self.id)
         };
         if areas.into_iter().any(is_here) {
             return Some("is in use as swap".into());
@@ -194,29 +194,29 @@ enum Claim {
 
 #[derive(Default)]
 struct Search {
-    seen: HashSet<Bytes>,
+    seen: HashSet<StorageId>,
 }
 
 impl Search {
     /// The user of a range of it.
-    fn of(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
-        if !self.seen.insert(node.bytes) {
+    fn find_user(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
+        if !self.seen.insert(node.id) {
             return None;
         }
         if let Some(user) = node.direct_user() {
             return Some(user);
         }
-        let uppers = node.uppers();
+        let uppers = node.upper_devices();
         // A disk is also claimed where one of its partitions is, which may lie elsewhere.
         let is_checked = claim == Claim::Check && !uppers.iter().any(Node::is_partition);
         for upper in uppers {
-            let Some((_, place)) = upper.lower() else { continue };
+            let Some((_, place)) = upper.backing() else { continue };
             let shared = range.start.max(place.start)..range.end.min(place.end);
             if shared.is_empty() {
                 continue;
             }
             let within = shared.start - place.start..shared.end - place.start;
-            if let Some(user) = self.of(&upper, within, Claim::Check) {
+            if let Some(user) = self.find_user(&upper, within, Claim::Check) {
                 let path = upper.path.display();
                 return Some(match upper.is_partition() {
                     true => format!("has partition {path}, which {user}"),
@@ -227,9 +227,9 @@ impl Search {
         if is_checked && node.is_claimed() {
             return Some("is in use".into());
         }
-        let (lower, place) = node.lower()?;
+        let (lower, place) = node.backing()?;
         let within = place.start + range.start..(place.start + range.end).min(place.end);
-        let user = self.of(&lower, within, Claim::Check)?;
+        let user = self.find_user(&lower, within, Claim::Check)?;
         Some(format!("lies in {}, which {user}", lower.path.display()))
     }
 }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_of_proc_are_undone_and_other_bytes_kept() {
+    fn proc_escapes_are_decoded_and_other_bytes_kept() {
         for (escaped, path) in [
             ("/a", "/a"),
             ("/a\\134b\\040", "/a\\b "),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unused_file_is_free() {
+    fn an_unused_file_has_no_user() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(user(file.path()), None);
         assert_eq!(user(Path::new("/no/such/file")), None);

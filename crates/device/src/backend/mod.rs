@@ -16,7 +16,7 @@ pub mod sim;
 // The users of a device: mounts, swap, other devices.
 pub mod in_use;
 // Explains why a path is not opened.
-mod refusal;
+mod open_error;
 // Moves bytes through a descriptor.
 mod descriptor;
 // `BLKDISCARD`.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::refusal::{IN_USE_TIMEOUT, explain};
+use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{block, file, in_use};
 use crate::interface::backend::{Access, Backend};
 
@@ -19,18 +19,18 @@ use crate::interface::backend::{Access, Backend};
 /// In one line what stands in the way, with the path and what to do about it.
 pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
     let metadata = std::fs::metadata(path).map_err(|error| match Errno::from_io_error(&error) {
-        Some(errno) => explain(path, access, errno),
+        Some(errno) => open_error(path, access, errno),
         None => error,
     })?;
     if access == Access::ReadWrite && (file::serves(&metadata) || block::serves(&metadata)) {
-        refuse_used(path)?;
+        refuse_if_in_use(path)?;
     }
     if file::serves(&metadata) {
         Ok(Box::new(file::File::open(path, access)?))
     } else if block::serves(&metadata) {
         Ok(Box::new(block::Block::open(path, access)?))
     } else if metadata.is_dir() {
-        Err(explain(path, access, Errno::ISDIR))
+        Err(open_error(path, access, Errno::ISDIR))
     } else {
         // Not opened to see: opening a pipe waits for its other end.
         Err(io::Error::new(
@@ -41,13 +41,13 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
 }
 
 /// Refuses a path that is in use, after [`IN_USE_TIMEOUT`].
-fn refuse_used(path: &Path) -> io::Result<()> {
-    let until = Instant::now() + IN_USE_TIMEOUT;
+fn refuse_if_in_use(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + IN_USE_TIMEOUT;
     while let Some(user) = in_use::user(path) {
-        if Instant::now() >= until {
-            let what =
+        if Instant::now() >= deadline {
+            let message =
                 format!("{} {user}; end that first, or open it for reading only", path.display());
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
         }
         sleep(IN_USE_TIMEOUT / 50);
     }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_device_is_refused_by_name() {
+    fn paths_that_are_no_device_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let missing = error(&folder.path().join("missing"), Access::Read);
         assert!(missing.contains("does not exist"), "{missing}");

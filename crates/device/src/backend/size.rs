@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_those_of_coreutils() {
+    fn units_follow_coreutils() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn text_that_is_no_size_is_refused() {
         for text in [
             "",
             "K",
@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn a_unit_counts_as_often_as_its_number_says(
+        fn a_size_is_its_number_times_its_unit(
             number in 0u64..=u64::MAX >> 10,
             power in 0usize..6,
             is_binary in any::<bool>(),

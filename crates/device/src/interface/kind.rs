@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_parse_back_to_their_kind() {
         for kind in QueueKind::ALL {
             assert_eq!(kind.to_string().parse::<QueueKind>().unwrap(), kind);
         }

@@ -56,7 +56,7 @@ pub struct AioQueue {
     /// Submitted, and not reaped.
     in_kernel: usize,
     /// Reaped completions that the notifier's counter still contains.
-    owed: Cell<i64>,
+    unread_signals: Cell<i64>,
     /// All but those of the context, which counts its own.
     system_calls: Cell<u64>,
 }
@@ -89,7 +89,7 @@ impl AioQueue {
             vectors: Vec::new(),
             ended: VecDeque::with_capacity(slots as usize),
             in_kernel: 0,
-            owed: Cell::new(0),
+            unread_signals: Cell::new(0),
             system_calls: Cell::new(0),
         })
     }
@@ -104,13 +104,13 @@ impl AioQueue {
     fn prepare(&mut self) {
         let is_async = |request: &Request| matches!(request.op, Op::Read | Op::Write | Op::Flush);
         // Reserved in full: the vectors must not move once pointed to.
-        let pieces = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
+        let segments = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
             Some(Request { payload: Payload::Buffers(buffers), .. }) => buffers.len(),
             _ => 0,
         });
-        let pieces = pieces.sum();
+        let segments = segments.sum();
         self.vectors.clear();
-        self.vectors.reserve(pieces);
+        self.vectors.reserve(segments);
         for place in 0..self.pushed.len() {
             let slot = self.pushed[place];
             let request = self.slots[slot as usize].as_mut().expect("pushed");
@@ -118,7 +118,7 @@ impl AioQueue {
                 self.end(slot, Err(Errno::CANCELED));
             } else if !is_async(request) {
                 let result = self.core.backend().perform(request);
-                self.count(self.core.calls_to_perform());
+                self.count_calls(self.core.calls_to_perform());
                 self.end(slot, result);
             } else if let Some(block) = self.block(slot) {
                 self.blocks[slot as usize] = block;
@@ -132,7 +132,7 @@ impl AioQueue {
     }
 
     /// Starts everything that was pushed.
-    fn start(&mut self) {
+    fn submit_batch(&mut self) {
         self.prepare();
         let mut start = 0;
         while start < self.batch.len() {
@@ -177,16 +177,16 @@ impl AioQueue {
         block.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
         match &request.payload {
             Payload::Buffer(_) => {
-                let piece = request.pieces().next().unwrap_or(&[]);
+                let segment = request.segments().next().unwrap_or(&[]);
                 block.opcode = if write { PWRITE } else { PREAD };
-                block.memory = piece.as_ptr() as u64;
-                block.length = piece.len() as u64;
+                block.memory = segment.as_ptr() as u64;
+                block.length = segment.len() as u64;
             }
             Payload::Buffers(_) => {
                 let first = self.vectors.len();
-                self.vectors.extend(request.pieces().map(|piece| libc::iovec {
-                    iov_base: piece.as_ptr().cast_mut().cast(),
-                    iov_len: piece.len(),
+                self.vectors.extend(request.segments().map(|segment| libc::iovec {
+                    iov_base: segment.as_ptr().cast_mut().cast(),
+                    iov_len: segment.len(),
                 }));
                 block.opcode = if write { PWRITEV } else { PREADV };
                 block.memory = self.vectors[first..].as_ptr() as u64;
@@ -208,7 +208,7 @@ impl AioQueue {
         let request = self.slots[slot as usize].take().expect("in flight");
         self.free.push(slot);
         self.in_kernel -= 1;
-        self.owed.set(self.owed.get() + 1);
+        self.unread_signals.set(self.unread_signals.get() + 1);
         let result = match u32::try_from(event.result) {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-event.result as i32)),
@@ -218,19 +218,19 @@ impl AioQueue {
 
     /// Subtracts reaped completions from the notifier, so that it becomes readable
     /// only for later ones. An addition may come later than its completion
-    /// (fs/aio.c adds after it has moved the tail): what is owed is tried again.
+    /// (fs/aio.c adds after it has moved the tail): the rest is read by a later call.
     fn silence(&self) {
-        if self.owed.get() <= 0 {
+        if self.unread_signals.get() <= 0 {
             return;
         }
         let mut count = [0; 8];
-        self.count(1);
+        self.count_calls(1);
         if rustix::io::read(&self.notifier, &mut count).is_ok() {
-            self.owed.set(self.owed.get() - u64::from_ne_bytes(count) as i64);
+            self.unread_signals.set(self.unread_signals.get() - u64::from_ne_bytes(count) as i64);
         }
     }
 
-    fn count(&self, calls: u64) {
+    fn count_calls(&self, calls: u64) {
         self.system_calls.set(self.system_calls.get() + calls);
     }
 }
@@ -250,14 +250,14 @@ impl Queue for AioQueue {
         self.slots[slot as usize] = Some(request);
         self.pushed.push(slot);
         if self.pushed_bytes >= BATCH_BYTES {
-            self.start();
+            self.submit_batch();
         }
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
         if !self.pushed.is_empty() {
-            self.start();
+            self.submit_batch();
         }
         Ok(())
     }
@@ -318,14 +318,14 @@ mod tests {
     use uringfs_buffer::Buffer;
 
     #[test]
-    fn the_kernel_and_this_file_agree_on_sizes() {
+    fn structures_have_the_kernels_sizes() {
         assert_eq!(size_of::<ControlBlock>(), 64);
         assert_eq!(size_of::<Event>(), 32);
         assert_eq!(size_of::<RingHeader>(), 32);
     }
 
     #[test]
-    fn a_ring_of_unknown_layout_is_reaped_by_call() {
+    fn a_ring_of_unknown_layout_is_reaped_by_system_call() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
         let device = Device::new(file).unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_large_enough_does_not_wait_for_more() {
+    fn a_large_batch_is_submitted_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
         let device = Device::new(file).unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn a_device_that_is_no_file_is_refused() {
         let device = Device::new(crate::backend::null::Null::new(4096)).unwrap();
         assert!(matches!(device.core().backend().reach(), Reach::Nothing));
         let error = AioQueue::new(device.core().clone(), 4).err().unwrap();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_depth_says_what_to_do() {
+    fn an_impossible_depth_is_explained() {
         let error = Context::new(u32::MAX >> 4).err().expect("too many").to_string();
         assert!(error.contains("aio-max-nr") || error.contains("not possible"), "{error}");
     }

@@ -44,9 +44,9 @@ pub struct Candidate {
 
 /// Support of reads with `RWF_NOWAIT`, which io_uring begins each request with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nowait {
+pub enum NowaitSupport {
     /// They do.
-    Honoured,
+    Supported,
     /// The driver refuses them: io_uring hands each request to a worker thread.
     Refused,
     /// Not to be known: the device is no file, or goes through the page cache.
@@ -54,13 +54,13 @@ pub enum Nowait {
 }
 
 /// Finds out whether the driver below takes requests that must not wait.
-pub fn probe_nowait(core: &Core) -> Nowait {
+pub fn probe_nowait(core: &Core) -> NowaitSupport {
     let geometry = core.geometry();
-    let Reach::Descriptor(fd) = core.backend().reach() else { return Nowait::Unknown };
+    let Reach::Descriptor(fd) = core.backend().reach() else { return NowaitSupport::Unknown };
     let length = READ_SIZE.max(geometry.block_size as u64);
     let blocks = geometry.size / length;
     if !geometry.direct || blocks == 0 {
-        return Nowait::Unknown;
+        return NowaitSupport::Unknown;
     }
     let mut buffer = Buffer::zeroed(length as usize);
     // A device that is busy for a moment answers EAGAIN too, but not each time.
@@ -75,9 +75,9 @@ pub fn probe_nowait(core: &Core) -> Nowait {
         Err(error) if refusal(error) => Ok(()),
         answer => Err(answer.is_ok()),
     }) {
-        Ok(()) => Nowait::Refused,
-        Err(true) => Nowait::Honoured,
-        Err(false) => Nowait::Unknown,
+        Ok(()) => NowaitSupport::Refused,
+        Err(true) => NowaitSupport::Supported,
+        Err(false) => NowaitSupport::Unknown,
     }
 }
 
@@ -124,15 +124,15 @@ fn measure(
     budget: Duration,
     length: u64,
 ) -> Vec<Rates> {
-    let mut reader = Reader {
+    let mut meter = RateMeter {
         core,
         clock,
         length,
         buffers: buffers(length as usize),
         state: 0x2545_f491_4f6c_dd1d,
     };
-    let shares = MAX_ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
-    let share = budget / shares;
+    let slices = MAX_ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
+    let slice = budget / slices;
     let mut seen = vec![[const { Vec::new() }; DEPTHS.len()]; candidates.len()];
     let began = clock.now();
     for round in 0..MAX_ROUNDS {
@@ -143,15 +143,15 @@ fn measure(
             let queue = &mut *candidate.queue;
             if round == 0 {
                 // Starts threads and touches memory; not counted.
-                reader.rate(queue, 1, Duration::ZERO);
+                meter.rate(queue, 1, Duration::ZERO);
             }
-            let alone = reader.rate(queue, DEPTHS[0], share);
+            let alone = meter.rate(queue, DEPTHS[0], slice);
             seen[0].push(alone);
             // One at a time whatever the depth: on a slow device trying it
             // would only take long.
             let slow =
-                candidate.kind == QueueKind::Sync && alone * share.as_secs_f64() < DEPTHS[1] as f64;
-            seen[1].push(if slow { alone } else { reader.rate(queue, DEPTHS[1], share) });
+                candidate.kind == QueueKind::Sync && alone * slice.as_secs_f64() < DEPTHS[1] as f64;
+            seen[1].push(if slow { alone } else { meter.rate(queue, DEPTHS[1], slice) });
         }
     }
     seen.into_iter().map(|rates| rates.map(median)).collect()
@@ -170,7 +170,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-struct Reader<'a> {
+struct RateMeter<'a> {
     core: &'a Arc<Core>,
     clock: &'a Clock,
     length: u64,
@@ -179,7 +179,7 @@ struct Reader<'a> {
     state: u64,
 }
 
-impl Reader<'_> {
+impl RateMeter<'_> {
     fn request(&mut self, buffer: Buffer) -> Request {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 
     /// Reads a second with `depth` under way; 0 when reads fail or do not end.
-    fn rate(&mut self, queue: &mut dyn Queue, depth: usize, share: Duration) -> f64 {
+    fn rate(&mut self, queue: &mut dyn Queue, depth: usize, slice: Duration) -> f64 {
         let began = self.clock.now();
         let mut last = began;
         let (mut reads, mut going) = (0, true);
@@ -223,7 +223,7 @@ impl Reader<'_> {
             }
             if reads > before {
                 last = now;
-                going &= now - began < share && reads < MAX_READS;
+                going &= now - began < slice && reads < MAX_READS;
             } else if now - last > STALL_TIMEOUT || !wait(queue.ready(), self.clock) {
                 return 0.0;
             }
@@ -245,8 +245,8 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
             true
         }
         (Ready::Readable(fd), _) => {
-            let most = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-            let answer = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most));
+            let timeout = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+            let answer = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
             matches!(answer, Ok(_) | Err(Errno::INTR))
         }
     }
@@ -275,18 +275,18 @@ fn choose(rates: &[Rates]) -> usize {
     };
     let ranked = rates.iter().map(rank).enumerate();
     // Of equals the first: candidates come in order of preference.
-    ranked.rev().max_by(|one, other| better(&one.1, &other.1)).map_or(0, |(place, _)| place)
+    ranked.rev().max_by(|one, other| better(&one.1, &other.1)).map_or(0, |(index, _)| index)
 }
 
-fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: Nowait) -> String {
-    let figures = |place: usize| {
-        let [shallow, deep] = rates[place];
+fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: NowaitSupport) -> String {
+    let figures = |index: usize| {
+        let [shallow, deep] = rates[index];
         format!("{} and {}", thousands(shallow), thousands(deep))
     };
-    let others = (0..kinds.len()).filter(|place| *place != chosen).map(|place| {
-        let failed = rates[place] == [0.0; DEPTHS.len()];
-        let figures = if failed { "failing".into() } else { figures(place) };
-        format!("{} {figures}", kinds[place])
+    let others = (0..kinds.len()).filter(|index| *index != chosen).map(|index| {
+        let failed = rates[index] == [0.0; DEPTHS.len()];
+        let figures = if failed { "failing".into() } else { figures(index) };
+        format!("{} {figures}", kinds[index])
     });
     let mut text = format!(
         "{} does {} reads a second at depths {} and {}, against {}",
@@ -296,7 +296,7 @@ fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: Nowait) -
         DEPTHS[1],
         others.collect::<Vec<_>>().join(", "),
     );
-    if nowait == Nowait::Refused {
+    if nowait == NowaitSupport::Refused {
         text.push_str(
             "; the driver refuses NOWAIT, so io_uring would hand every request to a worker thread",
         );
@@ -317,26 +317,26 @@ mod tests {
     use crate::queue::threads::ThreadsQueue;
 
     #[test]
-    fn the_best_overall_is_chosen() {
+    fn the_best_overall_queue_is_chosen() {
         assert_eq!(choose(&[[1.0, 10.0], [1.0, 9.9], [0.2, 2.0]]), 0);
         assert_eq!(choose(&[[0.1, 0.1], [10.0, 9.0]]), 1);
     }
 
     #[test]
-    fn one_that_is_far_behind_at_a_depth_is_avoided() {
+    fn a_queue_far_behind_at_one_depth_is_avoided() {
         // Over all the first is best, but alone it is a third slower.
         assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0], [95.0, 185.0]]), 2);
         assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0]]), 0);
     }
 
     #[test]
-    fn of_equals_the_first_is_chosen_even_if_all_fail() {
+    fn the_first_of_equal_queues_is_chosen_even_if_all_fail() {
         assert_eq!(choose(&[[1.0, 1.0], [1.0, 1.0]]), 0);
         assert_eq!(choose(&[[0.0, 0.0], [0.0, 0.0]]), 0);
     }
 
     #[test]
-    fn memory_is_served_in_the_call() {
+    fn memory_gets_the_sync_queue() {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let core = device.core();
         let candidates = vec![
@@ -353,9 +353,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_tells_nothing_about_its_driver() {
+    fn nowait_support_is_unknown_without_a_descriptor() {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-        assert_eq!(probe_nowait(device.core()), Nowait::Unknown);
+        assert_eq!(probe_nowait(device.core()), NowaitSupport::Unknown);
     }
 
     #[test]
@@ -363,14 +363,14 @@ mod tests {
         let kinds = [QueueKind::Sync, QueueKind::Ring];
         let rates = [[676_000.0, 670_000.0], [19_000.0, 0.0]];
         assert_eq!(
-            reason(&kinds, &rates, 0, Nowait::Refused),
+            reason(&kinds, &rates, 0, NowaitSupport::Refused),
             "sync does 676 k and 670 k reads a second at depths 1 and 32, against ring 19 k and 0; \
              the driver refuses NOWAIT, so io_uring would hand every request to a worker thread"
         );
     }
 
     #[test]
-    fn an_empty_device_is_not_tried() {
+    fn an_empty_device_is_not_measured() {
         let device = Device::new(Memory::new(0).unwrap()).unwrap();
         let sync =
             |kind| Candidate { kind, queue: Box::new(SyncQueue::new(device.core().clone(), 32)) };

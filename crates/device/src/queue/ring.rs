@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_ring::{Memory, Piece, Ring, RingOptions, Step, Transfer};
+use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory};
 
 use crate::core::Core;
 use crate::interface::backend::Reach;
@@ -20,20 +20,24 @@ use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 // buffer is moved, and no other code can reach them meanwhile.
 unsafe impl Transfer for Request {
     #[inline(always)]
-    fn step(&self) -> Step<'_> {
+    fn step(&self) -> NextOp<'_> {
         let memory = match &self.payload {
-            Payload::Buffer(buffer) => Memory::One(Piece::of(buffer, self.done() as u32)),
-            Payload::Buffers(buffers) => {
-                Memory::Many { buffers, skip: self.done(), length: self.length() - self.done() }
+            Payload::Buffer(buffer) => {
+                TransferMemory::Single(IoSegment::from_buffer(buffer, self.done() as u32))
             }
-            Payload::Length(_) => return Step::Flush,
+            Payload::Buffers(buffers) => TransferMemory::Vectored {
+                buffers,
+                skip: self.done(),
+                length: self.length() - self.done(),
+            },
+            Payload::Length(_) => return NextOp::Flush,
         };
         let offset = self.address + self.done();
         match (self.op, self.durability) {
-            (Op::Read, _) => Step::Read(offset, memory),
-            (Op::Write, Durability::Volatile) => Step::Write(offset, memory),
-            (Op::Write, Durability::Durable) => Step::WriteDurably(offset, memory),
-            (Op::Flush | Op::Discard | Op::WriteZeroes, _) => Step::Flush,
+            (Op::Read, _) => NextOp::Read(offset, memory),
+            (Op::Write, Durability::Volatile) => NextOp::Write(offset, memory),
+            (Op::Write, Durability::Durable) => NextOp::WriteDurably(offset, memory),
+            (Op::Flush | Op::Discard | Op::WriteZeroes, _) => NextOp::Flush,
         }
     }
 
@@ -50,16 +54,16 @@ pub fn carries(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Flush)
 }
 
-/// Puts a device into a ring's table, at the place its index names.
+/// Puts a device into a ring's table, at its index.
 ///
 /// # Errors
 /// Unsupported when the kernel cannot reach the device's bytes; what
 /// [`Ring::install`] says.
 pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
-    let place = core.index().get() as u32;
+    let index = core.index().get() as u32;
     match core.backend().reach() {
-        Reach::Descriptor(file) => ring.install(place, file),
-        Reach::Nothing => ring.install_nothing(place),
+        Reach::Descriptor(file) => ring.install(index, file),
+        Reach::Nothing => ring.install_nop(index),
         Reach::Call => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("{}: the kernel cannot reach it", core.backend().description()),

@@ -35,7 +35,7 @@ const SIGNALLED: u8 = 2;
 
 /// A queue whose requests are done by a bounded number of threads.
 pub struct ThreadsQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     depth: usize,
     max_threads: usize,
     threads: Vec<JoinHandle<()>>,
@@ -45,9 +45,9 @@ pub struct ThreadsQueue {
     in_flight: usize,
 }
 
-struct Shared {
+struct SharedState {
     core: Arc<Core>,
-    work: Mutex<Work>,
+    work: Mutex<WorkQueue>,
     /// Signalled when there is work.
     wake: Condvar,
     /// Requests waiting, readable without the lock.
@@ -60,7 +60,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Work {
+struct WorkQueue {
     requests: VecDeque<Request>,
     sleeping: usize,
     stop: bool,
@@ -73,9 +73,12 @@ impl ThreadsQueue {
     /// # Errors
     /// An error from starting the first thread or creating the eventfd.
     pub fn new(core: Arc<Core>, depth: usize, threads: usize) -> io::Result<ThreadsQueue> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             core,
-            work: Mutex::new(Work { requests: VecDeque::with_capacity(depth), ..Work::default() }),
+            work: Mutex::new(WorkQueue {
+                requests: VecDeque::with_capacity(depth),
+                ..WorkQueue::default()
+            }),
             wake: Condvar::new(),
             waiting: CachePadded::default(),
             done: Mutex::new(VecDeque::with_capacity(depth)),
@@ -101,7 +104,7 @@ impl ThreadsQueue {
     fn start_thread(&mut self) -> io::Result<()> {
         let shared = self.shared.clone();
         let name = format!("uringfs-io-{}", self.threads.len());
-        self.threads.push(thread::Builder::new().name(name).spawn(move || shared.serve())?);
+        self.threads.push(thread::Builder::new().name(name).spawn(move || shared.run_worker())?);
         Ok(())
     }
 
@@ -116,14 +119,14 @@ impl ThreadsQueue {
     }
 }
 
-impl Shared {
+impl SharedState {
     /// A thread's life.
-    fn serve(&self) {
+    fn run_worker(&self) {
         while let Some(mut request) = self.next() {
             let result = match request.cancelled {
                 true => Err(Errno::CANCELED),
                 false => {
-                    self.count(self.core.calls_to_perform());
+                    self.count_calls(self.core.calls_to_perform());
                     self.core.perform(&mut request)
                 }
             };
@@ -158,7 +161,7 @@ impl Shared {
         }
     }
 
-    fn count(&self, calls: u64) {
+    fn count_calls(&self, calls: u64) {
         self.system_calls.fetch_add(calls, Ordering::Relaxed);
     }
 
@@ -174,7 +177,7 @@ impl Shared {
                 .is_ok()
         {
             // It cannot overflow: the reactor reads each signal before the next.
-            self.count(1);
+            self.count_calls(1);
             let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
         }
     }
@@ -183,7 +186,7 @@ impl Shared {
     fn silence(&self) {
         if self.notifier_state.load(Ordering::Acquire) == SIGNALLED {
             let mut count = [0; 8];
-            self.count(1);
+            self.count_calls(1);
             while rustix::io::read(&self.notifier, &mut count) == Err(Errno::INTR) {}
             self.notifier_state.store(AWAKE, Ordering::Release);
         }
@@ -238,9 +241,9 @@ impl Queue for ThreadsQueue {
 
     /// Requests that no thread has begun are not begun any more.
     fn cancel(&mut self, tag: Tag) {
-        let mark = |request: &mut Request| request.cancelled |= request.tag == tag;
-        self.pushed.iter_mut().for_each(mark);
-        self.shared.work.lock().requests.iter_mut().for_each(mark);
+        let mark_cancelled = |request: &mut Request| request.cancelled |= request.tag == tag;
+        self.pushed.iter_mut().for_each(mark_cancelled);
+        self.shared.work.lock().requests.iter_mut().for_each(mark_cancelled);
     }
 
     fn ready(&self) -> Ready<'_> {

@@ -1,6 +1,6 @@
 //! Runs requests on a queue to their end, the way a reactor does: push, submit,
 //! reap, wait, and push again what was only done in part. And the list of all
-//! queues with all back ends, each pair by name.
+//! queues with all back ends, each by name.
 
 #![allow(dead_code)] // each test uses its own part
 
@@ -40,7 +40,7 @@ impl Random {
 }
 
 /// A device, a queue to it, and what makes its time pass.
-pub struct Pair {
+pub struct TestQueue {
     pub name: String,
     pub device: Device,
     pub queue: Box<dyn Queue>,
@@ -77,7 +77,7 @@ const OWN_QUEUE: &[(&str, MakeQueue)] =
 
 /// Every queue with every back end that moves bytes, each `size` bytes of zeros;
 /// block devices only for the superuser.
-pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
+pub fn test_queues(folder: &Path, size: u64, depth: usize) -> Vec<TestQueue> {
     let clock = VirtualClock::default();
     let file = || {
         let name = Random(std::process::id().into()).below(u64::MAX);
@@ -114,11 +114,11 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
         ("slow sim", &slow, OWN_QUEUE),
         ("shaky sim", &shaky, OWN_QUEUE),
     ];
-    let mut pairs = Vec::new();
+    let mut test_queues = Vec::new();
     for (back_end, device, queues) in back_ends {
         for (queue, make) in queues {
             let (device, disk) = device();
-            pairs.push(Pair {
+            test_queues.push(TestQueue {
                 name: format!("{queue} on {back_end}"),
                 queue: make(device.core().clone(), depth),
                 device,
@@ -127,10 +127,10 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
             });
         }
     }
-    pairs
+    test_queues
 }
 
-impl Pair {
+impl TestQueue {
     pub fn request(&self, op: Op, address: u64, payload: Payload, tag: u64) -> Request {
         Request::new(self.device.index(), op, address, payload, Tag(tag))
     }

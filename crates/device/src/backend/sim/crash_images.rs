@@ -48,7 +48,7 @@ pub struct CrashImages {
 }
 
 impl CrashImages {
-    fn of(record: Record, options: SimOptions, plan: CrashPlan) -> CrashImages {
+    fn new(record: Record, options: SimOptions, plan: CrashPlan) -> CrashImages {
         assert!(plan.exhaustive_up_to <= 16, "2^{} states are too many", plan.exhaustive_up_to);
         let mut images = CrashImages {
             media: record.start.clone(),
@@ -59,11 +59,11 @@ impl CrashImages {
             cut: 0,
             choices: Vec::new(),
         };
-        images.choose();
+        images.choose_crashes();
         images
     }
 
-    fn choose(&mut self) {
+    fn choose_crashes(&mut self) {
         let unsettled = self.media.unsettled() as u32;
         if unsettled == 0 {
             self.choices.push(Crash::LoseAll);
@@ -87,12 +87,12 @@ impl Iterator for CrashImages {
         while self.choices.is_empty() {
             self.media.apply(self.record.events.get(self.cut)?);
             self.cut += 1;
-            self.choose();
+            self.choose_crashes();
         }
         let crash = self.choices.pop()?;
         let image = self.media.crash(crash);
         let cut = self.record.forgotten + self.cut as u64;
-        Some(CrashImage { cut, crash, sim: Sim::holding(image, self.options.clone()) })
+        Some(CrashImage { cut, crash, sim: Sim::from_image(image, self.options.clone()) })
     }
 }
 
@@ -103,7 +103,7 @@ impl Sim {
     /// # Panics
     /// As [`Sim::record`]; when the plan asks for over 2^16 states at a moment.
     pub fn crash_images(&self, plan: CrashPlan) -> CrashImages {
-        let record = self.record_so_far();
-        CrashImages::of(record, self.options().clone(), plan)
+        let record = self.record_copy();
+        CrashImages::new(record, self.options().clone(), plan)
     }
 }

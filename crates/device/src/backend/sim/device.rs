@@ -27,10 +27,10 @@ pub struct Sim {
 impl Sim {
     /// A device of zeros.
     pub fn new(options: SimOptions) -> Sim {
-        Sim::holding(Image::default(), options)
+        Sim::from_image(Image::default(), options)
     }
 
-    pub(super) fn holding(image: Image, options: SimOptions) -> Sim {
+    pub(super) fn from_image(image: Image, options: SimOptions) -> Sim {
         Sim { core: Arc::new(SimCore::new(image, options)) }
     }
 
@@ -65,12 +65,12 @@ impl Sim {
     /// The device goes away: everything in flight and to come ends with `error`
     /// (ENODEV, EIO) until [`Sim::come_back`].
     pub fn go_away(&self, error: Errno) {
-        self.core.state.lock().gone = Some(error);
+        self.core.state.lock().detached = Some(error);
     }
 
     /// It is there again, with the bytes it had.
     pub fn come_back(&self) {
-        self.core.state.lock().gone = None;
+        self.core.state.lock().detached = None;
     }
 
     /// Flips bit `bit` (0 to 7) of the byte at `address`, in the cache and on the medium.
@@ -122,7 +122,7 @@ impl Sim {
     }
 
     /// A copy of the record.
-    pub(super) fn record_so_far(&self) -> Record {
+    pub(super) fn record_copy(&self) -> Record {
         self.core.state.lock().recorded().clone()
     }
 
@@ -133,7 +133,7 @@ impl Sim {
     /// As [`Sim::record`].
     pub fn crash_image(&self, crash: Crash) -> Sim {
         let image = self.core.state.lock().recorded().now.crash(crash);
-        Sim::holding(image, self.core.options.clone())
+        Sim::from_image(image, self.core.options.clone())
     }
 }
 
@@ -152,8 +152,8 @@ impl Backend for Sim {
 
     /// At once: latency passes only on the device's own queue.
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
-        let ticket = self.core.begin(request, self.core.options.clock.now())?;
-        self.core.finish(&ticket, request, false)
+        let plan = self.core.begin(request, self.core.options.clock.now())?;
+        self.core.finish(&plan, request, false)
     }
 
     fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_hit_the_requests_they_name() {
+    fn rules_hit_the_selected_requests() {
         assert_eq!(hits(When::Nth(3)), [3]);
         assert_eq!(hits(When::From(7)), [7, 8, 9]);
         assert_eq!(hits(When::Every(4)), [4, 8]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_can_watch_a_range() {
+    fn a_rule_can_be_limited_to_a_range() {
         let mut faults = Faults::default();
         faults.add(Rule::new(None, When::From(1), Fault::Short).within(4096, 8192));
         let mut random = Random::new(1);

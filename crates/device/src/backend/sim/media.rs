@@ -14,7 +14,7 @@ use super::random::Random;
 
 /// The most writes the cache holds before the oldest is written to the medium
 /// by itself, as any real cache does.
-const CACHED_WRITES: usize = 1 << 16;
+const MAX_CACHED_WRITES: usize = 1 << 16;
 
 /// A change, or a flush.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Action {
     }
 
     /// Bytes that recording it keeps in memory.
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         match self {
             Action::Write { bytes, .. } => bytes.len(),
             Action::Clear { .. } | Action::Flush => 0,
@@ -113,7 +113,7 @@ pub enum Event {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Survival {
     Stable,
     /// Stable after the next good flush.
     Cached,
@@ -125,7 +125,7 @@ enum Fate {
 struct Completed {
     action: Action,
     order: u64,
-    fate: Fate,
+    survival: Survival,
 }
 
 #[derive(Clone)]
@@ -159,7 +159,7 @@ pub(super) struct Media {
 }
 
 impl Media {
-    pub(super) fn of(stable: Image) -> Media {
+    pub(super) fn from_image(stable: Image) -> Media {
         Media { stable, ..Media::default() }
     }
 
@@ -170,8 +170,9 @@ impl Media {
 
     /// Writes whose survival a crash would decide.
     pub(super) fn unsettled(&self) -> usize {
-        let flying = self.in_flight.iter().filter(|one| !matches!(one.action, Action::Flush));
-        self.completed.iter().filter(|one| one.fate != Fate::Stable).count() + flying.count()
+        let in_flight = self.in_flight.iter().filter(|one| !matches!(one.action, Action::Flush));
+        self.completed.iter().filter(|one| one.survival != Survival::Stable).count()
+            + in_flight.count()
     }
 
     pub(super) fn apply(&mut self, event: &Event) {
@@ -184,46 +185,46 @@ impl Media {
                 });
             }
             Event::End { id, outcome } => {
-                let place = self.in_flight.iter().position(|one| one.id == *id);
-                let ended = self.in_flight.remove(place.expect("it began"));
+                let index = self.in_flight.iter().position(|one| one.id == *id);
+                let ended = self.in_flight.remove(index.expect("it began"));
                 match ended.action {
                     Action::Flush => self.end_flush(ended.covers, *outcome),
                     action => self.end_write(action, *outcome),
                 }
-                self.settle();
+                self.retire_stable();
             }
         }
     }
 
     fn end_write(&mut self, action: Action, outcome: Outcome) {
-        let fate = match outcome {
-            Outcome::Done | Outcome::Lied => Fate::Cached,
-            Outcome::Stable => Fate::Stable,
-            Outcome::Failed => Fate::Abandoned,
+        let survival = match outcome {
+            Outcome::Done | Outcome::Lied => Survival::Cached,
+            Outcome::Stable => Survival::Stable,
+            Outcome::Failed => Survival::Abandoned,
         };
-        self.completed.push_back(Completed { action, order: self.order, fate });
+        self.completed.push_back(Completed { action, order: self.order, survival });
         self.order += 1;
     }
 
     fn end_flush(&mut self, covers: u64, outcome: Outcome) {
-        let fate = match outcome {
-            Outcome::Done | Outcome::Stable => Fate::Stable,
-            Outcome::Failed => Fate::Abandoned,
+        let survival = match outcome {
+            Outcome::Done | Outcome::Stable => Survival::Stable,
+            Outcome::Failed => Survival::Abandoned,
             Outcome::Lied => return,
         };
         let covered = self.completed.iter_mut().take_while(|one| one.order < covers);
-        for one in covered.filter(|one| one.fate == Fate::Cached) {
-            one.fate = fate;
+        for one in covered.filter(|one| one.survival == Survival::Cached) {
+            one.survival = survival;
         }
     }
 
     /// Moves what nothing can undo into the stable image.
-    fn settle(&mut self) {
+    fn retire_stable(&mut self) {
         loop {
-            let full = self.completed.len() > CACHED_WRITES;
+            let full = self.completed.len() > MAX_CACHED_WRITES;
             match self.completed.front() {
-                Some(oldest) if oldest.fate == Fate::Stable || full => {
-                    if oldest.fate != Fate::Abandoned {
+                Some(oldest) if oldest.survival == Survival::Stable || full => {
+                    if oldest.survival != Survival::Abandoned {
                         oldest.action.apply(&mut self.stable);
                     }
                     self.completed.pop_front();
@@ -240,7 +241,8 @@ impl Media {
             Crash::Seeded(seed) => Random::new(seed),
             _ => Random::new(0),
         };
-        let completed = self.completed.iter().map(|one| (&one.action, one.fate == Fate::Stable));
+        let completed =
+            self.completed.iter().map(|one| (&one.action, one.survival == Survival::Stable));
         let in_flight = self.in_flight.iter().map(|one| (&one.action, false));
         let mut index = 0;
         for (action, stable) in completed.chain(in_flight) {

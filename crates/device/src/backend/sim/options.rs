@@ -120,8 +120,8 @@ impl SimOptions {
     /// # Panics
     /// For any other, and for one that does not divide the size.
     pub fn block_size(self, block_size: u32) -> SimOptions {
-        let fine = block_size.is_power_of_two() && (512..=65536).contains(&block_size);
-        assert!(fine && self.size.is_multiple_of(block_size as u64), "blocks of {block_size}");
+        let is_valid = block_size.is_power_of_two() && (512..=65536).contains(&block_size);
+        assert!(is_valid && self.size.is_multiple_of(block_size as u64), "blocks of {block_size}");
         SimOptions { block_size, max_transfer: self.max_transfer.max(block_size), ..self }
     }
 
@@ -130,8 +130,8 @@ impl SimOptions {
     /// # Panics
     /// When it is not a whole number of blocks, at least one.
     pub fn max_transfer(self, max_transfer: u32) -> SimOptions {
-        let fine = max_transfer > 0 && max_transfer.is_multiple_of(self.block_size);
-        assert!(fine, "transfers of {max_transfer} bytes");
+        let is_valid = max_transfer > 0 && max_transfer.is_multiple_of(self.block_size);
+        assert!(is_valid, "transfers of {max_transfer} bytes");
         SimOptions { max_transfer, ..self }
     }
 
@@ -171,12 +171,12 @@ impl SimOptions {
 impl fmt::Display for SimOptions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "sim, {} bytes, seed {}", self.size, self.seed)?;
-        let (least, most) = (self.latency.start(), self.latency.end());
-        if !most.is_zero() {
-            write!(out, ", {} units, latency {least:?}", self.units)?;
+        let (min, max) = (self.latency.start(), self.latency.end());
+        if !max.is_zero() {
+            write!(out, ", {} units, latency {min:?}", self.units)?;
         }
-        if least != most {
-            write!(out, " to {most:?}")?;
+        if min != max {
+            write!(out, " to {max:?}")?;
         }
         Ok(())
     }

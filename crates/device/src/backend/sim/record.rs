@@ -24,17 +24,17 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn from(start: Media) -> Record {
+    pub(super) fn new(start: Media) -> Record {
         Record { now: start.clone(), start, events: VecDeque::new(), bytes: 0, forgotten: 0 }
     }
 
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: Event) {
         self.now.apply(&event);
-        self.bytes += weight(&event);
+        self.bytes += memory_bytes(&event);
         self.events.push_back(event);
         while self.events.len() > MAX_EVENTS || self.bytes > MAX_BYTES {
             let oldest = self.events.pop_front().expect("there are some");
-            self.bytes -= weight(&oldest);
+            self.bytes -= memory_bytes(&oldest);
             self.start.apply(&oldest);
             self.forgotten += 1;
         }
@@ -57,9 +57,9 @@ impl Record {
     }
 }
 
-fn weight(event: &Event) -> usize {
+fn memory_bytes(event: &Event) -> usize {
     match event {
-        Event::Begin { action, .. } => action.weight(),
+        Event::Begin { action, .. } => action.memory_bytes(),
         Event::End { .. } => 0,
     }
 }

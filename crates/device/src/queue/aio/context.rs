@@ -71,7 +71,7 @@ pub(super) enum Reaping {
 
 /// A kernel's AIO context. Its drop waits for everything in flight.
 pub(super) struct Context {
-    /// The context's name, which is the address of its ring.
+    /// The context's id, which is the address of its ring.
     ring: NonNull<RingHeader>,
     pub(super) reaping: Reaping,
     system_calls: Cell<u64>,
@@ -79,13 +79,13 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(depth: u32) -> io::Result<Context> {
-        let mut name: libc::c_ulong = 0;
-        // SAFETY: io_setup writes one word to where `name` is, during the call.
-        let answer = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut name) };
+        let mut id: libc::c_ulong = 0;
+        // SAFETY: io_setup writes one word to where `id` is, during the call.
+        let answer = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) };
         if answer != 0 {
             return Err(explain(io::Error::last_os_error(), depth));
         }
-        let ring = NonNull::new(name as *mut RingHeader)
+        let ring = NonNull::new(id as *mut RingHeader)
             .ok_or_else(|| io::Error::other("Linux AIO: the kernel gave no context"))?;
         // SAFETY: io_setup has mapped the ring, at least a page, at the address
         // that names the context; it stays until io_destroy in this type's drop.
@@ -103,11 +103,11 @@ impl Context {
         self.system_calls.get()
     }
 
-    fn count(&self) {
+    fn count_call(&self) {
         self.system_calls.set(self.system_calls.get() + 1);
     }
 
-    fn name(&self) -> libc::c_ulong {
+    fn id(&self) -> libc::c_ulong {
         self.ring.as_ptr() as libc::c_ulong
     }
 
@@ -132,13 +132,13 @@ impl Context {
     /// no other code until its event has been taken or this context is dropped.
     /// The blocks' vectors, where they name some, have to last for the call only.
     pub(super) unsafe fn submit(&self, batch: &mut [*mut ControlBlock]) -> Result<usize, Errno> {
-        self.count();
+        self.count_call();
         // SAFETY: the kernel copies the blocks and their vectors during the
         // call; the caller vouches for the memory after it.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
-                self.name(),
+                self.id(),
                 batch.len() as libc::c_long,
                 batch.as_mut_ptr(),
             )
@@ -153,11 +153,11 @@ impl Context {
     /// has not moved, to end; it is still reported as an event.
     pub(super) fn cancel(&self, block: &ControlBlock) {
         let mut event = Event::default();
-        self.count();
+        self.count_call();
         // SAFETY: the kernel looks the control block's address up among its own
         // and reads its key; it writes nothing but the event.
         let _ = unsafe {
-            libc::syscall(libc::SYS_io_cancel, self.name(), ptr::from_ref(block), &raw mut event)
+            libc::syscall(libc::SYS_io_cancel, self.id(), ptr::from_ref(block), &raw mut event)
         };
     }
 
@@ -197,14 +197,14 @@ impl Context {
 
     fn take_by_call(&self) -> Option<Event> {
         let mut event = Event::default();
-        self.count();
+        self.count_call();
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes at most the one event asked for, and reads
         // the time, during the call.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
-                self.name(),
+                self.id(),
                 0 as libc::c_long,
                 1 as libc::c_long,
                 &raw mut event,
@@ -220,7 +220,7 @@ impl Drop for Context {
         // SAFETY: the context is this type's alone. The kernel returns when the
         // last request in flight has completed (fs/aio.c, since 3.15), so their
         // memory, which is dropped later, is free of the kernel.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.name()) };
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.id()) };
     }
 }
 

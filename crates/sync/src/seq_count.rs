@@ -16,12 +16,12 @@ impl Sequence {
     /// The owner's flag.
     pub const FLAG: u64 = 1 << 63;
 
-    /// Runs `read` on the words. None if `read` answers none, a bit of `closed_by` is set, or the words changed meanwhile.
-    /// `closed_by` contains [`Self::CHANGING`] unless the owner only uses [`Self::advance`]. `read` gets the count.
+    /// Runs `read` on the words. None if `read` answers none, a bit of `reject_mask` is set, or the words changed meanwhile.
+    /// `reject_mask` contains [`Self::CHANGING`] unless the owner only uses [`Self::advance`]. `read` gets the count.
     #[inline(always)]
-    pub fn read<T>(&self, closed_by: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+    pub fn read<T>(&self, reject_mask: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
         let before = self.0.load(Ordering::Acquire);
-        if before & closed_by != 0 {
+        if before & reject_mask != 0 {
             return None;
         }
         let value = read(before)?;
@@ -72,10 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_beside_a_change_gets_nothing() {
+    fn a_read_during_a_write_returns_none() {
         let sequence = Sequence::default();
         let word = AtomicU64::new(1);
-        let read = |closed_by| sequence.read(closed_by, |_| Some(word.load(Ordering::Relaxed)));
+        let read = |reject_mask| sequence.read(reject_mask, |_| Some(word.load(Ordering::Relaxed)));
         assert_eq!(read(Sequence::CHANGING), Some(1));
         sequence.change(|| {
             assert_eq!(read(Sequence::CHANGING), None);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_closes_only_reads_that_ask_for_it() {
+    fn the_flag_fails_only_reads_that_mask_it() {
         let sequence = Sequence::default();
         sequence.set_flag(true);
         sequence.change(|| {});
@@ -109,12 +109,12 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn loom_words_of_two_changes_are_never_mixed() {
+    fn loom_a_read_never_mixes_two_writes() {
         loom::model(|| {
             let shared = Arc::new((Sequence::default(), AtomicU64::new(1), AtomicU64::new(1)));
-            let theirs = shared.clone();
+            let writer_shared = shared.clone();
             let writer = loom::thread::spawn(move || {
-                let (sequence, one, other) = &*theirs;
+                let (sequence, one, other) = &*writer_shared;
                 sequence.change(|| {
                     one.store(2, Ordering::Relaxed);
                     other.store(2, Ordering::Relaxed);

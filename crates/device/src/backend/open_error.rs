@@ -13,7 +13,7 @@ use crate::interface::backend::Access;
 pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One line for people: the path, what is wrong with it, what to do.
-pub(super) fn explain(path: &Path, access: Access, errno: Errno) -> io::Error {
+pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error {
     let path = path.display();
     let writing = access == Access::ReadWrite;
     let text = match errno {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn open_errors_include_advice() {
         let path = Path::new("/dev/some");
         for (errno, advice) in [
             (Errno::BUSY, "unmount"),
@@ -62,10 +62,10 @@ mod tests {
             (Errno::ACCESS, "run as its owner"),
             (Errno::MFILE, "ulimit -n"),
         ] {
-            let text = explain(path, Access::ReadWrite, errno).to_string();
+            let text = open_error(path, Access::ReadWrite, errno).to_string();
             assert!(text.contains(advice) && text.contains("/dev/some"), "{text}");
         }
-        let kind = explain(path, Access::ReadWrite, Errno::BUSY).kind();
+        let kind = open_error(path, Access::ReadWrite, Errno::BUSY).kind();
         assert_eq!(kind, io::ErrorKind::ResourceBusy);
     }
 }
