@@ -1,5 +1,5 @@
-//! One owned range of bytes. Splitting gives two owners of disjoint ranges;
-//! joining adjacent ones gives one again.
+//! One owned range of bytes. Splitting makes two owners of disjoint ranges;
+//! joining adjacent ranges makes one again.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use crate::region::{Region, RegionId};
 
-/// The alignment of a buffer that did not ask for another: a page, which every
-/// direct I/O in practice accepts.
+/// The default alignment of a buffer: a page, which in practice every direct
+/// I/O accepts.
 pub const ALIGNMENT: usize = 4096;
 
-/// The longest buffer, 1 GiB: what one request of the kernel can move in one piece.
+/// The longest buffer, 1 GiB: one request to the kernel can move it in one segment.
 pub const MAX_LENGTH: usize = 1 << 30;
 
-/// Owned memory. Whoever holds the buffer holds its bytes alone.
+/// Owned memory. The holder of the buffer is the only user of its bytes.
 ///
-/// Dropping it frees the memory, or gives it back to the pool it came from once
-/// every part split off it has been dropped too.
+/// Dropping it frees the memory. Memory of a pool returns to the pool when the last of the parts that were split off
+/// it is dropped.
 pub struct Buffer {
     pointer: NonNull<u8>,
     region: Arc<Region>,
@@ -64,7 +64,7 @@ impl Buffer {
         buffer
     }
 
-    /// The range `start..start + length` of `region`, which nobody else may own.
+    /// The range `start..start + length` of `region`, which must have no other owner.
     pub(crate) fn from_region(region: Arc<Region>, start: usize, length: usize) -> Buffer {
         assert!(start + length <= region.len());
         // SAFETY: inside the region, as asserted.
@@ -72,26 +72,26 @@ impl Buffer {
         Buffer { pointer, length: length as u32, region_id: region.id(), region }
     }
 
-    /// Address of the first byte, for a request to the kernel. Valid while the
-    /// buffer, wherever it is moved to, is not dropped.
+    /// Address of the first byte, for a request to the kernel. Valid until the
+    /// buffer is dropped, even if the buffer is moved.
     #[inline]
     pub fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }
 
-    /// The region this buffer lies in, which a ring may have registered.
+    /// The region that contains this buffer. A ring may have registered it.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// [`Region::id`] of [`Self::region`], kept here because every request asks.
+    /// [`Region::id`] of [`Self::region`], kept here because every request reads it.
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.region_id
     }
 
-    /// Keeps the first `at` bytes and gives the rest away.
+    /// Keeps the first `at` bytes and returns the rest.
     ///
     /// # Panics
     /// When `at` is past the end.
@@ -102,16 +102,16 @@ impl Buffer {
         if let Some(slots) = &self.region.slots {
             slots.add_part(self.offset_in_region());
         }
-        // An empty tail stays at the beginning: one past the end of its slot it
-        // would be taken for a part of the next.
+        // An empty tail points to the beginning of the range. One past the end of
+        // its slot it would count as a part of the next slot.
         let step = if length == 0 { 0 } else { at };
         // SAFETY: inside this buffer's own range.
         let pointer = unsafe { self.pointer.add(step) };
         Buffer { pointer, region: self.region.clone(), length, region_id: self.region_id }
     }
 
-    /// Takes back what [`Self::split_off`] gave away. When `tail` does not begin
-    /// where this buffer ends, in the same memory, it is returned.
+    /// Takes back a part from [`Self::split_off`]. Returns `tail` as the error when
+    /// it does not begin where this buffer ends, in the same memory.
     pub fn join(&mut self, tail: Buffer) -> Result<(), Buffer> {
         // SAFETY: one past the end of this buffer's own range.
         let end = unsafe { self.pointer.add(self.len()) };
@@ -145,8 +145,8 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range is inside the region this buffer keeps alive, was
-        // zeroed when that was made, and belongs to this buffer alone.
+        // SAFETY: the range is inside the region that this buffer keeps alive. It was
+        // zeroed when the region was made, and it belongs to this buffer alone.
         unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.length as usize) }
     }
 }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any tree of splits, joined again in order, is the buffer it was.
+        /// Any tree of splits, joined again in order, is the original buffer.
         #[test]
         fn split_buffers_join_to_the_original(cuts in proptest::collection::vec(0usize..=4096, 0..8), pooled: bool) {
             let pool = BufferPool::new(4096, 1).unwrap();

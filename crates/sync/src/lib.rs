@@ -1,6 +1,6 @@
-//! What threads meet in: [`Oneshot`], a value that one side sets and the other awaits; [`Sequence`], a sequence
-//! lock; and the atomics and locks below them. Built with `--cfg loom`, all of it is loom's, so that loom can search
-//! the interleavings of the crates above.
+//! Synchronization primitives: [`Oneshot`], a value that one side sets and the other awaits; [`Sequence`], the counter
+//! of a sequence lock; and the atomics and locks below them. With `--cfg loom` all of them are loom's, so that loom can
+//! search the interleavings of the crates above.
 //!
 //! ```
 //! use uringfs_sync::{Mutex, Oneshot};
@@ -14,7 +14,7 @@
 
 // A value that is awaited.
 mod oneshot;
-// Reads of several words that are one state.
+// Lock-free reads of several words as one state.
 mod seq_count;
 // Mutex and condition variable.
 pub mod atomic;

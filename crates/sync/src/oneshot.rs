@@ -11,9 +11,9 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
-/// A shared cell for one value. Setting it wakes the task that polled last.
+/// A shared cell for one value. Setting the value wakes the task that polled last.
 ///
-/// Wakers are cloned, woken and dropped without the lock, since they may run a user's code, which may come back here.
+/// Wakers are cloned, woken and dropped without the lock: they may run a user's code, which may call this cell again.
 #[derive(Debug)]
 pub struct Oneshot<T>(Arc<Mutex<Slot<T>>>);
 
@@ -30,7 +30,7 @@ impl<T> Clone for Oneshot<T> {
 }
 
 impl<T> Oneshot<T> {
-    /// Sets the value and wakes the waiting task. A value that was not taken yet is replaced.
+    /// Sets the value and wakes the waiting task. Replaces a value that was not taken yet.
     pub fn set(&self, value: T) {
         let (replaced, waker) = {
             let mut state = self.0.lock();
@@ -47,7 +47,7 @@ impl<T> Oneshot<T> {
         self.0.lock().value.take()
     }
 
-    /// Takes the value, or registers the task to be woken when it is set.
+    /// Takes the value, or registers the task, which is woken when the value is set.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
         let mut state = self.0.lock();
         if let Some(value) = state.value.take() {
@@ -69,7 +69,7 @@ impl<T> Oneshot<T> {
         Poll::Pending
     }
 
-    /// True when both are the same cell.
+    /// True when both handles share one cell.
     pub fn is(&self, other: &Oneshot<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
     }
 
-    /// A waker whose drop polls again, as users' may.
+    /// A waker whose drop polls again, as a user's waker may.
     struct PollsOnDrop(Oneshot<u8>);
 
     impl Wake for PollsOnDrop {
@@ -124,7 +124,7 @@ mod tests {
         let waker = Waker::from(Arc::new(PollsOnDrop(cell.clone())));
         assert_eq!(cell.poll(&mut Context::from_waker(&waker)), Poll::Pending);
         drop(waker);
-        // Replaces it.
+        // Replaces and drops the stored waker, whose drop polls.
         assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
         cell.set(1);
         assert_eq!(cell.take(), Some(1));

@@ -1,23 +1,24 @@
-//! [`Sequence`]: a sequence lock, as Linux' `seqcount_t`.
+//! [`Sequence`]: the counter of a sequence lock, like Linux' `seqcount_t`.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 
-/// The count of a sequence lock. Readers write nothing; a reader that meets a change gets nothing and takes another
-/// way. One thread at a time may change it: its owner's lock sees to that.
+/// The counter of a sequence lock. Readers write nothing. A read that overlaps a write returns `None`, and the caller
+/// takes its slow path. One thread at a time may write: the owner's lock ensures it.
 ///
-/// The words that it protects are atomics, read and stored with relaxed ordering inside of [`Sequence::read`] and
-/// [`Sequence::change`]. The highest bit is the owner's: a flag that readers can ask for in the same load.
+/// The protected words are atomics, which are loaded and stored with relaxed ordering inside [`Sequence::read`] and
+/// [`Sequence::change`]. The highest bit is a flag of the owner, which readers can test in the same load.
 #[derive(Debug, Default)]
 pub struct Sequence(AtomicU64);
 
 impl Sequence {
-    /// Set while the words are being changed: the lowest bit of the count.
+    /// The lowest bit of the count: set while a write is in progress.
     pub const CHANGING: u64 = 1;
     /// The owner's flag.
     pub const FLAG: u64 = 1 << 63;
 
-    /// Runs `read` on the words. None if `read` answers none, a bit of `reject_mask` is set, or the words changed meanwhile.
-    /// `reject_mask` contains [`Self::CHANGING`] unless the owner only uses [`Self::advance`]. `read` gets the count.
+    /// Runs `read`, which gets the count and loads the words. Returns `None` if `read` does, if a bit of `reject_mask` is
+    /// set, or if the words changed meanwhile. `reject_mask` must contain [`Self::CHANGING`] unless the owner only uses
+    /// [`Self::advance`].
     #[inline(always)]
     pub fn read<T>(&self, reject_mask: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
         let before = self.0.load(Ordering::Acquire);
@@ -29,7 +30,7 @@ impl Sequence {
         (self.0.load(Ordering::Relaxed) == before).then_some(value)
     }
 
-    /// Stores other words by `store`. Readers get nothing until it has ended.
+    /// Runs `store`, which stores new words. Reads fail until it has returned.
     #[inline]
     pub fn change(&self, store: impl FnOnce()) {
         let before = self.0.load(Ordering::Relaxed);
@@ -39,30 +40,30 @@ impl Sequence {
         self.0.store(before + 2 * Self::CHANGING, Ordering::Release);
     }
 
-    /// Makes every read that is under way get nothing, without a change of words.
+    /// Fails every read that is in progress, without changing the words.
     #[inline]
     pub fn advance(&self) {
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before + 2 * Self::CHANGING, Ordering::Release);
     }
 
-    /// The count now: changes and advances so far, and the flag.
+    /// The current count: it moves by 2 with each write and invalidation, and contains the flag.
     #[inline]
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether the flag is set.
+    /// True if the flag is set.
     #[inline]
     pub fn flag(&self) -> bool {
         self.0.load(Ordering::Relaxed) & Self::FLAG != 0
     }
 
-    /// Sets or clears the flag. One thread at a time, as [`Self::change`].
+    /// Sets or clears the flag. One thread at a time, as for [`Self::change`].
     #[inline]
     pub fn set_flag(&self, is_set: bool) {
         let count = self.0.load(Ordering::Relaxed) & !Self::FLAG;
-        // Release: a reader that loads this in place of what `change` stored finds the words of that change.
+        // Release: a reader that loads this value instead of the one that `change` stored also sees the words of that write.
         self.0.store(count | if is_set { Self::FLAG } else { 0 }, Ordering::Release);
     }
 }

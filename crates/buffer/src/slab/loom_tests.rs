@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 
-/// Loom sees who touches the bytes beside whom.
+/// loom reports a write to the bytes that overlaps any other access.
 #[test]
 fn loom_no_read_overlaps_a_write() {
     loom::model(|| {

@@ -1,17 +1,17 @@
-//! A frame's word: vacant, held by one, or shared, with a count of its shares; and 32 flags, whose meaning is the
-//! user's. Both change in one step.
+//! The state word of a frame: free, exclusive or shared, with the count of its shares; and 32 flags, which the user of
+//! the slab defines. Both change in one atomic step.
 
-/// One who shares; the bits below [`SHARE_MASK`] count them.
+/// One share. The bits of [`SHARE_MASK`] count the shares.
 pub(super) const ONE_SHARE: u64 = 1;
 pub(super) const SHARE_MASK: u64 = (1 << 24) - 1;
-/// Somebody has it, or all may. All zeros is a frame that is vacant: memory that was never used.
+/// The frame is exclusive or open to sharing. A word of zeros is a free frame, as fresh memory is.
 pub(super) const ALLOCATED: u64 = 1 << 30;
-/// One has it alone.
+/// The frame has one exclusive owner.
 pub(super) const EXCLUSIVE: u64 = 1 << 31;
-/// Where the user's flags begin.
+/// The first bit of the user's flags.
 pub(super) const FLAG_SHIFT: u32 = 32;
 
-/// What a frame's word said: how it is, and its flags.
+/// A loaded state word of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(pub(super) u64);
 
@@ -22,19 +22,19 @@ impl FrameState {
         (self.0 >> FLAG_SHIFT) as u32
     }
 
-    /// One has it alone.
+    /// True if the frame has an exclusive owner.
     #[inline]
     pub fn is_held(self) -> bool {
         self.0 & EXCLUSIVE != 0
     }
 
-    /// Nobody has it, and its bytes are nothing.
+    /// True if the frame is not allocated; its bytes have no meaning.
     #[inline]
     pub fn is_free(self) -> bool {
         self.0 & ALLOCATED == 0
     }
 
-    /// How many share it; one more may be a look that is about to be given up.
+    /// The number of shares. It may include readers that were refused and are about to drop their share.
     #[inline]
     pub fn shares(self) -> u32 {
         (self.0 & SHARE_MASK) as u32

@@ -1,4 +1,4 @@
-//! How frames are shared, held, lent and vacated.
+//! Frames are shared, owned exclusively, lent and freed.
 
 use std::sync::Arc;
 
@@ -27,7 +27,10 @@ fn free_frames_are_not_shared_and_exclusive_ones_have_one_owner() {
     assert!(share.iter().all(|byte| *byte == 7) && share.state().flags() == 4);
     assert!(slab.hold(0, Some).is_none(), "it is shared");
     assert_eq!(share.release().shares(), 1);
-    assert!(slab.hold(0, |flags| (flags != 4).then_some(flags)).is_none(), "its user says no");
+    assert!(
+        slab.hold(0, |flags| (flags != 4).then_some(flags)).is_none(),
+        "`next` refuses the flags"
+    );
     let held = slab.hold(0, |flags| (flags == 4).then_some(8)).unwrap();
     assert_eq!(slab.state(0).flags(), 8);
     held.vacate();
@@ -48,7 +51,7 @@ fn a_lent_buffer_is_taken_back_whole() {
 }
 
 #[test]
-#[should_panic(expected = "not what was lent")]
+#[should_panic(expected = "not the lent buffer")]
 fn taking_back_part_of_a_lent_buffer_panics() {
     let slab = slab(2);
     let mut hold = slab.occupy(0, 2).unwrap();
