@@ -1,8 +1,8 @@
-//! The control of every benchmark: a bare loop over the kernel's interface, as
-//! close to it as a program can be, with nothing that a library adds.
+//! The control of every benchmark: a minimal loop directly over the kernel's
+//! interface, without the costs of a library.
 //!
-//! One buffer a slot, the slot's number as `user_data`, no table of what is in
-//! flight, no retries, no short transfers.
+//! One buffer a slot, the slot's number as `user_data`, no table of requests in
+//! flight, no retries, no handling of short transfers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -32,39 +32,39 @@ pub struct BareOptions {
     pub fixed_buffers: bool,
     /// Poll for completions.
     pub polled: bool,
-    /// A thread of the kernel takes what is queued.
+    /// A thread of the kernel polls the submission queue (SQPOLL).
     pub submission_thread: bool,
-    /// Every n-th request goes to a worker at once; 0 is none.
+    /// Every n-th request goes directly to a worker thread of the kernel; 0 for none.
     pub force_async: u32,
 }
 
-/// A bare loop over some files. With no file its requests are NOPs.
+/// A minimal ring over some files. Without files its requests are NOPs.
 pub struct BareRing {
     io: IoUring,
     fd: RingFd,
-    /// Keeps them open.
+    /// Keeps the files open.
     _files: Vec<OwnedFd>,
     file_slots: Vec<FileSlot>,
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
-    /// Requests until one goes to a worker.
+    /// Requests until the next one that goes to a worker.
     until_async: u32,
     enters: u64,
 }
 
-/// A slot for one request.
+/// The buffer of one request.
 struct Slot {
     buffer: Buffer,
-    /// From the push to the completion the kernel may be using the bytes.
+    /// From push to completion: the kernel may be using the bytes.
     is_in_flight: bool,
 }
 
 impl BareRing {
-    /// A ring over `files`, everything registered that the options ask for.
+    /// A ring over `files`, which registers files and buffers as the options say.
     ///
     /// # Errors
-    /// An error of the kernel when it refuses one of the options.
+    /// The kernel's error when it refuses one of the options.
     pub fn new(options: BareOptions, files: &[BorrowedFd<'_>]) -> io::Result<BareRing> {
         let features = Features::probe().map_err(io::Error::other)?;
         let mut builder = IoUring::builder();
@@ -80,8 +80,8 @@ impl BareRing {
         if options.polled {
             builder.setup_iopoll();
         }
-        // The kernel's thread gives the places of a batch back when all of it is submitted,
-        // which may be after its first completion has been answered by a new request.
+        // The kernel's thread frees the entries of a batch when all of it is submitted. By then the caller
+        // may have reaped its first completion and pushed a new request.
         let entries = if options.submission_thread { 2 * options.depth } else { options.depth };
         let io = builder.build(entries.next_power_of_two())?;
         let fd = sys::register_ring(io.as_raw_fd())
@@ -105,7 +105,7 @@ impl BareRing {
             let region = slots[0].buffer.region();
             let vector =
                 libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: region.len() };
-            // SAFETY: the buffers hold the region, and are dropped after the
+            // SAFETY: the buffers hold the region, and are dropped only after the
             // ring has been drained.
             unsafe { io.submitter().register_buffers(&[vector]) }?;
         }
@@ -192,8 +192,8 @@ impl BareRing {
         file.by_worker()
     }
 
-    /// Submits what is queued and waits for at least `wait` completions; a signal ends the wait
-    /// before there are as many.
+    /// Submits all queued requests and waits for at least `wait` completions; a signal may end the wait
+    /// earlier.
     ///
     /// # Errors
     /// The kernel's error.
@@ -205,7 +205,7 @@ impl BareRing {
         } else {
             sys::enter(self.fd, self.queued, wait, None).map(|taken| self.queued -= taken)
         };
-        // The kernel says so only if there was nothing to take.
+        // The kernel returns EINTR only if it consumed no entry.
         if entered == Err(Errno::INTR) { Ok(()) } else { entered }
     }
 
@@ -217,7 +217,7 @@ impl BareRing {
         submitted.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
-    /// Takes what has completed, at most `max`: slot and result.
+    /// Calls `take` with slot and result of each completion, at most `max`.
     #[inline]
     pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
         let no_file = self.file_slots.is_empty();
@@ -229,7 +229,7 @@ impl BareRing {
             let result = if result < 0 {
                 Err(Errno::from_raw_os_error(-result))
             } else if no_file {
-                // A NOP answers 0 for the bytes that were not moved.
+                // A NOP completes with 0: report all bytes as moved.
                 Ok(slot.buffer.len() as u32)
             } else {
                 Ok(result as u32)
@@ -280,8 +280,8 @@ mod tests {
         BareRing::new(options(depth), &[]).unwrap()
     }
 
-    /// Whether this process has a thread whose name begins so and ends with the caller's id: the
-    /// kernel's threads for a ring name themselves so when they begin to run.
+    /// True if this process has a thread named `name` and the caller's id: the kernel's threads of a ring
+    /// take such a name when they begin to run.
     fn has_thread(name: &str) -> bool {
         let name = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
         std::fs::read_dir("/proc/self/task").unwrap().flatten().any(|task| {

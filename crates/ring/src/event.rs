@@ -1,4 +1,4 @@
-//! Completions that are not of a transfer.
+//! Completions of waits and messages.
 
 use rustix::io::Errno;
 
@@ -6,7 +6,7 @@ use crate::in_flight::{RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::wait::{Wait, Waited};
 
-/// A completion that is not of a transfer.
+/// A completion other than that of a transfer.
 #[derive(Debug)]
 pub enum Event {
     /// A wait has completed, or was cancelled.
@@ -22,7 +22,7 @@ pub enum Event {
     Message,
 }
 
-/// Decodes a completion that is not of a transfer.
+/// Decodes a completion other than that of a transfer. `None` if the ring handles it itself.
 #[cold]
 pub(crate) fn decode(
     waits: &mut Slots<(Wait, u64)>,

@@ -1,26 +1,26 @@
-//! The table of requests in flight. An id is a slot's index and a generation; the slot
-//! is free again only when its completion has been taken.
+//! The table of requests in flight. An id is the index of a slot and a generation. A slot
+//! is free again only after its completion has been taken.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
 use std::ptr;
 
-/// The kind of request that a completion's `user_data` belongs to.
+/// The kind of a request, as encoded in `user_data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RequestKind {
     Transfer = 0,
     Wait = 1,
-    /// Answers to cancels, at index 0, and to messages sent, at the indexes above it.
+    /// Completions of cancels, at index 0, and of sent messages, at the indexes above it.
     Internal = 2,
     /// A message from another ring.
     Message = 3,
 }
 
 const KIND_SHIFT: u32 = 32;
-/// The next generation of an id; it wraps around at the top.
+/// One generation, as added to an id; generations wrap around.
 const GENERATION: u64 = 1 << 34;
-/// Set while the slot is free. It makes the kind one that is never looked for in
+/// Set while the slot is free. It changes the kind to one that is never looked up in
 /// a table, so that comparing ids also checks that the slot is in use.
 const FREE: u64 = (RequestKind::Internal as u64) << KIND_SHIFT;
 
@@ -42,12 +42,12 @@ impl RequestId {
         }
     }
 
-    /// The sender's id of a message at this index.
+    /// The sender's id of the message at this index.
     pub(crate) fn from_message_index(index: usize) -> RequestId {
         RequestId(RequestId::INTERNAL.0 | (index as u64 + 1))
     }
 
-    /// None for the answer to a cancel.
+    /// `None` for the completion of a cancel.
     pub(crate) fn message_index(self) -> Option<usize> {
         self.index().checked_sub(1)
     }
@@ -62,7 +62,7 @@ impl RequestId {
         self.0 & FREE == 0
     }
 
-    /// Of the next use, after [`Self::freed`].
+    /// The id of the next use, from the id of a [`Self::freed`] slot.
     #[inline(always)]
     fn next(self) -> RequestId {
         RequestId(self.0.wrapping_add(GENERATION - FREE))
@@ -75,21 +75,21 @@ impl RequestId {
     }
 }
 
-/// A transfer that has ended. It is still in its slot, so that it moves only once, to its
-/// destination. Dropped if it is not taken out.
+/// A completed transfer, still in its slot, so that it moves only once, to its
+/// destination. It is dropped if it is not taken.
 #[derive(Debug)]
 pub struct Ended<'a, T> {
-    /// Holds a value: [`Slots::end`] has taken the slot out of use, and
-    /// the borrow is exclusive.
+    /// Initialized: [`Slots::end`] has taken the slot out of use, and the borrow
+    /// is exclusive.
     slot: &'a mut MaybeUninit<T>,
 }
 
 impl<T> Ended<'_, T> {
-    /// Moves it out.
+    /// Moves the transfer out of its slot.
     #[inline(always)]
     pub fn take(self) -> T {
         let ended = ManuallyDrop::new(self);
-        // SAFETY: the slot holds a value, read once: it is not dropped here,
+        // SAFETY: the slot holds a value, which is read once: it is not dropped here,
         // and for the table the slot is free.
         unsafe { ended.slot.assume_init_read() }
     }
@@ -113,7 +113,7 @@ impl<T> Deref for Ended<'_, T> {
     }
 }
 
-/// A free slot, about to be filled.
+/// The index of a free slot, for [`Slots::fill`].
 pub(crate) struct FreeSlot(u32);
 
 /// A fixed number of slots of one kind.
@@ -122,7 +122,7 @@ pub(crate) struct Slots<T> {
     values: Box<[MaybeUninit<T>]>,
     /// The id of each slot, or the id of its last use.
     ids: Box<[RequestId]>,
-    /// The free slots: the first `free_count`, the last used on top.
+    /// A stack of free slots: the first `free_count`, the last used one on top.
     free: Box<[u32]>,
     free_count: usize,
 }
@@ -143,16 +143,16 @@ impl<T> Slots<T> {
         self.values.len() - self.free_count
     }
 
-    /// The slot that [`Self::fill`] fills next; none while all are in use.
+    /// The slot that [`Self::fill`] uses next; `None` while all are in use.
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<FreeSlot> {
         let last = self.free_count.checked_sub(1)?;
-        // SAFETY: there are never more free slots than `free` is long.
+        // SAFETY: `free_count` never exceeds the length of `free`.
         Some(FreeSlot(unsafe { *self.free.get_unchecked(last) }))
     }
 
     /// Moves `value` into the slot, where it stays until [`Self::end`]. Never
-    /// panics, so that `value` is made in the slot and nowhere else.
+    /// panics, so that the compiler can build `value` directly in the slot.
     #[inline(always)]
     pub(crate) fn fill(&mut self, free_slot: FreeSlot, value: T) -> (RequestId, &T) {
         let index = free_slot.0 as usize;
@@ -169,14 +169,14 @@ impl<T> Slots<T> {
     /// Frees the slot of `id`, and returns its value in place.
     ///
     /// # Panics
-    /// When `id` is not in flight: the kernel answered twice or something else
-    /// wrote our table.
+    /// When `id` is not in flight: the kernel completed it twice, or other code
+    /// overwrote the table.
     #[inline(always)]
     pub(crate) fn end(&mut self, id: RequestId) -> Ended<'_, T> {
         let index = id.index();
         assert!(self.ids[index] == id, "a completion for a slot that is not in flight");
         self.ids[index] = id.freed();
-        // SAFETY: not every slot is free, since this one was in use, and `free`
+        // SAFETY: this slot was in use, so not every slot was free, and `free`
         // is as long as the other tables.
         let free = unsafe { self.free.get_unchecked_mut(self.free_count) };
         // SAFETY: as long as `ids`, which has this index.
@@ -186,7 +186,7 @@ impl<T> Slots<T> {
         Ended { slot }
     }
 
-    /// Everything in flight, with ids.
+    /// All values in flight, with their ids.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
         let slots = self.ids.iter().zip(self.values.iter_mut());
         let in_use = slots.filter(|(id, _)| id.is_in_use());
@@ -208,7 +208,7 @@ impl<T> Slots<T> {
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         for (_, value) in self.iter_mut() {
-            // SAFETY: it is in use, and the table that says so goes with it.
+            // SAFETY: the slot is in use, and the table is dropped with it.
             unsafe { ptr::drop_in_place(value) };
         }
     }

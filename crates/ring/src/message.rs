@@ -1,12 +1,12 @@
 //! Messages to other rings that the kernel has not completed. Each keeps the eventfd that wakes its
-//! target should the message fail.
+//! target if the message fails.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::in_flight::RequestId;
 
-/// Messages in flight at once. More are refused, and the sender wakes its target another way.
+/// The most messages in flight. More are refused, and the sender wakes its target in another way.
 const MAX_IN_FLIGHT: usize = 32;
 
 #[derive(Default)]
@@ -21,7 +21,8 @@ impl Messages {
         self.in_flight
     }
 
-    /// Allocates the id of a message whose target also wakes by `event`. None while too many are in flight.
+    /// Allocates the id of a message; `event` is the eventfd that also wakes its target. `None` while too many are in
+    /// flight.
     pub(crate) fn begin(&mut self, event: &Arc<OwnedFd>) -> Option<RequestId> {
         let index = self.events.iter().position(Option::is_none)?;
         self.events[index] = Some(event.clone());

@@ -1,5 +1,5 @@
-//! Files and memory that the ring has registered with the kernel, so that a
-//! request names them by index and the kernel neither looks up nor pins anything.
+//! Files and memory that the ring has registered with the kernel. A request names
+//! them by index, and the kernel neither looks up a file nor pins pages for it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,25 +13,25 @@ use uringfs_buffer::{Region, RegionId};
 
 use crate::segment::IoSegment;
 
-/// The state of registration, for people.
+/// The state of registration, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// Files named by index now.
     pub files: usize,
     /// Regions of memory named by index now.
     pub regions: usize,
-    /// Why registering memory was refused last; requests then name addresses.
+    /// Why the last registration of memory failed; requests then name addresses.
     pub refused: Option<String>,
 }
 
-/// A file as a request names it: an entry's first word, without its operation.
+/// A file in the form that entries need: the first word of an entry, without its operation code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileSlot(u64);
 
 impl FileSlot {
-    /// There is none at this index; the kernel would answer EBADF.
+    /// No file at this index; the kernel would return EBADF.
     pub(crate) const ABSENT: FileSlot = FileSlot::plain(-1);
-    /// There is no file: requests are NOPs.
+    /// No file: requests are NOPs.
     pub(crate) const NOP: FileSlot = FileSlot::plain(-2);
     const FIXED: u64 = (Flags::FIXED_FILE.bits() as u64) << 8;
 
@@ -47,7 +47,7 @@ impl FileSlot {
         FileSlot((index as u64) << 32 | FileSlot::FIXED)
     }
 
-    /// The same, the request carried out by a worker of the kernel's.
+    /// The same file, for a request that a worker thread of the kernel executes.
     pub(crate) fn by_worker(self) -> FileSlot {
         FileSlot(self.0 | (Flags::ASYNC.bits() as u64) << 8)
     }
@@ -73,11 +73,11 @@ impl FileSlot {
     }
 }
 
-/// The files a ring knows, by indexes that the user chooses.
+/// The files of a ring, by indexes that the user chooses.
 pub(crate) struct FileTable {
     fixed: bool,
     slots: Box<[FileSlot]>,
-    /// Keeps plain descriptors open; the kernel's table keeps fixed ones.
+    /// Keeps plain files open; the kernel's table keeps fixed files open.
     descriptors: Vec<OwnedFd>,
 }
 
@@ -129,13 +129,13 @@ impl FileTable {
                 format!("file index {index} is not in the table"),
             )),
             Some(slot) => {
-                assert_eq!(*slot, FileSlot::ABSENT, "file index {index} is taken");
+                assert_eq!(*slot, FileSlot::ABSENT, "file index {index} is in use");
                 Ok(index as usize)
             }
         }
     }
 
-    /// Takes the file out. The caller knows that no transfer names it.
+    /// Removes a file. The caller ensures that no transfer names it.
     pub(crate) fn remove(&mut self, ring: &IoUring, index: u32) -> Result<(), Errno> {
         let slot = self.slot(index);
         if slot == FileSlot::ABSENT {
@@ -152,20 +152,20 @@ impl FileTable {
         Ok(())
     }
 
-    /// The file at `index` as a transfer names it.
+    /// The file at `index`, in the form that entries need.
     #[inline]
     pub(crate) fn slot(&self, index: u32) -> FileSlot {
         self.slots.get(index as usize).copied().unwrap_or(FileSlot::ABSENT)
     }
 }
 
-/// The regions of memory a ring knows, by the index in their id.
+/// The regions that a ring has registered, by the index in their id.
 pub(crate) struct RegionTable {
     enabled: bool,
     registered: Box<[RegionId; RegionId::COUNT as usize]>,
     refused: Box<[RegionId; RegionId::COUNT as usize]>,
     regions: Vec<Weak<Region>>,
-    /// [`Region::dropped`] at the last look.
+    /// [`Region::dropped`] at the last check.
     dropped: u64,
     refusal: Option<String>,
 }
@@ -196,7 +196,7 @@ impl RegionTable {
         self.refusal.as_deref()
     }
 
-    /// The index to name a piece's region by, registering it at its first use.
+    /// The index of the segment's region, which is registered at its first use. `None` if it cannot be.
     #[inline(always)]
     pub(crate) fn index_of(&mut self, ring: &IoUring, segment: &IoSegment) -> Option<u16> {
         let id = segment.region_id;
@@ -214,15 +214,15 @@ impl RegionTable {
         if id == RegionId::NONE || !self.enabled || self.refused[index] == id {
             return false;
         }
-        // SAFETY: the buffer that the piece is of holds the region; the
-        // transfer that owns the buffer is in the ring's table.
+        // SAFETY: the segment's buffer holds the region; the transfer that owns
+        // the buffer is in the ring's table.
         let region = unsafe { segment.region.as_ref() };
         self.unregister_dropped(ring);
         let bytes = region.len();
         let vector = libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: bytes };
         // SAFETY: a transfer that names this index owns a buffer of the region,
-        // so the memory outlives every use. A region that dies while it is
-        // registered leaves pinned pages that nothing names any more.
+        // so the memory outlives every use. A region that is dropped while it is
+        // registered leaves pinned pages that no request names any more.
         let done = unsafe { ring.submitter().register_buffers_update(id.index(), &[vector], None) };
         match done {
             Ok(()) => {

@@ -1,14 +1,14 @@
-//! A segment of memory as a submission entry names it.
+//! A segment of memory, in the form that submission entries need.
 
 use std::ptr::NonNull;
 
 use uringfs_buffer::{Buffer, Region, RegionId};
 
-/// One segment of memory as an entry names it. Valid as long as its buffer exists.
+/// One segment of memory, in the form that submission entries need. Valid as long as its buffer exists.
 #[derive(Clone, Copy, Debug)]
 pub struct IoSegment {
     pub(crate) pointer: NonNull<u8>,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: u32,
     pub(crate) region_id: RegionId,
     pub(crate) region: NonNull<Region>,

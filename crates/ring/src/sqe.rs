@@ -1,5 +1,5 @@
-//! Encodes the submission entry (SQE) of a transfer's next step. It names file and
-//! memory by index where they are registered.
+//! Encodes the submission entry (SQE) of a transfer's next step. The entry names file
+//! and memory by index if they are registered.
 
 use std::mem;
 
@@ -13,10 +13,10 @@ use crate::registered::{FileSlot, RegionTable};
 use crate::segment::IoSegment;
 use crate::transfer::{NextOp, TransferMemory};
 
-/// Which way bytes go, as the kernel's operations.
+/// The kernel's operation codes for one direction.
 #[derive(Clone, Copy)]
 pub(crate) struct Direction {
-    /// From or to one piece of memory.
+    /// From or to one segment of memory.
     plain: u8,
     /// The same, in a registered region.
     fixed: u8,
@@ -37,25 +37,26 @@ impl Direction {
     };
 }
 
-/// A transfer as the kernel reads it: `struct io_uring_sqe` of `<linux/io_uring.h>`
-/// in words, so that each is written once, where it goes. What the crate's builders
-/// make is put together on the stack.
+/// A transfer in the kernel's format: `struct io_uring_sqe` of `<linux/io_uring.h>`
+/// as words, so that each word is written once, directly into the queue. The builders
+/// of the crate `io-uring` assemble the entry on the stack first.
 #[repr(C)]
 pub(crate) struct Sqe {
     /// Operation, flags, priority, file.
     head: u64,
     offset: u64,
     address: u64,
-    /// Length, and above it `rw_flags`.
+    /// Low half: length. High half: `rw_flags`.
     length: u64,
     user_data: u64,
-    /// The registered buffer's index, and above it what is not used here.
+    /// Lowest 16 bits: the registered buffer's index. The rest is not used here.
     buffer: u64,
     address3: u64,
     unused: u64,
 }
 
-const _: () = assert!(cfg!(target_endian = "little"), "the words are put together for this order");
+const _: () =
+    assert!(cfg!(target_endian = "little"), "the layout of the words assumes little endian");
 
 impl Sqe {
     #[inline(always)]
@@ -72,7 +73,7 @@ impl Sqe {
         }
     }
 
-    /// For one piece of memory.
+    /// For one segment of memory.
     #[inline(always)]
     pub(crate) fn plain(
         direction: Direction,
@@ -84,7 +85,7 @@ impl Sqe {
         Sqe::new(direction.plain, file, offset, address, segment.length)
     }
 
-    /// For one piece of memory in the registered region at `index`.
+    /// For one segment of memory in the registered region at `index`.
     #[inline(always)]
     pub(crate) fn fixed(
         direction: Direction,
@@ -107,19 +108,19 @@ impl Sqe {
     #[inline(always)]
     pub(crate) fn with_id(self, id: RequestId) -> Entry {
         let sqe = Sqe { user_data: id.0, ..self };
-        // SAFETY: an `Entry` is the kernel's structure (`repr(C)`), which is
-        // integers only, and this is as long.
+        // SAFETY: an `Entry` is the kernel's structure (`repr(C)`) of integers
+        // only, and this one has the same size.
         unsafe { mem::transmute::<Sqe, Entry>(sqe) }
     }
 }
 
-/// A NOP: the entry of any transfer at a place without a file.
+/// A NOP: the entry of a transfer whose file index is a NOP.
 #[inline(always)]
 pub(crate) fn nop_sqe(id: RequestId) -> Entry {
     Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).with_id(id)
 }
 
-/// The entry of everything but a plain transfer of one buffer.
+/// The entry of any transfer other than a plain read or write of one segment.
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(
@@ -162,7 +163,7 @@ pub(crate) fn slow_sqe(
     entry.with_flags(rw_flags).with_id(id)
 }
 
-/// Lists the pieces of `buffers` between `skip` and `skip + length`, and keeps
+/// Lists the iovecs of bytes `skip` to `skip + length` of `buffers`, and keeps
 /// the list until the kernel has read it.
 fn build_iovecs(
     iovec_lists: &mut Vec<Box<[libc::iovec]>>,

@@ -1,4 +1,4 @@
-//! Transfers: an operation, its memory, its file.
+//! A transfer: an operation with its memory and its file.
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
@@ -10,7 +10,7 @@ use crate::segment::IoSegment;
 pub enum TransferMemory<'a> {
     /// One segment.
     Single(IoSegment),
-    /// `length` bytes of `buffers`, one after the other, after the first `skip`.
+    /// `length` bytes of the concatenated `buffers`, after the first `skip` bytes.
     Vectored {
         /// Owned by the transfer.
         buffers: &'a [Buffer],
@@ -28,9 +28,9 @@ pub enum NextOp<'a> {
     Read(u64, TransferMemory<'a>),
     /// From memory to the file's `offset`.
     Write(u64, TransferMemory<'a>),
-    /// The same, durable on completion (`RWF_DSYNC`).
+    /// As [`Self::Write`], durable on completion (`RWF_DSYNC`).
     WriteDurably(u64, TransferMemory<'a>),
-    /// Everything written becomes durable (`fdatasync`).
+    /// All completed writes become durable (`fdatasync`).
     Flush,
 }
 
@@ -54,15 +54,15 @@ impl NextOp<'_> {
 pub struct StepResult(pub(crate) i32);
 
 impl StepResult {
-    /// True if the step moved exactly `bytes`, which are fewer than 2^31. One comparison: an error, taken
-    /// as unsigned, is larger than any of them.
+    /// True if the step moved exactly `bytes` bytes, fewer than 2^31. This is one comparison: an error, taken
+    /// as unsigned, is larger than any such number.
     #[inline(always)]
     pub fn is(self, bytes: u32) -> bool {
         debug_assert!(bytes <= i32::MAX as u32);
         self.0 as u32 == bytes
     }
 
-    /// Bytes, or the error.
+    /// The bytes moved, or the error.
     #[inline]
     pub fn get(self) -> Result<u32, Errno> {
         match self.0 {
@@ -72,16 +72,16 @@ impl StepResult {
     }
 }
 
-/// Something a ring can carry out.
+/// A request that a ring can execute.
 ///
 /// # Safety
-/// The memory that [`step`](Transfer::step) names must be owned by `self`, stay
-/// where it is when `self` is moved, and not be reachable from elsewhere while
+/// The memory that [`step`](Transfer::step) names must be owned by `self`, keep
+/// its address when `self` is moved, and be inaccessible to other code while
 /// `self` exists.
 pub unsafe trait Transfer {
-    /// The next step.
+    /// The operation of the next step.
     fn step(&self) -> NextOp<'_>;
-    /// The place of the file concerned, see [`Ring::install`](crate::Ring::install).
+    /// The index of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
 }
 

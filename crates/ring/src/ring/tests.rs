@@ -1,4 +1,4 @@
-//! The ring over files, pipes and other rings.
+//! A ring transfers files, waits for pipes and sends messages to other rings.
 
 use super::*;
 use crate::segment::IoSegment;
@@ -14,7 +14,7 @@ struct Reading {
     buffer: Buffer,
 }
 
-// SAFETY: the buffer is the transfer's own.
+// SAFETY: the transfer owns the buffer.
 unsafe impl Transfer for Reading {
     fn step(&self) -> NextOp<'_> {
         NextOp::Read(self.offset, TransferMemory::Single(IoSegment::from_buffer(&self.buffer, 0)))
@@ -79,7 +79,7 @@ fn a_dropped_pool_frees_its_registration() {
     }
     assert_eq!(ring.counters().fixed_buffers, 10);
     assert!(ring.registration().regions <= 2);
-    // The next time it waits for something, nothing is pinned.
+    // The next wait unpins dropped regions.
     let (_, result) = read_one(&mut ring, Buffer::zeroed(4096));
     assert_eq!((result, ring.registration().regions), (Ok(4096), 0));
 }
@@ -150,7 +150,7 @@ fn is_written(event: &OwnedFd) -> bool {
 #[test]
 fn a_message_that_fails_at_once_is_reported_as_not_sent() {
     let mut ring = ring(&RingOptions::default());
-    // No ring is behind this descriptor.
+    // This descriptor is not of a ring.
     assert!(!ring.send_message(event().as_fd(), &event()));
 }
 
