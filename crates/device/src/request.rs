@@ -1,5 +1,5 @@
-//! One thing to do to a device: a whole cache line that is filled once, sits in
-//! its queue's table while the device works, and comes back with the answer.
+//! A request to a device: one cache line, which is filled once, stays in its
+//! queue's table while the device works, and returns with the result.
 
 use std::fmt;
 
@@ -17,15 +17,15 @@ pub enum Op {
     Read,
     /// Memory to device.
     Write,
-    /// Everything whose write has completed becomes durable.
+    /// All completed writes become durable.
     Flush,
-    /// The range's content is no longer needed; what reads of it return is undefined.
+    /// The content of the range is no longer needed; later reads of it return undefined bytes.
     Discard,
-    /// The range reads as zeros.
+    /// The range then reads as zeros.
     WriteZeroes,
 }
 
-/// The guarantee that the completion of a write gives.
+/// The guarantee of a completed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Durability {
@@ -35,24 +35,24 @@ pub enum Durability {
     Durable,
 }
 
-/// The issuer's id of a request; this layer only carries it.
+/// The issuer's id of a request. This crate only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
-/// The bytes of a request, or how many there would be.
+/// The memory of a request, or its length if it has none.
 #[derive(Debug)]
 pub enum Payload {
-    /// One piece of memory.
+    /// One segment of memory.
     Buffer(Buffer),
-    /// Several pieces, in the order of their addresses on the device; at most
+    /// Several segments, in the order of their addresses on the device; at most
     /// [`MAX_PIECES`].
     Buffers(Box<[Buffer]>),
-    /// No memory: the length in bytes of a discard or of zeros; 0 for a flush.
+    /// No memory: the length in bytes of a discard or zeroing; 0 for a flush.
     Length(u64),
 }
 
 impl Payload {
-    /// Bytes in all.
+    /// The total length in bytes.
     #[inline]
     pub fn length(&self) -> u64 {
         match self {
@@ -63,23 +63,23 @@ impl Payload {
     }
 }
 
-/// The most pieces of memory in one request: the kernel's `UIO_MAXIOV`.
+/// The most segments of memory in one request: the kernel's `UIO_MAXIOV`.
 pub const MAX_PIECES: usize = 1024;
 
-/// Steps one after the other that move nothing (EINTR, EAGAIN, a short transfer of
-/// 0) before the error is believed.
+/// The most successive steps that move nothing (EINTR, EAGAIN, a short transfer of
+/// 0 bytes). After them the request fails.
 const MAX_RETRIES: u8 = 100;
 
 /// One request. Owns its memory from push to completion.
 #[repr(align(64))]
 pub struct Request {
-    /// The bytes.
+    /// Its memory, or its length.
     pub payload: Payload,
     /// The address of the first byte on the device.
     pub address: u64,
     /// The issuer's id of this request.
     pub tag: Tag,
-    /// Bytes done so far: a transfer may take several steps.
+    /// Bytes done so far, since a transfer may take several steps; after a failure, the errno.
     done: u64,
     /// Which device.
     pub device: DeviceIndex,
@@ -88,10 +88,10 @@ pub struct Request {
     /// The guarantee of its completion.
     pub durability: Durability,
     retries: u8,
-    /// Set when its issuer has asked to cancel it: ECANCELED is then an answer
-    /// and not an interruption.
+    /// True if its issuer has cancelled it: ECANCELED is then its result, and not
+    /// an interruption to retry.
     pub cancelled: bool,
-    /// A byte of the issuer's own, carried along.
+    /// A byte of the issuer: the slot of the epoch that the request belongs to. This crate only carries it.
     pub mark: u8,
     state: RequestState,
 }
@@ -100,30 +100,30 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum RequestState {
-    /// No queue has had it.
+    /// Never given to a queue.
     New,
-    /// Some queue has had it. If it has ended, then with all its bytes, as
-    /// nearly all do: nothing has to be written down.
+    /// Given to a queue. If it has ended, then with all its bytes: the usual case
+    /// needs no update.
     Issued,
     /// Ended with the bytes in `done`.
     Short,
     /// Ended with the error in `done`.
     Failed,
-    /// The same, before any queue had it.
+    /// Ended with the error in `done`, without being given to a queue.
     Refused,
 }
 
-/// The effect of a step's result on its request.
+/// The next action for a request after a step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Push the request again: the rest is still to do.
+    /// Push the request again, for the rest.
     Again,
-    /// Bytes done, or the error that ended it.
+    /// It has ended, with the bytes done or the error.
     Done(Result<u64, Errno>),
 }
 
 impl Request {
-    /// A request for `device`, nothing done yet.
+    /// A volatile request for `device`.
     #[inline]
     pub fn new(device: DeviceIndex, op: Op, address: u64, payload: Payload, tag: Tag) -> Request {
         Request {
@@ -141,13 +141,13 @@ impl Request {
         }
     }
 
-    /// True when some queue has had it.
+    /// True if it was given to a queue.
     #[inline]
     pub fn is_issued(&self) -> bool {
         self.state != RequestState::New && self.state != RequestState::Refused
     }
 
-    /// Notes that it is handed to a queue, or that the queue gave it back.
+    /// Records that a queue takes it, or that the queue returned it.
     #[inline(always)]
     pub fn set_issued(&mut self, issued: bool) {
         self.state = if issued { RequestState::Issued } else { RequestState::New };
@@ -166,7 +166,7 @@ impl Request {
         };
     }
 
-    /// Its result: bytes done, or the error.
+    /// Its result: the bytes done, or the error.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
         match self.state {
@@ -178,34 +178,34 @@ impl Request {
         }
     }
 
-    /// True if it ended without an error, but short.
+    /// True if it ended short, without an error.
     #[inline]
     pub fn is_short(&self) -> bool {
         self.state == RequestState::Short
     }
 
-    /// The same, durable on completion.
+    /// The same request, durable on completion.
     pub fn durable(mut self) -> Request {
         self.durability = Durability::Durable;
         self
     }
 
-    /// Bytes in all.
+    /// The total length in bytes.
     #[inline]
     pub fn length(&self) -> u64 {
         self.payload.length()
     }
 
-    /// Bytes done by earlier steps: the next step begins there.
+    /// The bytes done by earlier steps; the next step begins after them.
     #[inline]
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Applies a step's result. `moved` is what this step moved, after the
-    /// bytes already [`done`](Self::done); `bounds` are the device's. A read is short only where the
-    /// device ended when it was opened: one that breaks off before has failed (EIO), since the device
-    /// has become shorter, and nothing is known of the rest.
+    /// Applies the result of a step. `moved` is the number of bytes that this step moved, after those
+    /// already [`done`](Self::done); `bounds` are the device's. A read may end short only at the end that
+    /// the device had when it was opened. A read that ends earlier fails with EIO: the device has become
+    /// shorter, and the state of the rest is unknown.
     #[inline]
     pub fn advance(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         match moved {
@@ -216,7 +216,7 @@ impl Request {
         }
     }
 
-    /// Flush, discard and zeroing are done in one step, whatever number they answer.
+    /// True for flush, discard and zeroing: they are done in one step, whatever number it returns.
     fn is_single_step(&self) -> bool {
         !matches!(self.op, Op::Read | Op::Write)
     }
@@ -232,13 +232,13 @@ impl Request {
             }
         };
         match moved {
-            // A device that ends here.
+            // The device ends here.
             Ok(0) if self.op == Op::Read => Progress::Done(self.short_read(self.done, bounds)),
             Ok(0) => retry(self, Errno::IO),
             Ok(moved) => {
                 let tail = moved % bounds.block_size.max(1);
                 if self.op == Op::Read && tail != 0 {
-                    // Only the end of a file breaks off inside a block.
+                    // Only the end of a file ends a transfer inside a block.
                     return Progress::Done(self.short_read(self.done + moved as u64, bounds));
                 }
                 if moved == tail {
@@ -275,13 +275,12 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A step's end: the request, and the bytes this step moved or its error.
-/// [`Request::advance`] says whether that was all.
+/// A completed step of a request. [`Request::advance`] decides whether the request has ended.
 #[derive(Debug)]
 pub struct Completion {
     /// The request, memory included.
     pub request: Request,
-    /// Bytes this step moved, or its error.
+    /// The bytes that this step moved, or its error.
     pub result: Result<u32, Errno>,
 }
 

@@ -1,4 +1,4 @@
-//! The memory of a request that is left to transfer, segment by segment, for the
+//! The memory of a request that is still to transfer, segment by segment, for the
 //! queues and back ends that work in the calling process.
 
 use uringfs_buffer::Buffer;
@@ -6,13 +6,13 @@ use uringfs_buffer::Buffer;
 use crate::request::{Payload, Request};
 
 impl Request {
-    /// Bytes still to do.
+    /// The number of bytes still to transfer.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.length() - self.done()
     }
 
-    /// The memory still to be moved, in the order of its addresses; none for
+    /// The memory still to transfer, in the order of addresses on the device. Empty for
     /// requests without memory.
     pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
         let buffers: &[Buffer] = match &self.payload {
@@ -28,7 +28,7 @@ impl Request {
         })
     }
 
-    /// The same, to be filled.
+    /// The memory still to fill, as [`Self::segments`].
     pub fn segments_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let mut skip = self.done() as usize;
         let buffers: &mut [Buffer] = match &mut self.payload {

@@ -1,11 +1,11 @@
-//! A device by name, as the program and job files write it:
-//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`. A SIZE is written as
-//! [`parse_size`] has it.
+//! The name of a device in the program's arguments and in job files:
+//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`. [`parse_size`] defines the
+//! form of SIZE.
 //!
 //! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
 //! `block=512`, `cache=none|fua|volatile`, `flush=kept|broken`, `record=on|off`,
 //! `errors=N` (one request in N fails with EIO), `short=N` (one transfer in N
-//! moves less than asked). A path that looks like one of these is written `./memory:1`.
+//! is short). Write a path that looks like one of these as `./memory:1`.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use crate::backend::size::parse_size;
 use crate::device::Device;
 use crate::interface::backend::Access;
 
-/// A name that can be opened as a device.
+/// The parsed name of a device, which can be opened.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A file or a block device.
@@ -33,12 +33,12 @@ pub enum Target {
     Memory(u64),
     /// A device of this many bytes that stores nothing.
     Null(u64),
-    /// A simulated device, with the rules of what goes wrong.
+    /// A simulated device, with its fault rules.
     Sim(SimOptions, Vec<Rule>),
 }
 
 impl Target {
-    /// Its bytes, of what has no path.
+    /// The size in bytes of a target without a path.
     pub fn virtual_size(&self) -> Option<u64> {
         match self {
             Target::Path(_) => None,
@@ -47,10 +47,10 @@ impl Target {
         }
     }
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// In one line what stands in the way, with the name and what to do.
+    /// In one line why it cannot be opened, with the name and what to do.
     pub fn open(&self, access: Access) -> io::Result<Device> {
         match self {
             Target::Path(path) => Device::open(path, access),
@@ -97,14 +97,14 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// The options of `sim`, for the message about one that is not.
+/// The options of `sim`, for the suggestion in an error message.
 const OPTIONS: [&str; 9] =
     ["latency", "units", "seed", "block", "cache", "flush", "record", "errors", "short"];
 
 fn sim(rest: &str) -> Result<Target, String> {
     let mut options_text = rest.split(',');
     let size = whole_sectors(options_text.next().unwrap_or_default())?;
-    // Recording costs a copy of each write: only tests, which ask for it, want it.
+    // Recording costs a copy of each write. Only tests need it.
     let mut options = SimOptions::new(size).recording(Recording::Off);
     let mut rules = Vec::new();
     for option in options_text {
@@ -188,12 +188,12 @@ fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The name with the fewest letters changed.
+/// The known name with the smallest edit distance.
 fn nearest<'a>(name: &str, names: &[&'a str]) -> &'a str {
-    names.iter().min_by_key(|known| distance(name, known)).expect("there are some")
+    names.iter().min_by_key(|known| distance(name, known)).expect("the list is not empty")
 }
 
-/// Levenshtein's distance, a row at a time.
+/// The Levenshtein distance, computed row by row.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, from) in one.bytes().enumerate() {

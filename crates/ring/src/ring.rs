@@ -214,10 +214,10 @@ impl<T: Transfer> Ring<T> {
     /// True if `id` has completed with an error. The completion stays in the queue, to be reaped.
     fn has_failed(&mut self, id: RequestId) -> bool {
         let mut completions = self.io.completion();
-        let answer = completions.find(|completion| completion.user_data() == id.0);
+        let found = completions.find(|completion| completion.user_data() == id.0);
         // Its drop would consume the completions that were read.
         mem::forget(completions);
-        answer.is_some_and(|answer| answer.result() < 0)
+        found.is_some_and(|completion| completion.result() < 0)
     }
 
     /// Requests to cancel every transfer for which `matches` returns true; `matches`
@@ -290,7 +290,7 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    /// After a call that failed halfway, the kernel's head of the queue tells how many entries it consumed.
+    /// After a call that failed halfway, the kernel's head of the queue gives the number of consumed entries.
     #[cold]
     fn recount(&mut self) {
         self.queued = self.io.submission().len() as u32;

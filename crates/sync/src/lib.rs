@@ -7,9 +7,9 @@
 //!
 //! let total = Mutex::new(1);
 //! *total.lock() += 1;
-//! let answer = Oneshot::default();
-//! answer.set(*total.lock());
-//! assert_eq!(answer.take(), Some(2));
+//! let result = Oneshot::default();
+//! result.set(*total.lock());
+//! assert_eq!(result.take(), Some(2));
 //! ```
 
 // A value that is awaited.

@@ -16,9 +16,9 @@ impl Sequence {
     /// The owner's flag.
     pub const FLAG: u64 = 1 << 63;
 
-    /// Runs `read`, which gets the count and loads the words. Returns `None` if `read` does, if a bit of `reject_mask` is
-    /// set, or if the words changed meanwhile. `reject_mask` must contain [`Self::CHANGING`] unless the owner only uses
-    /// [`Self::advance`].
+    /// Runs `read`, which gets the count and loads the words. Returns `None` if `read` does, if a bit of
+    /// `reject_mask` is set, or if the words changed meanwhile. `reject_mask` must contain [`Self::CHANGING`] unless
+    /// the owner only uses [`Self::advance`].
     #[inline(always)]
     pub fn read<T>(&self, reject_mask: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
         let before = self.0.load(Ordering::Acquire);
@@ -63,7 +63,8 @@ impl Sequence {
     #[inline]
     pub fn set_flag(&self, is_set: bool) {
         let count = self.0.load(Ordering::Relaxed) & !Self::FLAG;
-        // Release: a reader that loads this value instead of the one that `change` stored also sees the words of that write.
+        // Release: a reader that loads this value instead of the one that `change` stored also sees the words of
+        // that write.
         self.0.store(count | if is_set { Self::FLAG } else { 0 }, Ordering::Release);
     }
 }

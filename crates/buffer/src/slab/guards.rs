@@ -26,8 +26,8 @@ impl<T> Slab<T> {
     }
 
     /// Exclusive access to an allocated frame without users. `next` computes the new flags from the current ones, and
-    /// both change in one step. `None` if `next` returns `None`, or if the frame is free, shared or exclusive. `next` may
-    /// run several times.
+    /// both change in one step. `None` if `next` returns `None`, or if the frame is free, shared or exclusive. `next`
+    /// may run several times.
     pub fn hold(
         self: &Arc<Self>,
         frame: u32,
@@ -41,8 +41,8 @@ impl<T> Slab<T> {
         Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
     }
 
-    /// Allocates `count` adjacent free frames, with flags cleared. `None` if one of them is not free, or their chunk has
-    /// no memory. They still contain the bytes of their last user.
+    /// Allocates `count` adjacent free frames, with flags cleared. `None` if one of them is not free, or their chunk
+    /// has no memory. They still contain the bytes of their last user.
     ///
     /// # Panics
     /// When they are not all in one chunk.
@@ -148,8 +148,8 @@ impl<T> Drop for Snapshot<T> {
     }
 }
 
-/// Adjacent frames with one exclusive owner, who either publishes each frame for sharing or frees them all. Frames are
-/// leaked if the guard is only dropped.
+/// Adjacent frames with one exclusive owner, which either publishes each frame for sharing or frees them all. Frames
+/// are leaked if the guard is only dropped.
 #[must_use = "its frames are leaked when it is dropped"]
 pub struct Hold<T> {
     slab: Arc<Slab<T>>,
