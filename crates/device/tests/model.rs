@@ -1,4 +1,4 @@
-//! Every operation on every queue and back end does what it does to a plain
+//! Every operation on every queue and back end has the same effect as on a plain
 //! vector of bytes; the same seed leaves the same bytes everywhere.
 
 mod drive;
@@ -13,7 +13,7 @@ const SIZE: u64 = 2 << 20;
 const DEPTH: usize = 8;
 const OPERATIONS: usize = 400;
 
-/// What the device should hold; nothing is known of discarded bytes.
+/// The expected content of the device; `None` for discarded bytes, which are undefined.
 struct Model {
     bytes: Vec<Option<u8>>,
 }
@@ -28,7 +28,7 @@ impl Model {
     }
 }
 
-/// `bytes` as one buffer, or cut into several at multiples of `unit`.
+/// `bytes` as one buffer, or split into several at multiples of `unit`.
 fn payload(bytes: &[u8], unit: u64, random: &mut Random) -> Payload {
     let units = bytes.len() as u64 / unit;
     let mut rest = Buffer::copy_of(bytes);
@@ -55,8 +55,8 @@ fn bytes_of(payload: &Payload) -> Vec<u8> {
     }
 }
 
-/// Runs the operations that `seed` draws, with ranges in multiples of `unit`
-/// bytes, several at once, and leaves what the device should hold.
+/// Runs random operations from `seed`, with ranges in multiples of `unit` bytes,
+/// several at once. Returns the expected content of the device.
 fn run(tested: &mut TestQueue, seed: u64, unit: u64) -> Model {
     let what = format!("{}, seed {seed}, units of {unit}", tested.name);
     println!("{what}");
@@ -101,7 +101,7 @@ fn run(tested: &mut TestQueue, seed: u64, unit: u64) -> Model {
             request = request.durable();
         }
         under_way.push(range);
-        tested.queue.push(request).expect("fewer than the depth are under way");
+        tested.queue.push(request).expect("fewer than the depth are in flight");
         if random.below(3) == 0 {
             tested.queue.submit().unwrap();
         }
@@ -112,7 +112,7 @@ fn run(tested: &mut TestQueue, seed: u64, unit: u64) -> Model {
     model
 }
 
-/// Ends what is under way and checks what was read.
+/// Completes all requests in flight and checks the bytes of reads.
 fn settle(tested: &mut TestQueue, model: &Model, what: &str) {
     for (request, result) in tested.finish() {
         assert_eq!(result, Ok(request.length()), "{what}: {request:?}");

@@ -1,5 +1,5 @@
-//! What every queue promises whatever is behind it: its bound, exactly one end
-//! a request, cancelling, and when there is something to reap.
+//! The guarantees of every queue with every back end: its bound, exactly one completion
+//! a request, cancelling, and readiness.
 
 mod drive;
 
@@ -41,7 +41,7 @@ fn a_full_queue_gives_the_request_back() {
 }
 
 #[test]
-fn a_request_goes_on_where_its_last_step_ended() {
+fn a_request_continues_where_its_last_step_ended() {
     let folder = tempfile::tempdir().unwrap();
     for mut tested in test_queues(folder.path(), SIZE, 4) {
         let two =
@@ -68,7 +68,7 @@ fn a_request_goes_on_where_its_last_step_ended() {
             let first = match &read.payload {
                 Payload::Buffer(buffer) => (buffer[0], buffer[4096]),
                 Payload::Buffers(buffers) => (buffers[0][0], buffers[1][0]),
-                Payload::Length(_) => unreachable!("it went out with memory"),
+                Payload::Length(_) => unreachable!("the request has memory"),
             };
             assert_eq!(first, (8, 2), "{}: only the rest", tested.name);
         }
@@ -76,7 +76,7 @@ fn a_request_goes_on_where_its_last_step_ended() {
 }
 
 #[test]
-fn what_is_cancelled_before_it_is_submitted_never_happens() {
+fn a_request_cancelled_before_submission_has_no_effect() {
     let folder = tempfile::tempdir().unwrap();
     for mut tested in test_queues(folder.path(), SIZE, 8) {
         for tag in 0..4 {
@@ -99,7 +99,7 @@ fn what_is_cancelled_before_it_is_submitted_never_happens() {
 }
 
 #[test]
-fn what_is_cancelled_later_ends_once_as_done_or_cancelled() {
+fn a_request_cancelled_later_completes_once() {
     let folder = tempfile::tempdir().unwrap();
     for mut tested in test_queues(folder.path(), SIZE, 64) {
         for round in 0..20 {
@@ -124,7 +124,7 @@ fn what_is_cancelled_later_ends_once_as_done_or_cancelled() {
 }
 
 #[test]
-fn a_bell_that_was_answered_is_silent() {
+fn a_notifier_is_silent_after_its_completions_are_reaped() {
     let folder = tempfile::tempdir().unwrap();
     for mut tested in test_queues(folder.path(), SIZE, 8) {
         for round in 0..300u64 {
@@ -146,7 +146,7 @@ fn a_bell_that_was_answered_is_silent() {
                 }
                 tested.queue.submit().unwrap();
             }
-            // Each wake but for a late ring brings something.
+            // Each wake finds a completion, except after a late signal.
             assert!(wakes <= 8 * count + 2, "{}: {wakes} wakes for {count}", tested.name);
         }
         tested.finish();
@@ -159,7 +159,7 @@ fn dropping_a_queue_in_use_waits_and_frees_everything() {
     let pool = uringfs_buffer::BufferPool::new(4096, 16).unwrap();
     for mut tested in test_queues(folder.path(), SIZE, 16) {
         for tag in 0..16 {
-            let payload = Payload::Buffer(pool.get().expect("all came back"));
+            let payload = Payload::Buffer(pool.get().expect("all buffers are back in the pool"));
             let request = tested.request(Op::Read, tag * 4096, payload, tag);
             tested.queue.push(request).unwrap();
             if tag == 11 {
@@ -173,7 +173,7 @@ fn dropping_a_queue_in_use_waits_and_frees_everything() {
 }
 
 #[test]
-fn requests_that_make_no_sense_end_with_einval() {
+fn invalid_requests_end_with_einval() {
     let folder = tempfile::tempdir().unwrap();
     for mut tested in test_queues(folder.path(), SIZE, 4) {
         if !tested.name.ends_with("file") {
@@ -188,7 +188,7 @@ fn requests_that_make_no_sense_end_with_einval() {
     }
 }
 
-/// Ends requests only three at a time, and counts how many it has at once.
+/// Completes requests only three at a time, and counts how many it executes at once.
 struct Meeting {
     geometry: Geometry,
     three: Barrier,
@@ -219,7 +219,7 @@ impl Backend for Meeting {
 }
 
 #[test]
-fn threads_work_side_by_side_up_to_their_bound() {
+fn threads_execute_concurrently_up_to_their_bound() {
     let most = Arc::new(AtomicUsize::new(0));
     let meeting = Meeting {
         geometry: Memory::new(SIZE).unwrap().geometry().clone(),

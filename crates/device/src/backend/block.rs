@@ -1,7 +1,7 @@
-//! A block device, around the kernel's page cache.
+//! A block device, opened to bypass the kernel's page cache.
 //!
-//! Opened for writing it is claimed (O_EXCL), so that a device that is mounted
-//! or in another program's hands is refused.
+//! An open for writing claims the device (O_EXCL), so a device that is mounted
+//! or claimed by another program is refused.
 
 use std::fs::Metadata;
 use std::io;
@@ -24,10 +24,10 @@ use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
-/// The longest transfer of a device that does not say.
+/// The longest transfer of a device whose limit is unknown.
 const MAX_TRANSFER: u32 = 512 << 10;
 
-/// The longest range zeroed by one call, which returns only when all is zero.
+/// The longest range that one call zeroes. The call returns only when all of it is zero.
 const MAX_ZEROED: u64 = 1 << 30;
 
 /// A block device.
@@ -41,7 +41,7 @@ impl Block {
     /// Opens the block device `path`; for writing, as its only user.
     ///
     /// # Errors
-    /// In one line what stands in the way, with the path and what to do:
+    /// In one line why it cannot be opened, with the path and what to do:
     /// `ResourceBusy` for a device that is mounted.
     pub fn open(path: &Path, access: Access) -> io::Result<Block> {
         let flags = match access {
@@ -55,7 +55,7 @@ impl Block {
     }
 }
 
-/// Opens the device, with patience while somebody has it.
+/// Opens the device, and retries for [`IN_USE_TIMEOUT`] while it is claimed.
 fn open_with_retry(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
     let deadline = Instant::now() + IN_USE_TIMEOUT;
     loop {
@@ -99,7 +99,7 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
     })
 }
 
-/// The pieces, at most `max_length` bytes each, of a range.
+/// Splits a range into parts of at most `max_length` bytes.
 fn split_range((address, length): (u64, u64), max_length: u64) -> impl Iterator<Item = (u64, u64)> {
     let max_length = max_length.max(1);
     (0..length.div_ceil(max_length)).map(move |index| {
@@ -133,8 +133,8 @@ impl Backend for Block {
             }
             Op::WriteZeroes => {
                 for (address, length) in split_range(range(request), MAX_ZEROED) {
-                    // As BLKZEROOUT: the kernel writes zeros itself where the
-                    // device has no command for it (block/fops.c).
+                    // Like BLKZEROOUT: the kernel itself writes zeros if the device
+                    // has no command for it (block/fops.c).
                     match fallocate(fd, FallocateFlags::ZERO_RANGE, address, length) {
                         Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
                         zeroed => zeroed?,
@@ -147,7 +147,7 @@ impl Backend for Block {
     }
 }
 
-/// True for what this back end serves.
+/// True if this back end serves such a file.
 pub(super) fn serves(metadata: &Metadata) -> bool {
     metadata.file_type().is_block_device()
 }

@@ -1,5 +1,5 @@
-//! Opens descriptors and moves bytes through them, in the calling thread: the part
-//! that the back ends over files and block devices have in common.
+//! Opens descriptors and moves bytes through them, in the calling thread. Shared by the
+//! back ends of files and block devices.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,10 +11,10 @@ use uringfs_buffer::Buffer;
 
 use crate::request::{Durability, Op, Payload, Request};
 
-/// The longest piece of zeros written at once where the kernel has no better way.
+/// The longest write of zeros, when the kernel has no better way to zero.
 const MAX_ZEROS: u64 = 1 << 20;
 
-/// Opens around the page cache, or through it where the file system has no other way.
+/// Opens `path` with O_DIRECT if the file system supports it. Returns true if it does.
 pub(super) fn open_direct(
     path: &Path,
     flags: OFlags,
@@ -27,7 +27,7 @@ pub(super) fn open_direct(
     }
 }
 
-/// The next step of a read, a write or a flush; EINVAL for anything else.
+/// Executes the next step of a read, a write or a flush. EINVAL for other operations.
 #[inline]
 pub(super) fn transfer(fd: BorrowedFd<'_>, request: &mut Request) -> Result<u32, Errno> {
     let done = request.done();
@@ -55,7 +55,7 @@ fn write_flags(durable: bool) -> ReadWriteFlags {
     if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() }
 }
 
-/// Writes zeros, in bounded segments, until the range holds nothing else.
+/// Writes zeros over the whole range, in bounded chunks.
 pub(super) fn write_zeros(fd: BorrowedFd<'_>, mut address: u64, length: u64) -> Result<(), Errno> {
     let zeros = Buffer::zeroed(length.min(MAX_ZEROS) as usize);
     let end = address.checked_add(length).ok_or(Errno::INVAL)?;
@@ -71,12 +71,12 @@ pub(super) fn write_zeros(fd: BorrowedFd<'_>, mut address: u64, length: u64) -> 
     Ok(())
 }
 
-/// The range of a discard or of zeros, as start and length.
+/// The range of a discard or zeroing, as address and length.
 pub(super) fn range(request: &Request) -> (u64, u64) {
     (request.address + request.done(), request.remaining())
 }
 
-/// Ends a change of a range with a flush when it was asked to be durable.
+/// Flushes if the request is durable. Returns 0, the result of a request without memory.
 pub(super) fn flush_if_durable(fd: BorrowedFd<'_>, request: &Request) -> Result<u32, Errno> {
     if request.durability == Durability::Durable {
         fdatasync(fd)?;

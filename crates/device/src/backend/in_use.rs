@@ -1,10 +1,9 @@
-//! Finds the user of the bytes behind a path, which forbids others to write them: mounts, swap, devices that
-//! the kernel has built on it, and all that through loop devices and partitions, in both directions: the file
-//! that a mounted loop device lies in is in use, and so is a loop device over a file that another one has
-//! mounted.
+//! Finds a user of the bytes of a path, which excludes other writers: a mount, swap, or a device that the kernel
+//! has built on them. The search follows loop devices and partitions in both directions: the backing file of a
+//! mounted loop device is in use, and so is a loop device over a file that backs another, mounted loop device.
 //!
-//! Reads sysfs and `/proc`; opens devices, but changes nothing. Programs that have a file open are not
-//! known here: a volume is guarded by its own lock, on all that [`below`] names.
+//! Reads sysfs and `/proc`; opens devices, but changes nothing. It does not detect programs that have a file
+//! open: a volume protects itself by its own lock, on everything that [`below`] returns.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,27 +15,27 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::Errno;
 
-/// Bytes of the kernel's sector.
+/// The size of the kernel's sector in bytes.
 const SECTOR: u64 = 512;
 
-/// The user of a path's bytes, in words that follow the path, as in `is mounted at /srv`; none if the path is
-/// free.
+/// The user of a path's bytes, as text that follows the path, such as `is mounted at /srv`. `None` if the path is
+/// not in use.
 pub fn user(path: &Path) -> Option<String> {
     let node = Node::at(path)?;
     Search::default().find_user(&node, node.full_range(), Claim::CheckedElsewhere)
 }
 
-/// The file or device that contains a device's bytes.
+/// A file or device that contains the bytes of another device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lower {
     /// A file, or a block device.
     pub path: PathBuf,
-    /// The device has all of its bytes.
+    /// True if the device above uses all of its bytes.
     pub is_whole: bool,
 }
 
 /// The files and devices that contain a descriptor's block device: the disk of a partition, the file of a
-/// loop device, and so on down; nothing below a file, and a disk of its own.
+/// loop device, and so on downwards. Empty for a file, and for a whole disk that is no loop device.
 pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
     let mut found: Vec<Lower> = Vec::new();
     let Some(mut node) = fstat(descriptor).ok().and_then(|status| {
@@ -47,7 +46,7 @@ pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
     };
     let mut is_whole = true;
     while let Some((lower, range)) = node.backing() {
-        // A loop device cannot lie in itself; a name that has come to mean another file could.
+        // A loop device cannot back itself. But a path may have been replaced by another file, which makes a cycle.
         if found.iter().any(|known| known.path == lower.path) {
             break;
         }
@@ -58,7 +57,7 @@ pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
     found
 }
 
-/// Which bytes, by whatever path.
+/// Identifies a file or block device independently of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum StorageId {
     File { device: u64, inode: u64 },
@@ -82,7 +81,7 @@ struct Node {
     id: StorageId,
     path: PathBuf,
     size: u64,
-    /// A block device's folder in sysfs.
+    /// The sysfs folder of a block device.
     folder: Option<PathBuf>,
 }
 
@@ -105,7 +104,7 @@ impl Node {
         let (major, minor) = text(folder, "dev")?
             .split_once(':')
             .map(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))??;
-        // The kernel writes the slashes of a device's name so.
+        // sysfs writes `!` for each slash of a device's name.
         let name = folder.file_name()?.to_str()?.replace('!', "/");
         Some(Node {
             id: StorageId::Block { number: rustix::fs::makedev(major, minor) },
@@ -123,7 +122,7 @@ impl Node {
         0..self.size
     }
 
-    /// The node that contains it, and its range there.
+    /// The node that contains this one, and its range there.
     fn backing(&self) -> Option<(Node, Range<u64>)> {
         let folder = self.folder.as_ref()?;
         if self.is_partition() {
@@ -133,14 +132,14 @@ impl Node {
         let lower = Node::at(Path::new(&text(folder, "loop/backing_file")?))?;
         let begin = number(folder, "loop/offset")?;
         let range = match number(folder, "loop/sizelimit")? {
-            // Its size in whole sectors is the rest of what it lies in.
+            // No limit: the device is the rest of its backing file, in whole sectors.
             0 => begin..lower.size.max(begin),
             length => begin..begin + length,
         };
         Some((lower, range))
     }
 
-    /// The devices that lie in it.
+    /// The partitions and loop devices in this node.
     fn upper_devices(&self) -> Vec<Node> {
         let folders = |folder: &Path| {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -157,10 +156,10 @@ impl Node {
         found.iter().filter_map(|folder| Node::in_folder(folder)).collect()
     }
 
-    /// Its user, other than through a device above or below.
+    /// A direct user of this node: not through a device above or below.
     fn direct_user(&self) -> Option<String> {
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-        // The kernel escapes what would end a field.
+        // The kernel escapes characters that would end a field.
         let areas = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
         let is_here = |path: &str| {
             StorageId::at(Path::new(&unescape(path))).is_some_and(|(id, _)| id == self.id)
@@ -177,7 +176,7 @@ impl Node {
         Some(format!("is in use by {}", holder_name(&holder.path())))
     }
 
-    /// True if the kernel or a program has claimed it: as part of an array, mounted elsewhere.
+    /// True if the kernel or a program has claimed it: it is part of an array, or mounted elsewhere.
     fn is_claimed(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         self.folder.is_some() && open(&self.path, flags, Mode::empty()).err() == Some(Errno::BUSY)
@@ -188,7 +187,7 @@ impl Node {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Check,
-    /// The writer claims it on open, with the same answer.
+    /// The writer's own open claims it, with the same result.
     CheckedElsewhere,
 }
 
@@ -198,7 +197,7 @@ struct Search {
 }
 
 impl Search {
-    /// The user of a range of it.
+    /// A user of `range` of the node.
     fn find_user(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
         if !self.seen.insert(node.id) {
             return None;
@@ -207,7 +206,7 @@ impl Search {
             return Some(user);
         }
         let uppers = node.upper_devices();
-        // A disk is also claimed where one of its partitions is, which may lie elsewhere.
+        // A disk also counts as claimed while any of its partitions is, even one outside of `range`.
         let is_checked = claim == Claim::Check && !uppers.iter().any(Node::is_partition);
         for upper in uppers {
             let Some((_, place)) = upper.backing() else { continue };
@@ -234,7 +233,7 @@ impl Search {
     }
 }
 
-/// A holder's name, as device mapper has it where it is one of its.
+/// The name of a holder, with its device mapper name if it has one.
 fn holder_name(folder: &Path) -> String {
     let own = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match text(folder, "dm/name") {
@@ -243,7 +242,7 @@ fn holder_name(folder: &Path) -> String {
     }
 }
 
-/// The mount point of a device of this number.
+/// The mount point of the device with this number.
 fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
@@ -251,7 +250,7 @@ fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     })
 }
 
-/// A path as `/proc` writes it: `\040` for a space, and so on.
+/// Decodes the octal escapes of a path in `/proc`: `\040` is a space, and so on.
 fn unescape(path: &str) -> String {
     let mut text = String::new();
     let mut rest = path;

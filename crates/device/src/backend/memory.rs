@@ -1,5 +1,5 @@
-//! Anonymous memory as a device: pieces of 1 MiB, each allocated when first
-//! written and with a lock of its own, so that threads meet only by accident.
+//! Anonymous memory as a device: chunks of 1 MiB. Each is allocated at its first
+//! write and has its own lock, so threads rarely contend.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Backend, Reach};
 use crate::request::{Op, Request};
 
-/// Bytes in a piece.
+/// The size of a chunk in bytes.
 const CHUNK: u64 = 1 << 20;
 
-/// The most bytes one can have; its table of pieces then takes 128 MiB.
+/// The largest size in bytes; the table of chunks then takes 128 MiB.
 const MAX_SIZE: u64 = 1 << 40;
 
-/// A piece's bytes; zeros while there are none.
+/// The bytes of a chunk; `None` for zeros.
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
-/// Memory. What is in it goes when the device is dropped.
+/// Memory. The content is lost when the device is dropped.
 pub struct Memory {
     chunks: Box<[CachePadded<Chunk>]>,
     geometry: Geometry,
@@ -56,8 +56,8 @@ impl Memory {
         Ok(Memory { chunks, geometry })
     }
 
-    /// The part of the piece at `address` that lies within `length` bytes:
-    /// the piece, where the part starts, and how long it is.
+    /// The chunk at `address`, and the part of it that `length` bytes from there
+    /// cover: its start in the chunk and its length.
     fn part(&self, address: u64, length: u64) -> (&Chunk, usize, usize) {
         let start = address % CHUNK;
         let length = length.min(CHUNK - start);
@@ -82,7 +82,7 @@ impl Memory {
             let (chunk, start, length) = self.part(address, bytes.len() as u64);
             let (head, tail) = bytes.split_at(length);
             let mut stored = chunk.write();
-            // Large zeroed allocations come from the kernel page by page.
+            // The kernel backs a large zeroed allocation page by page, at first use.
             let stored = stored.get_or_insert_with(|| vec![0; CHUNK as usize].into());
             stored[start..start + length].copy_from_slice(head);
             address += length as u64;

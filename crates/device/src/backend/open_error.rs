@@ -1,4 +1,4 @@
-//! Explains to people why a path is not opened.
+//! Error messages for paths that cannot be opened.
 
 use std::io;
 use std::path::Path;
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 
 use crate::interface::backend::Access;
 
-/// The time to wait for a device that is in use: the kernel removes the files of a ring some moments
-/// after the end of its process.
+/// The time to wait for a device that is in use: the kernel closes the files of a ring only some moments
+/// after its process has exited.
 pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// One line for people: the path, what is wrong with it, what to do.
+/// One line with the path, the problem, and what to do.
 pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error {
     let path = path.display();
     let writing = access == Access::ReadWrite;
@@ -39,7 +39,7 @@ pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error
             format!("{path}: there is no device behind this name; attach it first")
         }
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
-            format!("{path}: no room for it ({errno}); free some, or choose a smaller size")
+            format!("{path}: no space for it ({errno}); free some space, or choose a smaller size")
         }
         Errno::MFILE | Errno::NFILE => {
             format!("{path}: too many open files; close some, or raise the limit (ulimit -n)")

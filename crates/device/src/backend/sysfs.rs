@@ -1,18 +1,18 @@
-//! The limits of a block device from `/sys/dev/block`, and the assumptions where
-//! it shows none (`Documentation/ABI/stable/sysfs-block`).
+//! The limits of a block device from `/sys/dev/block`, with worst-case assumptions
+//! for a device without them (`Documentation/ABI/stable/sysfs-block`).
 
 use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A block device's queue, as sysfs shows it. Sizes in bytes.
+/// The queue limits of a block device from sysfs. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub volatile_cache: bool,
     pub fua: bool,
     pub rotational: bool,
     pub read_only: bool,
-    /// Absent when unknown.
+    /// `None` if unknown.
     pub memory_alignment: Option<u32>,
     pub physical_block_size: Option<u32>,
     pub max_transfer: Option<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Limits {
     pub write_zeroes_max: u64,
 }
 
-/// The worst that an unknown device may be.
+/// The assumptions for a device without limits in sysfs.
 const WORST_CASE: Limits = Limits {
     volatile_cache: true,
     fua: false,
@@ -35,7 +35,7 @@ const WORST_CASE: Limits = Limits {
     write_zeroes_max: 0,
 };
 
-/// The limits of block device `major:minor`; of its disk, where it is a partition.
+/// The limits of block device `major:minor`, or of its disk if it is a partition.
 pub(super) fn limits(major: u32, minor: u32) -> Limits {
     let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let partition = own.join("partition").exists();

@@ -1,9 +1,9 @@
 //! Linux AIO: asynchronous direct I/O for machines where io_uring is forbidden or
-//! missing. One system call starts a batch; completions are taken from the ring that
-//! the kernel shares (fs/aio.c), without one.
+//! missing. One system call submits a batch. Completions are read from the ring that
+//! the kernel shares (fs/aio.c), without a system call.
 //!
 //! Only direct I/O is asynchronous; buffered I/O is done inside the call. So are
-//! discards and zeroing, which AIO does not know.
+//! discards and zeroing, which AIO does not support.
 
 #![allow(unsafe_code)]
 
@@ -29,44 +29,44 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// This many pushed bytes are submitted at once: the device begins while more is prepared. Short requests still
-/// share a system call.
+/// When this many bytes are pushed they are submitted at once, so that the device begins while the caller prepares
+/// more. Short requests still share a system call.
 const BATCH_BYTES: u64 = 64 << 10;
 
 /// A queue over Linux AIO.
 pub struct AioQueue {
-    /// First, so that it is dropped first: see its drop.
+    /// The first field, so that it is dropped first: see its drop.
     context: Context,
     core: Arc<Core>,
     notifier: OwnedFd,
-    /// The requests, from push to reap, each with its control block, which
-    /// io_cancel knows it by and which therefore stays in place.
+    /// The requests, from push to reap, each with its control block. io_cancel
+    /// identifies a request by the address of its control block, so that stays in place.
     slots: Box<[Option<Request>]>,
     blocks: Box<[ControlBlock]>,
     free: Vec<u32>,
     /// Slots pushed and not submitted.
     pushed: Vec<u32>,
-    /// In those; at [`BATCH_BYTES`] they are submitted.
+    /// The bytes of `pushed`, which is submitted when they reach [`BATCH_BYTES`].
     pushed_bytes: u64,
-    /// Of the batch that is being submitted; kept for their memory.
+    /// The control blocks and vectors of the batch that is being submitted; kept to reuse their memory.
     batch: Vec<*mut ControlBlock>,
     vectors: Vec<libc::iovec>,
-    /// Ended without the kernel.
+    /// Completed without the kernel.
     ended: VecDeque<Completion>,
-    /// Submitted, and not reaped.
+    /// The number of requests submitted and not reaped.
     in_kernel: usize,
-    /// Reaped completions that the notifier's counter still contains.
+    /// The reaped completions whose signals were not read from the notifier yet.
     unread_signals: Cell<i64>,
-    /// All but those of the context, which counts its own.
+    /// All system calls except those that the context counts itself.
     system_calls: Cell<u64>,
 }
 
 impl AioQueue {
-    /// A queue to one device that takes `depth` requests at a time.
+    /// A queue to one device, with at most `depth` requests in flight.
     ///
     /// # Errors
-    /// `Unsupported` for a device that is no file; in one line why the kernel
-    /// refuses, and what to do about it.
+    /// `Unsupported` for a device without a descriptor; else in one line why the
+    /// kernel refuses, and what to do.
     pub fn new(core: Arc<Core>, depth: usize) -> io::Result<AioQueue> {
         if !matches!(core.backend().reach(), Reach::Descriptor(_)) {
             return Err(io::Error::new(
@@ -95,15 +95,15 @@ impl AioQueue {
     }
 
     fn end(&mut self, slot: u32, result: Result<u32, Errno>) {
-        let request = self.slots[slot as usize].take().expect("the slot is taken");
+        let request = self.slots[slot as usize].take().expect("the slot is in use");
         self.free.push(slot);
         self.ended.push_back(Completion { request, result });
     }
 
-    /// Performs the requests that AIO does not know, and collects the control blocks of the rest in `batch`.
+    /// Executes the requests that AIO does not support, and collects the control blocks of the others in `batch`.
     fn prepare(&mut self) {
         let is_async = |request: &Request| matches!(request.op, Op::Read | Op::Write | Op::Flush);
-        // Reserved in full: the vectors must not move once pointed to.
+        // Reserved in full: the control blocks point to the vectors, which must not move.
         let segments = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
             Some(Request { payload: Payload::Buffers(buffers), .. }) => buffers.len(),
             _ => 0,
@@ -131,7 +131,7 @@ impl AioQueue {
         self.pushed_bytes = 0;
     }
 
-    /// Starts everything that was pushed.
+    /// Submits all pushed requests.
     fn submit_batch(&mut self) {
         self.prepare();
         let mut start = 0;
@@ -139,13 +139,13 @@ impl AioQueue {
             let rest = &mut self.batch[start..];
             // SAFETY: the blocks stay in place, and name memory of requests in
             // `slots`, which are kept until their events are taken. The context
-            // is dropped before them.
+            // is dropped before the requests.
             match unsafe { self.context.submit(rest) } {
                 Ok(taken) => {
                     start += taken;
                     self.in_kernel += taken;
                 }
-                // The first of the rest is refused, and only that.
+                // Only the first of the rest is refused.
                 Err(error) => {
                     // SAFETY: points into `blocks`.
                     let slot = unsafe { (*rest[0]).data };
@@ -157,8 +157,8 @@ impl AioQueue {
         self.batch.clear();
     }
 
-    /// The control block of the next step of the request in `slot`; none
-    /// for one that has no memory and needs some.
+    /// The control block of the next step of the request in `slot`. `None` for an
+    /// invalid request: one without memory that needs it, or at an invalid address.
     fn block(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
         let Reach::Descriptor(file) = self.core.backend().reach() else { return None };
@@ -200,7 +200,7 @@ impl AioQueue {
         Some(block)
     }
 
-    /// Takes one event, and turns it into the completion of its request.
+    /// Takes one event, and converts it to the completion of its request.
     #[inline]
     fn reap_event(&mut self) -> Option<Completion> {
         let event = self.context.take()?;
@@ -216,9 +216,9 @@ impl AioQueue {
         Some(Completion { request, result })
     }
 
-    /// Subtracts reaped completions from the notifier, so that it becomes readable
-    /// only for later ones. An addition may come later than its completion
-    /// (fs/aio.c adds after it has moved the tail): the rest is read by a later call.
+    /// Subtracts the reaped completions from the notifier, so that it is readable
+    /// only for later ones. The kernel may add to the notifier after the completion is
+    /// visible (fs/aio.c adds after it has moved the tail): a later call reads the rest.
     fn silence(&self) {
         if self.unread_signals.get() <= 0 {
             return;
@@ -238,7 +238,7 @@ impl AioQueue {
 impl Queue for AioQueue {
     #[inline]
     fn push(&mut self, request: Request) -> Result<(), Request> {
-        // An ended request holds no slot, but counts until it is reaped.
+        // A request in `ended` has no slot, but counts until it is reaped.
         if self.in_flight() == self.slots.len() {
             return Err(request);
         }
@@ -275,8 +275,8 @@ impl Queue for AioQueue {
         self.pushed.len() + self.ended.len() + self.in_kernel
     }
 
-    /// Requests that were not submitted end at the next submit. Of the others the kernel
-    /// can stop few: no file and no block device gives up direct I/O.
+    /// Requests that were not submitted end at the next submit. The kernel can cancel few of
+    /// the others: no file and no block device cancels direct I/O.
     fn cancel(&mut self, tag: Tag) {
         for slot in 0..self.slots.len() {
             let Some(request) = &mut self.slots[slot] else { continue };

@@ -1,4 +1,4 @@
-//! A simulated device's part that its handle and its queues share.
+//! The part of a simulated device that its handle and its queues share.
 
 use std::collections::BinaryHeap;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use super::state::{RequestPlan, SimState, action, check_request};
 use crate::geometry::Geometry;
 use crate::request::{Durability, Op, Request};
 
-/// A simulated device.
+/// The shared part of a simulated device.
 pub(super) struct SimCore {
     pub(super) options: SimOptions,
     pub(super) geometry: Geometry,
@@ -24,7 +24,7 @@ pub(super) struct SimCore {
 }
 
 impl SimCore {
-    /// A device that holds `image`.
+    /// A device with the content `image`.
     pub(super) fn new(image: Image, options: SimOptions) -> SimCore {
         let record = (options.recording == Recording::On)
             .then(|| Record::new(Media::from_image(image.clone())));
@@ -41,7 +41,7 @@ impl SimCore {
         SimCore { options, geometry, state: Mutex::new(state) }
     }
 
-    /// Takes a request at `now`.
+    /// Accepts a request at `now`: decides its fault, its real range and its deadline.
     pub(super) fn begin(&self, request: &Request, now: Instant) -> Result<RequestPlan, Errno> {
         let geometry = &self.geometry;
         let (address, length) = check_request(request, geometry)?;
@@ -74,7 +74,7 @@ impl SimCore {
         Ok(plan)
     }
 
-    /// Ends what [`Self::begin`] began.
+    /// Completes a request that [`Self::begin`] has accepted.
     pub(super) fn finish(
         &self,
         plan: &RequestPlan,

@@ -1,12 +1,12 @@
-//! The bytes of a simulated device at one moment. A copy shares everything with
-//! its original until one of them is written: copying a device for a crash
-//! costs a pointer a touched MiB, not its bytes.
+//! The bytes of a simulated device at one moment. A copy shares all pages with
+//! its original until one of them is written (copy-on-write): copying a device for
+//! a crash costs one pointer for each MiB with written bytes.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 
-/// The unit that a write never tears inside of.
+/// The size in bytes of the unit inside which a write never tears.
 pub(super) const SECTOR: usize = 512;
 
 const PAGE: usize = 4096;
@@ -16,7 +16,7 @@ const CHUNK: u64 = (PAGE * PAGES_PER_CHUNK) as u64;
 #[derive(Clone)]
 struct Page {
     bytes: [u8; PAGE],
-    /// Of the bytes, once it was asked for; 0 for zeros.
+    /// The cached digest of the bytes; 0 for zeros.
     digest: OnceLock<u64>,
 }
 
@@ -45,17 +45,17 @@ fn digest_of(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The pages of one MiB; those never written are zeros.
+/// The pages of one MiB; `None` for pages of zeros.
 #[derive(Clone)]
 struct Chunk([Option<Arc<Page>>; PAGES_PER_CHUNK]);
 
-/// All bytes of a device, zeros where nothing was written.
+/// All bytes of a device; missing chunks are zeros.
 #[derive(Clone, Default)]
 pub(super) struct Image {
     chunks: BTreeMap<u64, Arc<Chunk>>,
 }
 
-/// Cuts `address..address + length` at pages: chunk, page, start, bytes.
+/// Splits `address..address + length` at pages. Yields chunk, page, start in the page, and length.
 fn split_at_pages(address: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut at = address;
     let end = address + length;
@@ -118,8 +118,8 @@ impl Image {
         }
     }
 
-    /// Tells contents apart: what was not written and what was written as zeros are the same. Of pages that
-    /// it shares with a copy that was asked before it reads nothing.
+    /// A digest of the content: unwritten bytes equal written zeros. Pages cache their digest, so pages that are
+    /// shared with an already digested copy are not read again.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (number, chunk) in &self.chunks {
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(image.digest(), written);
         image.write(5000, &[0; 10_000]);
         assert_eq!(image.digest(), empty);
-        // The same bytes elsewhere are another content.
+        // The same bytes at another address are a different content.
         image.write(5000 + PAGE as u64, &[7; 10_000]);
         assert_ne!(image.digest(), written);
     }

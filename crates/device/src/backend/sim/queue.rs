@@ -1,5 +1,5 @@
-//! The simulated device's own queue: requests complete when its units and its
-//! clock say so.
+//! The simulated device's own queue: requests complete after the latency of its
+//! units, by its clock.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,16 +13,16 @@ use super::state::RequestPlan;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
-/// One reactor's way to a simulated device.
+/// A queue of one reactor to a simulated device.
 pub(super) struct SimQueue {
     device: Arc<SimCore>,
     depth: usize,
     pushed: VecDeque<Request>,
-    /// Ended without reaching the device: refused, or cancelled before.
+    /// Completed without reaching the device: refused, or cancelled earlier.
     ended: VecDeque<Completion>,
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
-    /// When each request ends: time, order of submission, slot.
+    /// The completion of each request: time, order of submission, slot.
     deadlines: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     submitted: u64,
 }
@@ -114,7 +114,7 @@ impl Queue for SimQueue {
         for Reverse((deadline, _, slot)) in &mut deadlines {
             let in_flight = self.slots[*slot].as_mut().expect("in flight");
             if in_flight.request.tag == tag {
-                // A finished request stays finished.
+                // A completed request stays completed.
                 in_flight.request.cancelled |= *deadline > now;
                 *deadline = now.min(*deadline);
             }
@@ -139,7 +139,7 @@ impl Queue for SimQueue {
 }
 
 impl Drop for SimQueue {
-    /// Requests in flight end as on a real device: by themselves.
+    /// Requests in flight complete on their own, as on a real device.
     fn drop(&mut self) {
         for in_flight in self.slots.iter_mut().filter_map(Option::take) {
             let InFlight { mut request, plan } = in_flight;

@@ -1,4 +1,4 @@
-//! A simulated device's state, and what a request does to it.
+//! The state of a simulated device, and the effect of a request on it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,20 +19,20 @@ use crate::request::{Durability, Op, Request};
 pub(super) struct SimState {
     /// The content that reads see.
     pub(super) current: Image,
-    /// The past, for crashes; absent when nothing is recorded.
+    /// The past events, for crashes; `None` without recording.
     pub(super) record: Option<Record>,
     pub(super) faults: Faults,
     pub(super) random: Random,
-    /// When each unit is free again, soonest first.
+    /// The time when each busy unit is free again, soonest first.
     pub(super) units: BinaryHeap<Reverse<Instant>>,
     pub(super) detached: Option<Errno>,
     pub(super) next_id: u64,
 }
 
-/// A request that the device works on: its outcome is already decided.
+/// The plan for an accepted request: its fault, its effect and its deadline are already decided.
 pub(super) struct RequestPlan {
     pub(super) id: u64,
-    /// The real address, and the bytes it moves.
+    /// The real address and the number of bytes to move, after faults.
     pub(super) address: u64,
     pub(super) length: u64,
     pub(super) fault: Option<Fault>,
@@ -43,7 +43,7 @@ pub(super) struct RequestPlan {
 
 impl SimState {
     pub(super) fn recorded(&mut self) -> &mut Record {
-        self.record.as_mut().expect("the device was made without a record")
+        self.record.as_mut().expect("the device was created without recording")
     }
 
     pub(super) fn record_event(&mut self, event: Event) {
@@ -52,8 +52,8 @@ impl SimState {
         }
     }
 
-    /// When a request that comes now is answered: the first unit that is free
-    /// works on it for the latency drawn.
+    /// The completion time of a request that arrives now: the first free unit works
+    /// on it for a random latency.
     pub(super) fn deadline(
         &mut self,
         now: Instant,
@@ -76,7 +76,7 @@ impl SimState {
         }
     }
 
-    /// The effect of a request that ends well.
+    /// Applies the effect of a successful request.
     pub(super) fn apply(&mut self, plan: &RequestPlan, request: &mut Request) {
         let RequestPlan { mut address, length, .. } = *plan;
         if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Read {
@@ -120,7 +120,7 @@ impl SimState {
         }
     }
 
-    /// Flips a bit, and records it as a change that is stable at once.
+    /// Flips a bit, and records this as a write that is stable at once.
     pub(super) fn rot(&mut self, address: u64, bit: u32) {
         self.current.flip_bit(address, bit);
         let mut byte = [0];
@@ -133,8 +133,8 @@ impl SimState {
     }
 }
 
-/// The address of the next step and the bytes it may move; refuses the requests
-/// that a real device would refuse.
+/// The address of the next step and the number of bytes that it may move. Refuses the
+/// requests that a real device would refuse.
 pub(super) fn check_request(request: &Request, geometry: &Geometry) -> Result<(u64, u64), Errno> {
     let address = request.address + request.done();
     let remaining = request.remaining();
@@ -165,7 +165,7 @@ pub(super) fn check_request(request: &Request, geometry: &Geometry) -> Result<(u
     }
 }
 
-/// The change that a request makes, as it is recorded.
+/// The change of a request, for the record.
 pub(super) fn action(request: &Request, plan: &RequestPlan) -> Action {
     match request.op {
         Op::Flush | Op::Read => Action::Flush,
