@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::open::open;
-use crate::core::Core;
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
+use crate::inner::Core;
 use crate::interface::backend::{Access, Backend};
 
 /// The user's handle to an open device. Clones refer to the same device.

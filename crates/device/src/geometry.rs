@@ -30,14 +30,14 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Where transfers may end short.
+    /// The points at which transfers may end short.
     pub fn bounds(&self) -> Bounds {
         Bounds { block_size: self.block_size, size: self.size }
     }
 }
 
-/// Where a device may end a transfer short: between blocks, where it is then resumed, and at the end of the device.
-/// Sizes in bytes. See [`Request::advance`](crate::Request::advance).
+/// The points at which a device may end a transfer short: between blocks, and then the transfer is resumed there; and
+/// at the end of the device. Sizes in bytes. See [`Request::advance`](crate::Request::advance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// As [`Geometry::block_size`].

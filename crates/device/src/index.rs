@@ -28,10 +28,10 @@ static INDEXES: Mutex<[u64; MAX_DEVICES / 64]> = Mutex::new([0; MAX_DEVICES / 64
 /// Allocates the lowest free index. `None` while all are in use.
 pub(crate) fn allocate() -> Option<DeviceIndex> {
     let mut words = INDEXES.lock();
-    let (place, word) = words.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
+    let (index, word) = words.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
     let bit = word.trailing_ones();
     *word |= 1 << bit;
-    Some(DeviceIndex((place * 64 + bit as usize) as u16))
+    Some(DeviceIndex((index * 64 + bit as usize) as u16))
 }
 
 /// Frees an index for the next device.

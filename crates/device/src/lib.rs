@@ -12,7 +12,7 @@ mod device;
 // The queues.
 pub mod queue;
 // The part of a device that its handles and reactors share.
-mod core;
+mod inner;
 // The back ends.
 pub mod backend;
 // The interfaces of back ends and queues.
@@ -30,12 +30,12 @@ mod index;
 // Real and virtual time.
 mod clock;
 
-pub use self::core::Core;
 pub use clock::{Clock, VirtualClock};
 pub use device::Device;
 pub use failure::{Failure, Listener};
 pub use geometry::{Bounds, Discard, Geometry};
 pub use index::{DeviceIndex, MAX_DEVICES};
+pub use inner::Core;
 pub use interface::backend::{Access, Backend, Reach};
 pub use interface::kind::QueueKind;
 pub use interface::queue::{Queue, Ready};

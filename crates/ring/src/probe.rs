@@ -240,8 +240,8 @@ fn probe() -> Result<Features, ProbeError> {
 fn register_ring(ring: &IoUring) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let descriptor = ring.as_raw_fd();
-    let place = crate::sys::register_ring(descriptor)?;
-    crate::sys::unregister_ring(descriptor, place);
+    let index = crate::sys::register_ring(descriptor)?;
+    crate::sys::unregister_ring(descriptor, index);
     Ok(())
 }
 

@@ -169,8 +169,8 @@ impl Node {
         }
         let folder = self.folder.as_ref()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        if let Some(place) = mounted_at(&mounts, &text(folder, "dev")?) {
-            return Some(format!("is mounted at {place}"));
+        if let Some(mount_point) = mounted_at(&mounts, &text(folder, "dev")?) {
+            return Some(format!("is mounted at {mount_point}"));
         }
         let holder = fs::read_dir(folder.join("holders")).ok()?.flatten().next()?;
         Some(format!("is in use by {}", holder_name(&holder.path())))
@@ -183,7 +183,7 @@ impl Node {
     }
 }
 
-/// Whether the search checks the claim on a device.
+/// Selects if the search checks the claim on a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Check,
@@ -209,13 +209,13 @@ impl Search {
         // A disk also counts as claimed while any of its partitions is, even one outside of `range`.
         let is_checked = claim == Claim::Check && !uppers.iter().any(Node::is_partition);
         for upper in uppers {
-            let Some((_, place)) = upper.backing() else { continue };
-            let shared = range.start.max(place.start)..range.end.min(place.end);
+            let Some((_, location)) = upper.backing() else { continue };
+            let shared = range.start.max(location.start)..range.end.min(location.end);
             if shared.is_empty() {
                 continue;
             }
-            let within = shared.start - place.start..shared.end - place.start;
-            if let Some(user) = self.find_user(&upper, within, Claim::Check) {
+            let subrange = shared.start - location.start..shared.end - location.start;
+            if let Some(user) = self.find_user(&upper, subrange, Claim::Check) {
                 let path = upper.path.display();
                 return Some(match upper.is_partition() {
                     true => format!("has partition {path}, which {user}"),
@@ -226,9 +226,9 @@ impl Search {
         if is_checked && node.is_claimed() {
             return Some("is in use".into());
         }
-        let (lower, place) = node.backing()?;
-        let within = place.start + range.start..(place.start + range.end).min(place.end);
-        let user = self.find_user(&lower, within, Claim::Check)?;
+        let (lower, location) = node.backing()?;
+        let subrange = location.start + range.start..(location.start + range.end).min(location.end);
+        let user = self.find_user(&lower, subrange, Claim::Check)?;
         Some(format!("lies in {}, which {user}", lower.path.display()))
     }
 }

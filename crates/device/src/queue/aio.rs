@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::backend::Reach;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
@@ -111,8 +111,8 @@ impl AioQueue {
         let segments = segments.sum();
         self.vectors.clear();
         self.vectors.reserve(segments);
-        for place in 0..self.pushed.len() {
-            let slot = self.pushed[place];
+        for position in 0..self.pushed.len() {
+            let slot = self.pushed[position];
             let request = self.slots[slot as usize].as_mut().expect("pushed");
             if request.cancelled {
                 self.end(slot, Err(Errno::CANCELED));

@@ -12,7 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
 
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::backend::Reach;
 use crate::interface::kind::QueueKind;
 use crate::interface::queue::{Queue, Ready};
@@ -64,16 +64,16 @@ pub fn probe_nowait(core: &Core) -> NowaitSupport {
     }
     let mut buffer = Buffer::zeroed(length as usize);
     // A busy device also returns EAGAIN, but not every time.
-    let mut answers = (0..16).map(|attempt| {
+    let mut results = (0..16).map(|attempt| {
         let address = blocks / 16 * attempt * length;
         // Writes back dirty pages of the range first, for which the next read would wait.
         pread(fd, &mut buffer[..], address)?;
         preadv2(fd, &mut [IoSliceMut::new(&mut buffer)], address, ReadWriteFlags::NOWAIT)
     });
     let refusal = |error: Errno| matches!(error, Errno::AGAIN | Errno::OPNOTSUPP);
-    match answers.try_for_each(|answer| match answer {
+    match results.try_for_each(|result| match result {
         Err(error) if refusal(error) => Ok(()),
-        answer => Err(answer.is_ok()),
+        result => Err(result.is_ok()),
     }) {
         Ok(()) => NowaitSupport::Refused,
         Err(true) => NowaitSupport::Supported,
@@ -246,8 +246,8 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
         }
         (Ready::Readable(fd), _) => {
             let timeout = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-            let answer = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
-            matches!(answer, Ok(_) | Err(Errno::INTR))
+            let polled = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+            matches!(polled, Ok(_) | Err(Errno::INTR))
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory};
 
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::backend::Reach;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};

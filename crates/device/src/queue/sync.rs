@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 

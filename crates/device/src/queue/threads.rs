@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::core::SimCore;
 use super::fault::{Fault, Rule, When};
 use super::image::Image;
+use super::inner::SimInner;
 use super::media::{Crash, Event};
 use super::options::SimOptions;
 use super::queue::SimQueue;
@@ -21,7 +21,7 @@ use crate::request::{Op, Request};
 /// the same device.
 #[derive(Clone)]
 pub struct Sim {
-    core: Arc<SimCore>,
+    core: Arc<SimInner>,
 }
 
 impl Sim {
@@ -31,7 +31,7 @@ impl Sim {
     }
 
     pub(super) fn from_image(image: Image, options: SimOptions) -> Sim {
-        Sim { core: Arc::new(SimCore::new(image, options)) }
+        Sim { core: Arc::new(SimInner::new(image, options)) }
     }
 
     /// Its options. Their display form contains the seed.

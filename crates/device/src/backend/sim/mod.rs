@@ -23,7 +23,7 @@ mod device;
 // The device's own queue.
 mod queue;
 // The part of the device that handle and queue share.
-mod core;
+mod inner;
 // The mutable state, and the effect of a request on it.
 mod state;
 // The record of events, for a power loss at any moment of the past.

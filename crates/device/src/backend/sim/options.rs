@@ -24,7 +24,7 @@ pub enum Cache {
     Volatile,
 }
 
-/// Whether flushes and FUA do what they report.
+/// The behaviour of flushes and FUA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
     /// Flushes and durable writes make data durable.
@@ -33,7 +33,7 @@ pub enum Promises {
     Broken,
 }
 
-/// Whether events are recorded, which crash images need.
+/// The recording of events, which crash images need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
     /// Recorded: each write is copied once more.
@@ -140,12 +140,12 @@ impl SimOptions {
         SimOptions { cache, ..self }
     }
 
-    /// Whether flushes and FUA do what they report.
+    /// The behaviour of flushes and FUA.
     pub fn promises(self, promises: Promises) -> SimOptions {
         SimOptions { promises, ..self }
     }
 
-    /// Whether events are recorded, which crash images need.
+    /// The recording of events, which crash images need.
     pub fn recording(self, recording: Recording) -> SimOptions {
         SimOptions { recording, ..self }
     }

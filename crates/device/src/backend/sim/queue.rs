@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::core::SimCore;
+use super::inner::SimInner;
 use super::state::RequestPlan;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
 /// A queue of one reactor to a simulated device.
 pub(super) struct SimQueue {
-    device: Arc<SimCore>,
+    device: Arc<SimInner>,
     depth: usize,
     pushed: VecDeque<Request>,
     /// Completed without reaching the device: refused, or cancelled earlier.
@@ -33,7 +33,7 @@ struct InFlight {
 }
 
 impl SimQueue {
-    pub(super) fn new(device: Arc<SimCore>, depth: usize) -> SimQueue {
+    pub(super) fn new(device: Arc<SimInner>, depth: usize) -> SimQueue {
         SimQueue {
             device,
             depth,

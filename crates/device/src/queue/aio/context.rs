@@ -81,8 +81,8 @@ impl Context {
     pub(super) fn new(depth: u32) -> io::Result<Context> {
         let mut id: libc::c_ulong = 0;
         // SAFETY: io_setup writes one word to where `id` is, during the call.
-        let answer = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) };
-        if answer != 0 {
+        let result = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) };
+        if result != 0 {
             return Err(explain(io::Error::last_os_error(), depth));
         }
         let ring = NonNull::new(id as *mut RingHeader)
@@ -186,10 +186,10 @@ impl Context {
         // SAFETY: the events begin where the header ends, in the same mapping.
         let events = unsafe { self.ring.as_ptr().add(1) }.cast::<Event>();
         // SAFETY: the index is below the length of the ring.
-        let place = unsafe { events.add((head % length) as usize) };
+        let entry = unsafe { events.add((head % length) as usize) };
         // SAFETY: the kernel wrote the event before the tail passed it, and does not
         // write there again before the head passes it.
-        let event = unsafe { place.read_volatile() };
+        let event = unsafe { entry.read_volatile() };
         // Release: the event is read before the kernel may reuse its entry.
         self.head().store((head + 1) % length, Ordering::Release);
         Some(event)

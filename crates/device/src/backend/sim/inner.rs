@@ -17,15 +17,15 @@ use crate::geometry::Geometry;
 use crate::request::{Durability, Op, Request};
 
 /// The shared part of a simulated device.
-pub(super) struct SimCore {
+pub(super) struct SimInner {
     pub(super) options: SimOptions,
     pub(super) geometry: Geometry,
     pub(super) state: Mutex<SimState>,
 }
 
-impl SimCore {
+impl SimInner {
     /// A device with the content `image`.
-    pub(super) fn new(image: Image, options: SimOptions) -> SimCore {
+    pub(super) fn new(image: Image, options: SimOptions) -> SimInner {
         let record = (options.recording == Recording::On)
             .then(|| Record::new(Media::from_image(image.clone())));
         let state = SimState {
@@ -38,7 +38,7 @@ impl SimCore {
             next_id: 0,
         };
         let geometry = options.geometry();
-        SimCore { options, geometry, state: Mutex::new(state) }
+        SimInner { options, geometry, state: Mutex::new(state) }
     }
 
     /// Accepts a request at `now`: decides its fault, its real range and its deadline.
