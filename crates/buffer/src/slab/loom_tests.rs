@@ -13,12 +13,13 @@ fn loom_no_read_overlaps_a_write() {
         slab.occupy(0, 1).unwrap().publish(0, |flags| flags);
         let thread_slab = slab.clone();
         let writer = loom::thread::spawn(move || {
-            let held = thread_slab.hold(0, Some);
-            held.map(|mut hold| {
-                hold.bytes()[0] = 1;
-                hold.publish(0, |flags| flags | 1);
-            })
-            .is_some()
+            let owned = thread_slab.hold(0, Some);
+            owned
+                .map(|mut frames| {
+                    frames.bytes()[0] = 1;
+                    frames.publish(0, |flags| flags | 1);
+                })
+                .is_some()
         });
         if let Ok(share) = slab.share(0) {
             assert_eq!(u32::from(share[0]), share.state().flags());
@@ -35,9 +36,9 @@ fn loom_memory_is_not_unmapped_under_allocated_frames() {
         slab.map_memory(0).unwrap();
         let thread_slab = slab.clone();
         let other = loom::thread::spawn(move || thread_slab.unmap_memory(0));
-        if let Some(mut hold) = slab.occupy(0, 1) {
-            hold.bytes()[0] = 1;
-            hold.vacate();
+        if let Some(mut frames) = slab.occupy(0, 1) {
+            frames.bytes()[0] = 1;
+            frames.vacate();
         }
         let is_gone = other.join().unwrap();
         assert_eq!(slab.is_mapped(0), !is_gone);
