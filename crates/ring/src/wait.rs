@@ -72,9 +72,12 @@ impl Wait {
     pub(crate) fn decode(&self, value: u32) -> Waited {
         match self {
             Wait::Poll { .. } => Waited::Ready(value),
-            // SAFETY: the kernel has just opened this descriptor for the accept,
-            // and its completion is taken once.
-            Wait::Accept { .. } => Waited::Accepted(unsafe { OwnedFd::from_raw_fd(value as i32) }),
+            Wait::Accept { .. } => {
+                // SAFETY: the kernel has just opened this descriptor for the accept,
+                // and its completion is taken once.
+                let socket = unsafe { OwnedFd::from_raw_fd(value as i32) };
+                Waited::Accepted(socket)
+            }
             Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(value),
         }
     }
