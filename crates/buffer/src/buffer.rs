@@ -1,5 +1,5 @@
-//! One owned range of bytes. Splitting gives two owners of disjoint ranges;
-//! joining adjacent ones gives one again.
+//! One owned range of bytes. Splitting makes two owners of disjoint ranges;
+//! joining adjacent ranges makes one again.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use crate::region::{Region, RegionId};
 
-/// The alignment of a buffer that did not ask for another: a page, which every
-/// direct I/O in practice accepts.
+/// The default alignment of a buffer: a page, which in practice every direct
+/// I/O accepts.
 pub const ALIGNMENT: usize = 4096;
 
-/// The longest buffer, 1 GiB: what one request of the kernel can move in one piece.
+/// The longest buffer, 1 GiB: one request to the kernel can move it in one segment.
 pub const MAX_LENGTH: usize = 1 << 30;
 
-/// Owned memory. Whoever holds the buffer holds its bytes alone.
+/// Owned memory. The holder of the buffer is the only user of its bytes.
 ///
-/// Dropping it frees the memory, or gives it back to the pool it came from once
-/// every part split off it has been dropped too.
+/// Dropping it frees the memory. Memory of a pool returns to the pool when the last of the parts that were split off
+/// it is dropped.
 pub struct Buffer {
     pointer: NonNull<u8>,
-    home: Arc<Region>,
+    region: Arc<Region>,
     length: u32,
     region_id: RegionId,
 }
@@ -48,10 +48,10 @@ impl Buffer {
     pub fn aligned(length: usize, alignment: usize) -> Buffer {
         assert!(length <= MAX_LENGTH, "a buffer of {length} bytes is over {MAX_LENGTH}");
         assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");
-        let home = Region::heap(length.max(1), alignment);
+        let region = Region::heap(length.max(1), alignment);
         Buffer {
-            pointer: home.base(),
-            home: Arc::new(home),
+            pointer: region.base(),
+            region: Arc::new(region),
             length: length as u32,
             region_id: RegionId::NONE,
         }
@@ -64,34 +64,34 @@ impl Buffer {
         buffer
     }
 
-    /// The range `start..start + length` of `home`, which nobody else may own.
-    pub(crate) fn of_slot(home: Arc<Region>, start: usize, length: usize) -> Buffer {
-        assert!(start + length <= home.len());
+    /// The range `start..start + length` of `region`, which must have no other owner.
+    pub(crate) fn from_region(region: Arc<Region>, start: usize, length: usize) -> Buffer {
+        assert!(start + length <= region.len());
         // SAFETY: inside the region, as asserted.
-        let pointer = unsafe { home.base().add(start) };
-        Buffer { pointer, length: length as u32, region_id: home.id(), home }
+        let pointer = unsafe { region.base().add(start) };
+        Buffer { pointer, length: length as u32, region_id: region.id(), region }
     }
 
-    /// Address of the first byte, for a request to the kernel. Valid while the
-    /// buffer, wherever it is moved to, is not dropped.
+    /// Address of the first byte, for a request to the kernel. Valid until the
+    /// buffer is dropped, even if the buffer is moved.
     #[inline]
     pub fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }
 
-    /// The region this buffer lies in, which a ring may have registered.
+    /// The region that contains this buffer. A ring may have registered it.
     #[inline]
     pub fn region(&self) -> &Region {
-        &self.home
+        &self.region
     }
 
-    /// [`Region::id`] of [`Self::region`], kept here because every request asks.
+    /// [`Region::id`] of [`Self::region`], kept here because every request reads it.
     #[inline]
     pub fn region_id(&self) -> RegionId {
         self.region_id
     }
 
-    /// Keeps the first `at` bytes and gives the rest away.
+    /// Keeps the first `at` bytes and returns the rest.
     ///
     /// # Panics
     /// When `at` is past the end.
@@ -99,28 +99,28 @@ impl Buffer {
         assert!(at <= self.len(), "split at {at} of {} bytes", self.len());
         let length = self.length - at as u32;
         self.length = at as u32;
-        if let Some(slots) = &self.home.slots {
+        if let Some(slots) = &self.region.slots {
             slots.add_part(self.offset_in_region());
         }
-        // An empty tail stays at the beginning: one past the end of its slot it
-        // would be taken for a part of the next.
+        // An empty tail points to the beginning of the range. One past the end of
+        // its slot it would count as a part of the next slot.
         let step = if length == 0 { 0 } else { at };
         // SAFETY: inside this buffer's own range.
         let pointer = unsafe { self.pointer.add(step) };
-        Buffer { pointer, home: self.home.clone(), length, region_id: self.region_id }
+        Buffer { pointer, region: self.region.clone(), length, region_id: self.region_id }
     }
 
-    /// Takes back what [`Self::split_off`] gave away. When `tail` does not begin
-    /// where this buffer ends, in the same memory, it is returned.
+    /// Takes back a part from [`Self::split_off`]. Returns `tail` as the error when
+    /// it does not begin where this buffer ends, in the same memory.
     pub fn join(&mut self, tail: Buffer) -> Result<(), Buffer> {
         // SAFETY: one past the end of this buffer's own range.
         let end = unsafe { self.pointer.add(self.len()) };
         let adjacent = tail.length == 0 || end == tail.pointer;
-        let same_home = Arc::ptr_eq(&self.home, &tail.home)
-            && self.home.slots.as_ref().is_none_or(|slots| {
+        let same_region = Arc::ptr_eq(&self.region, &tail.region)
+            && self.region.slots.as_ref().is_none_or(|slots| {
                 slots.same_slot(self.offset_in_region(), tail.offset_in_region())
             });
-        if !adjacent || !same_home {
+        if !adjacent || !same_region {
             return Err(tail);
         }
         self.length += tail.length;
@@ -128,13 +128,13 @@ impl Buffer {
     }
 
     fn offset_in_region(&self) -> usize {
-        self.pointer.as_ptr() as usize - self.home.base().as_ptr() as usize
+        self.pointer.as_ptr() as usize - self.region.base().as_ptr() as usize
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(slots) = &self.home.slots {
+        if let Some(slots) = &self.region.slots {
             slots.drop_part(self.offset_in_region());
         }
     }
@@ -145,8 +145,8 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range is inside the region this buffer keeps alive, was
-        // zeroed when that was made, and belongs to this buffer alone.
+        // SAFETY: the range is inside the region that this buffer keeps alive. It was
+        // zeroed when the region was made, and it belongs to this buffer alone.
         unsafe { slice::from_raw_parts(self.pointer.as_ptr(), self.length as usize) }
     }
 }
@@ -178,7 +178,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_empty_tail_at_the_end_of_a_slot_goes_back_to_its_own_slot() {
+    fn an_empty_tail_returns_to_its_own_slot() {
         let pool = BufferPool::new(4096, 2).unwrap();
         let mut first = pool.get().unwrap();
         let second = pool.get().unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment_is_what_was_asked() {
+    fn buffers_have_the_requested_alignment() {
         for alignment in [512, 4096, 65536] {
             let buffer = Buffer::aligned(100, alignment);
             assert_eq!(buffer.pointer().as_ptr() as usize % alignment, 0);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_buffers_share_a_region_that_has_a_name() {
+    fn pool_buffers_share_a_registrable_region() {
         let pool = BufferPool::new(4096, 4).unwrap();
         let (first, second) = (pool.get().unwrap(), pool.get().unwrap());
         assert_eq!(first.region_id(), second.region_id());
@@ -223,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_used_again_differs() {
+    fn a_reused_index_has_a_new_generation() {
         let first = BufferPool::new(4096, 1).unwrap().get().unwrap().region_id();
-        for _ in 0..2 * RegionId::INDEXES {
+        for _ in 0..2 * RegionId::COUNT {
             let again = BufferPool::new(4096, 1).unwrap().get().unwrap().region_id();
             assert_ne!(first, again);
         }
     }
 
     proptest! {
-        /// Any tree of splits, joined again in order, is the buffer it was.
+        /// Any tree of splits, joined again in order, is the original buffer.
         #[test]
-        fn splits_join_again(cuts in proptest::collection::vec(0usize..=4096, 0..8), pooled: bool) {
+        fn split_buffers_join_to_the_original(cuts in proptest::collection::vec(0usize..=4096, 0..8), pooled: bool) {
             let pool = BufferPool::new(4096, 1).unwrap();
             let mut head = if pooled { pool.get().unwrap() } else { Buffer::zeroed(4096) };
             for (at, byte) in head.iter_mut().enumerate() {

@@ -1,10 +1,10 @@
 //! Owned, aligned memory that may be in the kernel's hands.
 //!
-//! A [`Buffer`] owns a range of bytes: whoever holds it is the only one who can
-//! read or write them, so handing it to a request hands the memory to the
-//! kernel, and the completion hands it back. A [`BufferPool`] carves a fixed
-//! number of equal buffers out of one [`Region`], which a ring can register once.
-//! The frames of a [`Slab`] many may read at once, and one at a time may change or lend as a buffer.
+//! A [`Buffer`] owns a range of bytes: only its holder can read or write them.
+//! So a request that takes the buffer hands the memory to the kernel, and the
+//! completion hands it back. A [`BufferPool`] carves a fixed number of equal
+//! buffers out of one [`Region`], which a ring can register once.
+//! A frame of a [`Slab`] has many readers, or one owner that may write it or lend it as a buffer.
 //!
 //! ```
 //! use uringfs_buffer::{Buffer, BufferPool};
@@ -20,7 +20,7 @@
 //! assert_eq!(buffer.len(), 4096);
 //! ```
 //!
-//! This crate does no I/O and knows no ring.
+//! This crate does no I/O and does not depend on a ring.
 
 #![allow(unsafe_code)]
 
@@ -29,19 +29,19 @@
 // A fixed number of equal buffers out of one region.
 mod pool;
 
-// Frames that many may read, or that one may change or lend as a buffer.
+// Frames with many readers, or one owner that may write or lend them.
 mod slab;
 
 // One owned range of bytes.
 mod buffer;
 
-// Memory allocated or mapped as one, with a name for rings.
+// Memory that is allocated or mapped as one, with an id for rings.
 mod region;
 
-// The free slots of a region that is divided for a pool.
+// The free slots of a region that a pool divides.
 mod slots;
 
 pub use buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 pub use pool::BufferPool;
 pub use region::{Backing, Region, RegionId};
-pub use slab::{Blank, FrameState, Hold, Share, Slab, Snapshot, Snapshots, prefer_huge_pages};
+pub use slab::{FrameState, Hold, Share, Slab, Snapshot, Snapshots, Zeroable, prefer_huge_pages};

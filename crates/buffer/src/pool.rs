@@ -1,5 +1,5 @@
-//! A fixed number of equal buffers out of one region. Taking and giving back
-//! allocate nothing and take no lock; an empty pool says so at once.
+//! A fixed number of equal buffers out of one region. Getting and returning a
+//! buffer allocate nothing and take no lock; an empty pool returns `None` at once.
 
 use std::io;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use crate::buffer::{ALIGNMENT, Buffer, MAX_LENGTH};
 use crate::region::{Backing, Region};
 use crate::slots::Slots;
 
-/// A fixed number of buffers of one size. A clone is another handle on the same pool.
+/// A fixed number of buffers of one size. A clone is another handle to the same pool.
 #[derive(Clone, Debug)]
 pub struct BufferPool {
     region: Arc<Region>,
 }
 
 impl BufferPool {
-    /// `count` buffers of `length` bytes each, aligned to [`ALIGNMENT`]; the
-    /// pages are huge when the machine has some to spare.
+    /// `count` buffers of `length` bytes each, aligned to [`ALIGNMENT`]. Uses huge
+    /// pages if the machine has free ones.
     ///
     /// # Errors
-    /// `InvalidInput` for an empty pool or buffers over [`MAX_LENGTH`]; what
-    /// `mmap` says when the memory is not to be had.
+    /// `InvalidInput` for an empty pool or buffers over [`MAX_LENGTH`]; the error of
+    /// `mmap` if there is no memory.
     pub fn new(length: usize, count: usize) -> io::Result<BufferPool> {
         let stride = length.max(1).next_multiple_of(ALIGNMENT);
         let total = stride.checked_mul(count);
@@ -36,11 +36,11 @@ impl BufferPool {
         Ok(BufferPool { region })
     }
 
-    /// A buffer, or none while all are out. Its bytes are what its last user left.
+    /// A free buffer, or `None` while all are in use. It still contains the bytes of its last user.
     pub fn get(&self) -> Option<Buffer> {
         let slots = self.slots();
-        let start = slots.take()?;
-        Some(Buffer::of_slot(self.region.clone(), start, slots.length()))
+        let start = slots.allocate()?;
+        Some(Buffer::from_region(self.region.clone(), start, slots.length()))
     }
 
     /// Buffers free now.
@@ -53,7 +53,7 @@ impl BufferPool {
         self.slots().length()
     }
 
-    /// What the pool's pages are made of.
+    /// The kind of pages of the pool's memory.
     pub fn backing(&self) -> Backing {
         self.region.backing()
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_pool_says_so_and_recovers() {
+    fn an_empty_pool_returns_none_and_recovers() {
         let pool = BufferPool::new(512, 3).unwrap();
         let all: Vec<_> = std::iter::from_fn(|| pool.get()).collect();
         assert_eq!(all.len(), 3);
@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn impossible_pools_are_refused() {
+    fn invalid_pool_sizes_are_refused() {
         assert!(BufferPool::new(4096, 0).is_err());
         assert!(BufferPool::new(MAX_LENGTH + 1, 1).is_err());
         assert!(BufferPool::new(4096, usize::MAX).is_err());
     }
 
     #[test]
-    fn parts_dropped_on_several_threads_give_the_slot_back_once() {
+    fn parts_dropped_on_several_threads_free_the_slot_once() {
         let pool = BufferPool::new(4096, 1).unwrap();
         for _ in 0..200 {
             let mut head = pool.get().unwrap();

@@ -1,5 +1,5 @@
-//! The slots of a region that a pool divides into equal buffers: which are free, and how many parts of the others
-//! are still in use. Taking a slot and giving one back allocate nothing and take no lock.
+//! The slots of a region that a pool divides into equal buffers: the free ones, and the number of parts in use of the
+//! others. Allocating and freeing a slot allocate no memory and take no lock.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,20 +19,20 @@ impl Slots {
     pub(crate) fn new(length: usize, stride: usize, count: u32) -> Slots {
         let free = ArrayQueue::new(count as usize);
         for slot in 0..count {
-            let _ = free.push(slot); // it holds `count`
+            let _ = free.push(slot); // cannot fail: its capacity is `count`
         }
         Slots { length, stride, parts: (0..count).map(|_| AtomicU32::new(0)).collect(), free }
     }
 
-    /// Takes a free slot as one part, and returns its offset in the region.
+    /// Allocates a slot, as one part. Returns its offset in the region, in bytes.
     #[inline]
-    pub(crate) fn take(&self) -> Option<usize> {
+    pub(crate) fn allocate(&self) -> Option<usize> {
         let slot = self.free.pop()?;
         self.parts[slot as usize].store(1, Ordering::Relaxed);
         Some(slot as usize * self.stride)
     }
 
-    /// Slots free now.
+    /// The number of free slots.
     #[inline]
     pub(crate) fn available(&self) -> usize {
         self.free.len()
@@ -56,13 +56,13 @@ impl Slots {
         self.parts[self.slot_at(offset)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last part gives the slot back. Release and acquire order all parts'
-    /// last accesses before the next owner's first.
+    /// The last part frees the slot. Release and acquire order the last accesses
+    /// through all parts before the first access of the next owner.
     pub(crate) fn drop_part(&self, offset: usize) {
         let slot = self.slot_at(offset);
         if self.parts[slot].fetch_sub(1, Ordering::AcqRel) == 1 {
             let pushed = self.free.push(slot as u32);
-            assert!(pushed.is_ok(), "a slot was given back twice");
+            assert!(pushed.is_ok(), "a slot was freed twice");
         }
     }
 }

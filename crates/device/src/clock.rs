@@ -10,7 +10,7 @@ pub enum Clock {
     /// The machine's monotonic clock.
     #[default]
     System,
-    /// Stands still until it is advanced.
+    /// A clock that only a test advances.
     Virtual(VirtualClock),
 }
 
@@ -40,7 +40,7 @@ impl VirtualClock {
 }
 
 impl Clock {
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Instant {
         match self {
             Clock::System => Instant::now(),
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// The moment so long from now; in a century where no moment can say that.
+    /// The time after `time` has passed. A century from now if `Instant` cannot represent that.
     pub fn after(&self, time: Duration) -> Instant {
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         let now = self.now();

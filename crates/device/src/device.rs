@@ -1,10 +1,10 @@
-//! A device: a back end, its geometry, and the small index that every
-//! reactor's tables know it by.
+//! A device: a back end, its geometry, and its small index in the tables of
+//! every reactor.
 //!
 //! A [`Device`] is the user's handle. Reactors that serve the device hold its
-//! [`Core`]; when the last handle goes, or [`Device::remove`] is called, each is
-//! notified, finishes its requests and releases it. The index is free again when the
-//! last holder has.
+//! [`Core`]. When the last handle is dropped, or [`Device::remove`] is called, each
+//! reactor is notified, finishes its requests and releases the device. Its index is
+//! free again after the last release.
 
 use std::fmt;
 use std::io;
@@ -12,18 +12,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::open::open;
-use crate::core::Core;
 use crate::geometry::Geometry;
 use crate::index::DeviceIndex;
+use crate::inner::Core;
 use crate::interface::backend::{Access, Backend};
 
-/// The user's handle on an open device. Clones are the same device.
+/// The user's handle to an open device. Clones refer to the same device.
 #[derive(Clone)]
 pub struct Device {
     handle: Arc<Handle>,
 }
 
-/// Closes the device for its reactors when the last user lets go.
+/// Closes the device for its reactors when the last handle is dropped.
 struct Handle {
     core: Arc<Core>,
 }
@@ -35,12 +35,12 @@ impl Drop for Handle {
 }
 
 impl Device {
-    /// Opens what `path` names: a block device, or an ordinary file.
+    /// Opens the block device or ordinary file `path`.
     ///
     /// # Errors
-    /// An error from opening it or reading its geometry, with the path.
+    /// The error of opening it or of reading its geometry, with the path.
     pub fn open(path: &Path, access: Access) -> io::Result<Device> {
-        Device::of_box(open(path, access)?)
+        Device::from_backend(open(path, access)?)
     }
 
     /// A device over a back end of any kind.
@@ -48,16 +48,16 @@ impl Device {
     /// # Errors
     /// `QuotaExceeded` while [`MAX_DEVICES`](crate::MAX_DEVICES) are open.
     pub fn new(backend: impl Backend) -> io::Result<Device> {
-        Device::of_box(Box::new(backend))
+        Device::from_backend(Box::new(backend))
     }
 
-    fn of_box(backend: Box<dyn Backend>) -> io::Result<Device> {
+    fn from_backend(backend: Box<dyn Backend>) -> io::Result<Device> {
         let core = Arc::new(Core::new(backend)?);
         Ok(Device { handle: Arc::new(Handle { core }) })
     }
 
-    /// Removes the device from every reactor's tables while others stay busy:
-    /// issued requests complete, later ones are refused with ENODEV.
+    /// Removes the device from every reactor's tables, without disturbing other
+    /// devices: issued requests complete, later ones fail with ENODEV.
     /// Dropping the last handle does the same.
     pub fn remove(&self) {
         self.handle.core.close();
@@ -69,18 +69,18 @@ impl Device {
         self.handle.core.geometry()
     }
 
-    /// Its place in tables of devices.
+    /// Its index in tables of devices.
     #[inline]
     pub fn index(&self) -> DeviceIndex {
         self.handle.core.index()
     }
 
-    /// Its description, for people.
+    /// A description for display, such as `file /a/b`.
     pub fn description(&self) -> String {
         self.handle.core.backend().description()
     }
 
-    /// The part that a reactor holds to serve it.
+    /// The shared part, which a reactor holds to serve the device.
     pub fn core(&self) -> &Arc<Core> {
         &self.handle.core
     }

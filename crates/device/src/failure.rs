@@ -1,5 +1,5 @@
-//! Reports failed requests to the listeners of a device: each failure once, wherever the request was
-//! issued.
+//! Reports failed requests to the listeners of a device. Each failure is reported once, whichever code
+//! issued the request.
 
 use std::sync::{Arc, Weak};
 
@@ -15,15 +15,15 @@ pub struct Failure {
     pub op: Op,
     /// Its first byte on the device.
     pub address: u64,
-    /// Bytes, those that were done before it failed included; 0 for a flush.
+    /// Length in bytes, including those that were done before the failure; 0 for a flush.
     pub length: u64,
     /// The error.
     pub errno: Errno,
 }
 
-/// Receives failures, in any thread: it must be quick, and issue no requests.
+/// Receives reports of failures, in any thread.
 pub trait Listener: Send + Sync {
-    /// A request has failed.
+    /// A request has failed. The implementer must be quick, and must not issue requests.
     fn failed(&self, failure: Failure);
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Listeners {
 }
 
 impl Failure {
-    /// The failure to report for a request that ended with `errno`. None for a request that was cancelled,
-    /// or whose operation the device does not support: the device has not tried.
+    /// The failure to report for a request that ended with `errno`. `None` for a request that was cancelled,
+    /// or whose operation the device does not support: the device has not tried it.
     pub fn of(request: &Request, errno: Errno) -> Option<Failure> {
         let is_reported = !matches!(errno, Errno::CANCELED | Errno::OPNOTSUPP);
         let (op, address, length) = (request.op, request.address, request.length());
@@ -51,7 +51,7 @@ impl Listeners {
     }
 
     pub(crate) fn report(&self, failure: Failure) {
-        // Without the lock: a listener may hold the last reference to itself.
+        // Called without the lock: dropping one of these may drop the last reference to a listener.
         let all: Vec<Arc<dyn Listener>> =
             self.list.lock().iter().filter_map(Weak::upgrade).collect();
         all.iter().for_each(|listener| listener.failed(failure));

@@ -3,41 +3,41 @@
 /// The properties of a device. All sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Addresses run from 0 to here.
+    /// The size of the device.
     pub size: u64,
-    /// Addresses and lengths of requests are multiples of this.
+    /// Addresses and lengths of requests must be multiples of this.
     pub block_size: u32,
-    /// The smallest write that needs no read first; 4096 on "512e" drives.
+    /// The smallest write for which the device reads nothing first; 4096 on "512e" drives.
     pub physical_block_size: u32,
-    /// Memory of requests begins at a multiple of this.
+    /// The memory of requests must begin at a multiple of this.
     pub memory_alignment: u32,
     /// The longest read or write in one step; a multiple of `block_size`.
     pub max_transfer: u32,
     /// Completed writes may be lost until a flush.
     pub volatile_cache: bool,
-    /// A durable write costs no flush of its own: FUA, or no volatile cache.
+    /// A durable write needs no separate flush: FUA, or no volatile cache.
     pub fua: bool,
-    /// Present when discards do something.
+    /// The limits of discards, if they have an effect.
     pub discard: Option<Discard>,
     /// Zeroing a range is faster than writing zeros.
     pub write_zeroes: bool,
     /// Writes are refused.
     pub read_only: bool,
-    /// Seeks cost time.
+    /// Seeks are slow.
     pub rotational: bool,
-    /// Requests go around the page cache of the kernel.
+    /// Requests bypass the kernel's page cache.
     pub direct: bool,
 }
 
 impl Geometry {
-    /// The bounds of its short transfers.
+    /// The points at which transfers may end short.
     pub fn bounds(&self) -> Bounds {
         Bounds { block_size: self.block_size, size: self.size }
     }
 }
 
-/// The places where transfers of a device may end short, in bytes: between blocks, to be resumed there, and at its end.
-/// See [`Request::advance`](crate::Request::advance).
+/// The points at which a device may end a transfer short: between blocks, and then the transfer is resumed there; and
+/// at the end of the device. Sizes in bytes. See [`Request::advance`](crate::Request::advance).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// As [`Geometry::block_size`].
@@ -46,10 +46,10 @@ pub struct Bounds {
     pub size: u64,
 }
 
-/// The discards of a device. All sizes in bytes.
+/// The limits of discards. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
-    /// Smaller pieces may be ignored.
+    /// The device may ignore parts that are not whole multiples of this.
     pub granularity: u32,
     /// The longest discard in one request.
     pub max_bytes: u64,

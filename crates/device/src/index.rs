@@ -1,16 +1,16 @@
-//! The small index that every reactor's tables know a device by.
+//! The small index of a device in the tables of every reactor.
 
 use parking_lot::Mutex;
 
-/// The most devices open at once in a process.
+/// The most open devices in a process.
 pub const MAX_DEVICES: usize = 1024;
 
-/// A device's place in every table of devices.
+/// A device's index in every table of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceIndex(u16);
 
 impl DeviceIndex {
-    /// As a place in a table, below [`MAX_DEVICES`].
+    /// The index as a number below [`MAX_DEVICES`].
     #[inline]
     pub fn get(self) -> usize {
         self.0 as usize
@@ -22,16 +22,16 @@ impl DeviceIndex {
     }
 }
 
-/// Indexes in use, one bit each.
+/// The indexes in use, one bit each.
 static INDEXES: Mutex<[u64; MAX_DEVICES / 64]> = Mutex::new([0; MAX_DEVICES / 64]);
 
-/// The lowest free index; none while all are in use.
+/// Allocates the lowest free index. `None` while all are in use.
 pub(crate) fn allocate() -> Option<DeviceIndex> {
     let mut words = INDEXES.lock();
-    let (place, word) = words.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
+    let (index, word) = words.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
     let bit = word.trailing_ones();
     *word |= 1 << bit;
-    Some(DeviceIndex((place * 64 + bit as usize) as u16))
+    Some(DeviceIndex((index * 64 + bit as usize) as u16))
 }
 
 /// Frees an index for the next device.

@@ -1,5 +1,5 @@
-//! One thing to do to a device: a whole cache line that is filled once, sits in
-//! its queue's table while the device works, and comes back with the answer.
+//! A request to a device: one cache line, which is filled once, stays in its
+//! queue's table while the device works, and returns with the result.
 
 use std::fmt;
 
@@ -17,15 +17,15 @@ pub enum Op {
     Read,
     /// Memory to device.
     Write,
-    /// Everything whose write has completed becomes durable.
+    /// All completed writes become durable.
     Flush,
-    /// The range's content is no longer needed; what reads of it return is undefined.
+    /// The content of the range is no longer needed; later reads of it return undefined bytes.
     Discard,
-    /// The range reads as zeros.
+    /// The range then reads as zeros.
     WriteZeroes,
 }
 
-/// The guarantee that the completion of a write gives.
+/// The guarantee of a completed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Durability {
@@ -35,24 +35,24 @@ pub enum Durability {
     Durable,
 }
 
-/// The issuer's id of a request; this layer only carries it.
+/// The issuer's id of a request. This crate only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
-/// The bytes of a request, or how many there would be.
+/// The memory of a request, or its length if it has none.
 #[derive(Debug)]
 pub enum Payload {
-    /// One piece of memory.
+    /// One segment of memory.
     Buffer(Buffer),
-    /// Several pieces, in the order of their addresses on the device; at most
+    /// Several segments, in the order of their addresses on the device; at most
     /// [`MAX_PIECES`].
     Buffers(Box<[Buffer]>),
-    /// No memory: the length in bytes of a discard or of zeros; 0 for a flush.
+    /// No memory: the length in bytes of a discard or zeroing; 0 for a flush.
     Length(u64),
 }
 
 impl Payload {
-    /// Bytes in all.
+    /// The total length in bytes.
     #[inline]
     pub fn length(&self) -> u64 {
         match self {
@@ -63,23 +63,23 @@ impl Payload {
     }
 }
 
-/// The most pieces of memory in one request: the kernel's `UIO_MAXIOV`.
+/// The most segments of memory in one request: the kernel's `UIO_MAXIOV`.
 pub const MAX_PIECES: usize = 1024;
 
-/// Steps one after the other that move nothing (EINTR, EAGAIN, a short transfer of
-/// 0) before the error is believed.
+/// The most successive steps that move nothing (EINTR, EAGAIN, a short transfer of
+/// 0 bytes). After them the request fails.
 const MAX_RETRIES: u8 = 100;
 
 /// One request. Owns its memory from push to completion.
 #[repr(align(64))]
 pub struct Request {
-    /// The bytes.
+    /// Its memory, or its length.
     pub payload: Payload,
     /// The address of the first byte on the device.
     pub address: u64,
     /// The issuer's id of this request.
     pub tag: Tag,
-    /// Bytes done so far: a transfer may take several steps.
+    /// Bytes done so far, since a transfer may take several steps; after a failure, the errno.
     done: u64,
     /// Which device.
     pub device: DeviceIndex,
@@ -88,10 +88,10 @@ pub struct Request {
     /// The guarantee of its completion.
     pub durability: Durability,
     retries: u8,
-    /// Set when its issuer has asked to cancel it: ECANCELED is then an answer
-    /// and not an interruption.
+    /// True if its issuer has cancelled it: ECANCELED is then its result, and not
+    /// an interruption to retry.
     pub cancelled: bool,
-    /// A byte of the issuer's own, carried along.
+    /// A byte of the issuer: the slot of the epoch that the request belongs to. This crate only carries it.
     pub mark: u8,
     state: RequestState,
 }
@@ -100,30 +100,30 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum RequestState {
-    /// No queue has had it.
-    Made,
-    /// Some queue has had it. If it has ended, then with all its bytes, as
-    /// nearly all do: nothing has to be written down.
+    /// Never given to a queue.
+    New,
+    /// Given to a queue. If it has ended, then with all its bytes: the usual case
+    /// needs no update.
     Issued,
     /// Ended with the bytes in `done`.
     Short,
     /// Ended with the error in `done`.
     Failed,
-    /// The same, before any queue had it.
+    /// Ended with the error in `done`, without being given to a queue.
     Refused,
 }
 
-/// The effect of a step's result on its request.
+/// The next action for a request after a step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Push the request again: the rest is still to do.
+    /// Push the request again, for the rest.
     Again,
-    /// Bytes done, or the error that ended it.
+    /// It has ended, with the bytes done or the error.
     Done(Result<u64, Errno>),
 }
 
 impl Request {
-    /// A request for `device`, nothing done yet.
+    /// A volatile request for `device`.
     #[inline]
     pub fn new(device: DeviceIndex, op: Op, address: u64, payload: Payload, tag: Tag) -> Request {
         Request {
@@ -137,20 +137,20 @@ impl Request {
             retries: 0,
             cancelled: false,
             mark: 0,
-            state: RequestState::Made,
+            state: RequestState::New,
         }
     }
 
-    /// True when some queue has had it.
+    /// True if it was given to a queue.
     #[inline]
     pub fn is_issued(&self) -> bool {
-        self.state != RequestState::Made && self.state != RequestState::Refused
+        self.state != RequestState::New && self.state != RequestState::Refused
     }
 
-    /// Notes that it is handed to a queue, or that the queue gave it back.
+    /// Records that a queue takes it, or that the queue returned it.
     #[inline(always)]
     pub fn set_issued(&mut self, issued: bool) {
-        self.state = if issued { RequestState::Issued } else { RequestState::Made };
+        self.state = if issued { RequestState::Issued } else { RequestState::New };
     }
 
     /// Records its result.
@@ -166,11 +166,11 @@ impl Request {
         };
     }
 
-    /// Its result: bytes done, or the error.
+    /// Its result: the bytes done, or the error.
     #[inline]
     pub fn result(&self) -> Result<u64, Errno> {
         match self.state {
-            RequestState::Made | RequestState::Issued => Ok(self.length()),
+            RequestState::New | RequestState::Issued => Ok(self.length()),
             RequestState::Short => Ok(self.done),
             RequestState::Failed | RequestState::Refused => {
                 Err(Errno::from_raw_os_error(self.done as i32))
@@ -178,51 +178,51 @@ impl Request {
         }
     }
 
-    /// True if it ended without an error, but short.
+    /// True if it ended short, without an error.
     #[inline]
     pub fn is_short(&self) -> bool {
         self.state == RequestState::Short
     }
 
-    /// The same, durable on completion.
+    /// The same request, durable on completion.
     pub fn durable(mut self) -> Request {
         self.durability = Durability::Durable;
         self
     }
 
-    /// Bytes in all.
+    /// The total length in bytes.
     #[inline]
     pub fn length(&self) -> u64 {
         self.payload.length()
     }
 
-    /// Bytes done by earlier steps: the next step begins there.
+    /// The bytes done by earlier steps; the next step begins after them.
     #[inline]
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Applies a step's result. `moved` is what this step moved, after the
-    /// bytes already [`done`](Self::done); `bounds` are the device's. A read is short only where the
-    /// device ended when it was opened: one that breaks off before has failed (EIO), since the device
-    /// has become shorter, and nothing is known of the rest.
+    /// Applies the result of a step. `moved` is the number of bytes that this step moved, after those
+    /// already [`done`](Self::done); `bounds` are the device's. A read may end short only at the end that
+    /// the device had when it was opened. A read that ends earlier fails with EIO: the device has become
+    /// shorter, and the state of the rest is unknown.
     #[inline]
     pub fn advance(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         match moved {
-            Ok(moved) if self.done + moved as u64 == self.length() || self.is_whole() => {
+            Ok(moved) if self.done + moved as u64 == self.length() || self.is_single_step() => {
                 Progress::Done(Ok(self.length()))
             }
-            other => self.advance_slowly(other, bounds),
+            other => self.advance_slow(other, bounds),
         }
     }
 
-    /// Flush, discard and zeroing are done in one step, whatever number they answer.
-    fn is_whole(&self) -> bool {
+    /// True for flush, discard and zeroing: they are done in one step, whatever number it returns.
+    fn is_single_step(&self) -> bool {
         !matches!(self.op, Op::Read | Op::Write)
     }
 
     #[cold]
-    fn advance_slowly(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
+    fn advance_slow(&mut self, moved: Result<u32, Errno>, bounds: Bounds) -> Progress {
         let retry = |request: &mut Request, error| {
             request.retries += 1;
             if request.retries >= MAX_RETRIES {
@@ -232,14 +232,14 @@ impl Request {
             }
         };
         match moved {
-            // A device that ends here.
-            Ok(0) if self.op == Op::Read => Progress::Done(self.broken_off(self.done, bounds)),
+            // The device ends here.
+            Ok(0) if self.op == Op::Read => Progress::Done(self.short_read(self.done, bounds)),
             Ok(0) => retry(self, Errno::IO),
             Ok(moved) => {
                 let tail = moved % bounds.block_size.max(1);
                 if self.op == Op::Read && tail != 0 {
-                    // Only the end of a file breaks off inside a block.
-                    return Progress::Done(self.broken_off(self.done + moved as u64, bounds));
+                    // Only the end of a file ends a transfer inside a block.
+                    return Progress::Done(self.short_read(self.done + moved as u64, bounds));
                 }
                 if moved == tail {
                     return retry(self, Errno::IO);
@@ -255,7 +255,7 @@ impl Request {
     }
 
     /// The result of a read that ends short after `done` bytes.
-    fn broken_off(&self, done: u64, bounds: Bounds) -> Result<u64, Errno> {
+    fn short_read(&self, done: u64, bounds: Bounds) -> Result<u64, Errno> {
         let there = bounds.size.saturating_sub(self.address).min(self.length());
         if done < there { Err(Errno::IO) } else { Ok(done) }
     }
@@ -275,13 +275,12 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A step's end: the request, and the bytes this step moved or its error.
-/// [`Request::advance`] says whether that was all.
+/// A completed step of a request. [`Request::advance`] decides whether the request has ended.
 #[derive(Debug)]
 pub struct Completion {
     /// The request, memory included.
     pub request: Request,
-    /// Bytes this step moved, or its error.
+    /// The bytes that this step moved, or its error.
     pub result: Result<u32, Errno>,
 }
 
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn short_steps_add_up() {
+    fn short_steps_accumulate() {
         let mut request = read(8192);
         assert_eq!(request.advance(Ok(512), BOUNDS), Progress::Again);
         assert_eq!(request.advance(Err(Errno::INTR), BOUNDS), Progress::Again);
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_device_ends_a_read() {
+    fn a_read_ends_at_the_end_of_the_device() {
         let ends_at = |size| Bounds { size, ..BOUNDS };
         let mut request = read(8192);
         assert_eq!(request.advance(Ok(4096), ends_at(4196)), Progress::Again);
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_breaks_off_inside_the_device_has_failed() {
+    fn a_short_read_inside_the_device_fails() {
         let failed = Progress::Done(Err(Errno::IO));
         assert_eq!(read(8192).advance(Ok(0), BOUNDS), failed);
         let mut request = read(8192);
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_have_a_bound() {
+    fn retries_are_bounded() {
         let mut request = read(4096);
         let mut steps = 0;
         while request.advance(Err(Errno::AGAIN), BOUNDS) == Progress::Again {
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_between_steps_that_move_something_have_none() {
+    fn progress_resets_the_retry_count() {
         let mut request = read(1 << 20);
         for _ in 0..1000 {
             assert_eq!(request.advance(Err(Errno::INTR), BOUNDS), Progress::Again);
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unrequested_cancel_is_an_interruption() {
+    fn an_unrequested_cancel_is_retried() {
         let mut request = read(4096);
         assert_eq!(request.advance(Err(Errno::CANCELED), BOUNDS), Progress::Again);
         request.cancelled = true;

@@ -1,11 +1,11 @@
-//! A device by name, as the program and job files write it:
-//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`. A SIZE is written as
-//! [`parse_size`] has it.
+//! The name of a device in the program's arguments and in job files:
+//! `PATH`, `memory:SIZE`, `null:SIZE` or `sim:SIZE[,OPTION=VALUE...]`. [`parse_size`] defines the
+//! form of SIZE.
 //!
 //! Options of `sim`: `latency=80us` or `latency=50us-1ms`, `units=64`, `seed=7`,
 //! `block=512`, `cache=none|fua|volatile`, `flush=kept|broken`, `record=on|off`,
 //! `errors=N` (one request in N fails with EIO), `short=N` (one transfer in N
-//! moves less than asked). A path that looks like one of these is written `./memory:1`.
+//! is short). Write a path that looks like one of these as `./memory:1`.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use crate::backend::size::parse_size;
 use crate::device::Device;
 use crate::interface::backend::Access;
 
-/// A name that can be opened as a device.
+/// The parsed name of a device, which can be opened.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A file or a block device.
@@ -33,12 +33,12 @@ pub enum Target {
     Memory(u64),
     /// A device of this many bytes that stores nothing.
     Null(u64),
-    /// A simulated device, with the rules of what goes wrong.
+    /// A simulated device, with its fault rules.
     Sim(SimOptions, Vec<Rule>),
 }
 
 impl Target {
-    /// Its bytes, of what has no path.
+    /// The size in bytes of a target without a path.
     pub fn virtual_size(&self) -> Option<u64> {
         match self {
             Target::Path(_) => None,
@@ -47,10 +47,10 @@ impl Target {
         }
     }
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// In one line what stands in the way, with the name and what to do.
+    /// In one line why it cannot be opened, with the name and what to do.
     pub fn open(&self, access: Access) -> io::Result<Device> {
         match self {
             Target::Path(path) => Device::open(path, access),
@@ -71,11 +71,11 @@ impl FromStr for Target {
     type Err = io::Error;
 
     fn from_str(text: &str) -> io::Result<Target> {
-        let explained = |what: String| invalid(format!("target '{text}': {what}"));
+        let with_target = |what: String| invalid(format!("target '{text}': {what}"));
         match text.split_once(':') {
-            Some(("memory", size)) => Ok(Target::Memory(whole_sectors(size).map_err(explained)?)),
-            Some(("null", size)) => Ok(Target::Null(whole_sectors(size).map_err(explained)?)),
-            Some(("sim", rest)) => sim(rest).map_err(explained),
+            Some(("memory", size)) => Ok(Target::Memory(whole_sectors(size).map_err(with_target)?)),
+            Some(("null", size)) => Ok(Target::Null(whole_sectors(size).map_err(with_target)?)),
+            Some(("sim", rest)) => sim(rest).map_err(with_target),
             _ if text.is_empty() => Err(invalid("a target is missing; name a file".into())),
             _ => Ok(Target::Path(text.into())),
         }
@@ -97,34 +97,34 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-/// The options of `sim`, for the message about one that is not.
+/// The options of `sim`, for the suggestion in an error message.
 const OPTIONS: [&str; 9] =
     ["latency", "units", "seed", "block", "cache", "flush", "record", "errors", "short"];
 
 fn sim(rest: &str) -> Result<Target, String> {
-    let mut words = rest.split(',');
-    let size = whole_sectors(words.next().unwrap_or_default())?;
-    // Recording costs a copy of each write: only tests, which ask for it, want it.
+    let mut options_text = rest.split(',');
+    let size = whole_sectors(options_text.next().unwrap_or_default())?;
+    // Recording costs a copy of each write. Only tests need it.
     let mut options = SimOptions::new(size).recording(Recording::Off);
     let mut rules = Vec::new();
-    for word in words {
+    for option in options_text {
         let (name, value) =
-            word.split_once('=').ok_or_else(|| format!("'{word}' is no OPTION=VALUE"))?;
-        let bad = || format!("'{value}' is no value for {name}");
+            option.split_once('=').ok_or_else(|| format!("'{option}' is no OPTION=VALUE"))?;
+        let bad_value = || format!("'{value}' is no value for {name}");
         options = match name {
             "latency" => {
-                let (least, most) = value.split_once('-').unwrap_or((value, value));
-                let (least, most) = (duration(least)?, duration(most)?);
-                if least > most || most > MAX_LATENCY {
+                let (min, max) = value.split_once('-').unwrap_or((value, value));
+                let (min, max) = (duration(min)?, duration(max)?);
+                if min > max || max > MAX_LATENCY {
                     return Err(format!("latency {value} is not within 0 to 60s"));
                 }
-                options.latency(least..=most)
+                options.latency(min..=max)
             }
             "units" => match value.parse() {
                 Ok(units @ 1..=MAX_UNITS) => options.units(units),
                 _ => return Err(format!("units {value} is not within 1 to {MAX_UNITS}")),
             },
-            "seed" => options.seed(value.parse().map_err(|_| bad())?),
+            "seed" => options.seed(value.parse().map_err(|_| bad_value())?),
             "block" => match parse_size(value)? {
                 block if block.is_power_of_two() && (512..=65536).contains(&block) => {
                     if !size.is_multiple_of(block) {
@@ -151,7 +151,7 @@ fn sim(rest: &str) -> Result<Target, String> {
                 _ => return Err(format!("record is on or off, not '{value}'")),
             }),
             "errors" | "short" => {
-                let one_in = value.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
+                let one_in = value.parse().ok().filter(|n| *n > 0).ok_or_else(bad_value)?;
                 let fault = match name {
                     "errors" => Fault::Error(Errno::IO),
                     _ => Fault::Short,
@@ -176,24 +176,24 @@ fn whole_sectors(text: &str) -> Result<u64, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("'{text}' is no time; write one like 80us, 1ms or 2s");
+    let bad_value = || format!("'{text}' is no time; write one like 80us, 1ms or 2s");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| bad())?;
+    let number: u64 = digits.parse().map_err(|_| bad_value())?;
     Ok(match &text[digits.len()..] {
         "ns" => Duration::from_nanos(number),
         "us" => Duration::from_micros(number),
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
-        _ => return Err(bad()),
+        _ => return Err(bad_value()),
     })
 }
 
-/// The name with the fewest letters changed.
+/// The known name with the smallest edit distance.
 fn nearest<'a>(name: &str, names: &[&'a str]) -> &'a str {
-    names.iter().min_by_key(|known| distance(name, known)).expect("there are some")
+    names.iter().min_by_key(|known| distance(name, known)).expect("the list is not empty")
 }
 
-/// Levenshtein's distance, a row at a time.
+/// The Levenshtein distance, computed row by row.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, from) in one.bytes().enumerate() {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_read() {
+    fn targets_are_parsed() {
         let path = |text: &str| matches!(text.parse(), Ok(Target::Path(path)) if path.to_str() == Some(text));
         assert!(path("/dev/vda") && path("./memory:1") && path("a:b"));
         assert!(matches!("memory:1g".parse(), Ok(Target::Memory(size)) if size == 1 << 30));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_target_says_what_is_wrong() {
+    fn a_bad_target_is_explained() {
         assert!(error("sim:1m,latencey=1us").contains("did you mean 'latency'"));
         assert!(error("sim:1m,unit=1").contains("did you mean 'units'"));
         assert!(error("sim:1m,latency=61s").contains("60s"));

@@ -1,5 +1,5 @@
-//! Block devices: what is asked of them when they are opened, and who is refused.
-//! Moving their bytes is tested with all other back ends in `model.rs`.
+//! Opening block devices: their geometry, and refusals. `model.rs` tests transfers,
+//! with all other back ends.
 
 mod drive;
 
@@ -15,15 +15,15 @@ use uringfs_device::queue::ring::RingQueue;
 use uringfs_device::{Access, Backend, Device};
 use uringfs_ring::RingOptions;
 
-/// A child that another test starts has this one's descriptors, and so its disk,
-/// until it is another program: these tests run one after the other.
+/// Runs these tests one after the other: a child process that another test starts
+/// inherits the descriptors, and so keeps the disk open, until it calls exec.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
-fn the_geometry_is_the_disks() {
+fn the_geometry_is_that_of_the_disk() {
     if !is_root() {
         return;
     }
@@ -64,7 +64,7 @@ fn a_disk_in_use_is_refused_for_writing_only() {
 }
 
 #[test]
-fn a_disk_that_a_ring_has_let_go_of_can_be_had_again_at_once() {
+fn a_disk_can_be_claimed_at_once_after_its_ring_is_dropped() {
     if !is_root() {
         return;
     }
@@ -72,12 +72,12 @@ fn a_disk_that_a_ring_has_let_go_of_can_be_had_again_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let disk = LoopDevice::new(folder.path(), 1 << 20, &[]);
     for _ in 0..20 {
-        // Not by way of `Block`, which is patient.
+        // Not through `Block`, which retries.
         let open = OpenOptions::new()
             .write(true)
             .custom_flags(OFlags::EXCL.bits() as i32)
             .open(&disk.path);
-        drop(open.expect("nobody has it"));
+        drop(open.expect("the disk is not claimed"));
         let device = Device::open(&disk.path, Access::ReadWrite).unwrap();
         let queue = RingQueue::new(device.core().clone(), &RingOptions::default()).unwrap();
         drop((queue, device));

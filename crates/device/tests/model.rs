@@ -1,11 +1,11 @@
-//! Every operation on every queue and back end does what it does to a plain
+//! Every operation on every queue and back end has the same effect as on a plain
 //! vector of bytes; the same seed leaves the same bytes everywhere.
 
 mod drive;
 
 use std::ops::Range;
 
-use drive::{Pair, Random, pairs};
+use drive::{Random, TestQueue, test_queues};
 use uringfs_buffer::Buffer;
 use uringfs_device::{Op, Payload};
 
@@ -13,7 +13,7 @@ const SIZE: u64 = 2 << 20;
 const DEPTH: usize = 8;
 const OPERATIONS: usize = 400;
 
-/// What the device should hold; nothing is known of discarded bytes.
+/// The expected content of the device; `None` for discarded bytes, which are undefined.
 struct Model {
     bytes: Vec<Option<u8>>,
 }
@@ -28,7 +28,7 @@ impl Model {
     }
 }
 
-/// `bytes` as one buffer, or cut into several at multiples of `unit`.
+/// `bytes` as one buffer, or split into several at multiples of `unit`.
 fn payload(bytes: &[u8], unit: u64, random: &mut Random) -> Payload {
     let units = bytes.len() as u64 / unit;
     let mut rest = Buffer::copy_of(bytes);
@@ -55,10 +55,10 @@ fn bytes_of(payload: &Payload) -> Vec<u8> {
     }
 }
 
-/// Runs the operations that `seed` draws, with ranges in multiples of `unit`
-/// bytes, several at once, and leaves what the device should hold.
-fn run(pair: &mut Pair, seed: u64, unit: u64) -> Model {
-    let what = format!("{}, seed {seed}, units of {unit}", pair.name);
+/// Runs random operations from `seed`, with ranges in multiples of `unit` bytes,
+/// several at once. Returns the expected content of the device.
+fn run(tested: &mut TestQueue, seed: u64, unit: u64) -> Model {
+    let what = format!("{}, seed {seed}, units of {unit}", tested.name);
     println!("{what}");
     let mut random = Random(seed);
     let mut model = Model { bytes: vec![Some(0); SIZE as usize] };
@@ -69,7 +69,7 @@ fn run(pair: &mut Pair, seed: u64, unit: u64) -> Model {
         let range = address..address + length;
         let overlaps = under_way.iter().any(|one| one.start < range.end && range.start < one.end);
         if overlaps || under_way.len() == DEPTH {
-            settle(pair, &model, &what);
+            settle(tested, &model, &what);
             under_way.clear();
         }
         let span = range.start as usize..range.end as usize;
@@ -79,42 +79,42 @@ fn run(pair: &mut Pair, seed: u64, unit: u64) -> Model {
         let mut request = match kind {
             0..=2 => {
                 let payload = payload(&vec![0xee; length as usize], unit, &mut random);
-                pair.request(Op::Read, address, payload, operation as u64)
+                tested.request(Op::Read, address, payload, operation as u64)
             }
             3..=6 => {
                 model.bytes[span]
                     .copy_from_slice(&filled.iter().copied().map(Some).collect::<Vec<_>>());
                 let payload = payload(&filled, unit, &mut random);
-                pair.request(Op::Write, address, payload, operation as u64)
+                tested.request(Op::Write, address, payload, operation as u64)
             }
             7 => {
                 model.bytes[span].fill(None);
-                pair.request(Op::Discard, address, Payload::Length(length), operation as u64)
+                tested.request(Op::Discard, address, Payload::Length(length), operation as u64)
             }
             8 => {
                 model.bytes[span].fill(Some(0));
-                pair.request(Op::WriteZeroes, address, Payload::Length(length), operation as u64)
+                tested.request(Op::WriteZeroes, address, Payload::Length(length), operation as u64)
             }
-            _ => pair.request(Op::Flush, 0, Payload::Length(0), operation as u64),
+            _ => tested.request(Op::Flush, 0, Payload::Length(0), operation as u64),
         };
-        if durable && request.op == Op::Write && pair.device.geometry().fua {
+        if durable && request.op == Op::Write && tested.device.geometry().fua {
             request = request.durable();
         }
         under_way.push(range);
-        pair.queue.push(request).expect("fewer than the depth are under way");
+        tested.queue.push(request).expect("fewer than the depth are in flight");
         if random.below(3) == 0 {
-            pair.queue.submit().unwrap();
+            tested.queue.submit().unwrap();
         }
     }
-    settle(pair, &model, &what);
-    let found = pair.read(0, SIZE as usize);
+    settle(tested, &model, &what);
+    let found = tested.read(0, SIZE as usize);
     model.check(&found, 0..SIZE as usize, &what);
     model
 }
 
-/// Ends what is under way and checks what was read.
-fn settle(pair: &mut Pair, model: &Model, what: &str) {
-    for (request, result) in pair.finish() {
+/// Completes all requests in flight and checks the bytes of reads.
+fn settle(tested: &mut TestQueue, model: &Model, what: &str) {
+    for (request, result) in tested.finish() {
         assert_eq!(result, Ok(request.length()), "{what}: {request:?}");
         if request.op == Op::Read {
             let start = request.address as usize;
@@ -130,13 +130,13 @@ fn every_queue_and_back_end_agrees_with_the_model() {
     for seed in [1, 2] {
         println!("seed {seed}");
         let mut first: Option<Vec<Option<u8>>> = None;
-        for mut pair in pairs(folder.path(), SIZE, DEPTH) {
-            let model = run(&mut pair, seed, 4096);
+        for mut tested in test_queues(folder.path(), SIZE, DEPTH) {
+            let model = run(&mut tested, seed, 4096);
             let first = first.get_or_insert_with(|| model.bytes.clone());
             assert!(
                 *first == model.bytes,
                 "{}, seed {seed}: other bytes than the first",
-                pair.name
+                tested.name
             );
         }
     }
@@ -147,8 +147,8 @@ fn ranges_of_single_blocks_agree_with_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let seed = 3;
     println!("seed {seed}");
-    for mut pair in pairs(folder.path(), SIZE, DEPTH) {
-        let unit = pair.device.geometry().block_size as u64;
-        run(&mut pair, seed, unit);
+    for mut tested in test_queues(folder.path(), SIZE, DEPTH) {
+        let unit = tested.device.geometry().block_size as u64;
+        run(&mut tested, seed, unit);
     }
 }

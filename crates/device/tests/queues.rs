@@ -1,5 +1,5 @@
-//! What every queue promises whatever is behind it: its bound, exactly one end
-//! a request, cancelling, and when there is something to reap.
+//! The guarantees of every queue with every back end: its bound, exactly one completion
+//! a request, cancelling, and readiness.
 
 mod drive;
 
@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use drive::{KERNEL_QUEUES, pairs, wait};
+use drive::{KERNEL_QUEUES, test_queues, wait};
 use uringfs_buffer::Buffer;
 use uringfs_device::backend::file::{Allocation, File};
 use uringfs_device::backend::memory::Memory;
@@ -26,25 +26,25 @@ fn block() -> Payload {
 #[test]
 fn a_full_queue_gives_the_request_back() {
     let folder = tempfile::tempdir().unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 4) {
+    for mut tested in test_queues(folder.path(), SIZE, 4) {
         for tag in 0..4 {
-            let request = pair.request(Op::Read, tag * 4096, block(), tag);
-            pair.queue.push(request).expect("there is room");
+            let request = tested.request(Op::Read, tag * 4096, block(), tag);
+            tested.queue.push(request).expect("there is room");
         }
-        let fifth = pair.request(Op::Read, 0, block(), 4);
-        let fifth = pair.queue.push(fifth).expect_err("it is full");
-        assert_eq!((fifth.tag, pair.queue.in_flight()), (Tag(4), 4), "{}", pair.name);
-        pair.queue.submit().unwrap();
-        let fifth = pair.queue.push(fifth).expect_err("it still is, though submitted");
-        assert_eq!(pair.finish().len(), 4, "{}", pair.name);
-        assert_eq!(pair.run(fifth).1, Ok(4096), "{}", pair.name);
+        let fifth = tested.request(Op::Read, 0, block(), 4);
+        let fifth = tested.queue.push(fifth).expect_err("it is full");
+        assert_eq!((fifth.tag, tested.queue.in_flight()), (Tag(4), 4), "{}", tested.name);
+        tested.queue.submit().unwrap();
+        let fifth = tested.queue.push(fifth).expect_err("it still is, though submitted");
+        assert_eq!(tested.finish().len(), 4, "{}", tested.name);
+        assert_eq!(tested.run(fifth).1, Ok(4096), "{}", tested.name);
     }
 }
 
 #[test]
-fn a_request_goes_on_where_its_last_step_ended() {
+fn a_request_continues_where_its_last_step_ended() {
     let folder = tempfile::tempdir().unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 4) {
+    for mut tested in test_queues(folder.path(), SIZE, 4) {
         let two =
             |first: u8, second: u8| Buffer::copy_of(&[[first; 4096], [second; 4096]].concat());
         let vectored = |mut whole: Buffer| {
@@ -56,101 +56,101 @@ fn a_request_goes_on_where_its_last_step_ended() {
                 true => vectored(buffer),
                 false => Payload::Buffer(buffer),
             };
-            let mut write = pair.request(Op::Write, address, payload(two(1, 2)), 0);
-            let bounds = pair.device.geometry().bounds();
+            let mut write = tested.request(Op::Write, address, payload(two(1, 2)), 0);
+            let bounds = tested.device.geometry().bounds();
             assert_eq!(write.advance(Ok(4096), bounds), Progress::Again);
-            assert_eq!(pair.run(write).1, Ok(8192), "{}", pair.name);
-            let found = pair.read(address, 8192);
-            assert_eq!((found[0], found[4096]), (0, 2), "{}: only the rest", pair.name);
-            let mut read = pair.request(Op::Read, address, payload(two(8, 9)), 0);
+            assert_eq!(tested.run(write).1, Ok(8192), "{}", tested.name);
+            let found = tested.read(address, 8192);
+            assert_eq!((found[0], found[4096]), (0, 2), "{}: only the rest", tested.name);
+            let mut read = tested.request(Op::Read, address, payload(two(8, 9)), 0);
             assert_eq!(read.advance(Ok(4096), bounds), Progress::Again);
-            let (read, result) = pair.run(read);
-            assert_eq!(result, Ok(8192), "{}", pair.name);
+            let (read, result) = tested.run(read);
+            assert_eq!(result, Ok(8192), "{}", tested.name);
             let first = match &read.payload {
                 Payload::Buffer(buffer) => (buffer[0], buffer[4096]),
                 Payload::Buffers(buffers) => (buffers[0][0], buffers[1][0]),
-                Payload::Length(_) => unreachable!("it went out with memory"),
+                Payload::Length(_) => unreachable!("the request has memory"),
             };
-            assert_eq!(first, (8, 2), "{}: only the rest", pair.name);
+            assert_eq!(first, (8, 2), "{}: only the rest", tested.name);
         }
     }
 }
 
 #[test]
-fn what_is_cancelled_before_it_is_submitted_never_happens() {
+fn a_request_cancelled_before_submission_has_no_effect() {
     let folder = tempfile::tempdir().unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 8) {
+    for mut tested in test_queues(folder.path(), SIZE, 8) {
         for tag in 0..4 {
             let payload = Payload::Buffer(Buffer::copy_of(&[9; 4096]));
-            let request = pair.request(Op::Write, tag * 4096, payload, tag);
-            pair.queue.push(request).unwrap();
+            let request = tested.request(Op::Write, tag * 4096, payload, tag);
+            tested.queue.push(request).unwrap();
         }
-        pair.queue.cancel(Tag(1));
-        pair.queue.cancel(Tag(3));
-        pair.queue.cancel(Tag(77));
-        for (request, result) in pair.finish() {
+        tested.queue.cancel(Tag(1));
+        tested.queue.cancel(Tag(3));
+        tested.queue.cancel(Tag(77));
+        for (request, result) in tested.finish() {
             let expected = if request.tag.0 % 2 == 1 { Err(Errno::CANCELED) } else { Ok(4096) };
-            assert_eq!(result, expected, "{}: {request:?}", pair.name);
+            assert_eq!(result, expected, "{}: {request:?}", tested.name);
         }
         for (tag, expected) in [9, 0, 9, 0].into_iter().enumerate() {
-            let found = pair.read(tag as u64 * 4096, 4096);
-            assert!(found.iter().all(|byte| *byte == expected), "{}, write {tag}", pair.name);
+            let found = tested.read(tag as u64 * 4096, 4096);
+            assert!(found.iter().all(|byte| *byte == expected), "{}, write {tag}", tested.name);
         }
     }
 }
 
 #[test]
-fn what_is_cancelled_later_ends_once_as_done_or_cancelled() {
+fn a_request_cancelled_later_completes_once() {
     let folder = tempfile::tempdir().unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 64) {
+    for mut tested in test_queues(folder.path(), SIZE, 64) {
         for round in 0..20 {
             for tag in 0..64 {
-                let request = pair.request(Op::Read, tag * 4096, block(), tag);
-                pair.queue.push(request).unwrap();
+                let request = tested.request(Op::Read, tag * 4096, block(), tag);
+                tested.queue.push(request).unwrap();
             }
-            pair.queue.submit().unwrap();
-            (0..64).for_each(|tag| pair.queue.cancel(Tag(tag)));
+            tested.queue.submit().unwrap();
+            (0..64).for_each(|tag| tested.queue.cancel(Tag(tag)));
             let mut seen = HashSet::new();
-            for (request, result) in pair.finish() {
-                assert!(seen.insert(request.tag), "{}, round {round}: twice", pair.name);
+            for (request, result) in tested.finish() {
+                assert!(seen.insert(request.tag), "{}, round {round}: twice", tested.name);
                 assert!(
                     matches!(result, Ok(4096) | Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN)),
                     "{}: {result:?}",
-                    pair.name
+                    tested.name
                 );
             }
-            assert_eq!(seen.len(), 64, "{}, round {round}", pair.name);
+            assert_eq!(seen.len(), 64, "{}, round {round}", tested.name);
         }
     }
 }
 
 #[test]
-fn a_bell_that_was_answered_is_silent() {
+fn a_notifier_is_silent_after_its_completions_are_reaped() {
     let folder = tempfile::tempdir().unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 8) {
+    for mut tested in test_queues(folder.path(), SIZE, 8) {
         for round in 0..300u64 {
             let count = 1 + round % 8;
             for tag in 0..count {
-                let request = pair.request(Op::Read, tag * 4096, block(), tag);
-                pair.queue.push(request).unwrap();
+                let request = tested.request(Op::Read, tag * 4096, block(), tag);
+                tested.queue.push(request).unwrap();
             }
             let (mut wakes, mut ended) = (0, 0);
-            pair.queue.submit().unwrap();
+            tested.queue.submit().unwrap();
             while ended < count {
-                wait(&*pair.queue, &pair.clock);
+                wait(&*tested.queue, &tested.clock);
                 wakes += 1;
-                while let Some(completion) = pair.queue.reap() {
+                while let Some(completion) = tested.queue.reap() {
                     match completion.result {
                         Ok(_) => ended += 1,
-                        Err(_) => pair.queue.push(completion.request).unwrap(),
+                        Err(_) => tested.queue.push(completion.request).unwrap(),
                     }
                 }
-                pair.queue.submit().unwrap();
+                tested.queue.submit().unwrap();
             }
-            // Each wake but for a late ring brings something.
-            assert!(wakes <= 8 * count + 2, "{}: {wakes} wakes for {count}", pair.name);
+            // Each wake finds a completion, except after a late signal.
+            assert!(wakes <= 8 * count + 2, "{}: {wakes} wakes for {count}", tested.name);
         }
-        pair.finish();
+        tested.finish();
     }
 }
 
@@ -158,38 +158,38 @@ fn a_bell_that_was_answered_is_silent() {
 fn dropping_a_queue_in_use_waits_and_frees_everything() {
     let folder = tempfile::tempdir().unwrap();
     let pool = uringfs_buffer::BufferPool::new(4096, 16).unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 16) {
+    for mut tested in test_queues(folder.path(), SIZE, 16) {
         for tag in 0..16 {
-            let payload = Payload::Buffer(pool.get().expect("all came back"));
-            let request = pair.request(Op::Read, tag * 4096, payload, tag);
-            pair.queue.push(request).unwrap();
+            let payload = Payload::Buffer(pool.get().expect("all buffers are back in the pool"));
+            let request = tested.request(Op::Read, tag * 4096, payload, tag);
+            tested.queue.push(request).unwrap();
             if tag == 11 {
-                pair.queue.submit().unwrap();
+                tested.queue.submit().unwrap();
             }
         }
-        let name = pair.name.clone();
-        drop(pair);
+        let name = tested.name.clone();
+        drop(tested);
         assert_eq!(pool.available(), 16, "{name}");
     }
 }
 
 #[test]
-fn requests_that_make_no_sense_end_with_einval() {
+fn invalid_requests_end_with_einval() {
     let folder = tempfile::tempdir().unwrap();
-    for mut pair in pairs(folder.path(), SIZE, 4) {
-        if !pair.name.ends_with("file") {
+    for mut tested in test_queues(folder.path(), SIZE, 4) {
+        if !tested.name.ends_with("file") {
             continue;
         }
-        let without_memory = pair.request(Op::Read, 0, Payload::Length(4096), 0);
-        assert_eq!(pair.run(without_memory).1, Err(Errno::INVAL), "{}", pair.name);
-        let past_all = pair.request(Op::Read, u64::MAX - 4095, block(), 0);
-        assert_eq!(pair.run(past_all).1, Err(Errno::INVAL), "{}", pair.name);
-        let nothing = pair.request(Op::Read, SIZE, block(), 0);
-        assert_eq!(pair.run(nothing).1, Ok(0), "{}: the end", pair.name);
+        let without_memory = tested.request(Op::Read, 0, Payload::Length(4096), 0);
+        assert_eq!(tested.run(without_memory).1, Err(Errno::INVAL), "{}", tested.name);
+        let past_all = tested.request(Op::Read, u64::MAX - 4095, block(), 0);
+        assert_eq!(tested.run(past_all).1, Err(Errno::INVAL), "{}", tested.name);
+        let nothing = tested.request(Op::Read, SIZE, block(), 0);
+        assert_eq!(tested.run(nothing).1, Ok(0), "{}: the end", tested.name);
     }
 }
 
-/// Ends requests only three at a time, and counts how many it has at once.
+/// Completes requests only three at a time, and counts how many it executes at once.
 struct Meeting {
     geometry: Geometry,
     three: Barrier,
@@ -220,7 +220,7 @@ impl Backend for Meeting {
 }
 
 #[test]
-fn threads_work_side_by_side_up_to_their_bound() {
+fn threads_execute_concurrently_up_to_their_bound() {
     let most = Arc::new(AtomicUsize::new(0));
     let meeting = Meeting {
         geometry: Memory::new(SIZE).unwrap().geometry().clone(),

@@ -1,4 +1,5 @@
-//! What may be found after a power loss on the simulated device, and what must.
+//! The content of the simulated device after a power loss: bytes that may be there, and
+//! bytes that must be.
 
 mod drive;
 
@@ -55,7 +56,7 @@ impl Disk {
     }
 }
 
-/// The byte that fills a block; none for a torn one.
+/// The byte that fills a block; `None` for a torn block.
 fn block_of(sim: &Sim, block: u64) -> Option<u8> {
     let mut bytes = [0; BLOCK as usize];
     sim.peek(block * BLOCK, &mut bytes);
@@ -114,7 +115,7 @@ fn tears_are_at_sectors_and_nowhere_else() {
 }
 
 #[test]
-fn a_lying_flush_loses() {
+fn a_lying_flush_loses_writes() {
     let disk = Disk::new(SimOptions::new(SIZE).promises(Promises::Broken));
     disk.fill(0, 1);
     disk.run(disk.write(1, 2).durable()).unwrap();
@@ -125,7 +126,7 @@ fn a_lying_flush_loses() {
 }
 
 #[test]
-fn a_durable_write_is_found_and_older_writes_do_not_come_back_over_it() {
+fn older_writes_never_overwrite_a_durable_write() {
     let disk = Disk::new(SimOptions::new(SIZE));
     disk.fill(0, 1);
     disk.fill(1, 2);
@@ -137,7 +138,7 @@ fn a_durable_write_is_found_and_older_writes_do_not_come_back_over_it() {
 }
 
 #[test]
-fn without_a_cache_nothing_that_completed_is_lost() {
+fn without_a_cache_completed_writes_survive() {
     let disk = Disk::new(SimOptions::new(SIZE).cache(Cache::None));
     disk.fill(0, 1);
     assert_eq!(disk.sim.unsettled(), 0);
@@ -145,7 +146,7 @@ fn without_a_cache_nothing_that_completed_is_lost() {
 }
 
 #[test]
-fn what_a_failed_flush_covered_no_later_flush_saves() {
+fn no_later_flush_saves_writes_of_a_failed_flush() {
     let disk = Disk::new(SimOptions::new(SIZE));
     disk.fill(0, 1);
     disk.sim.fail_nth(Op::Flush, 1, Errno::IO);
@@ -155,7 +156,7 @@ fn what_a_failed_flush_covered_no_later_flush_saves() {
     let found = disk.sim.crash_image(Crash::LoseAll);
     assert_eq!((block_of(&found, 0), block_of(&found, 1)), (Some(0), Some(2)));
     assert_eq!(block_of(&disk.sim.crash_image(Crash::KeepAll), 0), Some(1));
-    // Written once more and flushed it is safe, and the lost copy stays below.
+    // Written and flushed again the block is safe, and the lost copy does not overwrite it.
     disk.fill(0, 3);
     disk.run(disk.flush()).unwrap();
     for crash in [Crash::LoseAll, Crash::KeepAll] {
@@ -164,7 +165,7 @@ fn what_a_failed_flush_covered_no_later_flush_saves() {
 }
 
 #[test]
-fn a_failed_write_may_be_found_or_not() {
+fn a_failed_write_may_or_may_not_survive() {
     let disk = Disk::new(SimOptions::new(SIZE));
     disk.sim.fail_nth(Op::Write, 1, Errno::IO);
     assert_eq!(disk.run(disk.write(0, 1)), Err(Errno::IO));
@@ -174,7 +175,7 @@ fn a_failed_write_may_be_found_or_not() {
 }
 
 #[test]
-fn a_discard_and_zeroing_can_be_lost_like_a_write() {
+fn a_discard_or_zeroing_can_be_lost_like_a_write() {
     let disk = Disk::new(SimOptions::new(SIZE));
     disk.fill(0, 1);
     disk.fill(1, 1);
@@ -189,7 +190,7 @@ fn a_discard_and_zeroing_can_be_lost_like_a_write() {
 }
 
 #[test]
-fn a_flush_does_not_cover_what_was_in_flight_when_it_began() {
+fn a_flush_does_not_cover_writes_in_flight_when_it_began() {
     let clock = VirtualClock::default();
     let micro = Duration::from_micros(100);
     let options = SimOptions::new(SIZE).latency(micro..=micro).units(1);
@@ -210,7 +211,7 @@ fn a_flush_does_not_cover_what_was_in_flight_when_it_began() {
 }
 
 #[test]
-fn a_crash_inside_recovery_three_deep() {
+fn crashes_can_be_nested_three_deep() {
     let mut disk = Disk::new(SimOptions::new(SIZE));
     for depth in 0..3 {
         disk.fill(depth, 1 + depth as u8);
@@ -226,7 +227,7 @@ fn a_crash_inside_recovery_three_deep() {
 }
 
 #[test]
-fn the_image_and_the_device_do_not_see_each_other() {
+fn a_crash_image_and_its_device_are_independent() {
     let disk = Disk::new(SimOptions::new(SIZE));
     disk.fill(0, 1);
     let image = Disk::of(disk.sim.crash_image(Crash::KeepAll));
@@ -237,7 +238,7 @@ fn the_image_and_the_device_do_not_see_each_other() {
 }
 
 #[test]
-fn a_record_forgets_its_beginning_and_a_full_cache_settles_its_oldest() {
+fn record_and_cache_are_bounded() {
     let disk = Disk::new(SimOptions::new(SIZE));
     for round in 0..70_000u64 {
         let payload = Payload::Buffer(Buffer::copy_of(&[1 + (round % 2) as u8; 512]));
@@ -252,7 +253,7 @@ fn a_record_forgets_its_beginning_and_a_full_cache_settles_its_oldest() {
     assert_eq!(first, [1; 512]);
 }
 
-/// What each sector may hold at one moment: an oracle of its own.
+/// The legal bytes of each sector at one moment: an independent oracle.
 #[derive(Default)]
 struct Legal {
     stable: HashMap<u64, u8>,
@@ -297,7 +298,7 @@ impl Legal {
 }
 
 #[test]
-fn every_image_at_every_moment_is_legal() {
+fn every_crash_image_at_every_moment_is_legal() {
     for seed in 0..5 {
         println!("seed {seed}");
         let disk = Disk::new(SimOptions::new(SIZE).seed(seed));

@@ -1,5 +1,5 @@
-//! What goes wrong on the simulated device when it is told to, how long things
-//! take, and that all of it repeats from the seed.
+//! Injected faults and latencies of the simulated device, and their repetition from
+//! the seed.
 
 mod drive;
 
@@ -24,10 +24,10 @@ fn request(device: &Device, op: Op, address: u64, bytes: &[u8]) -> Request {
     Request::new(device.index(), op, address, payload, Tag(address))
 }
 
-/// Performs it in the call, and gives back what is in its memory then.
+/// Executes the request in the call, and also returns the content of its memory afterwards.
 fn run(sim: &Sim, mut request: Request) -> (Result<u32, Errno>, Vec<u8>) {
     let result = sim.perform(&mut request);
-    let bytes = request.pieces().flatten().copied().collect();
+    let bytes = request.segments().flatten().copied().collect();
     (result, bytes)
 }
 
@@ -62,14 +62,14 @@ fn a_sticky_error_stays_until_it_is_cleared() {
     assert!(read(&sim, &device, 4096).is_ok());
     for _ in 0..5 {
         assert_eq!(read(&sim, &device, 4096), Err(Errno::IO));
-        assert!(read(&sim, &device, 8192).is_ok(), "a good place");
+        assert!(read(&sim, &device, 8192).is_ok(), "outside of the rule's range");
     }
     sim.clear_faults();
     assert!(read(&sim, &device, 4096).is_ok());
 }
 
 #[test]
-fn a_device_that_went_away_takes_what_was_in_flight_with_it() {
+fn detaching_a_device_fails_requests_in_flight() {
     let clock = VirtualClock::default();
     let options = SimOptions::new(SIZE).latency(MICRO..=MICRO).clock(Clock::Virtual(clock.clone()));
     let (sim, device) = disk(options);
@@ -104,7 +104,7 @@ fn a_short_transfer_moves_whole_blocks_and_never_none() {
 }
 
 #[test]
-fn a_torn_write_fails_with_some_of_its_sectors_changed() {
+fn a_torn_write_fails_and_changes_some_sectors() {
     let (sim, device) = disk(SimOptions::new(SIZE).seed(5));
     sim.inject(Rule::new(Op::Write, When::Nth(1), Fault::Torn));
     assert_eq!(write(&sim, &device, 0, 7), Err(Errno::IO));
@@ -132,7 +132,7 @@ fn misdirected_requests_go_to_another_block() {
 }
 
 #[test]
-fn stale_reads_and_lost_writes_answer_well() {
+fn stale_reads_and_lost_writes_report_success() {
     let (sim, device) = disk(SimOptions::new(SIZE));
     write(&sim, &device, 0, 1).unwrap();
     run(&sim, Request::new(device.index(), Op::Flush, 0, Payload::Length(0), Tag(0))).0.unwrap();
@@ -146,7 +146,7 @@ fn stale_reads_and_lost_writes_answer_well() {
 }
 
 #[test]
-fn rotten_bits_stay_and_survive_a_crash() {
+fn flipped_bits_stay_and_survive_a_crash() {
     let (sim, device) = disk(SimOptions::new(SIZE));
     sim.inject(Rule::new(Op::Read, When::Nth(1), Fault::BitRot));
     let first = read(&sim, &device, 4096).unwrap();
@@ -160,7 +160,7 @@ fn rotten_bits_stay_and_survive_a_crash() {
 }
 
 #[test]
-fn what_a_real_device_refuses_is_refused() {
+fn requests_that_a_real_device_refuses_are_refused() {
     let (sim, device) = disk(SimOptions::new(SIZE).block_size(4096).cache(Cache::Volatile));
     let refused = |request| run(&sim, request).0;
     assert_eq!(refused(request(&device, Op::Read, 512, &[0; 4096])), Err(Errno::INVAL));
@@ -175,7 +175,7 @@ fn what_a_real_device_refuses_is_refused() {
     assert_eq!(refused(unaligned), Err(Errno::INVAL));
 }
 
-/// Keeps `depth` reads under way until `total` have ended; how long it took.
+/// Keeps `depth` reads in flight until `total` have completed. Returns the time that it took.
 fn run_for(options: SimOptions, depth: usize, total: usize) -> Duration {
     let clock = VirtualClock::default();
     let time = Clock::Virtual(clock.clone());
@@ -201,11 +201,11 @@ fn run_for(options: SimOptions, depth: usize, total: usize) -> Duration {
 }
 
 #[test]
-fn throughput_is_units_by_latency_exactly() {
+fn throughput_is_exactly_units_divided_by_latency() {
     let options = || SimOptions::new(SIZE).latency(100 * MICRO..=100 * MICRO).units(4);
     assert_eq!(run_for(options(), 32, 1000), 25_000 * MICRO);
     assert_eq!(run_for(options(), 4, 1000), 25_000 * MICRO);
-    // With fewer requests than units the units wait: depth by latency.
+    // With fewer requests than units some units are idle: depth divided by latency.
     assert_eq!(run_for(options(), 2, 1000), 50_000 * MICRO);
     assert_eq!(run_for(options(), 1, 1000), 100_000 * MICRO);
     // Without latency there is no waiting.
@@ -213,7 +213,7 @@ fn throughput_is_units_by_latency_exactly() {
 }
 
 #[test]
-fn latency_reaches_from_a_microsecond_to_a_minute() {
+fn latency_can_be_a_microsecond_or_a_minute() {
     for latency in [MICRO, Duration::from_secs(60)] {
         let options = SimOptions::new(SIZE).latency(latency..=latency).units(1);
         assert_eq!(run_for(options, 4, 5), 5 * latency);
@@ -260,12 +260,12 @@ fn a_late_request_is_overtaken() {
     assert_eq!(queue.reap().unwrap().request.tag, Tag(0));
 }
 
-/// All that can be seen of a run.
+/// The observable results of a run.
 #[derive(PartialEq)]
 struct Trace {
     /// Tags and results, in the order of completion.
     ended: Vec<(u64, Result<u32, Errno>)>,
-    /// What a crash left.
+    /// The content after a crash.
     bytes: Vec<u8>,
 }
 
@@ -296,7 +296,7 @@ fn trace(seed: u64) -> Trace {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_order_the_same_faults_and_the_same_bytes() {
+fn the_same_seed_gives_the_same_order_faults_and_bytes() {
     for seed in [1, 2] {
         println!("seed {seed}");
         assert!(trace(seed) == trace(seed), "seed {seed}");

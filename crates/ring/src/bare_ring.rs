@@ -1,8 +1,8 @@
-//! The control of every benchmark: a bare loop over the kernel's interface, as
-//! close to it as a program can be, with nothing that a library adds.
+//! The control of every benchmark: a minimal loop directly over the kernel's
+//! interface, without the costs of a library.
 //!
-//! One buffer a slot, the slot's number as `user_data`, no table of what is in
-//! flight, no retries, no short transfers.
+//! One buffer a slot, the slot's number as `user_data`, no table of requests in
+//! flight, no retries, no handling of short transfers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use uringfs_buffer::{Buffer, BufferPool};
 use crate::in_flight::RequestId;
 use crate::probe::Features;
 use crate::registered::FileSlot;
-use crate::segment::Piece;
+use crate::segment::IoSegment;
 use crate::sqe::{Direction, Sqe, nop_sqe};
 use crate::sys::{self, RingFd};
 
@@ -32,39 +32,39 @@ pub struct BareOptions {
     pub fixed_buffers: bool,
     /// Poll for completions.
     pub polled: bool,
-    /// A thread of the kernel takes what is queued.
+    /// A thread of the kernel polls the submission queue (SQPOLL).
     pub submission_thread: bool,
-    /// Every n-th request goes to a worker at once; 0 is none.
+    /// Every n-th request goes directly to a worker thread of the kernel; 0 for none.
     pub force_async: u32,
 }
 
-/// A bare loop over some files. With no file its requests are NOPs.
+/// A minimal ring over some files. Without files its requests are NOPs.
 pub struct BareRing {
     io: IoUring,
     fd: RingFd,
-    /// Keeps them open.
+    /// Keeps the files open.
     _files: Vec<OwnedFd>,
     file_slots: Vec<FileSlot>,
     slots: Vec<Slot>,
     options: BareOptions,
     queued: u32,
-    /// Requests until one goes to a worker.
+    /// Requests until the next one that goes to a worker.
     until_async: u32,
     enters: u64,
 }
 
-/// A place for one request.
+/// The buffer of one request.
 struct Slot {
     buffer: Buffer,
-    /// From the push to the completion the kernel may be using the bytes.
-    busy: bool,
+    /// From push to completion: the kernel may be using the bytes.
+    is_in_flight: bool,
 }
 
 impl BareRing {
-    /// A ring over `files`, everything registered that the options ask for.
+    /// A ring over `files`, which registers files and buffers as the options say.
     ///
     /// # Errors
-    /// An error of the kernel when it refuses one of the options.
+    /// The kernel's error when it refuses one of the options.
     pub fn new(options: BareOptions, files: &[BorrowedFd<'_>]) -> io::Result<BareRing> {
         let features = Features::probe().map_err(io::Error::other)?;
         let mut builder = IoUring::builder();
@@ -80,8 +80,8 @@ impl BareRing {
         if options.polled {
             builder.setup_iopoll();
         }
-        // The kernel's thread gives the places of a batch back when all of it is submitted,
-        // which may be after its first completion has been answered by a new request.
+        // The kernel's thread frees the entries of a batch when all of it is submitted. By then the caller
+        // may have reaped its first completion and pushed a new request.
         let entries = if options.submission_thread { 2 * options.depth } else { options.depth };
         let io = builder.build(entries.next_power_of_two())?;
         let fd = sys::register_ring(io.as_raw_fd())
@@ -92,19 +92,20 @@ impl BareRing {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
             io.submitter().register_files(&descriptors)?;
         }
-        let slot_of = |(place, file): (u32, &OwnedFd)| {
+        let slot_of = |(index, file): (u32, &OwnedFd)| {
             let plain = FileSlot::plain(file.as_raw_fd());
-            if options.fixed_files { FileSlot::fixed(place) } else { plain }
+            if options.fixed_files { FileSlot::fixed(index) } else { plain }
         };
         let file_slots = (0..).zip(&files).map(slot_of).collect();
         let pool = BufferPool::new(options.block_size as usize, options.depth as usize)?;
-        let slots: Vec<Slot> =
-            std::iter::from_fn(|| pool.get()).map(|buffer| Slot { buffer, busy: false }).collect();
+        let slots: Vec<Slot> = std::iter::from_fn(|| pool.get())
+            .map(|buffer| Slot { buffer, is_in_flight: false })
+            .collect();
         if options.fixed_buffers {
             let region = slots[0].buffer.region();
             let vector =
                 libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: region.len() };
-            // SAFETY: the buffers hold the region, and are dropped after the
+            // SAFETY: the buffers hold the region, and are dropped only after the
             // ring has been drained.
             unsafe { io.submitter().register_buffers(&[vector]) }?;
         }
@@ -128,7 +129,7 @@ impl BareRing {
     /// When it is: the kernel may be using the bytes.
     pub fn buffer(&mut self, slot: u32) -> &mut [u8] {
         let slot = &mut self.slots[slot as usize];
-        assert!(!slot.busy, "the kernel may be using the buffer");
+        assert!(!slot.is_in_flight, "the kernel may be using the buffer");
         &mut slot.buffer
     }
 
@@ -152,20 +153,20 @@ impl BareRing {
 
     #[inline(always)]
     fn push(&mut self, direction: Direction, slot: u32, file: u32, offset: u64, length: u32) {
-        let Slot { buffer, busy } = &mut self.slots[slot as usize];
-        assert!(!*busy, "the slot is in flight");
+        let Slot { buffer, is_in_flight } = &mut self.slots[slot as usize];
+        assert!(!*is_in_flight, "the slot is in flight");
         assert!(length as usize <= buffer.len());
-        *busy = true;
-        let piece = Piece { length, ..Piece::of(buffer, 0) };
+        *is_in_flight = true;
+        let segment = IoSegment { length, ..IoSegment::from_buffer(buffer, 0) };
         let Some(&file) = self.file_slots.get(file as usize) else {
             let file = self.sometimes_async(FileSlot::NOP);
             return self.queue(nop_sqe(RequestId(slot as u64)).flags(file.flags()));
         };
         let file = self.sometimes_async(file);
         let entry = if self.options.fixed_buffers {
-            Sqe::fixed(direction, file, offset, &piece, 0)
+            Sqe::fixed(direction, file, offset, &segment, 0)
         } else {
-            Sqe::plain(direction, file, offset, &piece)
+            Sqe::plain(direction, file, offset, &segment)
         };
         self.queue(entry.with_id(RequestId(slot as u64)));
     }
@@ -191,8 +192,8 @@ impl BareRing {
         file.by_worker()
     }
 
-    /// Submits what is queued and waits for at least `wait` completions; a signal ends the wait
-    /// before there are as many.
+    /// Submits all queued requests and waits for at least `wait` completions; a signal may end the wait
+    /// earlier.
     ///
     /// # Errors
     /// The kernel's error.
@@ -204,7 +205,7 @@ impl BareRing {
         } else {
             sys::enter(self.fd, self.queued, wait, None).map(|taken| self.queued -= taken)
         };
-        // The kernel says so only if there was nothing to take.
+        // The kernel returns EINTR only if it consumed no entry.
         if entered == Err(Errno::INTR) { Ok(()) } else { entered }
     }
 
@@ -216,19 +217,19 @@ impl BareRing {
         submitted.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
-    /// Takes what has completed, at most `max`: slot and result.
+    /// Calls `take` with slot and result of each completion, at most `max`.
     #[inline]
     pub fn reap(&mut self, max: usize, mut take: impl FnMut(u32, Result<u32, Errno>)) {
         let no_file = self.file_slots.is_empty();
         for completion in self.io.completion().take(max) {
             let index = completion.user_data() as u32;
             let slot = &mut self.slots[index as usize];
-            slot.busy = false;
+            slot.is_in_flight = false;
             let result = completion.result();
             let result = if result < 0 {
                 Err(Errno::from_raw_os_error(-result))
             } else if no_file {
-                // A NOP answers 0 for the bytes that were not moved.
+                // A NOP completes with 0: report all bytes as moved.
                 Ok(slot.buffer.len() as u32)
             } else {
                 Ok(result as u32)
@@ -245,7 +246,7 @@ impl BareRing {
 
 impl Drop for BareRing {
     fn drop(&mut self) {
-        while self.slots.iter().any(|slot| slot.busy) {
+        while self.slots.iter().any(|slot| slot.is_in_flight) {
             if self.enter(1).is_err() {
                 std::mem::forget(std::mem::take(&mut self.slots));
                 return;
@@ -253,8 +254,8 @@ impl Drop for BareRing {
             self.reap(usize::MAX, |_, _| {});
         }
         let _ = self.io.submitter().unregister_files();
-        if let RingFd::Registered(place) = self.fd {
-            sys::unregister_ring(self.io.as_raw_fd(), place);
+        if let RingFd::Registered(index) = self.fd {
+            sys::unregister_ring(self.io.as_raw_fd(), index);
         }
     }
 }
@@ -275,12 +276,12 @@ mod tests {
         }
     }
 
-    fn nothing(depth: u32) -> BareRing {
+    fn nop_ring(depth: u32) -> BareRing {
         BareRing::new(options(depth), &[]).unwrap()
     }
 
-    /// Whether this process has a thread whose name begins so and ends with the caller's id: the
-    /// kernel's threads for a ring name themselves so when they begin to run.
+    /// True if this process has a thread named `name` and the caller's id: the kernel's threads of a ring
+    /// take such a name when they begin to run.
     fn has_thread(name: &str) -> bool {
         let name = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
         std::fs::read_dir("/proc/self/task").unwrap().flatten().any(|task| {
@@ -289,7 +290,7 @@ mod tests {
         })
     }
 
-    fn drive(ring: &mut BareRing, requests: u32) {
+    fn run(ring: &mut BareRing, requests: u32) {
         for _ in 0..requests {
             ring.push_read(0, 0, 0, 4096);
             let mut done = 0;
@@ -304,25 +305,25 @@ mod tests {
     }
 
     #[test]
-    fn every_nth_request_goes_to_a_worker() {
+    fn every_nth_request_goes_to_a_kernel_worker() {
         let mut ring = BareRing::new(BareOptions { force_async: 4, ..options(1) }, &[]).unwrap();
-        drive(&mut ring, 3);
+        run(&mut ring, 3);
         assert!(!has_thread("iou-wrk"));
-        drive(&mut ring, 1);
+        run(&mut ring, 1);
         assert!(has_thread("iou-wrk"));
     }
 
     #[test]
-    fn the_kernel_s_thread_takes_what_is_queued() {
+    fn the_submission_thread_takes_queued_requests() {
         let with = BareOptions { submission_thread: true, ..options(1) };
         let mut ring = BareRing::new(with, &[]).unwrap();
-        drive(&mut ring, 100);
+        run(&mut ring, 100);
         assert!(has_thread("iou-sqp"));
     }
 
     #[test]
-    fn a_slot_is_free_again_with_its_own_completion() {
-        let mut ring = nothing(2);
+    fn a_completion_frees_its_own_slot() {
+        let mut ring = nop_ring(2);
         ring.push_read(0, 0, 0, 4096);
         ring.buffer(1).fill(7);
         ring.enter(1).unwrap();
@@ -334,8 +335,8 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "may be using the buffer")]
-    fn the_buffer_of_a_slot_in_flight_is_refused() {
-        let mut ring = nothing(2);
+    fn the_buffer_of_a_slot_in_flight_is_inaccessible() {
+        let mut ring = nop_ring(2);
         ring.push_read(0, 0, 0, 4096);
         ring.buffer(0);
     }
@@ -343,7 +344,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "the slot is in flight")]
     fn a_slot_is_not_pushed_twice() {
-        let mut ring = nothing(2);
+        let mut ring = nop_ring(2);
         ring.push_read(0, 0, 0, 4096);
         ring.push_read(0, 0, 0, 4096);
     }

@@ -2,7 +2,7 @@
 
 use crate::registered::FileSlot;
 
-/// The work of a ring, counted by its own thread.
+/// The counters of a ring, updated by its own thread only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounters {
     /// Transfers that named their file by index.
@@ -19,8 +19,8 @@ pub struct RingCounters {
     pub messages: u64,
 }
 
-/// The counters as the ring keeps them: all transfers, and apart from them the rarer kinds, so that the
-/// usual transfer adds to one counter only.
+/// The stored counters: all transfers, and separately the rarer kinds, so that the usual transfer increments
+/// only one counter.
 #[derive(Default)]
 pub(crate) struct RawCounters {
     transfers: u64,

@@ -1,12 +1,12 @@
-//! Completions that are not of a transfer.
+//! Completions of waits and messages.
 
 use rustix::io::Errno;
 
-use crate::in_flight::{Kind, RequestId, Slots};
+use crate::in_flight::{RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::wait::{Wait, Waited};
 
-/// A completion that is not of a transfer.
+/// A completion other than that of a transfer.
 #[derive(Debug)]
 pub enum Event {
     /// A wait has completed, or was cancelled.
@@ -22,7 +22,7 @@ pub enum Event {
     Message,
 }
 
-/// Decodes a completion that is not of a transfer.
+/// Decodes a completion other than that of a transfer. `None` if the ring handles it itself.
 #[cold]
 pub(crate) fn decode(
     waits: &mut Slots<(Wait, u64)>,
@@ -33,16 +33,16 @@ pub(crate) fn decode(
     let result =
         if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as u32) };
     match id.kind() {
-        Kind::Wait => {
+        RequestKind::Wait => {
             let (wait, tag) = waits.end(id).take();
-            let result = result.map(|answer| wait.interpret(answer));
+            let result = result.map(|value| wait.decode(value));
             Some(Event::Wait { wait, tag, result })
         }
-        Kind::Message => Some(Event::Message),
-        Kind::Internal => {
+        RequestKind::Message => Some(Event::Message),
+        RequestKind::Internal => {
             messages.end(id, result.is_err());
             None
         }
-        Kind::Transfer => None,
+        RequestKind::Transfer => None,
     }
 }

@@ -10,14 +10,14 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Changes in the child of a fork. A ring made before must not be touched
-/// there: its queues are memory shared with the parent.
+/// A number that changes in the child of a fork. The child must not touch a ring
+/// that was created before: its queues are memory shared with the parent.
 #[inline(always)]
 pub fn fork_count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Tells the child of a fork from the process that it was made in, which has all threads.
+/// Detects that the process is a fork of the one that created this value, and so lacks its other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkMark {
     forks: u32,
@@ -31,14 +31,14 @@ impl Default for ForkMark {
 }
 
 impl ForkMark {
-    /// True in the child of a fork, and in what descends from it.
+    /// True in the child of a fork, and in its descendants.
     #[inline(always)]
     pub fn is_forked(self) -> bool {
         self.forks != fork_count()
     }
 }
 
-/// Has forks counted from now on.
+/// Starts to count forks; only the first call has an effect.
 pub fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

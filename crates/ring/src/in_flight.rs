@@ -1,59 +1,59 @@
-//! The table of requests in flight. An id is a slot's place and a generation; the slot
-//! is free again only when its completion has been taken.
+//! The table of requests in flight. An id is the index of a slot and a generation. A slot
+//! is free again only after its completion has been taken.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
 use std::ptr;
 
-/// The kind of request that a completion's `user_data` belongs to.
+/// The kind of a request, as encoded in `user_data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Transfer = 0,
     Wait = 1,
-    /// Answers to cancels, at place 0, and to messages sent, at the places above it.
+    /// Completions of cancels, at index 0, and of sent messages, at the indexes above it.
     Internal = 2,
     /// A message from another ring.
     Message = 3,
 }
 
 const KIND_SHIFT: u32 = 32;
-/// The next generation of an id; it wraps around at the top.
+/// One generation, as added to an id; generations wrap around.
 const GENERATION: u64 = 1 << 34;
-/// Set while the slot is free. It makes the kind one that is never looked for in
+/// Set while the slot is free. It changes the kind to one that is never looked up in
 /// a table, so that comparing ids also checks that the slot is in use.
-const FREE: u64 = (Kind::Internal as u64) << KIND_SHIFT;
+const FREE: u64 = (RequestKind::Internal as u64) << KIND_SHIFT;
 
-/// One use of one slot, as `user_data`: 30 bits of generation, 2 of kind, 32 of place.
+/// One use of one slot, as `user_data`: 30 bits of generation, 2 of kind, 32 of index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestId(pub u64);
 
 impl RequestId {
-    pub(crate) const INTERNAL: RequestId = RequestId((Kind::Internal as u64) << KIND_SHIFT);
-    pub(crate) const MESSAGE: RequestId = RequestId((Kind::Message as u64) << KIND_SHIFT);
+    pub(crate) const INTERNAL: RequestId = RequestId((RequestKind::Internal as u64) << KIND_SHIFT);
+    pub(crate) const MESSAGE: RequestId = RequestId((RequestKind::Message as u64) << KIND_SHIFT);
 
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> RequestKind {
         match self.0 >> KIND_SHIFT & 3 {
-            0 => Kind::Transfer,
-            1 => Kind::Wait,
-            2 => Kind::Internal,
-            _ => Kind::Message,
+            0 => RequestKind::Transfer,
+            1 => RequestKind::Wait,
+            2 => RequestKind::Internal,
+            _ => RequestKind::Message,
         }
     }
 
-    /// The sender's id of a message at this place.
-    pub(crate) fn message_at(place: usize) -> RequestId {
-        RequestId(RequestId::INTERNAL.0 | (place as u64 + 1))
+    /// The sender's id of the message at this index.
+    pub(crate) fn from_message_index(index: usize) -> RequestId {
+        RequestId(RequestId::INTERNAL.0 | (index as u64 + 1))
     }
 
-    /// None for the answer to a cancel.
-    pub(crate) fn place_of_message(self) -> Option<usize> {
-        self.place().checked_sub(1)
+    /// `None` for the completion of a cancel.
+    pub(crate) fn message_index(self) -> Option<usize> {
+        self.index().checked_sub(1)
     }
 
     #[inline(always)]
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         self.0 as u32 as usize
     }
 
@@ -62,7 +62,7 @@ impl RequestId {
         self.0 & FREE == 0
     }
 
-    /// Of the next use, after [`Self::freed`].
+    /// The id of the next use, from the id of a [`Self::freed`] slot.
     #[inline(always)]
     fn next(self) -> RequestId {
         RequestId(self.0.wrapping_add(GENERATION - FREE))
@@ -75,21 +75,21 @@ impl RequestId {
     }
 }
 
-/// A transfer that has ended. It is still in its slot, so that it moves only once, to its
-/// destination. Dropped if it is not taken out.
+/// A completed transfer, still in its slot, so that it moves only once, to its
+/// destination. It is dropped if it is not taken.
 #[derive(Debug)]
 pub struct Ended<'a, T> {
-    /// Holds a value: [`Slots::end`] has taken the slot out of use, and
-    /// the borrow is exclusive.
+    /// Initialized: [`Slots::end`] has taken the slot out of use, and the borrow
+    /// is exclusive.
     slot: &'a mut MaybeUninit<T>,
 }
 
 impl<T> Ended<'_, T> {
-    /// Moves it out.
+    /// Moves the transfer out of its slot.
     #[inline(always)]
     pub fn take(self) -> T {
         let ended = ManuallyDrop::new(self);
-        // SAFETY: the slot holds a value, read once: it is not dropped here,
+        // SAFETY: the slot holds a value, which is read once: it is not dropped here,
         // and for the table the slot is free.
         unsafe { ended.slot.assume_init_read() }
     }
@@ -113,25 +113,25 @@ impl<T> Deref for Ended<'_, T> {
     }
 }
 
-/// A free slot, about to be filled.
+/// The index of a free slot, for [`Slots::fill`].
 pub(crate) struct FreeSlot(u32);
 
 /// A fixed number of slots of one kind.
 pub(crate) struct Slots<T> {
     /// Each holds a value while its id is in use.
-    held: Box<[MaybeUninit<T>]>,
+    values: Box<[MaybeUninit<T>]>,
     /// The id of each slot, or the id of its last use.
     ids: Box<[RequestId]>,
-    /// The free slots: the first `free_count`, the last used on top.
+    /// A stack of free slots: the first `free_count`, the last used one on top.
     free: Box<[u32]>,
     free_count: usize,
 }
 
 impl<T> Slots<T> {
-    pub(crate) fn new(kind: Kind, count: u32) -> Slots<T> {
-        let id = |place| RequestId((kind as u64) << KIND_SHIFT | place as u64).freed();
+    pub(crate) fn new(kind: RequestKind, count: u32) -> Slots<T> {
+        let id = |index| RequestId((kind as u64) << KIND_SHIFT | index as u64).freed();
         Slots {
-            held: (0..count).map(|_| MaybeUninit::uninit()).collect(),
+            values: (0..count).map(|_| MaybeUninit::uninit()).collect(),
             ids: (0..count).map(id).collect(),
             free: (0..count).rev().collect(),
             free_count: count as usize,
@@ -140,76 +140,76 @@ impl<T> Slots<T> {
 
     #[inline]
     pub(crate) fn in_flight(&self) -> usize {
-        self.held.len() - self.free_count
+        self.values.len() - self.free_count
     }
 
-    /// The slot that [`Self::fill`] fills next; none while all are in use.
+    /// The slot that [`Self::fill`] uses next; `None` while all are in use.
     #[inline(always)]
     pub(crate) fn free_slot(&self) -> Option<FreeSlot> {
         let last = self.free_count.checked_sub(1)?;
-        // SAFETY: there are never more free slots than `free` is long.
+        // SAFETY: `free_count` never exceeds the length of `free`.
         Some(FreeSlot(unsafe { *self.free.get_unchecked(last) }))
     }
 
-    /// Moves `held` into the slot, where it stays until [`Self::end`]. Never
-    /// panics, so that `held` is made in the slot and nowhere else.
+    /// Moves `value` into the slot, where it stays until [`Self::end`]. Never
+    /// panics, so that the compiler can build `value` directly in the slot.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, vacant: FreeSlot, held: T) -> (RequestId, &T) {
-        let place = vacant.0 as usize;
+    pub(crate) fn fill(&mut self, free_slot: FreeSlot, value: T) -> (RequestId, &T) {
+        let index = free_slot.0 as usize;
         self.free_count -= 1;
-        // SAFETY: the places in `free`, and so the vacant one, are those of
+        // SAFETY: the indexes in `free`, and so this free one, are those of
         // both tables, whose length never changes.
-        let slot = unsafe { self.held.get_unchecked_mut(place) };
+        let slot = unsafe { self.values.get_unchecked_mut(index) };
         // SAFETY: the same.
-        let id = unsafe { self.ids.get_unchecked_mut(place) };
+        let id = unsafe { self.ids.get_unchecked_mut(index) };
         *id = id.next();
-        (*id, slot.write(held))
+        (*id, slot.write(value))
     }
 
     /// Frees the slot of `id`, and returns its value in place.
     ///
     /// # Panics
-    /// When `id` is not in flight: the kernel answered twice or something else
-    /// wrote our table.
+    /// When `id` is not in flight: the kernel completed it twice, or other code
+    /// overwrote the table.
     #[inline(always)]
     pub(crate) fn end(&mut self, id: RequestId) -> Ended<'_, T> {
-        let place = id.place();
-        assert!(self.ids[place] == id, "a completion for a slot that is not in flight");
-        self.ids[place] = id.freed();
-        // SAFETY: not every slot is free, since this one was in use, and `free`
+        let index = id.index();
+        assert!(self.ids[index] == id, "a completion for a slot that is not in flight");
+        self.ids[index] = id.freed();
+        // SAFETY: this slot was in use, so not every slot was free, and `free`
         // is as long as the other tables.
         let free = unsafe { self.free.get_unchecked_mut(self.free_count) };
-        // SAFETY: as long as `ids`, which has this place.
-        let slot = unsafe { self.held.get_unchecked_mut(place) };
-        *free = place as u32;
+        // SAFETY: as long as `ids`, which has this index.
+        let slot = unsafe { self.values.get_unchecked_mut(index) };
+        *free = index as u32;
         self.free_count += 1;
         Ended { slot }
     }
 
-    /// Everything in flight, with ids.
+    /// All values in flight, with their ids.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
-        let slots = self.ids.iter().zip(self.held.iter_mut());
+        let slots = self.ids.iter().zip(self.values.iter_mut());
         let in_use = slots.filter(|(id, _)| id.is_in_use());
         // SAFETY: a slot whose id is in use holds a value.
-        in_use.map(|(id, held)| (*id, unsafe { held.assume_init_mut() }))
+        in_use.map(|(id, value)| (*id, unsafe { value.assume_init_mut() }))
     }
 
     /// The value of `id`, if it is still in flight.
     pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
-        let place = id.place();
-        if *self.ids.get(place)? != id {
+        let index = id.index();
+        if *self.ids.get(index)? != id {
             return None;
         }
         // SAFETY: a slot whose id is in use holds a value.
-        Some(unsafe { self.held[place].assume_init_mut() })
+        Some(unsafe { self.values[index].assume_init_mut() })
     }
 }
 
 impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
-        for (_, held) in self.iter_mut() {
-            // SAFETY: it is in use, and the table that says so goes with it.
-            unsafe { ptr::drop_in_place(held) };
+        for (_, value) in self.iter_mut() {
+            // SAFETY: the slot is in use, and the table is dropped with it.
+            unsafe { ptr::drop_in_place(value) };
         }
     }
 }
@@ -219,14 +219,14 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    fn put<T>(slots: &mut Slots<T>, held: T) -> RequestId {
-        let vacant = slots.free_slot().expect("there is room");
-        slots.fill(vacant, held).0
+    fn put<T>(slots: &mut Slots<T>, value: T) -> RequestId {
+        let free_slot = slots.free_slot().expect("there is room");
+        slots.fill(free_slot, value).0
     }
 
     #[test]
-    fn a_slot_used_again_has_another_name() {
-        let mut slots = Slots::new(Kind::Transfer, 1);
+    fn a_reused_slot_has_a_new_id() {
+        let mut slots = Slots::new(RequestKind::Transfer, 1);
         let first = put(&mut slots, 'a');
         assert!(slots.free_slot().is_none());
         assert_eq!(slots.end(first).take(), 'a');
@@ -238,22 +238,22 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not in flight")]
-    fn a_completion_is_taken_once() {
-        let mut slots = Slots::new(Kind::Wait, 2);
+    fn a_second_completion_panics() {
+        let mut slots = Slots::new(RequestKind::Wait, 2);
         let id = put(&mut slots, 1);
         slots.end(id).take();
         slots.end(id);
     }
 
     #[test]
-    fn generations_wrap_around_and_leave_kind_and_place_alone() {
-        let mut slots = Slots::new(Kind::Wait, 3);
-        let bare = (Kind::Wait as u64) << 32 | 2;
+    fn generations_wrap_without_changing_kind_or_index() {
+        let mut slots = Slots::new(RequestKind::Wait, 3);
+        let bare = (RequestKind::Wait as u64) << 32 | 2;
         slots.ids[2] = RequestId(u64::MAX << 34 | bare).freed();
         let id = put(&mut slots, 'a');
         put(&mut slots, 'b');
         let last = put(&mut slots, 'c');
-        assert_eq!((id.kind(), id.place()), (Kind::Wait, 0));
+        assert_eq!((id.kind(), id.index()), (RequestKind::Wait, 0));
         assert_eq!(last, RequestId(bare));
         assert_eq!(slots.end(last).take(), 'c');
         assert!(slots.get_mut(last).is_none());
@@ -261,25 +261,25 @@ mod tests {
     }
 
     #[test]
-    fn everything_held_is_dropped_once() {
-        let held = Rc::new(());
-        let mut slots = Slots::new(Kind::Transfer, 4);
-        let ids: Vec<_> = (0..4).map(|_| put(&mut slots, held.clone())).collect();
+    fn every_value_is_dropped_once() {
+        let value = Rc::new(());
+        let mut slots = Slots::new(RequestKind::Transfer, 4);
+        let ids: Vec<_> = (0..4).map(|_| put(&mut slots, value.clone())).collect();
         assert_eq!(slots.iter_mut().count(), 4);
         drop(slots.end(ids[0]).take());
         drop(slots.end(ids[2]));
-        assert_eq!(Rc::strong_count(&held), 3);
+        assert_eq!(Rc::strong_count(&value), 3);
         assert_eq!(slots.iter_mut().count(), 2);
         drop(slots);
-        assert_eq!(Rc::strong_count(&held), 1);
+        assert_eq!(Rc::strong_count(&value), 1);
     }
 
     #[test]
-    fn kinds_are_told_apart() {
-        let mut slots = Slots::new(Kind::Wait, 1);
+    fn kinds_are_distinct() {
+        let mut slots = Slots::new(RequestKind::Wait, 1);
         let id = put(&mut slots, ());
-        assert_eq!(id.kind(), Kind::Wait);
-        assert_eq!(RequestId::INTERNAL.kind(), Kind::Internal);
-        assert_eq!(RequestId::MESSAGE.kind(), Kind::Message);
+        assert_eq!(id.kind(), RequestKind::Wait);
+        assert_eq!(RequestId::INTERNAL.kind(), RequestKind::Internal);
+        assert_eq!(RequestId::MESSAGE.kind(), RequestKind::Message);
     }
 }

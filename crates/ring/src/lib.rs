@@ -1,17 +1,17 @@
 //! io_uring made safe: a submission owns its memory and its file until its completion.
 //!
 //! A [`Ring`] keeps a table of the requests in flight. [`Ring::push`] moves a
-//! transfer (anything that implements [`Transfer`]) into it, [`Ring::enter`]
-//! hands everything pushed to the kernel and may wait, and [`Ring::reap`]
-//! shows what has ended, to be taken out of its slot. Files are installed into
-//! the ring's own table and stay there while a transfer names them; memory of a
-//! registered pool is registered at its first use.
+//! transfer (any implementer of [`Transfer`]) into it. [`Ring::enter`] submits
+//! all pushed entries to the kernel and may wait. [`Ring::reap`] passes each
+//! completed transfer to the caller, still in its slot. Files are installed into
+//! the ring's own table and stay there while a transfer names them. Memory of a
+//! pool is registered at its first use.
 //!
-//! Every feature of the kernel is probed by itself and kept or dropped with a
-//! reason: see [`Features`]. [`bare_ring::BareRing`] is the control of every
-//! benchmark: the same kernel interface with nothing around it.
+//! Each feature of the kernel is probed separately and either used or dropped
+//! with a reason: see [`Features`]. [`bare_ring::BareRing`] is the control of
+//! every benchmark: the same kernel interface with nothing around it.
 //!
-//! A ring belongs to the thread that made it.
+//! A ring belongs to the thread that created it.
 
 #![allow(unsafe_code)]
 
@@ -23,15 +23,15 @@ mod ring;
 mod setup;
 // Encodes submission entries.
 mod sqe;
-// Completions that are not of a transfer.
+// Completions of waits and messages.
 mod event;
-// The descriptor that becomes readable with a completion.
+// The eventfd that becomes readable with a completion.
 mod notifier;
 // Counters.
 mod counters;
 // Registered files and regions of memory.
 mod registered;
-// Waits for descriptors, connections, bytes of a socket.
+// Waits for descriptors, connections and bytes of a socket.
 mod wait;
 // Messages to other rings.
 mod message;
@@ -55,8 +55,8 @@ pub use fork::{ForkMark, fork_count, watch_forks};
 pub use in_flight::Ended;
 pub use probe::{Feature, Features};
 pub use registered::Registration;
-pub use ring::{Ring, Room};
-pub use segment::Piece;
+pub use ring::{Ring, SqeSlot};
+pub use segment::IoSegment;
 pub use setup::RingOptions;
-pub use transfer::{Memory, Step, StepResult, Transfer};
+pub use transfer::{NextOp, StepResult, Transfer, TransferMemory};
 pub use wait::{Wait, WaitHandle, Waited};

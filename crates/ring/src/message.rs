@@ -1,12 +1,12 @@
 //! Messages to other rings that the kernel has not completed. Each keeps the eventfd that wakes its
-//! target should the message fail.
+//! target if the message fails.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::in_flight::RequestId;
 
-/// Messages in flight at once. More are refused, and the sender wakes its target another way.
+/// The most messages in flight. More are refused, and the sender wakes its target in another way.
 const MAX_IN_FLIGHT: usize = 32;
 
 #[derive(Default)]
@@ -21,18 +21,19 @@ impl Messages {
         self.in_flight
     }
 
-    /// Allocates the id of a message whose target also wakes by `event`. None while too many are in flight.
+    /// Allocates the id of a message; `event` is the eventfd that also wakes its target. `None` while too many are in
+    /// flight.
     pub(crate) fn begin(&mut self, event: &Arc<OwnedFd>) -> Option<RequestId> {
-        let place = self.events.iter().position(Option::is_none)?;
-        self.events[place] = Some(event.clone());
+        let index = self.events.iter().position(Option::is_none)?;
+        self.events[index] = Some(event.clone());
         self.in_flight += 1;
-        Some(RequestId::message_at(place))
+        Some(RequestId::from_message_index(index))
     }
 
     /// Completes a message. An id that is no message of this table has no effect.
     pub(crate) fn end(&mut self, id: RequestId, has_failed: bool) {
-        let place = id.place_of_message();
-        let event = place.and_then(|place| self.events.get_mut(place)).and_then(Option::take);
+        let index = id.message_index();
+        let event = index.and_then(|index| self.events.get_mut(index)).and_then(Option::take);
         let Some(event) = event else { return };
         self.in_flight -= 1;
         if has_failed {
@@ -41,7 +42,7 @@ impl Messages {
     }
 
     /// Fails all messages: the kernel will not complete them.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn fail_all(&mut self) {
         self.in_flight = 0;
         self.events.iter_mut().filter_map(Option::take).for_each(|event| write(&event));
     }

@@ -1,4 +1,4 @@
-//! The descriptor that becomes readable with a completion.
+//! The eventfd that becomes readable with a completion.
 
 use std::cell::OnceCell;
 use std::io;

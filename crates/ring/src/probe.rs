@@ -1,5 +1,5 @@
-//! Which features of io_uring this machine gives: each probed by itself, by
-//! trying it, never by the kernel's version.
+//! Probes the features of io_uring on this machine: each separately, by using it,
+//! never by the kernel's version.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 use io_uring::{IoUring, Probe, opcode};
 use rustix::process::{Resource, getrlimit};
 
-/// One feature: kept, or dropped with the kernel's reason.
+/// One feature: used, or dropped with the kernel's reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// The kernel's name for it.
     pub name: &'static str,
     /// Its purpose.
     pub purpose: &'static str,
-    /// `Ok` when it is used; else why not.
+    /// `Ok` if it is used, or the reason why it is not.
     pub state: Result<(), String>,
 }
 
@@ -26,56 +26,56 @@ impl Feature {
     }
 }
 
-/// Every feature the ring knows, as probed once a process.
+/// Every feature that the ring can use, probed once a process.
 #[derive(Clone, Debug)]
 pub struct Features {
     /// Only one thread submits.
     pub single_issuer: Feature,
-    /// Completions are finished when the thread reaps, not by interrupting it.
+    /// The kernel finishes completions when the thread enters it, instead of interrupting the thread.
     pub defer_taskrun: Feature,
-    /// No indirection between queue and entries.
+    /// No array of indexes between the submission queue and its entries.
     pub no_sqarray: Feature,
     /// A completion queue larger than twice the submission queue.
     pub cqsize: Feature,
-    /// A bad entry does not hold back those behind it.
+    /// A bad entry does not stop the submission of the entries after it.
     pub submit_all: Feature,
-    /// The ring is named without a look-up of its descriptor.
+    /// The kernel finds the ring without a look-up of its descriptor.
     pub registered_ring: Feature,
-    /// A table of registered files that fills as they come.
+    /// A table of registered files that starts empty.
     pub sparse_files: Feature,
-    /// A table of registered buffers that fills as they come.
+    /// A table of registered buffers that starts empty.
     pub sparse_buffers: Feature,
-    /// One ring wakes another.
+    /// A message from one ring wakes the thread of another.
     pub message: Feature,
-    /// Cancelling by name.
+    /// Cancelling by `user_data`.
     pub cancel: Feature,
     /// A timeout in the waiting call itself.
     pub timeout: Feature,
-    /// Completions polled for, where the device can.
+    /// Polling for completions, if the device supports it.
     pub polled: Feature,
 }
 
 impl Features {
-    /// The features of this machine; probed at the first call. A probe that failed for lack of
+    /// The features of this machine, probed at the first call. A probe that failed for lack of
     /// descriptors or memory is repeated at the next call.
     ///
     /// # Errors
-    /// Why there is no io_uring at all.
+    /// In one line why there is no io_uring at all.
     pub fn probe() -> Result<&'static Features, String> {
         static PROBED: OnceLock<Result<Features, String>> = OnceLock::new();
         if PROBED.get().is_none() {
             let probed = match probe() {
-                Err(Refusal::ForNow(why)) => return Err(why),
-                Err(Refusal::ForGood(why)) => Err(why),
+                Err(ProbeError::Temporary(why)) => return Err(why),
+                Err(ProbeError::Permanent(why)) => Err(why),
                 Ok(features) => Ok(features),
             };
-            // Another thread may have been faster, with the same answer.
+            // Another thread may have set it first, to the same value.
             let _ = PROBED.set(probed);
         }
         PROBED.get().expect("it was just set").as_ref().map_err(Clone::clone)
     }
 
-    /// All of them, for people and for programs.
+    /// All features.
     pub fn list(&self) -> [&Feature; 12] {
         [
             &self.single_issuer,
@@ -93,27 +93,27 @@ impl Features {
         ]
     }
 
-    /// True when nothing was dropped that a ring of full speed needs.
+    /// True if no feature was dropped.
     pub fn is_full(&self) -> bool {
         self.list().iter().all(|feature| feature.is_kept())
     }
 }
 
 /// Why there is no io_uring.
-enum Refusal {
-    /// Something is short that may not be so the next time.
-    ForNow(String),
-    ForGood(String),
+enum ProbeError {
+    /// A resource ran out; the next probe may succeed.
+    Temporary(String),
+    Permanent(String),
 }
 
-/// True for what a process that lets go of something may get.
-fn is_for_now(error: &io::Error) -> bool {
+/// True if the call may succeed later, when resources are free again.
+fn is_temporary(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR))
 }
 
-/// Why the kernel gives no ring, and what to do.
-pub(crate) fn explain_refusal(error: &io::Error) -> String {
+/// In one line why the kernel refuses a ring, and what to do.
+pub(crate) fn explain_setup_error(error: &io::Error) -> String {
     let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     match (error.raw_os_error(), disabled.as_deref().map(str::trim)) {
         (Some(libc::EPERM), Ok(level @ ("1" | "2"))) => {
@@ -131,7 +131,7 @@ pub(crate) fn explain_refusal(error: &io::Error) -> String {
             let limit = getrlimit(Resource::Memlock).current;
             let limit = limit.map_or("unlimited".into(), |limit| format!("{limit} bytes"));
             format!(
-                "io_uring needs locked memory that is not to be had: RLIMIT_MEMLOCK is {limit}; \
+                "io_uring needs more locked memory than the limit allows: RLIMIT_MEMLOCK is {limit}; \
                  raise it (ulimit -l)"
             )
         }
@@ -142,36 +142,36 @@ pub(crate) fn explain_refusal(error: &io::Error) -> String {
     }
 }
 
-fn probe() -> Result<Features, Refusal> {
+fn probe() -> Result<Features, ProbeError> {
     let plain = IoUring::new(4).map_err(|error| {
-        let why = explain_refusal(&error);
-        if is_for_now(&error) { Refusal::ForNow(why) } else { Refusal::ForGood(why) }
+        let why = explain_setup_error(&error);
+        if is_temporary(&error) { ProbeError::Temporary(why) } else { ProbeError::Permanent(why) }
     })?;
     let parameters = plain.params();
-    let lacks = |what: &str| Err(Refusal::ForGood(format!("this kernel's io_uring {what}")));
+    let missing = |what: &str| Err(ProbeError::Permanent(format!("this kernel's io_uring {what}")));
     if !parameters.is_feature_nodrop() {
-        return lacks("drops completions (no IORING_FEAT_NODROP)");
+        return missing("drops completions (no IORING_FEAT_NODROP)");
     }
     if !parameters.is_feature_submit_stable() {
-        return lacks("keeps pointing at submitted entries (no IORING_FEAT_SUBMIT_STABLE)");
+        return missing("keeps pointing at submitted entries (no IORING_FEAT_SUBMIT_STABLE)");
     }
     if !parameters.is_feature_ext_arg() {
-        return lacks("cannot wait with a timeout (no IORING_FEAT_EXT_ARG)");
+        return missing("cannot wait with a timeout (no IORING_FEAT_EXT_ARG)");
     }
-    // The resource that ran out during a probe: the feature stays unknown.
+    // A resource that ran out during a probe: the feature stays unknown.
     let short = RefCell::new(None);
     let refused = |error: io::Error| {
-        if is_for_now(&error) {
-            *short.borrow_mut() = Some(explain_refusal(&error));
+        if is_temporary(&error) {
+            *short.borrow_mut() = Some(explain_setup_error(&error));
         }
         format!("the kernel refuses it: {error}")
     };
     let mut operations = Probe::new();
     let known = plain.submitter().register_probe(&mut operations);
     let operation = |code| match &known {
-        Err(error) => Err(format!("the kernel does not say: {error}")),
+        Err(error) => Err(format!("the kernel cannot list its operations: {error}")),
         Ok(()) if operations.is_supported(code) => Ok(()),
-        Ok(()) => Err("this kernel's io_uring does not know the operation".into()),
+        Ok(()) => Err("this kernel's io_uring does not support the operation".into()),
     };
     let feature = |name, purpose, state| Feature { name, purpose, state };
     let setup = |configure: fn(&mut io_uring::Builder) -> &mut io_uring::Builder| {
@@ -233,15 +233,15 @@ fn probe() -> Result<Features, Refusal> {
     };
     match short.into_inner() {
         None => Ok(features),
-        Some(why) => Err(Refusal::ForNow(why)),
+        Some(why) => Err(ProbeError::Temporary(why)),
     }
 }
 
 fn register_ring(ring: &IoUring) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let descriptor = ring.as_raw_fd();
-    let place = crate::sys::register_ring(descriptor)?;
-    crate::sys::unregister_ring(descriptor, place);
+    let index = crate::sys::register_ring(descriptor)?;
+    crate::sys::unregister_ring(descriptor, index);
     Ok(())
 }
 
@@ -258,10 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
-        let seccomp = explain_refusal(&io::Error::from_raw_os_error(libc::ENOSYS));
+    fn setup_errors_include_advice() {
+        let seccomp = explain_setup_error(&io::Error::from_raw_os_error(libc::ENOSYS));
         assert!(seccomp.contains("seccomp"), "{seccomp}");
-        let limit = explain_refusal(&io::Error::from_raw_os_error(libc::EMFILE));
+        let limit = explain_setup_error(&io::Error::from_raw_os_error(libc::EMFILE));
         assert!(limit.contains("RLIMIT_NOFILE"), "{limit}");
     }
 }

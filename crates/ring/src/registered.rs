@@ -1,5 +1,5 @@
-//! Files and memory that the ring has registered with the kernel, so that a
-//! request names them by index and the kernel neither looks up nor pins anything.
+//! Files and memory that the ring has registered with the kernel. A request names
+//! them by index, and the kernel neither looks up a file nor pins pages for it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,27 +11,27 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use uringfs_buffer::{Region, RegionId};
 
-use crate::segment::Piece;
+use crate::segment::IoSegment;
 
-/// The state of registration, for people.
+/// The state of registration, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// Files named by index now.
     pub files: usize,
     /// Regions of memory named by index now.
     pub regions: usize,
-    /// Why registering memory was refused last; requests then name addresses.
+    /// Why the last registration of memory failed; requests then name addresses.
     pub refused: Option<String>,
 }
 
-/// A file as a request names it: an entry's first word, without its operation.
+/// A file in the form that entries need: the first word of an entry, without its operation code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileSlot(u64);
 
 impl FileSlot {
-    /// There is none at this place; the kernel would answer EBADF.
+    /// No file at this index; the kernel would return EBADF.
     pub(crate) const ABSENT: FileSlot = FileSlot::plain(-1);
-    /// There is no file: requests are NOPs.
+    /// No file: requests are NOPs.
     pub(crate) const NOP: FileSlot = FileSlot::plain(-2);
     const FIXED: u64 = (Flags::FIXED_FILE.bits() as u64) << 8;
 
@@ -41,13 +41,13 @@ impl FileSlot {
         FileSlot((descriptor as u32 as u64) << 32)
     }
 
-    /// By its place in the kernel's table.
+    /// By its index in the kernel's table.
     #[inline(always)]
-    pub(crate) const fn fixed(place: u32) -> FileSlot {
-        FileSlot((place as u64) << 32 | FileSlot::FIXED)
+    pub(crate) const fn fixed(index: u32) -> FileSlot {
+        FileSlot((index as u64) << 32 | FileSlot::FIXED)
     }
 
-    /// The same, the request carried out by a worker of the kernel's.
+    /// The same file, for a request that a worker thread of the kernel executes.
     pub(crate) fn by_worker(self) -> FileSlot {
         FileSlot(self.0 | (Flags::ASYNC.bits() as u64) << 8)
     }
@@ -57,7 +57,7 @@ impl FileSlot {
         self.0 & FileSlot::FIXED != 0
     }
 
-    /// The descriptor or place.
+    /// The descriptor or index.
     pub(crate) fn number(self) -> i32 {
         (self.0 >> 32) as i32
     }
@@ -73,18 +73,18 @@ impl FileSlot {
     }
 }
 
-/// The files a ring knows, by places that the user chooses.
+/// The files of a ring, by indexes that the user chooses.
 pub(crate) struct FileTable {
     fixed: bool,
     slots: Box<[FileSlot]>,
-    /// Keeps plain descriptors open; the kernel's table keeps fixed ones.
+    /// Keeps plain files open; the kernel's table keeps fixed files open.
     descriptors: Vec<OwnedFd>,
 }
 
 impl FileTable {
-    pub(crate) fn new(ring: &IoUring, places: u32, fixed: bool) -> FileTable {
-        let fixed = fixed && ring.submitter().register_files_sparse(places).is_ok();
-        let slots = vec![FileSlot::ABSENT; places as usize].into_boxed_slice();
+    pub(crate) fn new(ring: &IoUring, count: u32, fixed: bool) -> FileTable {
+        let fixed = fixed && ring.submitter().register_files_sparse(count).is_ok();
+        let slots = vec![FileSlot::ABSENT; count as usize].into_boxed_slice();
         FileTable { fixed, slots, descriptors: Vec::new() }
     }
 
@@ -99,88 +99,88 @@ impl FileTable {
     pub(crate) fn install(
         &mut self,
         ring: &IoUring,
-        place: u32,
+        index: u32,
         file: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let index = self.free_place(place)?;
+        let slot = self.free_slot(index)?;
         let registered =
-            || ring.submitter().register_files_update(place, &[file.as_raw_fd()]).is_ok();
+            || ring.submitter().register_files_update(index, &[file.as_raw_fd()]).is_ok();
         if self.fixed && registered() {
-            self.slots[index] = FileSlot::fixed(place);
+            self.slots[slot] = FileSlot::fixed(index);
             return Ok(());
         }
         let descriptor = file.try_clone_to_owned()?;
-        self.slots[index] = FileSlot::plain(descriptor.as_raw_fd());
+        self.slots[slot] = FileSlot::plain(descriptor.as_raw_fd());
         self.descriptors.push(descriptor);
         Ok(())
     }
 
-    /// Makes every transfer that names `place` a NOP.
-    pub(crate) fn install_nothing(&mut self, place: u32) -> io::Result<()> {
-        let index = self.free_place(place)?;
-        self.slots[index] = FileSlot::NOP;
+    /// Makes every transfer that names `index` a NOP.
+    pub(crate) fn install_nop(&mut self, index: u32) -> io::Result<()> {
+        let slot = self.free_slot(index)?;
+        self.slots[slot] = FileSlot::NOP;
         Ok(())
     }
 
-    fn free_place(&self, place: u32) -> io::Result<usize> {
-        match self.slots.get(place as usize) {
+    fn free_slot(&self, index: u32) -> io::Result<usize> {
+        match self.slots.get(index as usize) {
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("file place {place} is not in the table"),
+                format!("file index {index} is not in the table"),
             )),
             Some(slot) => {
-                assert_eq!(*slot, FileSlot::ABSENT, "file place {place} is taken");
-                Ok(place as usize)
+                assert_eq!(*slot, FileSlot::ABSENT, "file index {index} is in use");
+                Ok(index as usize)
             }
         }
     }
 
-    /// Takes the file out. The caller knows that no transfer names it.
-    pub(crate) fn remove(&mut self, ring: &IoUring, place: u32) -> Result<(), Errno> {
-        let slot = self.slot(place);
+    /// Removes a file. The caller ensures that no transfer names it.
+    pub(crate) fn remove(&mut self, ring: &IoUring, index: u32) -> Result<(), Errno> {
+        let slot = self.slot(index);
         if slot == FileSlot::ABSENT {
             return Err(Errno::BADF);
         }
         if slot.is_fixed() {
-            // -1 empties the place. A failure leaves the file open in the
-            // kernel's table until the place is used again.
-            let _ = ring.submitter().register_files_update(place, &[-1]);
+            // -1 empties the slot. A failure leaves the file open in the
+            // kernel's table until the slot is used again.
+            let _ = ring.submitter().register_files_update(index, &[-1]);
         } else {
             self.descriptors.retain(|descriptor| descriptor.as_raw_fd() != slot.number());
         }
-        self.slots[place as usize] = FileSlot::ABSENT;
+        self.slots[index as usize] = FileSlot::ABSENT;
         Ok(())
     }
 
-    /// The file at `place` as a transfer names it.
+    /// The file at `index`, in the form that entries need.
     #[inline]
-    pub(crate) fn slot(&self, place: u32) -> FileSlot {
-        self.slots.get(place as usize).copied().unwrap_or(FileSlot::ABSENT)
+    pub(crate) fn slot(&self, index: u32) -> FileSlot {
+        self.slots.get(index as usize).copied().unwrap_or(FileSlot::ABSENT)
     }
 }
 
-/// The regions of memory a ring knows, by the index in their id.
+/// The regions that a ring has registered, by the index in their id.
 pub(crate) struct RegionTable {
     enabled: bool,
-    registered: Box<[RegionId; RegionId::INDEXES as usize]>,
-    refused: Box<[RegionId; RegionId::INDEXES as usize]>,
-    alive: Vec<Weak<Region>>,
-    /// As [`Region::gone`] said when they were looked through.
-    gone: u64,
-    reason: Option<String>,
+    registered: Box<[RegionId; RegionId::COUNT as usize]>,
+    refused: Box<[RegionId; RegionId::COUNT as usize]>,
+    regions: Vec<Weak<Region>>,
+    /// [`Region::dropped`] at the last check.
+    dropped: u64,
+    refusal: Option<String>,
 }
 
 impl RegionTable {
     pub(crate) fn new(ring: &IoUring, enabled: bool) -> RegionTable {
-        let count = RegionId::INDEXES;
+        let count = RegionId::COUNT;
         let table = if enabled { ring.submitter().register_buffers_sparse(count) } else { Ok(()) };
         RegionTable {
             enabled: enabled && table.is_ok(),
-            registered: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
-            refused: Box::new([RegionId::EMPTY; RegionId::INDEXES as usize]),
-            alive: std::iter::repeat_with(Weak::new).take(count as usize).collect(),
-            gone: Region::gone(),
-            reason: table.err().map(|error| format!("no table for registered buffers: {error}")),
+            registered: Box::new([RegionId::EMPTY; RegionId::COUNT as usize]),
+            refused: Box::new([RegionId::EMPTY; RegionId::COUNT as usize]),
+            regions: std::iter::repeat_with(Weak::new).take(count as usize).collect(),
+            dropped: Region::dropped(),
+            refusal: table.err().map(|error| format!("no table for registered buffers: {error}")),
         }
     }
 
@@ -192,68 +192,69 @@ impl RegionTable {
         self.registered.iter().filter(|id| **id != RegionId::EMPTY).count()
     }
 
-    pub(crate) fn reason(&self) -> Option<&str> {
-        self.reason.as_deref()
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
-    /// The index to name a piece's region by, registering it at its first use.
+    /// The index of the segment's region, which is registered at its first use. `None` if it cannot be.
     #[inline(always)]
-    pub(crate) fn index_of(&mut self, ring: &IoUring, piece: &Piece) -> Option<u16> {
-        let id = piece.region_id;
+    pub(crate) fn index_of(&mut self, ring: &IoUring, segment: &IoSegment) -> Option<u16> {
+        let id = segment.region_id;
         let index = id.index();
-        if self.registered[index as usize] == id || self.register(ring, piece) {
+        if self.registered[index as usize] == id || self.register(ring, segment) {
             return Some(index as u16);
         }
         None
     }
 
     #[inline(never)]
-    fn register(&mut self, ring: &IoUring, piece: &Piece) -> bool {
-        let id = piece.region_id;
+    fn register(&mut self, ring: &IoUring, segment: &IoSegment) -> bool {
+        let id = segment.region_id;
         let index = id.index() as usize;
         if id == RegionId::NONE || !self.enabled || self.refused[index] == id {
             return false;
         }
-        // SAFETY: the buffer that the piece is of holds the region; the
-        // transfer that owns the buffer is in the ring's table.
-        let region = unsafe { piece.region.as_ref() };
-        self.forget_gone(ring);
+        // SAFETY: the segment's buffer holds the region; the transfer that owns
+        // the buffer is in the ring's table.
+        let region = unsafe { segment.region.as_ref() };
+        self.unregister_dropped(ring);
         let bytes = region.len();
         let vector = libc::iovec { iov_base: region.base().as_ptr().cast(), iov_len: bytes };
         // SAFETY: a transfer that names this index owns a buffer of the region,
-        // so the memory outlives every use. A region that dies while it is
-        // registered leaves pinned pages that nothing names any more.
+        // so the memory outlives every use. A region that is dropped while it is
+        // registered leaves pinned pages that no request names any more.
         let done = unsafe { ring.submitter().register_buffers_update(id.index(), &[vector], None) };
         match done {
             Ok(()) => {
                 self.registered[index] = id;
-                self.alive[index] = region.watch();
+                self.regions[index] = region.downgrade();
                 true
             }
             Err(error) => {
                 self.registered[index] = RegionId::EMPTY;
                 self.refused[index] = id;
-                self.reason = Some(explain(bytes, &error));
+                self.refusal = Some(explain_refusal(bytes, &error));
                 false
             }
         }
     }
 
-    /// Gives back the pins of regions that are gone, if any went since this was last asked.
+    /// Unpins regions that are dropped, if any were dropped since the last call.
     #[inline]
-    pub(crate) fn forget_gone(&mut self, ring: &IoUring) {
-        if Region::gone() != self.gone {
-            self.look_for_gone(ring);
+    pub(crate) fn unregister_dropped(&mut self, ring: &IoUring) {
+        if Region::dropped() != self.dropped {
+            self.unregister_dropped_slow(ring);
         }
     }
 
     #[cold]
-    fn look_for_gone(&mut self, ring: &IoUring) {
-        self.gone = Region::gone();
+    fn unregister_dropped_slow(&mut self, ring: &IoUring) {
+        self.dropped = Region::dropped();
         for index in 0..self.registered.len() {
-            if self.registered[index] != RegionId::EMPTY && self.alive[index].strong_count() == 0 {
+            if self.registered[index] != RegionId::EMPTY && self.regions[index].strong_count() == 0
+            {
                 let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-                // SAFETY: an empty vector names no memory; it empties the place.
+                // SAFETY: an empty vector names no memory; it empties the slot.
                 let _ = unsafe {
                     ring.submitter().register_buffers_update(index as u32, &[empty], None)
                 };
@@ -263,7 +264,7 @@ impl RegionTable {
     }
 }
 
-fn explain(bytes: usize, error: &io::Error) -> String {
+fn explain_refusal(bytes: usize, error: &io::Error) -> String {
     let limit = getrlimit(Resource::Memlock).current;
     match (error.raw_os_error(), limit) {
         (Some(libc::ENOMEM), Some(limit)) => format!(

@@ -1,5 +1,5 @@
-//! The ring: push, enter, reap. What is pushed is owned by the ring's table
-//! until the kernel has answered for it.
+//! The ring: push, enter, reap. The ring's table owns a pushed request until
+//! the kernel has completed it.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::counters::{RawCounters, RingCounters};
 use crate::event::{Event, decode};
 use crate::fork::{self, fork_count};
-use crate::in_flight::{Ended, FreeSlot, Kind, RequestId, Slots};
+use crate::in_flight::{Ended, FreeSlot, RequestId, RequestKind, Slots};
 use crate::message::Messages;
 use crate::notifier::Notifier;
 use crate::probe::Features;
@@ -25,13 +25,13 @@ use crate::registered::{FileSlot, FileTable, RegionTable, Registration};
 use crate::setup::{RESERVE, RingOptions, build};
 use crate::sqe::{Direction, Sqe, nop_sqe, slow_sqe};
 use crate::sys::{self, RingFd};
-use crate::transfer::{Memory, Step, StepResult, Transfer};
+use crate::transfer::{NextOp, StepResult, Transfer, TransferMemory};
 use crate::wait::{Wait, WaitHandle};
 
 #[cfg(test)]
 mod tests;
 
-/// io_uring for transfers of type `T`. Belongs to the thread that made it.
+/// io_uring for transfers of type `T`. Belongs to the thread that created it.
 pub struct Ring<T: Transfer> {
     io: IoUring,
     fd: RingFd,
@@ -40,35 +40,35 @@ pub struct Ring<T: Transfer> {
     messages: Messages,
     files: FileTable,
     regions: RegionTable,
-    /// Entries pushed that the kernel has not taken.
+    /// Pushed entries that the kernel has not consumed.
     queued: u32,
-    /// Transfers may be pushed while fewer are queued.
-    room: u32,
-    /// Lists of pieces of memory, until the kernel has read them.
-    vectors: Vec<Box<[libc::iovec]>>,
-    /// Cancels that wait for room in the submission queue.
+    /// Transfers may be pushed while fewer entries than this are queued.
+    transfer_limit: u32,
+    /// Lists of iovecs, kept until the kernel has read them.
+    iovec_lists: Vec<Box<[libc::iovec]>>,
+    /// Cancels that wait for free entries in the submission queue.
     cancels: VecDeque<RequestId>,
     forks: u32,
     polled: bool,
     notifier: Notifier,
-    /// Found while reaping, and not asked for yet.
+    /// Found by [`Self::reap`], and not returned by [`Self::event`] yet.
     events: VecDeque<Event>,
-    counts: RawCounters,
+    counters: RawCounters,
     _owned_by_thread: PhantomData<*const ()>,
 }
 
 impl<T: Transfer> Ring<T> {
-    /// A ring with every feature that the machine gives.
+    /// A ring with every feature that the kernel supports.
     ///
     /// # Errors
-    /// Why there is none and what to do, in one line.
+    /// In one line why there is no ring, and what to do.
     pub fn new(options: &RingOptions) -> io::Result<Ring<T>> {
         let features = Features::probe().map_err(io::Error::other)?;
         fork::watch_forks();
         let transfers = options.transfers.clamp(1, 16384);
         let io = build(options, features, transfers + options.waits + RESERVE)?;
         let fd = if features.registered_ring.is_kept() {
-            // A thread has 16 places; when they are out the descriptor serves.
+            // A thread can register 16 rings. Beyond that the ring uses its descriptor.
             sys::register_ring(io.as_raw_fd())
                 .map_or(RingFd::Descriptor(io.as_raw_fd()), RingFd::Registered)
         } else {
@@ -78,87 +78,90 @@ impl<T: Transfer> Ring<T> {
         let regions = RegionTable::new(&io, options.fixed_buffers);
         Ok(Ring {
             fd,
-            transfers: Slots::new(Kind::Transfer, transfers),
-            waits: Slots::new(Kind::Wait, options.waits),
+            transfers: Slots::new(RequestKind::Transfer, transfers),
+            waits: Slots::new(RequestKind::Wait, options.waits),
             messages: Messages::default(),
             files,
             regions,
             queued: 0,
-            room: io.params().sq_entries() - RESERVE,
-            vectors: Vec::new(),
+            transfer_limit: io.params().sq_entries() - RESERVE,
+            iovec_lists: Vec::new(),
             cancels: VecDeque::new(),
             forks: fork_count(),
             polled: options.polled,
             notifier: Notifier::default(),
             events: VecDeque::new(),
-            counts: RawCounters::default(),
+            counters: RawCounters::default(),
             io,
             _owned_by_thread: PhantomData,
         })
     }
 
     /// Puts a file into the ring's table. The ring keeps it open until
-    /// [`Self::remove`]; the caller may close his descriptor.
+    /// [`Self::remove`]; the caller may close its descriptor.
     ///
     /// # Errors
-    /// When no descriptor is left (EMFILE) or `place` is not in the table.
+    /// When no descriptor is left (EMFILE) or `index` is not in the table.
     ///
     /// # Panics
-    /// When `place` is taken.
-    pub fn install(&mut self, place: u32, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.files.install(&self.io, place, file)
+    /// When `index` is in use.
+    pub fn install(&mut self, index: u32, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.files.install(&self.io, index, file)
     }
 
-    /// Makes every transfer that names `place` the kernel's NOP, for measuring
-    /// the way there and back.
+    /// Turns every transfer that names `index` into a NOP of the kernel, to measure
+    /// the round trip.
     ///
     /// # Errors
-    /// When `place` is not in the table.
+    /// When `index` is not in the table.
     ///
     /// # Panics
-    /// When `place` is taken.
-    pub fn install_nothing(&mut self, place: u32) -> io::Result<()> {
-        self.files.install_nothing(place)
+    /// When `index` is in use.
+    pub fn install_nop(&mut self, index: u32) -> io::Result<()> {
+        self.files.install_nop(index)
     }
 
     /// Takes a file out of the table.
     ///
     /// # Errors
-    /// EBUSY while a transfer names it, EBADF when the place is empty.
-    pub fn remove(&mut self, place: u32) -> Result<(), Errno> {
-        if self.transfers.iter_mut().any(|(_, transfer)| transfer.file() == place) {
+    /// EBUSY while a transfer names it, EBADF when its slot is empty.
+    pub fn remove(&mut self, index: u32) -> Result<(), Errno> {
+        if self.transfers.iter_mut().any(|(_, transfer)| transfer.file() == index) {
             return Err(Errno::BUSY);
         }
-        self.files.remove(&self.io, place)
+        self.files.remove(&self.io, index)
     }
 
-    /// Room for one transfer: a slot and an entry. None when either is short,
-    /// and in the child of a fork.
+    /// Reserves a slot and a submission entry for one transfer. `None` without a free
+    /// slot or entry, and in the child of a fork.
     #[inline(always)]
-    pub fn room(&mut self) -> Option<Room<'_, T>> {
+    pub fn room(&mut self) -> Option<SqeSlot<'_, T>> {
         let slot = self.transfers.free_slot()?;
-        if self.is_forked() || self.queued >= self.room && !self.hand_over(self.room) {
+        if self.is_forked()
+            || self.queued >= self.transfer_limit && !self.submit_below(self.transfer_limit)
+        {
             return None;
         }
-        Some(Room { ring: self, slot })
+        Some(SqeSlot { ring: self, slot })
     }
 
-    /// Has the kernel take what is queued, so that fewer than `room` are. False
-    /// when it takes nothing.
+    /// Submits the queued entries, so that fewer than `limit` are queued. False
+    /// if the kernel does not consume enough.
     #[cold]
     #[inline(never)]
-    fn hand_over(&mut self, room: u32) -> bool {
-        self.enter(0, None).is_ok() && self.queued < room
+    fn submit_below(&mut self, limit: u32) -> bool {
+        self.enter(0, None).is_ok() && self.queued < limit
     }
 
-    /// The same for what may use the reserve.
-    fn has_entry(&mut self) -> bool {
+    /// True if there is an entry for a wait, a cancel or a message, which may use the
+    /// reserve; submits the queued entries if needed.
+    fn has_free_entry(&mut self) -> bool {
         let all = self.io.params().sq_entries();
-        self.queued < all || self.hand_over(all)
+        self.queued < all || self.submit_below(all)
     }
 
-    /// Takes a transfer, or gives it back when there is no room or no file at
-    /// its place. It reaches the kernel with the next [`Self::enter`].
+    /// Pushes a transfer, or returns it when the ring is full or its file index is
+    /// empty. It reaches the kernel with the next [`Self::enter`].
     #[inline]
     pub fn push(&mut self, transfer: T) -> Result<(), T> {
         if self.files.slot(transfer.file()) == FileSlot::ABSENT {
@@ -171,53 +174,54 @@ impl<T: Transfer> Ring<T> {
         Ok(())
     }
 
-    /// Takes a wait, or gives it back when its table is full. `tag` comes back with it.
+    /// Pushes a wait, or returns it when its table is full. `tag` is part of its completion.
     pub fn push_wait(&mut self, wait: Wait, tag: u64) -> Result<WaitHandle, Wait> {
-        let can = !self.polled && !self.is_forked() && self.has_entry();
-        let Some(slot) = self.waits.free_slot().filter(|_| can) else { return Err(wait) };
+        let can_push = !self.polled && !self.is_forked() && self.has_free_entry();
+        let Some(slot) = self.waits.free_slot().filter(|_| can_push) else { return Err(wait) };
         let (id, (wait, _)) = self.waits.fill(slot, (wait, tag));
         let entry = wait.entry().user_data(id.0);
         self.push_sqe(entry);
         Ok(WaitHandle(id))
     }
 
-    /// Wakes the thread that waits in the ring behind `ring`, whose
-    /// [`Self::reap`] then answers [`Event::Message`]. False when there is no
-    /// room or the kernel cannot: the caller takes another way. Some kernels
-    /// answer for a message only when its target has run; should it fail so late, [`Self::reap`] writes to `event`, an eventfd that wakes
-    /// the target, too. It may be written to without need.
+    /// Wakes the thread that waits in the ring with descriptor `ring`. That ring
+    /// then reports [`Event::Message`]. False when the queue is full or the kernel
+    /// does not support messages: the caller must wake the target in another way.
+    /// Some kernels complete a message only after its target has run. If it fails
+    /// that late, [`Self::reap`] writes to `event`, an eventfd that also wakes the
+    /// target. `event` may be written to without need.
     pub fn send_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> bool {
         let Some(id) = self.push_message(ring, event) else { return false };
-        // The kernel may have been too busy to take it.
+        // A busy kernel may leave entries queued.
         let is_taken = self.enter(0, None).is_ok() && self.queued() == 0;
-        // The caller may not come to reap for long.
+        // An early failure is reported here: the caller may not reap for a long time.
         is_taken && !self.has_failed(id)
     }
 
     fn push_message(&mut self, ring: BorrowedFd<'_>, event: &Arc<OwnedFd>) -> Option<RequestId> {
-        let can = Features::probe().is_ok_and(|features| features.message.is_kept());
-        if !can || self.polled || self.is_forked() || !self.has_entry() {
+        let can_send = Features::probe().is_ok_and(|features| features.message.is_kept());
+        if !can_send || self.polled || self.is_forked() || !self.has_free_entry() {
             return None;
         }
         let id = self.messages.begin(event)?;
         let target = types::Fd(ring.as_raw_fd());
         let entry = opcode::MsgRingData::new(target, 0, RequestId::MESSAGE.0, None).build();
         self.push_sqe(entry.user_data(id.0));
-        self.counts.messages += 1;
+        self.counters.messages += 1;
         Some(id)
     }
 
-    /// True when the kernel has answered `id` with an error. The answer stays, to be reaped.
+    /// True if `id` has completed with an error. The completion stays in the queue, to be reaped.
     fn has_failed(&mut self, id: RequestId) -> bool {
         let mut completions = self.io.completion();
-        let answer = completions.find(|completion| completion.user_data() == id.0);
-        // Dropped, it would take what was looked at.
+        let found = completions.find(|completion| completion.user_data() == id.0);
+        // Its drop would consume the completions that were read.
         mem::forget(completions);
-        answer.is_some_and(|answer| answer.result() < 0)
+        found.is_some_and(|completion| completion.result() < 0)
     }
 
-    /// Asks for every transfer that `matches` to end soon; `matches` may mark
-    /// it. Each still completes, once. A cancel is kept until there is room.
+    /// Requests to cancel every transfer for which `matches` returns true; `matches`
+    /// may mark it. Each still completes, once. A cancel waits for a free entry.
     pub fn cancel(&mut self, mut matches: impl FnMut(&mut T) -> bool) {
         for (id, transfer) in self.transfers.iter_mut() {
             if matches(transfer) {
@@ -226,7 +230,7 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    /// Asks for one wait to end soon. It still completes, once.
+    /// Requests to cancel one wait. It still completes, once.
     pub fn cancel_wait(&mut self, wait: WaitHandle) {
         if self.waits.get_mut(wait.0).is_some() {
             self.cancels.push_back(wait.0);
@@ -246,14 +250,14 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    /// Hands everything pushed to the kernel, and waits until at least `wait`
-    /// completions are there or `timeout` has passed. With `wait` 0, and while
-    /// cancels are left that have found no room, it lets the kernel finish what is
-    /// ready and returns.
+    /// Submits all pushed entries, and waits until at least `wait` completions are
+    /// available or `timeout` has passed. Does not wait if `wait` is 0, or if
+    /// cancels are left that found no free entry: it lets the kernel finish the work
+    /// that is ready, and returns.
     ///
     /// # Errors
-    /// ECHILD in the child of a fork: the ring is its parent's. Anything else
-    /// means that the kernel takes no entries at all.
+    /// ECHILD in the child of a fork: the ring belongs to the parent. Any other error
+    /// means that the kernel accepts no entries at all.
     #[inline(always)]
     pub fn enter(&mut self, wait: u32, timeout: Option<Duration>) -> Result<(), Errno> {
         if self.is_forked() {
@@ -262,22 +266,22 @@ impl<T: Transfer> Ring<T> {
         if !self.cancels.is_empty() {
             self.push_cancels();
         }
-        // The wait may be for a request that one of the remaining cancels is for.
+        // The caller may be waiting for a request that one of the remaining cancels is to end.
         let wait = if self.cancels.is_empty() { wait } else { 0 };
         if wait > 0 {
-            // It may sleep for long, and they are pinned so long.
-            self.regions.forget_gone(&self.io);
+            // The thread may sleep for a long time; dropped regions would stay pinned meanwhile.
+            self.regions.unregister_dropped(&self.io);
         }
-        self.counts.enters += 1;
+        self.counters.enters += 1;
         match sys::enter(self.fd, self.queued, wait, timeout) {
             Ok(taken) => {
                 self.queued -= taken;
-                if self.queued == 0 && !self.vectors.is_empty() {
-                    self.vectors.clear();
+                if self.queued == 0 && !self.iovec_lists.is_empty() {
+                    self.iovec_lists.clear();
                 }
                 Ok(())
             }
-            // A signal, the timeout, or a full completion queue: reap and come again.
+            // A signal, the timeout, or a full completion queue: the caller reaps and enters again.
             Err(Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN) => {
                 self.recount();
                 Ok(())
@@ -286,15 +290,15 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    /// After a call that failed half way the kernel's head says what it took.
+    /// After a call that failed halfway, the kernel's head of the queue gives the number of consumed entries.
     #[cold]
     fn recount(&mut self) {
         self.queued = self.io.submission().len() as u32;
     }
 
-    /// Hands over every transfer that has ended, or a step of it, with what
-    /// that has come to; makes no system call. [`Self::event`] returns the other completions
-    /// afterwards.
+    /// Calls `take` for every transfer of which a step has completed, with the result of
+    /// the step. Makes no system call. [`Self::event`] then returns the other
+    /// completions.
     #[inline(always)]
     pub fn reap(&mut self, mut take: impl FnMut(Ended<'_, T>, StepResult)) {
         if self.is_forked() {
@@ -303,10 +307,10 @@ impl<T: Transfer> Ring<T> {
         for completion in self.io.completion() {
             let id = RequestId(completion.user_data());
             let mut result = completion.result();
-            if id.kind() == Kind::Transfer {
+            if id.kind() == RequestKind::Transfer {
                 let ended = self.transfers.end(id);
                 if result == 0 && self.files.slot(ended.file()) == FileSlot::NOP {
-                    // A NOP answers 0 for the bytes that were not moved.
+                    // A NOP completes with 0: report all bytes as moved.
                     result = ended.step().length() as i32;
                 }
                 take(ended, StepResult(result));
@@ -316,7 +320,7 @@ impl<T: Transfer> Ring<T> {
         }
     }
 
-    /// Something else that [`Self::reap`] has found, oldest first.
+    /// The oldest completion of a wait or message that [`Self::reap`] has found.
     #[inline]
     pub fn event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -340,23 +344,23 @@ impl<T: Transfer> Ring<T> {
         self.transfers.in_flight()
     }
 
-    /// Entries that the next [`Self::enter`] hands over.
+    /// Entries that the next [`Self::enter`] submits.
     #[inline]
     pub fn queued(&self) -> usize {
         self.queued as usize + self.cancels.len()
     }
 
-    /// True in the child of a fork, where the ring is its parent's: its queues
-    /// are memory that both share, so nothing here touches them.
+    /// True in the child of a fork, where the ring belongs to the parent: both share
+    /// the memory of its queues, so the child does not touch it.
     #[inline(always)]
     pub fn is_forked(&self) -> bool {
         self.forks != fork_count()
     }
 
-    /// Readable from a completion on until [`Self::silence`]. The ring's own
-    /// descriptor does not do: with DEFER_TASKRUN the kernel (6.18) does not
-    /// wake those who poll it. Every completion costs a little more from the
-    /// first call on.
+    /// An eventfd that is readable from a completion on until [`Self::silence`].
+    /// The ring's own descriptor does not work: with DEFER_TASKRUN the kernel
+    /// (6.18) does not wake its pollers. From the first call on every completion
+    /// costs a little more.
     ///
     /// # Errors
     /// When no descriptor is left or the kernel refuses.
@@ -364,18 +368,18 @@ impl<T: Transfer> Ring<T> {
         self.notifier.register(&self.io)
     }
 
-    /// True once [`Self::notifier`] has been asked for.
+    /// True after the first call of [`Self::notifier`].
     pub fn has_notifier(&self) -> bool {
         self.notifier.is_registered()
     }
 
-    /// Makes the notifier unreadable until the next completion. What has
-    /// completed before has to be looked for afterwards.
+    /// Makes the notifier unreadable until the next completion. Check for earlier
+    /// completions after this call.
     pub fn silence(&self) {
         self.notifier.silence();
     }
 
-    /// The ring's descriptor: what other rings send messages to.
+    /// The ring's descriptor, to which other rings send messages.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the ring, which is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.descriptor_raw()) }
@@ -387,7 +391,7 @@ impl<T: Transfer> Ring<T> {
 
     /// Its counters.
     pub fn counters(&self) -> RingCounters {
-        self.counts.read()
+        self.counters.read()
     }
 
     /// The state of registration.
@@ -395,41 +399,45 @@ impl<T: Transfer> Ring<T> {
         Registration {
             files: self.files.count_fixed(),
             regions: self.regions.count(),
-            refused: self.regions.reason().map(str::to_owned),
+            refused: self.regions.refusal().map(str::to_owned),
         }
     }
 
-    /// True when files are named by index.
+    /// True if requests name files by index.
     pub fn has_fixed_files(&self) -> bool {
         self.files.is_fixed()
     }
 
-    /// True when memory of pools is named by index, where it can be registered.
+    /// True if requests name registered memory by index.
     pub fn has_fixed_buffers(&self) -> bool {
         self.regions.is_enabled()
     }
 }
 
-/// Room for one transfer in a ring.
-pub struct Room<'r, T: Transfer> {
+/// A free slot and a free submission entry of a ring, for one transfer.
+pub struct SqeSlot<'r, T: Transfer> {
     ring: &'r mut Ring<T>,
     slot: FreeSlot,
 }
 
-impl<T: Transfer> Room<'_, T> {
-    /// Moves the transfer into its slot and pushes the entry that stands for
-    /// it. It reaches the kernel with the next [`Ring::enter`].
+impl<T: Transfer> SqeSlot<'_, T> {
+    /// Moves the transfer into its slot and pushes its submission entry, which
+    /// reaches the kernel with the next [`Ring::enter`].
     #[inline(always)]
     pub fn push(self, transfer: T) {
-        let Ring { transfers, io, queued, files, regions, vectors, counts, .. } = self.ring;
+        let Ring { transfers, io, queued, files, regions, iovec_lists, counters, .. } = self.ring;
         let file = files.slot(transfer.file());
-        let (direction, offset, piece) = match transfer.step() {
-            Step::Read(offset, Memory::One(piece)) => (Direction::READ, offset, piece),
-            Step::Write(offset, Memory::One(piece)) => (Direction::WRITE, offset, piece),
+        let (direction, offset, segment) = match transfer.step() {
+            NextOp::Read(offset, TransferMemory::Single(segment)) => {
+                (Direction::READ, offset, segment)
+            }
+            NextOp::Write(offset, TransferMemory::Single(segment)) => {
+                (Direction::WRITE, offset, segment)
+            }
             _ => {
                 let (id, transfer) = transfers.fill(self.slot, transfer);
                 let step = transfer.step();
-                let entry = slow_sqe(io, regions, vectors, counts, file, step, id);
+                let entry = slow_sqe(io, regions, iovec_lists, counters, file, step, id);
                 return push_sqe(io, queued, entry);
             }
         };
@@ -437,39 +445,39 @@ impl<T: Transfer> Room<'_, T> {
         if file == FileSlot::NOP {
             return push_sqe(io, queued, nop_sqe(id));
         }
-        // Each is pushed where it is made: joined, they would be copied.
-        match regions.index_of(io, &piece) {
+        // Each branch pushes its own entry: with one common push the entry would be copied.
+        match regions.index_of(io, &segment) {
             Some(index) => {
-                counts.count(file, true);
-                let entry = Sqe::fixed(direction, file, offset, &piece, index);
+                counters.count(file, true);
+                let entry = Sqe::fixed(direction, file, offset, &segment, index);
                 push_sqe(io, queued, entry.with_id(id));
             }
             None => {
-                counts.count(file, false);
-                let entry = Sqe::plain(direction, file, offset, &piece);
+                counters.count(file, false);
+                let entry = Sqe::plain(direction, file, offset, &segment);
                 push_sqe(io, queued, entry.with_id(id));
             }
         }
     }
 }
 
-/// Puts an entry into the submission queue, which the caller has seen to have room.
+/// Puts an entry into the submission queue. The caller has checked that there is a free entry.
 #[inline(always)]
 fn push_sqe(io: &mut IoUring, queued: &mut u32, entry: Entry) {
     let mut queue = io.submission();
-    // SAFETY: `queued` entries are in it, and every caller has compared that
-    // with its length.
+    // SAFETY: the queue holds `queued` entries, and every caller has compared
+    // that number with its length.
     unsafe { hint::assert_unchecked(!queue.is_full()) };
-    // SAFETY: what the entry names is owned by the ring's tables until the
-    // kernel has answered for it, or until it has read it (`vectors`).
+    // SAFETY: the ring's tables own everything that the entry names until the
+    // kernel has completed it, or has read it (`iovec_lists`).
     let pushed = unsafe { queue.push(&entry) };
     debug_assert!(pushed.is_ok());
     *queued += 1;
 }
 
 impl<T: Transfer> Drop for Ring<T> {
-    /// Cancels what is in flight and waits for it: until then its memory is
-    /// the kernel's. In the child of a fork nothing is touched.
+    /// Cancels all requests in flight and waits for them: until then the kernel
+    /// may use their memory. In the child of a fork nothing is touched.
     fn drop(&mut self) {
         if self.is_forked() {
             return;
@@ -479,11 +487,14 @@ impl<T: Transfer> Drop for Ring<T> {
         self.cancels.extend(waits);
         while self.in_flight() > 0 {
             if let Err(error) = self.enter(1, None) {
-                self.messages.give_up();
-                // Memory in the kernel's hands cannot be freed, so it is leaked.
+                self.messages.fail_all();
+                // Memory that the kernel may use cannot be freed, so it is leaked.
                 let in_flight = self.in_flight();
-                mem::forget(mem::replace(&mut self.transfers, Slots::new(Kind::Transfer, 0)));
-                mem::forget(mem::replace(&mut self.waits, Slots::new(Kind::Wait, 0)));
+                mem::forget(mem::replace(
+                    &mut self.transfers,
+                    Slots::new(RequestKind::Transfer, 0),
+                ));
+                mem::forget(mem::replace(&mut self.waits, Slots::new(RequestKind::Wait, 0)));
                 if in_flight > 0 {
                     eprintln!(
                         "uringfs: {in_flight} requests cannot be awaited ({error}); their memory is leaked"
@@ -493,11 +504,11 @@ impl<T: Transfer> Drop for Ring<T> {
             }
             self.reap(|_, _| {});
         }
-        // Else the kernel closes them some time after the ring, and a block
-        // device stays claimed as long.
+        // Without this the kernel closes the files some time after the ring, and a
+        // block device stays claimed until then.
         let _ = self.io.submitter().unregister_files();
-        if let RingFd::Registered(place) = self.fd {
-            sys::unregister_ring(self.io.as_raw_fd(), place);
+        if let RingFd::Registered(index) = self.fd {
+            sys::unregister_ring(self.io.as_raw_fd(), index);
         }
     }
 }

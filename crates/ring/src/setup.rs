@@ -4,12 +4,12 @@ use std::io;
 
 use io_uring::IoUring;
 
-use crate::probe::{Features, explain_refusal};
+use crate::probe::{Features, explain_setup_error};
 
-/// Entries of the submission queue: a batch, not everything in flight. A long
-/// queue is gone through from end to end and never stays in the cache.
+/// Entries of the submission queue: one batch, not everything in flight. A long
+/// queue is cycled through from end to end and never stays in the processor's cache.
 const SUBMISSIONS: u32 = 256;
-/// Of these, kept for waits, cancels and messages.
+/// The part of these entries that is reserved for waits, cancels and messages.
 pub(crate) const RESERVE: u32 = 64;
 
 /// Options of a ring.
@@ -19,13 +19,13 @@ pub struct RingOptions {
     pub transfers: u32,
     /// Waits in flight at once.
     pub waits: u32,
-    /// Places for files.
+    /// Length of the file table.
     pub files: u32,
     /// Register files, so that requests name them by index.
     pub fixed_files: bool,
-    /// Register memory of pools, so that requests name it by index.
+    /// Register the memory of pools, so that requests name it by index.
     pub fixed_buffers: bool,
-    /// Poll for completions. Such a ring takes reads and writes only.
+    /// Poll for completions. Such a ring accepts only reads and writes.
     pub polled: bool,
 }
 
@@ -42,8 +42,8 @@ impl Default for RingOptions {
     }
 }
 
-/// Queues for `in_flight` at once, or for as many as the memory that may be
-/// locked allows: the kernel then keeps completions until there is room.
+/// Creates queues for `in_flight` requests, or for fewer if the limit of locked
+/// memory requires it: the kernel then keeps the completions that do not fit.
 pub(crate) fn build(
     options: &RingOptions,
     features: &Features,
@@ -51,7 +51,7 @@ pub(crate) fn build(
 ) -> io::Result<IoUring> {
     let mut completions = in_flight.next_power_of_two();
     loop {
-        // Without a size of its own the completion queue is twice the other.
+        // Without an explicit size the completion queue is twice the submission queue.
         let has_size = features.cqsize.is_kept();
         let entries = if has_size { completions.min(SUBMISSIONS) } else { completions };
         let mut builder = IoUring::builder();
@@ -79,7 +79,7 @@ pub(crate) fn build(
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory && entries > 2 * RESERVE => {
                 completions /= 2;
             }
-            Err(error) => return Err(io::Error::new(error.kind(), explain_refusal(&error))),
+            Err(error) => return Err(io::Error::new(error.kind(), explain_setup_error(&error))),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Encodes the submission entry (SQE) of a transfer's next step. It names file and
-//! memory by index where they are registered.
+//! Encodes the submission entry (SQE) of a transfer's next step. The entry names file
+//! and memory by index if they are registered.
 
 use std::mem;
 
@@ -10,17 +10,17 @@ use uringfs_buffer::Buffer;
 use crate::counters::RawCounters;
 use crate::in_flight::RequestId;
 use crate::registered::{FileSlot, RegionTable};
-use crate::segment::Piece;
-use crate::transfer::{Memory, Step};
+use crate::segment::IoSegment;
+use crate::transfer::{NextOp, TransferMemory};
 
-/// Which way bytes go, as the kernel's operations.
+/// The kernel's operation codes for one direction.
 #[derive(Clone, Copy)]
 pub(crate) struct Direction {
-    /// From or to one piece of memory.
+    /// From or to one segment of memory.
     plain: u8,
     /// The same, in a registered region.
     fixed: u8,
-    /// From or to several pieces.
+    /// From or to several segments.
     vectored: u8,
 }
 
@@ -37,25 +37,26 @@ impl Direction {
     };
 }
 
-/// A transfer as the kernel reads it: `struct io_uring_sqe` of `<linux/io_uring.h>`
-/// in words, so that each is written once, where it goes. What the crate's builders
-/// make is put together on the stack.
+/// A transfer in the kernel's format: `struct io_uring_sqe` of `<linux/io_uring.h>`
+/// as words, so that each word is written once, directly into the queue. The builders
+/// of the crate `io-uring` assemble the entry on the stack first.
 #[repr(C)]
 pub(crate) struct Sqe {
     /// Operation, flags, priority, file.
     head: u64,
     offset: u64,
     address: u64,
-    /// Length, and above it `rw_flags`.
+    /// Low half: length. High half: `rw_flags`.
     length: u64,
     user_data: u64,
-    /// The registered buffer's index, and above it what is not used here.
+    /// Lowest 16 bits: the registered buffer's index. The rest is not used here.
     buffer: u64,
     address3: u64,
     unused: u64,
 }
 
-const _: () = assert!(cfg!(target_endian = "little"), "the words are put together for this order");
+const _: () =
+    assert!(cfg!(target_endian = "little"), "the layout of the words assumes little endian");
 
 impl Sqe {
     #[inline(always)]
@@ -72,24 +73,29 @@ impl Sqe {
         }
     }
 
-    /// For one piece of memory.
+    /// For one segment of memory.
     #[inline(always)]
-    pub(crate) fn plain(direction: Direction, file: FileSlot, offset: u64, piece: &Piece) -> Sqe {
-        let address = piece.pointer.as_ptr() as u64;
-        Sqe::new(direction.plain, file, offset, address, piece.length)
+    pub(crate) fn plain(
+        direction: Direction,
+        file: FileSlot,
+        offset: u64,
+        segment: &IoSegment,
+    ) -> Sqe {
+        let address = segment.pointer.as_ptr() as u64;
+        Sqe::new(direction.plain, file, offset, address, segment.length)
     }
 
-    /// For one piece of memory in the registered region at `index`.
+    /// For one segment of memory in the registered region at `index`.
     #[inline(always)]
     pub(crate) fn fixed(
         direction: Direction,
         file: FileSlot,
         offset: u64,
-        piece: &Piece,
+        segment: &IoSegment,
         index: u16,
     ) -> Sqe {
-        let address = piece.pointer.as_ptr() as u64;
-        let entry = Sqe::new(direction.fixed, file, offset, address, piece.length);
+        let address = segment.pointer.as_ptr() as u64;
+        let entry = Sqe::new(direction.fixed, file, offset, address, segment.length);
         Sqe { buffer: index as u64, ..entry }
     }
 
@@ -102,68 +108,70 @@ impl Sqe {
     #[inline(always)]
     pub(crate) fn with_id(self, id: RequestId) -> Entry {
         let sqe = Sqe { user_data: id.0, ..self };
-        // SAFETY: an `Entry` is the kernel's structure (`repr(C)`), which is
-        // integers only, and this is as long.
+        // SAFETY: an `Entry` is the kernel's structure (`repr(C)`) of integers
+        // only, and this one has the same size.
         unsafe { mem::transmute::<Sqe, Entry>(sqe) }
     }
 }
 
-/// A NOP: the entry of any transfer at a place without a file.
+/// A NOP: the entry of a transfer whose file index is a NOP.
 #[inline(always)]
 pub(crate) fn nop_sqe(id: RequestId) -> Entry {
     Sqe::new(opcode::Nop::CODE, FileSlot::ABSENT, 0, 0, 0).with_id(id)
 }
 
-/// The entry of everything but a plain transfer of one buffer.
+/// The entry of any transfer other than a plain read or write of one segment.
 #[cold]
 #[inline(never)]
 pub(crate) fn slow_sqe(
     io: &IoUring,
     regions: &mut RegionTable,
-    vectors: &mut Vec<Box<[libc::iovec]>>,
-    counts: &mut RawCounters,
+    iovec_lists: &mut Vec<Box<[libc::iovec]>>,
+    counters: &mut RawCounters,
     file: FileSlot,
-    step: Step<'_>,
+    step: NextOp<'_>,
     id: RequestId,
 ) -> Entry {
     if file == FileSlot::NOP {
         return nop_sqe(id);
     }
     let (direction, offset, memory, rw_flags) = match step {
-        Step::Flush => {
+        NextOp::Flush => {
             let flush = opcode::Fsync::new(types::Fd(file.number()));
             let flush = flush.flags(types::FsyncFlags::DATASYNC).build();
             return flush.flags(file.flags()).user_data(id.0);
         }
-        Step::Read(offset, memory) => (Direction::READ, offset, memory, 0),
-        Step::Write(offset, memory) => (Direction::WRITE, offset, memory, 0),
-        Step::WriteDurably(offset, memory) => (Direction::WRITE, offset, memory, libc::RWF_DSYNC),
+        NextOp::Read(offset, memory) => (Direction::READ, offset, memory, 0),
+        NextOp::Write(offset, memory) => (Direction::WRITE, offset, memory, 0),
+        NextOp::WriteDurably(offset, memory) => (Direction::WRITE, offset, memory, libc::RWF_DSYNC),
     };
     let index = match memory {
-        Memory::One(piece) => regions.index_of(io, &piece),
-        Memory::Many { .. } => None,
+        TransferMemory::Single(segment) => regions.index_of(io, &segment),
+        TransferMemory::Vectored { .. } => None,
     };
-    counts.count(file, index.is_some());
+    counters.count(file, index.is_some());
     let entry = match (memory, index) {
-        (Memory::One(piece), Some(index)) => Sqe::fixed(direction, file, offset, &piece, index),
-        (Memory::One(piece), None) => Sqe::plain(direction, file, offset, &piece),
-        (Memory::Many { buffers, skip, length }, _) => {
-            let (pieces, count) = keep_vector(vectors, buffers, skip, length);
-            Sqe::new(direction.vectored, file, offset, pieces as u64, count)
+        (TransferMemory::Single(segment), Some(index)) => {
+            Sqe::fixed(direction, file, offset, &segment, index)
+        }
+        (TransferMemory::Single(segment), None) => Sqe::plain(direction, file, offset, &segment),
+        (TransferMemory::Vectored { buffers, skip, length }, _) => {
+            let (iovecs, count) = build_iovecs(iovec_lists, buffers, skip, length);
+            Sqe::new(direction.vectored, file, offset, iovecs as u64, count)
         }
     };
     entry.with_flags(rw_flags).with_id(id)
 }
 
-/// Lists the pieces of `buffers` between `skip` and `skip + length`, and keeps
+/// Lists the iovecs of bytes `skip` to `skip + length` of `buffers`, and keeps
 /// the list until the kernel has read it.
-fn keep_vector(
-    vectors: &mut Vec<Box<[libc::iovec]>>,
+fn build_iovecs(
+    iovec_lists: &mut Vec<Box<[libc::iovec]>>,
     buffers: &[Buffer],
     mut skip: u64,
     mut length: u64,
 ) -> (*const libc::iovec, u32) {
-    let mut pieces = Vec::with_capacity(buffers.len());
+    let mut iovecs = Vec::with_capacity(buffers.len());
     for buffer in buffers {
         let size = buffer.len() as u64;
         if skip >= size {
@@ -175,12 +183,12 @@ fn keep_vector(
             break;
         }
         let start = buffer.pointer().as_ptr().wrapping_add(skip as usize);
-        pieces.push(libc::iovec { iov_base: start.cast(), iov_len: take as usize });
+        iovecs.push(libc::iovec { iov_base: start.cast(), iov_len: take as usize });
         skip = 0;
         length -= take;
     }
-    let pieces = pieces.into_boxed_slice();
-    let place = (pieces.as_ptr(), pieces.len() as u32);
-    vectors.push(pieces);
-    place
+    let iovecs = iovecs.into_boxed_slice();
+    let list = (iovecs.as_ptr(), iovecs.len() as u32);
+    iovec_lists.push(iovecs);
+    list
 }

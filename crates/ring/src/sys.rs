@@ -1,6 +1,5 @@
-//! The system calls that the `io-uring` crate does not make the way we need
-//! them: entering by a registered ring descriptor with a timeout in the same
-//! call.
+//! System calls that the crate `io-uring` does not offer in the form needed here:
+//! entering by a registered ring descriptor, with a timeout in the same call.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
@@ -15,16 +14,16 @@ use rustix::io_uring::{
 
 const REGISTER_RING_FDS: c_uint = 20;
 
-/// A ring as `io_uring_enter` names it.
+/// The way in which `io_uring_enter` names a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RingFd {
     /// By its descriptor.
     Descriptor(RawFd),
-    /// By its place among the thread's registered rings, which saves the look-up.
+    /// By its index among the thread's registered rings, which saves the look-up of the descriptor.
     Registered(RawFd),
 }
 
-fn answer(result: c_long) -> Result<u32, Errno> {
+fn check(result: c_long) -> Result<u32, Errno> {
     if result < 0 {
         let error = std::io::Error::last_os_error();
         Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -33,12 +32,12 @@ fn answer(result: c_long) -> Result<u32, Errno> {
     }
 }
 
-/// Gives the kernel `submit` entries, lets it finish what was deferred, and
-/// waits until `wait` completions are there or `timeout` has passed (ETIME).
-/// Answers the entries taken.
+/// Submits `submit` entries, lets the kernel finish deferred work, and waits until
+/// `wait` completions are available or `timeout` has passed (ETIME). Returns the
+/// number of entries that the kernel consumed.
 ///
-/// Inlined to the system call itself: the kernel has overwritten what the
-/// processor remembers of calls, and each return after it is mispredicted.
+/// Inlined down to the system call itself: the kernel overwrites the processor's
+/// return stack buffer, so each return after the call is mispredicted.
 #[inline(always)]
 pub(crate) fn enter(
     ring: RingFd,
@@ -48,11 +47,11 @@ pub(crate) fn enter(
 ) -> Result<u32, Errno> {
     let (number, mut flags) = match ring {
         RingFd::Descriptor(descriptor) => (descriptor, IoringEnterFlags::GETEVENTS),
-        RingFd::Registered(place) => {
-            (place, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
+        RingFd::Registered(index) => {
+            (index, IoringEnterFlags::GETEVENTS | IoringEnterFlags::REGISTERED_RING)
         }
     };
-    // SAFETY: the ring's own descriptor, or a place among the thread's
+    // SAFETY: the ring's own descriptor, or an index among the thread's
     // registered rings, as the flag says; both last as long as the ring.
     let ring = unsafe { BorrowedFd::borrow_raw(number) };
     match timeout {
@@ -74,7 +73,7 @@ pub(crate) fn enter(
     }
 }
 
-/// Registers the ring's own descriptor with the calling thread and answers its place.
+/// Registers the ring's own descriptor with the calling thread, and returns its index there.
 pub(crate) fn register_ring(descriptor: RawFd) -> Result<RawFd, Errno> {
     #[repr(C)]
     struct Update {
@@ -93,14 +92,14 @@ pub(crate) fn register_ring(descriptor: RawFd) -> Result<RawFd, Errno> {
             1,
         )
     };
-    answer(result).map(|_| update.offset as RawFd)
+    check(result).map(|_| update.offset as RawFd)
 }
 
-/// Gives the place from [`register_ring`] back. Rings come and go on a
-/// thread, and a thread has 16 places.
-pub(crate) fn unregister_ring(descriptor: RawFd, place: RawFd) {
+/// Frees the index from [`register_ring`]. A thread has only 16 of them, and may
+/// create many rings in its life.
+pub(crate) fn unregister_ring(descriptor: RawFd, index: RawFd) {
     const UNREGISTER_RING_FDS: c_uint = 21;
-    let update: [u32; 4] = [place as u32, 0, 0, 0];
+    let update: [u32; 4] = [index as u32, 0, 0, 0];
     // SAFETY: the kernel reads `update`, laid out as io_uring_rsrc_update, which outlives the call.
     let _ = unsafe {
         libc::syscall(

@@ -1,17 +1,17 @@
-//! Transfers: an operation, its memory, its file.
+//! A transfer: an operation with its memory and its file.
 
 use rustix::io::Errno;
 use uringfs_buffer::Buffer;
 
-use crate::segment::Piece;
+use crate::segment::IoSegment;
 
 /// The memory of a transfer's next step.
 #[derive(Clone, Copy, Debug)]
-pub enum Memory<'a> {
-    /// One piece.
-    One(Piece),
-    /// `length` bytes of `buffers`, one after the other, after the first `skip`.
-    Many {
+pub enum TransferMemory<'a> {
+    /// One segment.
+    Single(IoSegment),
+    /// `length` bytes of the concatenated `buffers`, after the first `skip` bytes.
+    Vectored {
         /// Owned by the transfer.
         buffers: &'a [Buffer],
         /// Bytes done before.
@@ -23,28 +23,28 @@ pub enum Memory<'a> {
 
 /// The next operation of a transfer.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum NextOp<'a> {
     /// From the file's `offset` to memory.
-    Read(u64, Memory<'a>),
+    Read(u64, TransferMemory<'a>),
     /// From memory to the file's `offset`.
-    Write(u64, Memory<'a>),
-    /// The same, durable on completion (`RWF_DSYNC`).
-    WriteDurably(u64, Memory<'a>),
-    /// Everything written becomes durable (`fdatasync`).
+    Write(u64, TransferMemory<'a>),
+    /// As [`Self::Write`], durable on completion (`RWF_DSYNC`).
+    WriteDurably(u64, TransferMemory<'a>),
+    /// All completed writes become durable (`fdatasync`).
     Flush,
 }
 
-impl Step<'_> {
+impl NextOp<'_> {
     #[inline]
     pub(crate) fn length(&self) -> u32 {
         match self {
-            Step::Read(_, memory) | Step::Write(_, memory) | Step::WriteDurably(_, memory) => {
-                match memory {
-                    Memory::One(piece) => piece.length,
-                    Memory::Many { length, .. } => *length as u32,
-                }
-            }
-            Step::Flush => 0,
+            NextOp::Read(_, memory)
+            | NextOp::Write(_, memory)
+            | NextOp::WriteDurably(_, memory) => match memory {
+                TransferMemory::Single(segment) => segment.length,
+                TransferMemory::Vectored { length, .. } => *length as u32,
+            },
+            NextOp::Flush => 0,
         }
     }
 }
@@ -54,15 +54,15 @@ impl Step<'_> {
 pub struct StepResult(pub(crate) i32);
 
 impl StepResult {
-    /// True if the step moved exactly `bytes`, which are fewer than 2^31. One comparison: an error, taken
-    /// as unsigned, is larger than any of them.
+    /// True if the step moved exactly `bytes` bytes, fewer than 2^31. This is one comparison: an error, taken
+    /// as unsigned, is larger than any such number.
     #[inline(always)]
     pub fn is(self, bytes: u32) -> bool {
         debug_assert!(bytes <= i32::MAX as u32);
         self.0 as u32 == bytes
     }
 
-    /// Bytes, or the error.
+    /// The bytes moved, or the error.
     #[inline]
     pub fn get(self) -> Result<u32, Errno> {
         match self.0 {
@@ -72,16 +72,16 @@ impl StepResult {
     }
 }
 
-/// Something a ring can carry out.
+/// A request that a ring can execute.
 ///
 /// # Safety
-/// The memory that [`step`](Transfer::step) names must be owned by `self`, stay
-/// where it is when `self` is moved, and not be reachable from elsewhere while
+/// The memory that [`step`](Transfer::step) names must be owned by `self`, keep
+/// its address when `self` is moved, and be inaccessible to other code while
 /// `self` exists.
 pub unsafe trait Transfer {
-    /// The next step.
-    fn step(&self) -> Step<'_>;
-    /// The place of the file concerned, see [`Ring::install`](crate::Ring::install).
+    /// The operation of the next step.
+    fn step(&self) -> NextOp<'_>;
+    /// The index of the file concerned, see [`Ring::install`](crate::Ring::install).
     fn file(&self) -> u32;
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_error_is_a_number_of_bytes() {
+    fn errors_never_compare_equal_to_a_byte_count() {
         for bytes in [0, 1, 4096, 1 << 30, i32::MAX] {
             let result = StepResult(bytes);
             assert!(result.is(bytes as u32) && !result.is(bytes as u32 ^ 1));

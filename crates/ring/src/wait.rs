@@ -1,4 +1,4 @@
-//! Waits: for descriptors that become ready, connections, bytes of a socket.
+//! Waits for descriptors that become ready, for connections and for bytes of a socket.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use uringfs_buffer::Buffer;
 
 use crate::in_flight::RequestId;
 
-/// Something to wait for. Owns its descriptor and its memory until it has happened.
+/// An event to wait for. Owns its descriptor and its memory until the wait ends.
 #[derive(Debug)]
 pub enum Wait {
     /// The descriptor becomes ready for any of `events`.
@@ -25,14 +25,14 @@ pub enum Wait {
         /// The listening socket.
         file: Arc<OwnedFd>,
     },
-    /// Bytes arrive: 0 of them at the end.
+    /// Bytes arrive: 0 at the end of the stream.
     Receive {
         /// The socket.
         file: Arc<OwnedFd>,
         /// Their destination.
         buffer: Buffer,
     },
-    /// The socket takes bytes.
+    /// The socket accepts bytes.
     Send {
         /// The socket.
         file: Arc<OwnedFd>,
@@ -41,18 +41,18 @@ pub enum Wait {
     },
 }
 
-/// The result of a wait.
+/// The output of a successful wait.
 #[derive(Debug)]
 pub enum Waited {
-    /// Polled: which events, as `poll(2)` numbers them.
+    /// Polled: the events, as `poll(2)` numbers them.
     Ready(u32),
     /// Accepted: the connection.
     Accepted(OwnedFd),
-    /// Received or sent: how many bytes.
+    /// Received or sent: the number of bytes.
     Moved(u32),
 }
 
-/// Names a wait in flight, to cancel it.
+/// The handle of a wait in flight, to cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitHandle(pub(crate) RequestId);
 
@@ -67,15 +67,18 @@ impl Wait {
         }
     }
 
-    /// Decodes the kernel's answer to this wait. Called once an answer: it
+    /// Decodes the kernel's result of this wait. Must be called once a result: it
     /// takes ownership of an accepted descriptor.
-    pub(crate) fn interpret(&self, answer: u32) -> Waited {
+    pub(crate) fn decode(&self, value: u32) -> Waited {
         match self {
-            Wait::Poll { .. } => Waited::Ready(answer),
-            // SAFETY: the kernel has just made this descriptor for the accept,
-            // and its completion is taken once.
-            Wait::Accept { .. } => Waited::Accepted(unsafe { OwnedFd::from_raw_fd(answer as i32) }),
-            Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(answer),
+            Wait::Poll { .. } => Waited::Ready(value),
+            Wait::Accept { .. } => {
+                // SAFETY: the kernel has just opened this descriptor for the accept,
+                // and its completion is taken once.
+                let socket = unsafe { OwnedFd::from_raw_fd(value as i32) };
+                Waited::Accepted(socket)
+            }
+            Wait::Receive { .. } | Wait::Send { .. } => Waited::Moved(value),
         }
     }
 

@@ -1,25 +1,25 @@
-//! What threads meet in: [`Oneshot`], a value that one side sets and the other awaits; [`Sequence`], a sequence
-//! lock; and the atomics and locks below them. Built with `--cfg loom`, all of it is loom's, so that loom can search
-//! the interleavings of the crates above.
+//! Synchronization primitives: [`Oneshot`], a value that one side sets and the other awaits; [`Sequence`], the counter
+//! of a sequence lock; and the atomics and locks below them. With `--cfg loom` all of them are loom's, so that loom can
+//! search the interleavings of the crates above.
 //!
 //! ```
 //! use uringfs_sync::{Mutex, Oneshot};
 //!
 //! let total = Mutex::new(1);
 //! *total.lock() += 1;
-//! let answer = Oneshot::default();
-//! answer.set(*total.lock());
-//! assert_eq!(answer.take(), Some(2));
+//! let result = Oneshot::default();
+//! result.set(*total.lock());
+//! assert_eq!(result.take(), Some(2));
 //! ```
 
 // A value that is awaited.
 mod oneshot;
-// Reads of several words that are one state.
-mod sequence;
+// Lock-free reads of several words as one state.
+mod seq_count;
 // Mutex and condition variable.
 pub mod atomic;
 mod lock;
 
 pub use lock::{Condvar, Mutex, MutexGuard};
 pub use oneshot::Oneshot;
-pub use sequence::Sequence;
+pub use seq_count::Sequence;

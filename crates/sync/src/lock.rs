@@ -4,19 +4,19 @@
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
-pub use searched::{Condvar, Mutex, MutexGuard};
+pub use loom_lock::{Condvar, Mutex, MutexGuard};
 
 #[cfg(loom)]
-mod searched {
+mod loom_lock {
     use std::ops::{Deref, DerefMut};
 
     const HELD: &str = "the guard holds the lock except while it waits";
 
-    /// loom's mutex.
+    /// loom's mutex, with parking_lot's signatures.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Unlocks the mutex when it is dropped.
+    /// Unlocks the mutex on drop.
     pub struct MutexGuard<'m, T>(Option<loom::sync::MutexGuard<'m, T>>);
 
     /// loom's condition variable.
@@ -24,12 +24,12 @@ mod searched {
     pub struct Condvar(loom::sync::Condvar);
 
     impl<T> Mutex<T> {
-        /// An unlocked mutex.
+        /// Creates an unlocked mutex.
         pub fn new(value: T) -> Mutex<T> {
             Mutex(loom::sync::Mutex::new(value))
         }
 
-        /// Locks it.
+        /// Blocks until the mutex is locked.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(Some(self.0.lock().unwrap()))
         }
@@ -50,13 +50,13 @@ mod searched {
     }
 
     impl Condvar {
-        /// Unlocks the mutex, waits for a notification and locks it again.
+        /// Unlocks the mutex, waits for a notification and locks the mutex again.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.0.take().expect(HELD);
             guard.0 = Some(self.0.wait(held).unwrap());
         }
 
-        /// Wakes all that wait.
+        /// Wakes all waiting threads.
         pub fn notify_all(&self) {
             self.0.notify_all();
         }

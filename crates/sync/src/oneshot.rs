@@ -6,20 +6,20 @@ use std::task::{Context, Poll, Waker};
 use crate::Mutex;
 
 #[derive(Debug)]
-struct State<T> {
+struct Slot<T> {
     value: Option<T>,
     waker: Option<Waker>,
 }
 
-/// A shared cell for one value. Setting it wakes the task that polled last.
+/// A shared cell for one value. Setting the value wakes the task that polled last.
 ///
-/// Wakers are cloned, woken and dropped without the lock, since they may run a user's code, which may come back here.
+/// Wakers are cloned, woken and dropped without the lock: they may run a user's code, which may call this cell again.
 #[derive(Debug)]
-pub struct Oneshot<T>(Arc<Mutex<State<T>>>);
+pub struct Oneshot<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Default for Oneshot<T> {
     fn default() -> Oneshot<T> {
-        Oneshot(Arc::new(Mutex::new(State { value: None, waker: None })))
+        Oneshot(Arc::new(Mutex::new(Slot { value: None, waker: None })))
     }
 }
 
@@ -30,13 +30,13 @@ impl<T> Clone for Oneshot<T> {
 }
 
 impl<T> Oneshot<T> {
-    /// Sets the value and wakes the waiting task. A value that was not taken yet is replaced.
+    /// Sets the value and wakes the waiting task. Replaces a value that was not taken yet.
     pub fn set(&self, value: T) {
-        let (before, waker) = {
+        let (replaced, waker) = {
             let mut state = self.0.lock();
             (state.value.replace(value), state.waker.take())
         };
-        drop(before);
+        drop(replaced);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -47,7 +47,7 @@ impl<T> Oneshot<T> {
         self.0.lock().value.take()
     }
 
-    /// Takes the value, or registers the task to be woken when it is set.
+    /// Takes the value, or registers the task, which is woken when the value is set.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
         let mut state = self.0.lock();
         if let Some(value) = state.value.take() {
@@ -63,13 +63,13 @@ impl<T> Oneshot<T> {
             drop(state);
             return Poll::Ready(value);
         }
-        let before = state.waker.replace(waker);
+        let replaced = state.waker.replace(waker);
         drop(state);
-        drop(before);
+        drop(replaced);
         Poll::Pending
     }
 
-    /// True when both are the same cell.
+    /// True when both handles share one cell.
     pub fn is(&self, other: &Oneshot<T>) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -83,17 +83,17 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Count {
-        fn wake(self: Arc<Count>) {
+    impl Wake for WakeCounter {
+        fn wake(self: Arc<WakeCounter>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[test]
     fn setting_wakes_the_task_that_polled_last() {
-        let (first, last) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let (first, last) = (Arc::new(WakeCounter::default()), Arc::new(WakeCounter::default()));
         let cell = Oneshot::default();
         for count in [&first, &last] {
             let waker = Waker::from(count.clone());
@@ -105,26 +105,26 @@ mod tests {
         assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
     }
 
-    /// A waker whose drop polls again, as users' may.
-    struct Polls(Oneshot<u8>);
+    /// A waker whose drop polls again, as a user's waker may.
+    struct PollsOnDrop(Oneshot<u8>);
 
-    impl Wake for Polls {
-        fn wake(self: Arc<Polls>) {}
+    impl Wake for PollsOnDrop {
+        fn wake(self: Arc<PollsOnDrop>) {}
     }
 
-    impl Drop for Polls {
+    impl Drop for PollsOnDrop {
         fn drop(&mut self) {
             let _ = self.0.poll(&mut Context::from_waker(Waker::noop()));
         }
     }
 
     #[test]
-    fn a_waker_that_polls_when_it_is_dropped_meets_no_lock() {
+    fn a_waker_that_polls_on_drop_does_not_deadlock() {
         let cell = Oneshot::default();
-        let waker = Waker::from(Arc::new(Polls(cell.clone())));
+        let waker = Waker::from(Arc::new(PollsOnDrop(cell.clone())));
         assert_eq!(cell.poll(&mut Context::from_waker(&waker)), Poll::Pending);
         drop(waker);
-        // Replaces it.
+        // Replaces and drops the stored waker, whose drop polls.
         assert_eq!(cell.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
         cell.set(1);
         assert_eq!(cell.take(), Some(1));
@@ -136,11 +136,11 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn loom_a_value_set_while_the_task_polls_is_not_missed() {
+    fn loom_a_set_during_a_poll_is_not_missed() {
         loom::model(|| {
             let cell = Oneshot::default();
-            let theirs = cell.clone();
-            let setter = loom::thread::spawn(move || theirs.set(7));
+            let setter_cell = cell.clone();
+            let setter = loom::thread::spawn(move || setter_cell.set(7));
             let value = loom::future::block_on(std::future::poll_fn(|context| cell.poll(context)));
             assert_eq!(value, 7);
             setter.join().unwrap();

@@ -1,4 +1,4 @@
-//! The table of frames, the memory of their chunks, and the steps in which a frame's word changes.
+//! The table of frames, the memory of their chunks, and the atomic changes of a frame's state word.
 
 use std::io;
 use std::ops::Range;
@@ -10,28 +10,28 @@ use rustix::mm::{Advice, madvise};
 #[cfg(not(loom))]
 use zerocopy::{FromZeros, KnownLayout};
 
-use super::state::{FLAGS, FrameState, HELD, SHARES, TAKEN};
+use super::state::{ALLOCATED, EXCLUSIVE, FLAG_SHIFT, FrameState, SHARE_MASK};
 use crate::buffer::ALIGNMENT;
 use crate::region::Region;
 use uringfs_sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Frames of one size, and a `T` of the user's for each, which anybody may look at at any time.
+/// Frames of one size, each with a `T` of the user, which is readable at any time.
 pub struct Slab<T> {
     pub(super) frames: Box<[Frame<T>]>,
     pub(super) frame_size: usize,
     chunks: Box<[Chunk]>,
-    /// From a frame to its chunk.
-    pub(super) shift: u32,
+    /// A frame's number, shifted right by this, is the number of its chunk.
+    pub(super) chunk_shift: u32,
 }
 
-/// The memory of frames in a row.
+/// The memory of adjacent frames.
 pub(super) struct Chunk {
-    /// Null while there is none. Changes only while all its frames are vacant.
+    /// Null while there is no memory. Changes only while all frames of the chunk are free.
     pub(super) base: AtomicPtr<u8>,
     pub(super) region: Mutex<Option<Arc<Region>>>,
 }
 
-/// In one cache line, and two to a line.
+/// Never crosses a cache line; two fit into one.
 #[cfg_attr(not(loom), derive(FromZeros, KnownLayout))]
 #[repr(C, align(32))]
 pub(super) struct Frame<T> {
@@ -41,16 +41,17 @@ pub(super) struct Frame<T> {
     pub(super) bytes: loom::cell::UnsafeCell<()>,
 }
 
-// SAFETY: the cell stands for bytes that are read and written as the word allows: what loom looks at.
+// SAFETY: the cell stands for the frame's bytes, which are read and written only as the state word allows. loom checks
+// exactly that.
 #[cfg(loom)]
 unsafe impl<T: Sync> Sync for Frame<T> {}
 
-impl<T: Blank> Slab<T> {
-    /// `count` vacant frames of `frame_size` bytes each, without memory, in chunks of so many. What is known of them
-    /// is zeros, and takes memory only once it is used; in huge pages, where there is enough of it.
+impl<T: Zeroable> Slab<T> {
+    /// `count` free frames of `frame_size` bytes each, without memory, in chunks of `chunk` frames. The table of frames
+    /// is zeroed memory that the kernel backs at first use, with huge pages if it is large enough.
     ///
     /// # Panics
-    /// When there is none, the size is no multiple of a page, or a chunk no power of two.
+    /// When `count` is 0, `frame_size` is no multiple of a page, or `chunk` is no power of two.
     pub fn new(count: u32, frame_size: usize, chunk: u32) -> Slab<T> {
         assert!(count > 0 && frame_size > 0 && frame_size.is_multiple_of(ALIGNMENT));
         assert!(chunk.is_power_of_two());
@@ -61,29 +62,29 @@ impl<T: Blank> Slab<T> {
             region: Mutex::new(None),
         });
         let chunks = chunks.take(count.div_ceil(chunk) as usize).collect();
-        Slab { frames, frame_size, chunks, shift: chunk.trailing_zeros() }
+        Slab { frames, frame_size, chunks, chunk_shift: chunk.trailing_zeros() }
     }
 }
 
-/// What begins as zeros.
+/// User data whose initial value is all zeros.
 #[cfg(not(loom))]
-pub trait Blank: FromZeros + KnownLayout<PointerMetadata = ()> {}
+pub trait Zeroable: FromZeros + KnownLayout<PointerMetadata = ()> {}
 #[cfg(not(loom))]
-impl<T: FromZeros + KnownLayout<PointerMetadata = ()>> Blank for T {}
-/// What begins as it is by default: zeros, but that loom has its own.
+impl<T: FromZeros + KnownLayout<PointerMetadata = ()>> Zeroable for T {}
+/// User data whose initial value is its default: zeros, in loom's own types.
 #[cfg(loom)]
-pub trait Blank: Default {}
+pub trait Zeroable: Default {}
 #[cfg(loom)]
-impl<T: Default> Blank for T {}
+impl<T: Default> Zeroable for T {}
 
 #[cfg(not(loom))]
-fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
+fn zeroed_frames<T: Zeroable>(count: usize) -> Box<[Frame<T>]> {
     let frames = <[Frame<T>]>::new_box_zeroed_with_elems(count);
-    frames.expect("memory for what is known of frames")
+    frames.expect("there is memory for the table of frames")
 }
 
 #[cfg(loom)]
-fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
+fn zeroed_frames<T: Zeroable>(count: usize) -> Box<[Frame<T>]> {
     let frame = || Frame {
         state: AtomicU64::new(0),
         data: T::default(),
@@ -92,8 +93,8 @@ fn zeroed_frames<T: Blank>(count: usize) -> Box<[Frame<T>]> {
     std::iter::repeat_with(frame).take(count).collect()
 }
 
-/// Asks the kernel to back a table by huge pages, as far as it covers any: one that is looked at here and there would
-/// wait for the walk through page tables each time.
+/// Advises the kernel to back the whole huge pages within a table by huge pages. Random accesses to a large table
+/// would otherwise wait for a page table walk each time.
 pub fn prefer_huge_pages<T>(table: &[T]) {
     const HUGE_PAGE: usize = 2 << 20;
     let bytes = table.as_ptr_range();
@@ -101,18 +102,18 @@ pub fn prefer_huge_pages<T>(table: &[T]) {
     let end = bytes.end as usize / HUGE_PAGE * HUGE_PAGE;
     if start < end {
         let first = bytes.start.cast::<u8>().wrapping_add(start - bytes.start as usize);
-        // SAFETY: inside the table, which is borrowed. Advice only: its content stays what it is.
+        // SAFETY: inside the table, which is borrowed. Advice only: the content does not change.
         let _ = unsafe { madvise(first.cast_mut().cast(), end - start, Advice::LinuxHugepage) };
     }
 }
 
 impl<T> Slab<T> {
-    /// How many frames.
+    /// The number of frames.
     pub fn count(&self) -> u32 {
         self.frames.len() as u32
     }
 
-    /// Bytes in a frame.
+    /// The size of a frame in bytes.
     #[inline]
     pub fn frame_size(&self) -> usize {
         self.frame_size
@@ -124,36 +125,36 @@ impl<T> Slab<T> {
         &self.frames[frame as usize].data
     }
 
-    /// How a frame is now.
+    /// The current state of a frame.
     #[inline]
     pub fn state(&self, frame: u32) -> FrameState {
         FrameState(self.frames[frame as usize].state.load(Ordering::Acquire))
     }
 
-    /// Sets flags of a frame, however it is, and answers how it was.
+    /// Sets flags of a frame in any state, and returns the state before.
     #[inline]
     pub fn set_flags(&self, frame: u32, flags: u32) -> FrameState {
-        let flags = u64::from(flags) << FLAGS;
+        let flags = u64::from(flags) << FLAG_SHIFT;
         FrameState(self.frames[frame as usize].state.fetch_or(flags, Ordering::AcqRel))
     }
 
-    /// Clears flags of a frame, however it is, and answers how it was.
+    /// Clears flags of a frame in any state, and returns the state before.
     #[inline]
     pub fn clear_flags(&self, frame: u32, flags: u32) -> FrameState {
-        let flags = u64::from(flags) << FLAGS;
+        let flags = u64::from(flags) << FLAG_SHIFT;
         FrameState(self.frames[frame as usize].state.fetch_and(!flags, Ordering::AcqRel))
     }
 
-    /// Sets flags of a frame that is held; answers false, and changes nothing, when it is not.
+    /// Sets flags of a frame that has an exclusive owner. Otherwise changes nothing and returns false.
     pub fn set_flags_if_held(&self, frame: u32, flags: u32) -> bool {
-        let flags = u64::from(flags) << FLAGS;
-        self.change(frame, |state| (state & HELD != 0).then_some(state | flags)).is_some()
+        let flags = u64::from(flags) << FLAG_SHIFT;
+        self.update(frame, |state| (state & EXCLUSIVE != 0).then_some(state | flags)).is_some()
     }
 
-    /// Gives a chunk memory, if it has none.
+    /// Maps memory for a chunk that has none.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// The error of `mmap`.
     pub fn map_memory(&self, chunk: u32) -> io::Result<()> {
         let Chunk { base, region } = &self.chunks[chunk as usize];
         let mut region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -166,65 +167,67 @@ impl<T> Slab<T> {
         Ok(())
     }
 
-    /// Gives a chunk's memory back to the system, if all its frames are vacant. Rings that have it registered keep
-    /// its pages until they wait for something the next time.
+    /// Returns a chunk's memory to the kernel if all its frames are free, and returns true then. Rings that have it
+    /// registered keep its pages until the next time that they wait.
     pub fn unmap_memory(&self, chunk: u32) -> bool {
         let Chunk { base, region } = &self.chunks[chunk as usize];
         let mut region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let Range { start, end } = self.frames_of(chunk);
-        let taken = (start..end).find(|frame| !self.take_vacant(*frame));
+        let taken = (start..end).find(|frame| !self.try_allocate_one(*frame));
         if taken.is_none() {
             base.store(ptr::null_mut(), Ordering::Release);
             *region = None;
         }
-        (start..taken.unwrap_or(end)).for_each(|frame| self.make_vacant(frame));
+        (start..taken.unwrap_or(end)).for_each(|frame| self.free_one(frame));
         taken.is_none()
     }
 
-    /// Whether a chunk has memory.
+    /// True if the chunk has memory.
     pub fn is_mapped(&self, chunk: u32) -> bool {
         !self.chunks[chunk as usize].base.load(Ordering::Acquire).is_null()
     }
 
-    /// Which frames are of a chunk.
+    /// The frames of a chunk.
     pub fn frames_of(&self, chunk: u32) -> Range<u32> {
-        let start = chunk << self.shift;
-        start..self.count().min(start + (1 << self.shift))
+        let start = chunk << self.chunk_shift;
+        start..self.count().min(start + (1 << self.chunk_shift))
     }
 
     #[inline(always)]
     pub(super) fn chunk(&self, frame: u32) -> &Chunk {
-        &self.chunks[(frame >> self.shift) as usize]
+        &self.chunks[(frame >> self.chunk_shift) as usize]
     }
 
-    /// Says that a frame's bytes are going to be read. A few lines are worth it: the processor sees by them how it goes
-    /// on, and more of them would be in the way of what is looked at meanwhile.
+    /// Prefetches the first cache lines of a frame's bytes. A few lines are enough: the hardware prefetcher continues
+    /// from them, and more would compete with the loads in between.
     #[inline(always)]
     pub fn expect(&self, frame: u32) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..8 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let address = self.address(frame).cast_const().wrapping_add(64 * line).cast();
-            // SAFETY: a hint, of whatever address.
+            // SAFETY: a hint, valid for any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = frame;
     }
 
-    pub(super) fn take_vacant(&self, frame: u32) -> bool {
-        // Who looks whether it may share counts itself in for a moment.
-        self.change(frame, |state| (state & TAKEN == 0).then_some(state & SHARES | TAKEN | HELD))
-            .is_some()
+    pub(super) fn try_allocate_one(&self, frame: u32) -> bool {
+        // A reader that tries to share counts itself for a moment, so the count of shares is preserved.
+        self.update(frame, |state| {
+            (state & ALLOCATED == 0).then_some(state & SHARE_MASK | ALLOCATED | EXCLUSIVE)
+        })
+        .is_some()
     }
 
-    pub(super) fn make_vacant(&self, frame: u32) {
-        let vacated = self.change(frame, |state| Some(state & SHARES));
-        assert!(vacated.is_some_and(FrameState::is_held), "whoever holds it makes it vacant");
+    pub(super) fn free_one(&self, frame: u32) {
+        let vacated = self.update(frame, |state| Some(state & SHARE_MASK));
+        assert!(vacated.is_some_and(FrameState::is_held), "only an exclusive owner frees a frame");
     }
 
-    /// Changes a frame's word as `next` says; answers how it was, or none when `next` gives up.
-    pub(super) fn change(
+    /// Replaces a frame's state word by the result of `next`. Returns the state before, or `None` if `next` does.
+    pub(super) fn update(
         &self,
         frame: u32,
         next: impl Fn(u64) -> Option<u64>,
@@ -243,16 +246,16 @@ impl<T> Slab<T> {
     #[inline(always)]
     pub(super) fn address(&self, frame: u32) -> *mut u8 {
         let base = self.chunk(frame).base.load(Ordering::Relaxed);
-        let in_chunk = frame & ((1 << self.shift) - 1);
+        let in_chunk = frame & ((1 << self.chunk_shift) - 1);
         base.wrapping_add(in_chunk as usize * self.frame_size)
     }
 
     #[inline(always)]
-    pub(super) fn read(&self, frame: u32) -> &[u8] {
+    pub(super) fn frame_bytes(&self, frame: u32) -> &[u8] {
         #[cfg(loom)]
         self.frames[frame as usize].bytes.with(|_| ());
-        // SAFETY: inside the chunk's region, which stays while a frame is not vacant, and was zeroed when it was
-        // made. The caller shares the frame, or holds it: until then nobody changes it.
+        // SAFETY: inside the chunk's region, which stays mapped while a frame is allocated, and was zeroed when it was
+        // made. The caller has a share or exclusive access, and until it ends the bytes have no other writer.
         unsafe { slice::from_raw_parts(self.address(frame), self.frame_size) }
     }
 }

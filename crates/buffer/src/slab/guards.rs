@@ -1,5 +1,5 @@
-//! The guards of a slab: a frame shared for the moment or for as long as one likes, and frames held alone, whose bytes
-//! may be lent to a request. Nothing waits here: a frame that cannot be had is refused.
+//! The guards of a slab: a shared frame, borrowed or kept as a snapshot; and exclusive frames, whose bytes may be lent
+//! to a request. Nothing waits here: a frame that is not available is refused.
 
 use std::ops::Deref;
 use std::ptr;
@@ -7,56 +7,61 @@ use std::slice;
 use std::sync::Arc;
 
 use super::frames::Slab;
-use super::state::{FLAGS, FrameState, HELD, SHARE, SHARES, TAKEN};
+use super::state::{ALLOCATED, EXCLUSIVE, FLAG_SHIFT, FrameState, ONE_SHARE, SHARE_MASK};
 use crate::buffer::Buffer;
 use uringfs_sync::atomic::Ordering;
 
 impl<T> Slab<T> {
-    /// A share of a frame, unless one has it alone or nobody does: then it answers how it is.
+    /// A share of a frame. The error is the state of a frame that is free, has an exclusive owner, or has very many
+    /// shares.
     #[inline(always)]
     pub fn share(&self, frame: u32) -> Result<Share<'_, T>, FrameState> {
         let word = &self.frames[frame as usize].state;
-        let state = word.fetch_add(SHARE, Ordering::Acquire);
-        if state & (HELD | TAKEN) != TAKEN || state & SHARES > SHARES / 2 {
-            word.fetch_sub(SHARE, Ordering::Relaxed);
+        let state = word.fetch_add(ONE_SHARE, Ordering::Acquire);
+        if state & (EXCLUSIVE | ALLOCATED) != ALLOCATED || state & SHARE_MASK > SHARE_MASK / 2 {
+            word.fetch_sub(ONE_SHARE, Ordering::Relaxed);
             return Err(FrameState(state));
         }
         Ok(Share { slab: self, frame, state: FrameState(state) })
     }
 
-    /// The frame alone, if nobody shares it, with flags as `next` makes them of what they are, in the same step; not
-    /// if it makes none. It may be asked several times.
+    /// Exclusive access to an allocated frame without users. `next` computes the new flags from the current ones, and
+    /// both change in one step. `None` if `next` returns `None`, or if the frame is free, shared or exclusive. `next`
+    /// may run several times.
     pub fn hold(
         self: &Arc<Self>,
         frame: u32,
         next: impl Fn(u32) -> Option<u32>,
     ) -> Option<Hold<T>> {
-        self.change(frame, |state| {
-            let is_free = state & (HELD | TAKEN | SHARES) == TAKEN;
+        self.update(frame, |state| {
+            let is_free = state & (EXCLUSIVE | ALLOCATED | SHARE_MASK) == ALLOCATED;
             let flags = next(FrameState(state).flags()).filter(|_| is_free)?;
-            Some(TAKEN | HELD | u64::from(flags) << FLAGS)
+            Some(ALLOCATED | EXCLUSIVE | u64::from(flags) << FLAG_SHIFT)
         })?;
         Some(Hold { slab: self.clone(), first: frame, count: 1, is_lent: false })
     }
 
-    /// Frames in a row that are vacant, with flags cleared; none when one of them is not, or there is no
-    /// memory. Their bytes are what their last user left.
+    /// Allocates `count` adjacent free frames, with flags cleared. `None` if one of them is not free, or their chunk
+    /// has no memory. They still contain the bytes of their last user.
     ///
     /// # Panics
-    /// When they are not of one chunk.
+    /// When they are not all in one chunk.
     pub fn occupy(self: &Arc<Self>, first: u32, count: u32) -> Option<Hold<T>> {
         let chunk = self.chunk(first);
-        assert!(ptr::eq(chunk, self.chunk(first + count.max(1) - 1)), "a row is of one chunk");
-        let taken = (first..first + count).find(|frame| !self.take_vacant(*frame));
+        assert!(
+            ptr::eq(chunk, self.chunk(first + count.max(1) - 1)),
+            "the frames are not in one chunk"
+        );
+        let taken = (first..first + count).find(|frame| !self.try_allocate_one(*frame));
         if taken.is_some() || chunk.base.load(Ordering::Acquire).is_null() {
-            (first..taken.unwrap_or(first + count)).for_each(|frame| self.make_vacant(frame));
+            (first..taken.unwrap_or(first + count)).for_each(|frame| self.free_one(frame));
             return None;
         }
         Some(Hold { slab: self.clone(), first, count, is_lent: false })
     }
 }
 
-/// A share of a frame: its bytes stay what they are.
+/// A share of a frame. The bytes do not change while it exists.
 pub struct Share<'a, T> {
     slab: &'a Slab<T>,
     frame: u32,
@@ -64,23 +69,23 @@ pub struct Share<'a, T> {
 }
 
 impl<T> Share<'_, T> {
-    /// How the frame was when the share was taken.
+    /// The state of the frame just before this share was taken.
     #[inline]
     pub fn state(&self) -> FrameState {
         self.state
     }
 
-    /// Gives it up, and answers how the frame was just before.
+    /// Drops the share, and returns the state of the frame just before.
     #[inline(always)]
     pub fn release(self) -> FrameState {
         let frame = &self.slab.frames[self.frame as usize];
         std::mem::forget(self);
-        FrameState(frame.state.fetch_sub(SHARE, Ordering::Release))
+        FrameState(frame.state.fetch_sub(ONE_SHARE, Ordering::Release))
     }
 
-    /// The same, for as long as it is wanted. `slab` is that of the frame.
+    /// Converts the share into one that owns a reference to `slab`, the slab of the frame.
     pub fn keep(self, slab: &Arc<Slab<T>>) -> Snapshot<T> {
-        assert!(ptr::eq(self.slab, &**slab), "a share of another slab");
+        assert!(ptr::eq(self.slab, &**slab), "the frame is of another slab");
         let frame = self.frame;
         std::mem::forget(self);
         Snapshot { slab: slab.clone(), frame, is_released: false }
@@ -92,18 +97,18 @@ impl<T> Deref for Share<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        self.slab.read(self.frame)
+        self.slab.frame_bytes(self.frame)
     }
 }
 
 impl<T> Drop for Share<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.slab.frames[self.frame as usize].state.fetch_sub(SHARE, Ordering::Release);
+        self.slab.frames[self.frame as usize].state.fetch_sub(ONE_SHARE, Ordering::Release);
     }
 }
 
-/// A share that keeps the slab as well.
+/// A share of a frame that keeps the slab alive.
 pub struct Snapshot<T> {
     slab: Arc<Slab<T>>,
     frame: u32,
@@ -111,17 +116,17 @@ pub struct Snapshot<T> {
 }
 
 impl<T> Snapshot<T> {
-    /// Gives it up, and answers how the frame was just before.
+    /// Drops the share, and returns the state of the frame just before.
     #[inline]
     pub fn release(mut self) -> FrameState {
         self.is_released = true;
-        self.give_up()
+        self.release_share()
     }
 
     #[inline]
-    fn give_up(&self) -> FrameState {
+    fn release_share(&self) -> FrameState {
         let frame = &self.slab.frames[self.frame as usize];
-        FrameState(frame.state.fetch_sub(SHARE, Ordering::Release))
+        FrameState(frame.state.fetch_sub(ONE_SHARE, Ordering::Release))
     }
 }
 
@@ -130,7 +135,7 @@ impl<T> Deref for Snapshot<T> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.slab.read(self.frame)
+        self.slab.frame_bytes(self.frame)
     }
 }
 
@@ -138,42 +143,42 @@ impl<T> Drop for Snapshot<T> {
     #[inline]
     fn drop(&mut self) {
         if !self.is_released {
-            self.give_up();
+            self.release_share();
         }
     }
 }
 
-/// Frames in a row that one has alone. Whoever has them opens them, for all to share, or vacates them;
-/// those of a hold that is merely dropped are lost.
-#[must_use = "its frames are lost when it is dropped"]
+/// Adjacent frames with one exclusive owner, which either publishes each frame for sharing or frees them all. Frames
+/// are leaked if the guard is only dropped.
+#[must_use = "its frames are leaked when it is dropped"]
 pub struct Hold<T> {
     slab: Arc<Slab<T>>,
     first: u32,
     count: u32,
-    /// The bytes are a buffer's.
+    /// A buffer owns the bytes for now.
     is_lent: bool,
 }
 
 impl<T> Hold<T> {
-    /// The slab.
+    /// The slab of the frames.
     pub fn slab(&self) -> &Arc<Slab<T>> {
         &self.slab
     }
 
-    /// The first of its frames.
+    /// The number of its first frame.
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// How many.
+    /// The number of frames.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Keeps the first `at` frames and gives the others away.
+    /// Keeps the first `at` frames and returns the others.
     ///
     /// # Panics
-    /// When there are not as many, or they are lent.
+    /// When `at` is past the end, or the frames are lent.
     pub fn split_off(&mut self, at: u32) -> Hold<T> {
         assert!(at <= self.count && !self.is_lent);
         let tail = Hold {
@@ -186,16 +191,16 @@ impl<T> Hold<T> {
         tail
     }
 
-    /// Gives each of its frames these flags, and no others.
+    /// Replaces the flags of each frame.
     pub fn reset_flags(&self, flags: u32) {
-        let flags = u64::from(flags) << FLAGS;
+        let flags = u64::from(flags) << FLAG_SHIFT;
         for frame in self.first..self.first + self.count {
-            let rest = u64::MAX >> FLAGS;
-            self.slab.change(frame, |state| Some(state & rest | flags));
+            let rest = u64::MAX >> FLAG_SHIFT;
+            self.slab.update(frame, |state| Some(state & rest | flags));
         }
     }
 
-    /// All bytes of all its frames.
+    /// All bytes of all frames.
     ///
     /// # Panics
     /// When they are lent.
@@ -206,89 +211,94 @@ impl<T> Hold<T> {
             self.slab.frames[frame as usize].bytes.with_mut(|_| ());
         }
         let length = self.count as usize * self.slab.frame_size;
-        // SAFETY: inside the chunk's region, as in `read`; the frames are held by this, which is borrowed alone.
+        // SAFETY: inside the chunk's region, as in `frame_bytes`. This guard owns the frames exclusively, and is
+        // borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.slab.address(self.first), length) }
     }
 
-    /// The bytes as a buffer, for a request. [`Self::take_back`] ends that; else the frames are lost.
+    /// Lends the bytes as a buffer, for a request. [`Self::take_back`] ends the loan; without it the frames are leaked.
     ///
     /// # Panics
-    /// When they are lent already.
+    /// When they are already lent.
     pub fn lend(&mut self) -> Buffer {
         assert!(!self.is_lent, "a buffer has the bytes");
         self.is_lent = true;
         let region = &self.slab.chunk(self.first).region;
         let region = region.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let region = region.as_ref().expect("a frame that is not vacant has memory").clone();
-        let start = (self.first & ((1 << self.slab.shift) - 1)) as usize * self.slab.frame_size;
-        Buffer::of_slot(region, start, self.count as usize * self.slab.frame_size)
+        let region = region.as_ref().expect("an allocated frame has memory").clone();
+        let start =
+            (self.first & ((1 << self.slab.chunk_shift) - 1)) as usize * self.slab.frame_size;
+        Buffer::from_region(region, start, self.count as usize * self.slab.frame_size)
     }
 
-    /// Takes back what was lent.
+    /// Takes back the lent buffer.
     ///
     /// # Panics
-    /// When it is not that, as a whole.
+    /// When `buffer` is not the whole lent buffer.
     pub fn take_back(&mut self, buffer: Buffer) {
         let length = self.count as usize * self.slab.frame_size;
         let is_all = buffer.pointer().as_ptr() == self.slab.address(self.first);
-        assert!(self.is_lent && is_all && buffer.len() == length, "not what was lent");
+        assert!(self.is_lent && is_all && buffer.len() == length, "not the lent buffer");
         self.is_lent = false;
     }
 
-    /// Has everybody share it, one frame, with flags as `next` makes them of what they are, and answers how it
-    /// was. `next` may be asked several times. As many shares of it are taken as `shares` says.
+    /// Opens one frame to sharing. `next` computes the new flags from the current ones, and may run several times.
+    /// Returns the state just before, and `shares` snapshots of the frame.
     ///
     /// # Panics
-    /// When it is not one frame, or is lent.
-    pub fn open(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
+    /// When this is not exactly one frame, or it is lent.
+    pub fn publish(self, shares: u32, next: impl Fn(u32) -> u32) -> (FrameState, Snapshots<T>) {
         let before = self.open_if(shares, |flags| Some(next(flags)));
-        let Ok(before) = before else { unreachable!("it is always opened") };
+        let Ok(before) = before else { unreachable!("`next` always returns flags") };
         before
     }
 
-    /// The same, unless `next` gives none for what the flags are: then it is held yet.
+    /// As [`Self::publish`], but the frame stays exclusive if `next` returns `None`.
     pub fn open_if(
         self,
         shares: u32,
         next: impl Fn(u32) -> Option<u32>,
     ) -> Result<(FrameState, Snapshots<T>), Hold<T>> {
-        assert!(self.count == 1 && !self.is_lent, "one frame is opened");
-        let opened = self.slab.change(self.first, |state| {
+        assert!(
+            self.count == 1 && !self.is_lent,
+            "only one frame that is not lent can be published"
+        );
+        let opened = self.slab.update(self.first, |state| {
             let flags = next(FrameState(state).flags())?;
-            let shares = (state & SHARES) + u64::from(shares);
-            Some(shares | TAKEN | (u64::from(flags) << FLAGS))
+            let shares = (state & SHARE_MASK) + u64::from(shares);
+            Some(shares | ALLOCATED | (u64::from(flags) << FLAG_SHIFT))
         });
         match opened {
             None => Err(self),
             Some(before) => {
                 let Hold { slab, first: frame, .. } = self;
-                Ok((before, Snapshots { slab, frame, left: shares }))
+                Ok((before, Snapshots { slab, frame, remaining: shares }))
             }
         }
     }
 
-    /// Makes the frames vacant, with flags cleared.
+    /// Frees the frames and clears their flags.
     ///
     /// # Panics
     /// When they are lent.
     pub fn vacate(self) {
         assert!(!self.is_lent, "a buffer has the bytes");
-        (self.first..self.first + self.count).for_each(|frame| self.slab.make_vacant(frame));
+        (self.first..self.first + self.count).for_each(|frame| self.slab.free_one(frame));
     }
 }
 
-/// Shares of one frame that were taken together.
+/// Several shares of one frame, taken in one step.
 pub struct Snapshots<T> {
     slab: Arc<Slab<T>>,
     frame: u32,
-    left: u32,
+    remaining: u32,
 }
 
 impl<T> Iterator for Snapshots<T> {
     type Item = Snapshot<T>;
 
     fn next(&mut self) -> Option<Snapshot<T>> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         let (slab, frame) = (self.slab.clone(), self.frame);
         Some(Snapshot { slab, frame, is_released: false })
     }

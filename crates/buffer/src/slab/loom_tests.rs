@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use super::*;
 
-/// Loom sees who touches the bytes beside whom.
+/// loom reports a write to the bytes that overlaps any other access.
 #[test]
-fn loom_nobody_reads_beside_who_changes() {
+fn loom_no_read_overlaps_a_write() {
     loom::model(|| {
         let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
         slab.map_memory(0).unwrap();
-        slab.occupy(0, 1).unwrap().open(0, |flags| flags);
-        let theirs = slab.clone();
+        slab.occupy(0, 1).unwrap().publish(0, |flags| flags);
+        let thread_slab = slab.clone();
         let writer = loom::thread::spawn(move || {
-            let held = theirs.hold(0, Some);
-            held.map(|mut hold| {
-                hold.bytes()[0] = 1;
-                hold.open(0, |flags| flags | 1);
-            })
-            .is_some()
+            let owned = thread_slab.hold(0, Some);
+            owned
+                .map(|mut frames| {
+                    frames.bytes()[0] = 1;
+                    frames.publish(0, |flags| flags | 1);
+                })
+                .is_some()
         });
         if let Ok(share) = slab.share(0) {
             assert_eq!(u32::from(share[0]), share.state().flags());
@@ -29,15 +30,15 @@ fn loom_nobody_reads_beside_who_changes() {
 }
 
 #[test]
-fn loom_memory_does_not_go_under_who_occupies() {
+fn loom_memory_is_not_unmapped_under_allocated_frames() {
     loom::model(|| {
         let slab = Arc::new(Slab::<()>::new(1, 4096, 1));
         slab.map_memory(0).unwrap();
-        let theirs = slab.clone();
-        let other = loom::thread::spawn(move || theirs.unmap_memory(0));
-        if let Some(mut hold) = slab.occupy(0, 1) {
-            hold.bytes()[0] = 1;
-            hold.vacate();
+        let thread_slab = slab.clone();
+        let other = loom::thread::spawn(move || thread_slab.unmap_memory(0));
+        if let Some(mut frames) = slab.occupy(0, 1) {
+            frames.bytes()[0] = 1;
+            frames.vacate();
         }
         let is_gone = other.join().unwrap();
         assert_eq!(slab.is_mapped(0), !is_gone);

@@ -1,15 +1,16 @@
-//! Frames: equal pieces of memory that many may read while nobody changes them, and that one at a time may change,
-//! or lend to a request. So many of them, a chunk, lie together in a region, which comes and goes as a whole.
+//! Frames: equal ranges of memory. Many readers share a frame while its bytes do not change; one exclusive owner at a
+//! time may write it, or lend it to a request as a buffer. The frames of a chunk share one region of memory, which is
+//! mapped and unmapped as a whole.
 
 // Top down: a module imports only from those below it.
 
-// Shares and holds of frames.
+// Shared and exclusive access to frames.
 mod guards;
 
 // The table of frames and the memory of their chunks.
 mod frames;
 
-// A frame's word.
+// The state word of a frame.
 mod state;
 
 #[cfg(all(test, loom))]
@@ -17,6 +18,6 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use frames::{Blank, Slab, prefer_huge_pages};
+pub use frames::{Slab, Zeroable, prefer_huge_pages};
 pub use guards::{Hold, Share, Snapshot, Snapshots};
 pub use state::FrameState;

@@ -1,17 +1,17 @@
-//! A frame's word: vacant, held by one, or shared, with a count of its shares; and 32 flags, whose meaning is the
-//! user's. Both change in one step.
+//! The state word of a frame: free, exclusive or shared, with the count of its shares; and 32 flags, which the user of
+//! the slab defines. Both change in one atomic step.
 
-/// One who shares; the bits below [`SHARES`] count them.
-pub(super) const SHARE: u64 = 1;
-pub(super) const SHARES: u64 = (1 << 24) - 1;
-/// Somebody has it, or all may. All zeros is a frame that is vacant: memory that was never used.
-pub(super) const TAKEN: u64 = 1 << 30;
-/// One has it alone.
-pub(super) const HELD: u64 = 1 << 31;
-/// Where the user's flags begin.
-pub(super) const FLAGS: u32 = 32;
+/// One share. The bits of [`SHARE_MASK`] count the shares.
+pub(super) const ONE_SHARE: u64 = 1;
+pub(super) const SHARE_MASK: u64 = (1 << 24) - 1;
+/// The frame is exclusive or open to sharing. A word of zeros is a free frame, as fresh memory is.
+pub(super) const ALLOCATED: u64 = 1 << 30;
+/// The frame has one exclusive owner.
+pub(super) const EXCLUSIVE: u64 = 1 << 31;
+/// The first bit of the user's flags.
+pub(super) const FLAG_SHIFT: u32 = 32;
 
-/// What a frame's word said: how it is, and its flags.
+/// A loaded state word of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameState(pub(super) u64);
 
@@ -19,24 +19,24 @@ impl FrameState {
     /// The user's flags.
     #[inline]
     pub fn flags(self) -> u32 {
-        (self.0 >> FLAGS) as u32
+        (self.0 >> FLAG_SHIFT) as u32
     }
 
-    /// One has it alone.
+    /// True if the frame has an exclusive owner.
     #[inline]
     pub fn is_held(self) -> bool {
-        self.0 & HELD != 0
+        self.0 & EXCLUSIVE != 0
     }
 
-    /// Nobody has it, and its bytes are nothing.
+    /// True if the frame is not allocated; its bytes have no meaning.
     #[inline]
-    pub fn is_vacant(self) -> bool {
-        self.0 & TAKEN == 0
+    pub fn is_free(self) -> bool {
+        self.0 & ALLOCATED == 0
     }
 
-    /// How many share it; one more may be a look that is about to be given up.
+    /// The number of shares. It may include readers that were refused and are about to drop their share.
     #[inline]
     pub fn shares(self) -> u32 {
-        (self.0 & SHARES) as u32
+        (self.0 & SHARE_MASK) as u32
     }
 }

@@ -1,4 +1,4 @@
-//! How frames are shared, held, lent and vacated.
+//! Frames are shared, owned exclusively, lent and freed.
 
 use std::sync::Arc;
 
@@ -13,56 +13,59 @@ fn slab(count: u32) -> Arc<Slab<()>> {
 }
 
 #[test]
-fn a_vacant_frame_is_not_shared_and_a_held_one_is_nobody_elses() {
+fn free_frames_are_not_shared_and_exclusive_ones_have_one_owner() {
     let slab = slab(2);
-    assert!(slab.share(0).err().unwrap().is_vacant());
-    let mut hold = slab.occupy(0, 2).unwrap();
+    assert!(slab.share(0).err().unwrap().is_free());
+    let mut frames = slab.occupy(0, 2).unwrap();
     assert!(slab.share(0).err().unwrap().is_held());
     assert!(slab.hold(1, Some).is_none() && slab.occupy(1, 1).is_none());
-    hold.bytes().fill(7);
-    let second = hold.split_off(1);
+    frames.bytes().fill(7);
+    let second = frames.split_off(1);
     second.vacate();
-    hold.open(0, |flags| flags | 4);
+    frames.publish(0, |flags| flags | 4);
     let share = slab.share(0).ok().unwrap();
     assert!(share.iter().all(|byte| *byte == 7) && share.state().flags() == 4);
     assert!(slab.hold(0, Some).is_none(), "it is shared");
     assert_eq!(share.release().shares(), 1);
-    assert!(slab.hold(0, |flags| (flags != 4).then_some(flags)).is_none(), "its user says no");
-    let held = slab.hold(0, |flags| (flags == 4).then_some(8)).unwrap();
+    assert!(
+        slab.hold(0, |flags| (flags != 4).then_some(flags)).is_none(),
+        "`next` refuses the flags"
+    );
+    let owned = slab.hold(0, |flags| (flags == 4).then_some(8)).unwrap();
     assert_eq!(slab.state(0).flags(), 8);
-    held.vacate();
-    assert!(slab.state(0).is_vacant() && slab.state(0).flags() == 0);
+    owned.vacate();
+    assert!(slab.state(0).is_free() && slab.state(0).flags() == 0);
 }
 
 #[test]
-fn what_is_lent_comes_back_as_a_whole() {
+fn a_lent_buffer_is_taken_back_whole() {
     let slab = slab(4);
-    let mut hold = slab.occupy(1, 2).unwrap();
-    let mut buffer = hold.lend();
+    let mut frames = slab.occupy(1, 2).unwrap();
+    let mut buffer = frames.lend();
     let tail = buffer.split_off(SIZE);
     buffer.fill(1);
     buffer.join(tail).unwrap();
-    hold.take_back(buffer);
-    assert_eq!((hold.bytes()[0], hold.bytes()[SIZE]), (1, 0));
-    hold.vacate();
+    frames.take_back(buffer);
+    assert_eq!((frames.bytes()[0], frames.bytes()[SIZE]), (1, 0));
+    frames.vacate();
 }
 
 #[test]
-#[should_panic(expected = "not what was lent")]
-fn a_part_of_what_was_lent_is_not_taken_for_all() {
+#[should_panic(expected = "not the lent buffer")]
+fn taking_back_part_of_a_lent_buffer_panics() {
     let slab = slab(2);
-    let mut hold = slab.occupy(0, 2).unwrap();
-    let mut buffer = hold.lend();
+    let mut frames = slab.occupy(0, 2).unwrap();
+    let mut buffer = frames.lend();
     let _tail = buffer.split_off(SIZE);
-    hold.take_back(buffer);
+    frames.take_back(buffer);
 }
 
 #[test]
-fn snapshots_outlive_the_hold_and_are_counted() {
+fn snapshots_outlive_the_exclusive_owner_and_are_counted() {
     let slab = slab(1);
-    let mut hold = slab.occupy(0, 1).unwrap();
-    hold.bytes()[0] = 9;
-    let (_, mut shares) = hold.open(3, |flags| flags);
+    let mut frames = slab.occupy(0, 1).unwrap();
+    frames.bytes()[0] = 9;
+    let (_, mut shares) = frames.publish(3, |flags| flags);
     let first = shares.next().unwrap();
     drop(shares);
     assert_eq!((slab.state(0).shares(), first[0]), (1, 9));
@@ -73,15 +76,15 @@ fn snapshots_outlive_the_hold_and_are_counted() {
 }
 
 #[test]
-fn memory_goes_only_when_every_frame_is_vacant() {
+fn memory_is_unmapped_only_when_every_frame_is_free() {
     let slab = slab(2);
-    let hold = slab.occupy(1, 1).unwrap();
+    let frames = slab.occupy(1, 1).unwrap();
     assert!(!slab.unmap_memory(0) && slab.is_mapped(0));
-    hold.vacate();
+    frames.vacate();
     assert!(slab.unmap_memory(0) && !slab.is_mapped(0));
     assert!(slab.occupy(0, 1).is_none());
     slab.map_memory(0).unwrap();
-    let mut hold = slab.occupy(0, 2).unwrap();
-    assert!(hold.bytes().iter().all(|byte| *byte == 0));
-    hold.vacate();
+    let mut frames = slab.occupy(0, 2).unwrap();
+    assert!(frames.bytes().iter().all(|byte| *byte == 0));
+    frames.vacate();
 }

@@ -1,7 +1,7 @@
-//! A block device, around the kernel's page cache.
+//! A block device, opened to bypass the kernel's page cache.
 //!
-//! Opened for writing it is claimed (O_EXCL), so that a device that is mounted
-//! or in another program's hands is refused.
+//! An open for writing claims the device (O_EXCL), so a device that is mounted
+//! or claimed by another program is refused.
 
 use std::fs::Metadata;
 use std::io;
@@ -17,17 +17,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
-use super::refusal::{IN_USE_TIMEOUT, explain};
+use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
+use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{discard, sysfs};
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
-/// The longest transfer of a device that does not say.
+/// The longest transfer of a device whose limit is unknown.
 const MAX_TRANSFER: u32 = 512 << 10;
 
-/// The longest range zeroed by one call, which returns only when all is zero.
+/// The longest range that one call zeroes. The call returns only when all of it is zero.
 const MAX_ZEROED: u64 = 1 << 30;
 
 /// A block device.
@@ -41,26 +41,26 @@ impl Block {
     /// Opens the block device `path`; for writing, as its only user.
     ///
     /// # Errors
-    /// In one line what stands in the way, with the path and what to do:
+    /// In one line why it cannot be opened, with the path and what to do:
     /// `ResourceBusy` for a device that is mounted.
     pub fn open(path: &Path, access: Access) -> io::Result<Block> {
         let flags = match access {
             Access::Read => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR | OFlags::EXCL,
         };
-        let explained = |errno| explain(path, access, errno);
-        let (fd, direct) = open_with_retry(path, flags).map_err(explained)?;
-        let geometry = geometry(fd.as_fd(), direct, access).map_err(explained)?;
+        let with_path = |errno| open_error(path, access, errno);
+        let (fd, direct) = open_with_retry(path, flags).map_err(with_path)?;
+        let geometry = geometry(fd.as_fd(), direct, access).map_err(with_path)?;
         Ok(Block { fd, path: path.to_owned(), geometry })
     }
 }
 
-/// Opens the device, with patience while somebody has it.
+/// Opens the device, and retries for [`IN_USE_TIMEOUT`] while it is claimed.
 fn open_with_retry(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), Errno> {
-    let until = Instant::now() + IN_USE_TIMEOUT;
+    let deadline = Instant::now() + IN_USE_TIMEOUT;
     loop {
         match open_direct(path, flags, Mode::empty()) {
-            Err(Errno::BUSY) if Instant::now() < until => sleep(IN_USE_TIMEOUT / 50),
+            Err(Errno::BUSY) if Instant::now() < deadline => sleep(IN_USE_TIMEOUT / 50),
             opened => return opened,
         }
     }
@@ -99,12 +99,12 @@ fn geometry(fd: BorrowedFd<'_>, direct: bool, access: Access) -> Result<Geometry
     })
 }
 
-/// The pieces, at most `longest` bytes each, of a range.
-fn pieces((address, length): (u64, u64), longest: u64) -> impl Iterator<Item = (u64, u64)> {
-    let longest = longest.max(1);
-    (0..length.div_ceil(longest)).map(move |piece| {
-        let start = piece * longest;
-        (address + start, longest.min(length - start))
+/// Splits a range into parts of at most `max_length` bytes.
+fn split_range((address, length): (u64, u64), max_length: u64) -> impl Iterator<Item = (u64, u64)> {
+    let max_length = max_length.max(1);
+    (0..length.div_ceil(max_length)).map(move |index| {
+        let start = index * max_length;
+        (address + start, max_length.min(length - start))
     })
 }
 
@@ -126,28 +126,28 @@ impl Backend for Block {
         match request.op {
             Op::Discard => {
                 let limits = self.geometry.discard.ok_or(Errno::OPNOTSUPP)?;
-                for (address, length) in pieces(range(request), limits.max_bytes) {
+                for (address, length) in split_range(range(request), limits.max_bytes) {
                     discard::discard(fd, address, length)?;
                 }
-                settle(fd, request)
+                flush_if_durable(fd, request)
             }
             Op::WriteZeroes => {
-                for (address, length) in pieces(range(request), MAX_ZEROED) {
-                    // As BLKZEROOUT: the kernel writes zeros itself where the
-                    // device has no command for it (block/fops.c).
+                for (address, length) in split_range(range(request), MAX_ZEROED) {
+                    // Like BLKZEROOUT: the kernel itself writes zeros if the device
+                    // has no command for it (block/fops.c).
                     match fallocate(fd, FallocateFlags::ZERO_RANGE, address, length) {
                         Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
                         zeroed => zeroed?,
                     }
                 }
-                settle(fd, request)
+                flush_if_durable(fd, request)
             }
             Op::Read | Op::Write | Op::Flush => transfer(fd, request),
         }
     }
 }
 
-/// True for what this back end serves.
+/// True if this back end serves such a file.
 pub(super) fn serves(metadata: &Metadata) -> bool {
     metadata.file_type().is_block_device()
 }
@@ -157,9 +157,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_cut_at_the_limit() {
-        let cut: Vec<_> = pieces((100, 25), 10).collect();
-        assert_eq!(cut, [(100, 10), (110, 10), (120, 5)]);
-        assert_eq!(pieces((100, 0), 10).count(), 0);
+    fn a_range_is_split_at_the_limit() {
+        let parts: Vec<_> = split_range((100, 25), 10).collect();
+        assert_eq!(parts, [(100, 10), (110, 10), (120, 5)]);
+        assert_eq!(split_range((100, 0), 10).count(), 0);
     }
 }

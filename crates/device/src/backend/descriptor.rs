@@ -1,5 +1,5 @@
-//! Opens descriptors and moves bytes through them, in the calling thread: the part
-//! that the back ends over files and block devices have in common.
+//! Opens descriptors and moves bytes through them, in the calling thread. Shared by the
+//! back ends of files and block devices.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,10 +11,10 @@ use uringfs_buffer::Buffer;
 
 use crate::request::{Durability, Op, Payload, Request};
 
-/// The longest piece of zeros written at once where the kernel has no better way.
-const ZEROS: u64 = 1 << 20;
+/// The longest write of zeros, when the kernel has no better way to zero.
+const MAX_ZEROS: u64 = 1 << 20;
 
-/// Opens around the page cache, or through it where the file system has no other way.
+/// Opens `path` with O_DIRECT if the file system supports it. Returns true if it does.
 pub(super) fn open_direct(
     path: &Path,
     flags: OFlags,
@@ -27,7 +27,7 @@ pub(super) fn open_direct(
     }
 }
 
-/// The next step of a read, a write or a flush; EINVAL for anything else.
+/// Executes the next step of a read, a write or a flush. EINVAL for other operations.
 #[inline]
 pub(super) fn transfer(fd: BorrowedFd<'_>, request: &mut Request) -> Result<u32, Errno> {
     let done = request.done();
@@ -39,12 +39,12 @@ pub(super) fn transfer(fd: BorrowedFd<'_>, request: &mut Request) -> Result<u32,
         (Op::Read, Payload::Buffer(buffer)) => pread(fd, &mut buffer[start..], address),
         (Op::Write, Payload::Buffer(buffer)) if !durable => pwrite(fd, &buffer[start..], address),
         (Op::Read, Payload::Buffers(_)) => {
-            let mut pieces: Vec<_> = request.pieces_mut().map(IoSliceMut::new).collect();
-            preadv2(fd, &mut pieces, address, ReadWriteFlags::empty())
+            let mut segments: Vec<_> = request.segments_mut().map(IoSliceMut::new).collect();
+            preadv2(fd, &mut segments, address, ReadWriteFlags::empty())
         }
         (Op::Write, Payload::Buffer(_) | Payload::Buffers(_)) => {
-            let pieces: Vec<_> = request.pieces().map(IoSlice::new).collect();
-            pwritev2(fd, &pieces, address, write_flags(durable))
+            let segments: Vec<_> = request.segments().map(IoSlice::new).collect();
+            pwritev2(fd, &segments, address, write_flags(durable))
         }
         _ => return Err(Errno::INVAL),
     };
@@ -55,13 +55,13 @@ fn write_flags(durable: bool) -> ReadWriteFlags {
     if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() }
 }
 
-/// Writes zeros, in bounded pieces, until the range holds nothing else.
+/// Writes zeros over the whole range, in bounded chunks.
 pub(super) fn write_zeros(fd: BorrowedFd<'_>, mut address: u64, length: u64) -> Result<(), Errno> {
-    let zeros = Buffer::zeroed(length.min(ZEROS) as usize);
+    let zeros = Buffer::zeroed(length.min(MAX_ZEROS) as usize);
     let end = address.checked_add(length).ok_or(Errno::INVAL)?;
     while address < end {
-        let piece = (end - address).min(ZEROS) as usize;
-        match pwrite(fd, &zeros[..piece], address) {
+        let chunk = (end - address).min(MAX_ZEROS) as usize;
+        match pwrite(fd, &zeros[..chunk], address) {
             Ok(0) => return Err(Errno::IO),
             Ok(written) => address += written as u64,
             Err(Errno::INTR) => {}
@@ -71,13 +71,13 @@ pub(super) fn write_zeros(fd: BorrowedFd<'_>, mut address: u64, length: u64) -> 
     Ok(())
 }
 
-/// The range of a discard or of zeros, as start and length.
+/// The range of a discard or zeroing, as address and length.
 pub(super) fn range(request: &Request) -> (u64, u64) {
     (request.address + request.done(), request.remaining())
 }
 
-/// Ends a change of a range with a flush when it was asked to be durable.
-pub(super) fn settle(fd: BorrowedFd<'_>, request: &Request) -> Result<u32, Errno> {
+/// Flushes if the request is durable. Returns 0, the result of a request without memory.
+pub(super) fn flush_if_durable(fd: BorrowedFd<'_>, request: &Request) -> Result<u32, Errno> {
     if request.durability == Durability::Durable {
         fdatasync(fd)?;
     }

@@ -1,4 +1,4 @@
-//! Discarding a range of a block device: the one thing a back end does for
+//! Discards a range of a block device: the only operation of a back end for
 //! which no safe call exists (fallocate punches holes, which zeroes instead).
 
 #![allow(unsafe_code)]
@@ -11,14 +11,14 @@ use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 /// `BLKDISCARD` of linux/fs.h.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 
-/// Tells the device that a range's content is no longer needed. Bytes.
+/// Discards `length` bytes at `address`.
 ///
 /// # Errors
-/// EOPNOTSUPP, EINVAL for a range that is not whole blocks, the device's own.
+/// EOPNOTSUPP; EINVAL for a range that is not whole blocks; errors of the device.
 pub(super) fn discard(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
     // SAFETY: BLKDISCARD reads two u64, start and length, and keeps no pointer.
     let request = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([address, length]) };
-    // SAFETY: the request matches its opcode, as said above; a descriptor that
-    // is no block device answers ENOTTY.
+    // SAFETY: the request matches its opcode, see above. The call returns ENOTTY
+    // for a descriptor that is no block device.
     unsafe { ioctl(fd, request) }
 }

@@ -1,11 +1,11 @@
 //! An ordinary file as a device.
 //!
-//! Goes around the page cache (O_DIRECT) where the file system can. Completed
-//! writes count as volatile whatever the disk below is: a write into a hole is
+//! Bypasses the page cache (O_DIRECT) if the file system supports it. Completed
+//! writes count as volatile, whatever the disk below is: a write into a hole is
 //! lost without the file system's own metadata, which wait for a flush.
 //!
-//! A file that ends inside a block goes through the page cache, byte by byte:
-//! a direct write of its last block would make it longer.
+//! A file that ends inside a block goes through the page cache, with a block size
+//! of one byte: a direct write of its last block would make it longer.
 
 use std::fs::Metadata;
 use std::io;
@@ -19,29 +19,29 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use uringfs_buffer::Buffer;
 
-use super::descriptor::{open_direct, range, settle, transfer, write_zeros};
-use super::refusal::explain;
+use super::descriptor::{flush_if_durable, open_direct, range, transfer, write_zeros};
+use super::open_error::open_error;
 use super::sysfs;
 use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Access, Backend, Reach};
 use crate::request::{Op, Request};
 
-/// The longest transfer: the kernel splits by itself, so only its own bound
-/// (`MAX_RW_COUNT`, just under 2 GiB) counts.
+/// The longest transfer. The kernel itself splits for the device, so the only limit is
+/// its own (`MAX_RW_COUNT`, just under 2 GiB).
 const MAX_TRANSFER: u32 = 1 << 30;
 
-/// File systems that zero a range without writing it: ext4, XFS, btrfs, f2fs
-/// (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
+/// The magic numbers of file systems that zero a range without writing it: ext4, XFS,
+/// btrfs, f2fs (`FALLOC_FL_ZERO_RANGE` in fallocate(2)).
 const ZEROING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// The allocation of the blocks of a new file.
+/// When the blocks of a new file are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// As they are written: takes no room at first, and may run out of it later.
+    /// When they are written: uses no space at first, and may run out of space later.
     Sparse,
-    /// Now, without writing them: the first write of each also changes metadata.
+    /// At creation, as unwritten blocks: the first write of each also changes metadata.
     Reserved,
-    /// Now, filled with zeros: every later write is a plain overwrite.
+    /// At creation, filled with zeros: every later write is a plain overwrite.
     Written,
 }
 
@@ -53,35 +53,39 @@ pub struct File {
 }
 
 impl File {
-    /// Opens the file `path`, directly where the file system can.
+    /// Opens the file `path`, with O_DIRECT if the file system supports it.
     ///
     /// # Errors
-    /// In one line what stands in the way, with the path and what to do.
+    /// In one line why it cannot be opened, with the path and what to do.
     pub fn open(path: &Path, access: Access) -> io::Result<File> {
         let fd = open_direct(path, access_flags(access), Mode::empty())
-            .map_err(|errno| explain(path, access, errno))?;
-        File::of(fd, path, access).map_err(|errno| explain(path, access, errno))
+            .map_err(|errno| open_error(path, access, errno))?;
+        File::from_descriptor(fd, path, access).map_err(|errno| open_error(path, access, errno))
     }
 
-    /// Makes a new file of `size` bytes, open for reading and writing. What
-    /// `path` names must not exist; when it fails nothing is left behind.
+    /// Creates a file of `size` bytes, open for reading and writing. `path` must not
+    /// exist. If the allocation fails, the file is removed.
     ///
     /// # Errors
-    /// `AlreadyExists`; the file system's errors (`StorageFull` ...), with the path.
+    /// `AlreadyExists`; errors of the file system (`StorageFull` ...), with the path.
     pub fn create(path: &Path, size: u64, allocation: Allocation) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let explained = |errno| explain(path, Access::ReadWrite, errno);
-        let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(explained)?;
-        if let Err(errno) = fill(fd.as_fd(), size, allocation) {
-            // The file was created a moment ago, and no other code uses it.
+        let with_path = |errno| open_error(path, Access::ReadWrite, errno);
+        let fd = open(path, flags, Mode::from_raw_mode(0o644)).map_err(with_path)?;
+        if let Err(errno) = allocate(fd.as_fd(), size, allocation) {
+            // The file was just created, so it has no other user.
             let _ = unlink(path);
-            return Err(explained(errno));
+            return Err(with_path(errno));
         }
         drop(fd);
         File::open(path, Access::ReadWrite)
     }
 
-    fn of((fd, direct): (OwnedFd, bool), path: &Path, access: Access) -> Result<File, Errno> {
+    fn from_descriptor(
+        (fd, direct): (OwnedFd, bool),
+        path: &Path,
+        access: Access,
+    ) -> Result<File, Errno> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let status = statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)?;
         let direct = direct && !direct_is_refused(&status);
@@ -101,7 +105,7 @@ fn access_flags(access: Access) -> OFlags {
     }
 }
 
-/// statx(2): both alignments 0 means that this file takes no direct I/O.
+/// True if statx(2) reports both alignments as 0: the file does not support direct I/O.
 fn direct_is_refused(status: &Statx) -> bool {
     status.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && status.stx_dio_offset_align == 0
 }
@@ -112,7 +116,7 @@ fn buffered(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// `alignment` is that of memory and of addresses, when the file is used directly.
+/// `alignment` is that of memory and that of addresses, for a file with direct I/O.
 fn geometry(
     fd: BorrowedFd<'_>,
     status: &Statx,
@@ -143,19 +147,19 @@ fn geometry(
     }
 }
 
-/// Alignment of memory and of addresses: as statx says (Linux 6.1), else found
-/// out by reading.
+/// The alignment of memory and of addresses: from statx (Linux 6.1), else found by a
+/// trial read.
 fn direct_alignment(fd: BorrowedFd<'_>, status: &Statx) -> (u32, u32) {
     if status.stx_dio_offset_align != 0 {
         return (status.stx_dio_mem_align.max(1), status.stx_dio_offset_align);
     }
     let mut block = Buffer::zeroed(512);
-    // An empty file answers before it looks at alignment.
+    // A read of an empty file returns before the kernel checks alignment.
     let fine = status.stx_size >= 1024 && pread(fd, &mut block[..], 512).is_ok();
     if fine { (512, 512) } else { (4096, 4096) }
 }
 
-/// Tried past the end of the file, where there is nothing to lose.
+/// Tries it past the end of the file, where no data can be lost.
 fn punches_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
     let beyond = size.next_multiple_of(64 << 10);
     punch(fd, beyond, 64 << 10).is_ok()
@@ -165,7 +169,7 @@ fn punch(fd: BorrowedFd<'_>, address: u64, length: u64) -> Result<(), Errno> {
     fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, address, length)
 }
 
-fn fill(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Errno> {
+fn allocate(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Errno> {
     ftruncate(fd, size)?;
     if size == 0 {
         return Ok(());
@@ -174,8 +178,8 @@ fn fill(fd: BorrowedFd<'_>, size: u64, allocation: Allocation) -> Result<(), Err
         Allocation::Sparse => Ok(()),
         Allocation::Reserved => fallocate(fd, FallocateFlags::empty(), 0, size),
         Allocation::Written => {
-            // Finds out about a full disk before anything is written; not
-            // every file system can.
+            // Detects a full disk before anything is written. Not every file system
+            // supports it.
             match fallocate(fd, FallocateFlags::empty(), 0, size) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error),
@@ -205,7 +209,7 @@ impl Backend for File {
             Op::Discard => {
                 let (address, length) = range(request);
                 punch(fd, address, length)?;
-                settle(fd, request)
+                flush_if_durable(fd, request)
             }
             Op::WriteZeroes => {
                 let (address, length) = range(request);
@@ -217,14 +221,14 @@ impl Backend for File {
                     Err(Errno::OPNOTSUPP) => write_zeros(fd, address, length)?,
                     zeroed => zeroed?,
                 }
-                settle(fd, request)
+                flush_if_durable(fd, request)
             }
             Op::Read | Op::Write | Op::Flush => transfer(fd, request),
         }
     }
 }
 
-/// True for what this back end serves.
+/// True if this back end serves such a file.
 pub(super) fn serves(metadata: &Metadata) -> bool {
     metadata.is_file()
 }
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_filled_is_not_left_behind() {
+    fn a_file_that_cannot_be_allocated_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         let error = File::create(&path, 1 << 60, Allocation::Reserved).err().unwrap();
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_odd_length_keeps_it() {
+    fn a_file_of_odd_length_keeps_its_length() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("odd");
         std::fs::write(&path, [1; 1000]).unwrap();

@@ -1,10 +1,9 @@
-//! Finds the user of the bytes behind a path, which forbids others to write them: mounts, swap, devices that
-//! the kernel has built on it, and all that through loop devices and partitions, in both directions: the file
-//! that a mounted loop device lies in is in use, and so is a loop device over a file that another one has
-//! mounted.
+//! Finds a user of the bytes of a path, which excludes other writers: a mount, swap, or a device that the kernel
+//! has built on them. The search follows loop devices and partitions in both directions: the backing file of a
+//! mounted loop device is in use, and so is a loop device over a file that backs another, mounted loop device.
 //!
-//! Reads sysfs and `/proc`; opens devices, but changes nothing. Programs that have a file open are not
-//! known here: a volume is guarded by its own lock, on all that [`below`] names.
+//! Reads sysfs and `/proc`; opens devices, but changes nothing. It does not detect programs that have a file
+//! open: a volume protects itself by its own lock, on everything that [`below`] returns.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,27 +15,27 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::Errno;
 
-/// Bytes of the kernel's sector.
+/// The size of the kernel's sector in bytes.
 const SECTOR: u64 = 512;
 
-/// The user of a path's bytes, in words that follow the path, as in `is mounted at /srv`; none if the path is
-/// free.
+/// The user of a path's bytes, as text that follows the path, such as `is mounted at /srv`. `None` if the path is
+/// not in use.
 pub fn user(path: &Path) -> Option<String> {
     let node = Node::at(path)?;
-    Search::default().of(&node, node.whole(), Claim::CheckedElsewhere)
+    Search::default().find_user(&node, node.full_range(), Claim::CheckedElsewhere)
 }
 
-/// The file or device that contains a device's bytes.
+/// A file or device that contains the bytes of another device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lower {
     /// A file, or a block device.
     pub path: PathBuf,
-    /// The device has all of its bytes.
+    /// True if the device above uses all of its bytes.
     pub is_whole: bool,
 }
 
 /// The files and devices that contain a descriptor's block device: the disk of a partition, the file of a
-/// loop device, and so on down; nothing below a file, and a disk of its own.
+/// loop device, and so on downwards. Empty for a file, and for a whole disk that is no loop device.
 pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
     let mut found: Vec<Lower> = Vec::new();
     let Some(mut node) = fstat(descriptor).ok().and_then(|status| {
@@ -46,32 +45,32 @@ pub fn below(descriptor: BorrowedFd<'_>) -> Vec<Lower> {
         return found;
     };
     let mut is_whole = true;
-    while let Some((lower, range)) = node.lower() {
-        // A loop device cannot lie in itself; a name that has come to mean another file could.
+    while let Some((lower, range)) = node.backing() {
+        // A loop device cannot back itself. But a path may have been replaced by another file, which makes a cycle.
         if found.iter().any(|known| known.path == lower.path) {
             break;
         }
-        is_whole &= range == lower.whole();
+        is_whole &= range == lower.full_range();
         found.push(Lower { path: lower.path.clone(), is_whole });
         node = lower;
     }
     found
 }
 
-/// Which bytes, by whatever path.
+/// Identifies a file or block device independently of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Bytes {
+enum StorageId {
     File { device: u64, inode: u64 },
     Block { number: u64 },
 }
 
-impl Bytes {
-    fn at(path: &Path) -> Option<(Bytes, u64)> {
+impl StorageId {
+    fn at(path: &Path) -> Option<(StorageId, u64)> {
         let found = fs::metadata(path).ok()?;
         if found.file_type().is_block_device() {
-            return Some((Bytes::Block { number: found.rdev() }, 0));
+            return Some((StorageId::Block { number: found.rdev() }, 0));
         }
-        let file = Bytes::File { device: found.dev(), inode: found.ino() };
+        let file = StorageId::File { device: found.dev(), inode: found.ino() };
         found.is_file().then_some((file, found.len()))
     }
 }
@@ -79,20 +78,20 @@ impl Bytes {
 /// A file or a block device.
 #[derive(Debug)]
 struct Node {
-    bytes: Bytes,
+    id: StorageId,
     path: PathBuf,
     size: u64,
-    /// A block device's folder in sysfs.
+    /// The sysfs folder of a block device.
     folder: Option<PathBuf>,
 }
 
 impl Node {
     fn at(path: &Path) -> Option<Node> {
-        match Bytes::at(path)? {
-            (Bytes::Block { number }, _) => {
+        match StorageId::at(path)? {
+            (StorageId::Block { number }, _) => {
                 Some(Node { path: path.to_owned(), ..Node::block(number)? })
             }
-            (bytes, size) => Some(Node { bytes, path: path.to_owned(), size, folder: None }),
+            (id, size) => Some(Node { id, path: path.to_owned(), size, folder: None }),
         }
     }
 
@@ -105,10 +104,10 @@ impl Node {
         let (major, minor) = text(folder, "dev")?
             .split_once(':')
             .map(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))??;
-        // The kernel writes the slashes of a device's name so.
+        // sysfs writes `!` for each slash of a device's name.
         let name = folder.file_name()?.to_str()?.replace('!', "/");
         Some(Node {
-            bytes: Bytes::Block { number: rustix::fs::makedev(major, minor) },
+            id: StorageId::Block { number: rustix::fs::makedev(major, minor) },
             path: Path::new("/dev").join(name),
             size: number(folder, "size")? * SECTOR,
             folder: Some(folder.to_owned()),
@@ -119,12 +118,12 @@ impl Node {
         self.folder.as_ref().is_some_and(|folder| folder.join("partition").exists())
     }
 
-    fn whole(&self) -> Range<u64> {
+    fn full_range(&self) -> Range<u64> {
         0..self.size
     }
 
-    /// The node that contains it, and its range there.
-    fn lower(&self) -> Option<(Node, Range<u64>)> {
+    /// The node that contains this one, and its range there.
+    fn backing(&self) -> Option<(Node, Range<u64>)> {
         let folder = self.folder.as_ref()?;
         if self.is_partition() {
             let begin = number(folder, "start")? * SECTOR;
@@ -133,15 +132,15 @@ impl Node {
         let lower = Node::at(Path::new(&text(folder, "loop/backing_file")?))?;
         let begin = number(folder, "loop/offset")?;
         let range = match number(folder, "loop/sizelimit")? {
-            // Its size in whole sectors is the rest of what it lies in.
+            // No limit: the device is the rest of its backing file, in whole sectors.
             0 => begin..lower.size.max(begin),
             length => begin..begin + length,
         };
         Some((lower, range))
     }
 
-    /// The devices that lie in it.
-    fn uppers(&self) -> Vec<Node> {
+    /// The partitions and loop devices in this node.
+    fn upper_devices(&self) -> Vec<Node> {
         let folders = |folder: &Path| {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).collect::<Vec<_>>()
@@ -150,73 +149,73 @@ impl Node {
         found.retain(|folder| folder.join("partition").exists());
         let loops = folders(Path::new("/sys/block")).into_iter().filter(|folder| {
             let file = text(folder, "loop/backing_file");
-            let bytes = file.and_then(|file| Bytes::at(Path::new(&file)));
-            bytes.is_some_and(|(bytes, _)| bytes == self.bytes)
+            let id = file.and_then(|file| StorageId::at(Path::new(&file)));
+            id.is_some_and(|(id, _)| id == self.id)
         });
         found.extend(loops.filter_map(|folder| fs::canonicalize(folder).ok()));
         found.iter().filter_map(|folder| Node::in_folder(folder)).collect()
     }
 
-    /// Its user, other than through a device above or below.
+    /// A direct user of this node: not through a device above or below.
     fn direct_user(&self) -> Option<String> {
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-        // The kernel escapes what would end a field.
+        // The kernel escapes characters that would end a field.
         let areas = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
         let is_here = |path: &str| {
-            Bytes::at(Path::new(&unescape(path))).is_some_and(|(bytes, _)| bytes == self.bytes)
+            StorageId::at(Path::new(&unescape(path))).is_some_and(|(id, _)| id == self.id)
         };
         if areas.into_iter().any(is_here) {
             return Some("is in use as swap".into());
         }
         let folder = self.folder.as_ref()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        if let Some(place) = mounted_at(&mounts, &text(folder, "dev")?) {
-            return Some(format!("is mounted at {place}"));
+        if let Some(mount_point) = mounted_at(&mounts, &text(folder, "dev")?) {
+            return Some(format!("is mounted at {mount_point}"));
         }
         let holder = fs::read_dir(folder.join("holders")).ok()?.flatten().next()?;
         Some(format!("is in use by {}", holder_name(&holder.path())))
     }
 
-    /// True if the kernel or a program has claimed it: as part of an array, mounted elsewhere.
+    /// True if the kernel or a program has claimed it: it is part of an array, or mounted elsewhere.
     fn is_claimed(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         self.folder.is_some() && open(&self.path, flags, Mode::empty()).err() == Some(Errno::BUSY)
     }
 }
 
-/// Whether the search checks the claim on a device.
+/// Selects if the search checks the claim on a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Check,
-    /// The writer claims it on open, with the same answer.
+    /// The writer's own open claims it, with the same result.
     CheckedElsewhere,
 }
 
 #[derive(Default)]
 struct Search {
-    seen: HashSet<Bytes>,
+    seen: HashSet<StorageId>,
 }
 
 impl Search {
-    /// The user of a range of it.
-    fn of(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
-        if !self.seen.insert(node.bytes) {
+    /// A user of `range` of the node.
+    fn find_user(&mut self, node: &Node, range: Range<u64>, claim: Claim) -> Option<String> {
+        if !self.seen.insert(node.id) {
             return None;
         }
         if let Some(user) = node.direct_user() {
             return Some(user);
         }
-        let uppers = node.uppers();
-        // A disk is also claimed where one of its partitions is, which may lie elsewhere.
+        let uppers = node.upper_devices();
+        // A disk also counts as claimed while any of its partitions is, even one outside of `range`.
         let is_checked = claim == Claim::Check && !uppers.iter().any(Node::is_partition);
         for upper in uppers {
-            let Some((_, place)) = upper.lower() else { continue };
-            let shared = range.start.max(place.start)..range.end.min(place.end);
+            let Some((_, location)) = upper.backing() else { continue };
+            let shared = range.start.max(location.start)..range.end.min(location.end);
             if shared.is_empty() {
                 continue;
             }
-            let within = shared.start - place.start..shared.end - place.start;
-            if let Some(user) = self.of(&upper, within, Claim::Check) {
+            let subrange = shared.start - location.start..shared.end - location.start;
+            if let Some(user) = self.find_user(&upper, subrange, Claim::Check) {
                 let path = upper.path.display();
                 return Some(match upper.is_partition() {
                     true => format!("has partition {path}, which {user}"),
@@ -227,14 +226,14 @@ impl Search {
         if is_checked && node.is_claimed() {
             return Some("is in use".into());
         }
-        let (lower, place) = node.lower()?;
-        let within = place.start + range.start..(place.start + range.end).min(place.end);
-        let user = self.of(&lower, within, Claim::Check)?;
+        let (lower, location) = node.backing()?;
+        let subrange = location.start + range.start..(location.start + range.end).min(location.end);
+        let user = self.find_user(&lower, subrange, Claim::Check)?;
         Some(format!("lies in {}, which {user}", lower.path.display()))
     }
 }
 
-/// A holder's name, as device mapper has it where it is one of its.
+/// The name of a holder, with its device mapper name if it has one.
 fn holder_name(folder: &Path) -> String {
     let own = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match text(folder, "dm/name") {
@@ -243,7 +242,7 @@ fn holder_name(folder: &Path) -> String {
     }
 }
 
-/// The mount point of a device of this number.
+/// The mount point of the device with this number.
 fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
@@ -251,7 +250,7 @@ fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     })
 }
 
-/// A path as `/proc` writes it: `\040` for a space, and so on.
+/// Decodes the octal escapes of a path in `/proc`: `\040` is a space, and so on.
 fn unescape(path: &str) -> String {
     let mut text = String::new();
     let mut rest = path;
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_of_proc_are_undone_and_other_bytes_kept() {
+    fn proc_escapes_are_decoded_and_other_bytes_kept() {
         for (escaped, path) in [
             ("/a", "/a"),
             ("/a\\134b\\040", "/a\\b "),
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unused_file_is_free() {
+    fn an_unused_file_has_no_user() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(user(file.path()), None);
         assert_eq!(user(Path::new("/no/such/file")), None);

@@ -1,5 +1,5 @@
-//! Anonymous memory as a device: pieces of 1 MiB, each allocated when first
-//! written and with a lock of its own, so that threads meet only by accident.
+//! Anonymous memory as a device: chunks of 1 MiB. Each is allocated at its first
+//! write and has its own lock, so threads rarely contend.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Backend, Reach};
 use crate::request::{Op, Request};
 
-/// Bytes in a piece.
-const PIECE: u64 = 1 << 20;
+/// The size of a chunk in bytes.
+const CHUNK: u64 = 1 << 20;
 
-/// The most bytes one can have; its table of pieces then takes 128 MiB.
+/// The largest size in bytes; the table of chunks then takes 128 MiB.
 const MAX_SIZE: u64 = 1 << 40;
 
-/// A piece's bytes; zeros while there are none.
-type Piece = RwLock<Option<Box<[u8]>>>;
+/// The bytes of a chunk; `None` for zeros.
+type Chunk = RwLock<Option<Box<[u8]>>>;
 
-/// Memory. What is in it goes when the device is dropped.
+/// Memory. The content is lost when the device is dropped.
 pub struct Memory {
-    pieces: Box<[CachePadded<Piece>]>,
+    chunks: Box<[CachePadded<Chunk>]>,
     geometry: Geometry,
 }
 
@@ -46,29 +46,29 @@ impl Memory {
             max_transfer: 1 << 30,
             volatile_cache: false,
             fua: true,
-            discard: Some(Discard { granularity: PIECE as u32, max_bytes: u64::MAX >> 1 }),
+            discard: Some(Discard { granularity: CHUNK as u32, max_bytes: u64::MAX >> 1 }),
             write_zeroes: true,
             read_only: false,
             rotational: false,
             direct: true,
         };
-        let pieces = (0..size.div_ceil(PIECE)).map(|_| CachePadded::default()).collect();
-        Ok(Memory { pieces, geometry })
+        let chunks = (0..size.div_ceil(CHUNK)).map(|_| CachePadded::default()).collect();
+        Ok(Memory { chunks, geometry })
     }
 
-    /// The part of the piece at `address` that lies within `length` bytes:
-    /// the piece, where the part starts, and how long it is.
-    fn part(&self, address: u64, length: u64) -> (&Piece, usize, usize) {
-        let start = address % PIECE;
-        let length = length.min(PIECE - start);
-        (&self.pieces[(address / PIECE) as usize], start as usize, length as usize)
+    /// The chunk at `address`, and the part of it that `length` bytes from there
+    /// cover: its start in the chunk and its length.
+    fn part(&self, address: u64, length: u64) -> (&Chunk, usize, usize) {
+        let start = address % CHUNK;
+        let length = length.min(CHUNK - start);
+        (&self.chunks[(address / CHUNK) as usize], start as usize, length as usize)
     }
 
     fn read(&self, mut address: u64, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
-            let (piece, start, length) = self.part(address, bytes.len() as u64);
+            let (chunk, start, length) = self.part(address, bytes.len() as u64);
             let (head, tail) = bytes.split_at_mut(length);
-            match &*piece.read() {
+            match &*chunk.read() {
                 Some(stored) => head.copy_from_slice(&stored[start..start + length]),
                 None => head.fill(0),
             }
@@ -79,11 +79,11 @@ impl Memory {
 
     fn write(&self, mut address: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let (piece, start, length) = self.part(address, bytes.len() as u64);
+            let (chunk, start, length) = self.part(address, bytes.len() as u64);
             let (head, tail) = bytes.split_at(length);
-            let mut stored = piece.write();
-            // Large zeroed allocations come from the kernel page by page.
-            let stored = stored.get_or_insert_with(|| vec![0; PIECE as usize].into());
+            let mut stored = chunk.write();
+            // The kernel backs a large zeroed allocation page by page, at first use.
+            let stored = stored.get_or_insert_with(|| vec![0; CHUNK as usize].into());
             stored[start..start + length].copy_from_slice(head);
             address += length as u64;
             bytes = tail;
@@ -92,9 +92,9 @@ impl Memory {
 
     fn clear(&self, mut address: u64, mut length: u64) {
         while length > 0 {
-            let (piece, start, part) = self.part(address, length);
-            let mut stored = piece.write();
-            if part as u64 == PIECE {
+            let (chunk, start, part) = self.part(address, length);
+            let mut stored = chunk.write();
+            if part as u64 == CHUNK {
                 *stored = None;
             } else if let Some(stored) = &mut *stored {
                 stored[start..start + part].fill(0);
@@ -126,18 +126,18 @@ impl Backend for Memory {
             Op::Flush => return Ok(0),
             Op::Read => {
                 let mut left = remaining.min(room) as usize;
-                for piece in request.pieces_mut() {
-                    let part = piece.len().min(left);
-                    self.read(address, &mut piece[..part]);
+                for segment in request.segments_mut() {
+                    let part = segment.len().min(left);
+                    self.read(address, &mut segment[..part]);
                     address += part as u64;
                     left -= part;
                 }
             }
             _ if remaining > room => return Err(Errno::NOSPC),
             Op::Write => {
-                for piece in request.pieces() {
-                    self.write(address, piece);
-                    address += piece.len() as u64;
+                for segment in request.segments() {
+                    self.write(address, segment);
+                    address += segment.len() as u64;
                 }
             }
             Op::Discard | Op::WriteZeroes => {
@@ -160,25 +160,25 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_across_pieces_is_whole_and_clearing_frees() {
-        let memory = Memory::new(4 * PIECE).unwrap();
-        let payload = || Payload::Buffer(Buffer::copy_of(&vec![7; 2 * PIECE as usize]));
-        let mut write = request(Op::Write, PIECE / 2, payload());
-        assert_eq!(memory.perform(&mut write), Ok(2 * PIECE as u32));
-        let mut clear = request(Op::WriteZeroes, PIECE, Payload::Length(PIECE));
+    fn a_transfer_crosses_chunks_and_clearing_frees_them() {
+        let memory = Memory::new(4 * CHUNK).unwrap();
+        let payload = || Payload::Buffer(Buffer::copy_of(&vec![7; 2 * CHUNK as usize]));
+        let mut write = request(Op::Write, CHUNK / 2, payload());
+        assert_eq!(memory.perform(&mut write), Ok(2 * CHUNK as u32));
+        let mut clear = request(Op::WriteZeroes, CHUNK, Payload::Length(CHUNK));
         assert_eq!(memory.perform(&mut clear), Ok(0));
-        assert!(memory.pieces[1].read().is_none());
-        let mut read = request(Op::Read, PIECE / 2, payload());
-        assert_eq!(memory.perform(&mut read), Ok(2 * PIECE as u32));
-        let bytes: Vec<u8> = read.pieces().flatten().copied().collect();
-        let half = PIECE as usize / 2;
+        assert!(memory.chunks[1].read().is_none());
+        let mut read = request(Op::Read, CHUNK / 2, payload());
+        assert_eq!(memory.perform(&mut read), Ok(2 * CHUNK as u32));
+        let bytes: Vec<u8> = read.segments().flatten().copied().collect();
+        let half = CHUNK as usize / 2;
         assert!(bytes[..half].iter().all(|byte| *byte == 7));
         assert!(bytes[half..3 * half].iter().all(|byte| *byte == 0));
         assert!(bytes[3 * half..].iter().all(|byte| *byte == 7));
     }
 
     #[test]
-    fn the_end_is_an_end() {
+    fn reads_and_writes_stop_at_the_end() {
         let memory = Memory::new(1024).unwrap();
         let payload = || Payload::Buffer(Buffer::zeroed(1024));
         assert_eq!(memory.perform(&mut request(Op::Read, 512, payload())), Ok(512));

@@ -1,7 +1,7 @@
-//! Places for data: an ordinary [`mod@file`], a [`block`] device, [`memory`],
+//! The back ends: an ordinary [`mod@file`], a [`block`] device, [`memory`],
 //! nothing ([`null`]), a simulated device ([`sim`]).
 
-// Opens what a path names.
+// Opens the file or block device of a path.
 pub(crate) mod open;
 // A block device.
 pub mod block;
@@ -9,21 +9,21 @@ pub mod block;
 pub mod file;
 // Memory.
 pub mod memory;
-// No bytes at all.
+// A device without bytes.
 pub mod null;
 // A simulated device.
 pub mod sim;
-// The users of a device: mounts, swap, other devices.
+// The users of a device: mounts, swap, devices above it.
 pub mod in_use;
-// Explains why a path is not opened.
-mod refusal;
+// Error messages for paths that cannot be opened.
+mod open_error;
 // Moves bytes through a descriptor.
 mod descriptor;
 // `BLKDISCARD`.
 mod discard;
-// The limits of a block device.
+// The limits of a block device, from sysfs.
 mod sysfs;
-// Sizes as people write them.
+// Sizes in text.
 pub(crate) mod size;
 
 pub use open::open;

@@ -1,5 +1,5 @@
-//! Nothing at all: requests complete and move nothing. What is measured on it
-//! is the cost of the layers above.
+//! A device without bytes: requests complete and move nothing. Measurements on it
+//! show the cost of the layers above.
 
 use rustix::io::Errno;
 
@@ -7,13 +7,13 @@ use crate::geometry::{Discard, Geometry};
 use crate::interface::backend::{Backend, Reach};
 use crate::request::Request;
 
-/// A device without bytes: memory that is read into stays as it was.
+/// A device without bytes: a read leaves its memory unchanged.
 pub struct Null {
     geometry: Geometry,
 }
 
 impl Null {
-    /// One that claims to hold `size` bytes.
+    /// A device that reports a size of `size` bytes.
     pub fn new(size: u64) -> Null {
         Null {
             geometry: Geometry {

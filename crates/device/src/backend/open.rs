@@ -1,4 +1,4 @@
-//! Opens what a path names.
+//! Opens the file or block device of a path.
 
 use std::io;
 use std::path::Path;
@@ -7,32 +7,31 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::refusal::{IN_USE_TIMEOUT, explain};
+use super::open_error::{IN_USE_TIMEOUT, open_error};
 use super::{block, file, in_use};
 use crate::interface::backend::{Access, Backend};
 
-/// The back end for what `path` names: a block device or an ordinary file. What is mounted, swap, or in
-/// the kernel's use in another way, is not opened for writing, nor is the file of a loop device that is so
-/// (see [`in_use`]).
+/// The back end of the block device or ordinary file `path`. Refuses to open for writing what is mounted, swap, or
+/// used by the kernel in another way, and also the file of such a loop device (see [`in_use`]).
 ///
 /// # Errors
-/// In one line what stands in the way, with the path and what to do about it.
+/// In one line why it cannot be opened, with the path and what to do.
 pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
     let metadata = std::fs::metadata(path).map_err(|error| match Errno::from_io_error(&error) {
-        Some(errno) => explain(path, access, errno),
+        Some(errno) => open_error(path, access, errno),
         None => error,
     })?;
     if access == Access::ReadWrite && (file::serves(&metadata) || block::serves(&metadata)) {
-        refuse_used(path)?;
+        refuse_if_in_use(path)?;
     }
     if file::serves(&metadata) {
         Ok(Box::new(file::File::open(path, access)?))
     } else if block::serves(&metadata) {
         Ok(Box::new(block::Block::open(path, access)?))
     } else if metadata.is_dir() {
-        Err(explain(path, access, Errno::ISDIR))
+        Err(open_error(path, access, Errno::ISDIR))
     } else {
-        // Not opened to see: opening a pipe waits for its other end.
+        // Do not open it: opening a pipe waits for its other end.
         Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("{} is neither a file nor a block device; name one of these", path.display()),
@@ -40,14 +39,14 @@ pub fn open(path: &Path, access: Access) -> io::Result<Box<dyn Backend>> {
     }
 }
 
-/// Refuses a path that is in use, after [`IN_USE_TIMEOUT`].
-fn refuse_used(path: &Path) -> io::Result<()> {
-    let until = Instant::now() + IN_USE_TIMEOUT;
+/// Refuses a path that is still in use after [`IN_USE_TIMEOUT`].
+fn refuse_if_in_use(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + IN_USE_TIMEOUT;
     while let Some(user) = in_use::user(path) {
-        if Instant::now() >= until {
-            let what =
+        if Instant::now() >= deadline {
+            let message =
                 format!("{} {user}; end that first, or open it for reading only", path.display());
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
         }
         sleep(IN_USE_TIMEOUT / 50);
     }
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_device_is_refused_by_name() {
+    fn paths_that_are_no_device_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let missing = error(&folder.path().join("missing"), Access::Read);
         assert!(missing.contains("does not exist"), "{missing}");

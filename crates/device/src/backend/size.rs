@@ -1,14 +1,14 @@
-//! Sizes as people write them, by the rule of coreutils: `K` and `KiB` are 1024 bytes, `kB` and `KB`
-//! are 1000, and so on to `E`. The keys of fio job files have another rule, fio's own.
+//! Parses sizes in text, by the rule of coreutils: `K` and `KiB` are 1024 bytes, `kB` and `KB`
+//! are 1000, and so on to `E`. The keys of fio job files follow fio's own rule instead.
 
-/// The units, each a thousand or 1024 times the one before.
+/// The units, each 1000 or 1024 times the previous one.
 const UNITS: &str = "KMGTPE";
 
-/// A number of bytes: `4096`, `64K`, `1.5GiB` (powers of 1024), `10MB` (of 1000). A unit's letter may be
-/// small. A fraction of a byte is left out.
+/// A number of bytes: `4096`, `64K`, `1.5GiB` (powers of 1024), `10MB` (of 1000). The letter of a unit may be
+/// lowercase. A fraction of a byte is dropped.
 ///
 /// # Errors
-/// One line that says how a size is written.
+/// One line that describes the valid forms.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes(text).ok_or_else(|| {
         format!("'{text}' is no size; write one like 4096, 64K or 1.5GiB (of 1024), 10MB (of 1000)")
@@ -20,18 +20,18 @@ fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     let unit = factor(unit)?;
     let (whole, fraction) = match number.split_once('.') {
-        // Bytes have no parts.
+        // A number of bytes has no fraction.
         Some(_) if unit == 1 => return None,
         Some(parts) => parts,
         None => (number, "0"),
     };
-    // At most 2^64 times 2^60: it does not overflow.
+    // At most 2^64 times 2^60, so it does not overflow.
     let scaled = |digits: &str| Some(u128::from(digits.parse::<u64>().ok()?) * u128::from(unit));
     let divisor = 10u128.checked_pow(fraction.len() as u32)?;
     u64::try_from(scaled(whole)? + scaled(fraction)? / divisor).ok()
 }
 
-/// The bytes of a unit.
+/// The number of bytes of a unit.
 fn factor(unit: &str) -> Option<u64> {
     let mut letters = unit.chars();
     let Some(letter) = letters.next() else { return Some(1) };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_those_of_coreutils() {
+    fn units_follow_coreutils() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn text_that_is_no_size_is_refused() {
         for text in [
             "",
             "K",
@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn a_unit_counts_as_often_as_its_number_says(
+        fn a_size_is_its_number_times_its_unit(
             number in 0u64..=u64::MAX >> 10,
             power in 0usize..6,
             is_binary in any::<bool>(),

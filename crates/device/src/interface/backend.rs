@@ -8,7 +8,7 @@ use crate::geometry::Geometry;
 use crate::interface::queue::Queue;
 use crate::request::Request;
 
-/// The access that a device is opened for.
+/// The access for which a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads only.
@@ -17,34 +17,34 @@ pub enum Access {
     ReadWrite,
 }
 
-/// The kernel's way to a back end's bytes.
+/// The object on which the kernel executes a back end's requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Reach<'a> {
-    /// By reading and writing this descriptor.
+    /// This descriptor, which it reads and writes.
     Descriptor(BorrowedFd<'a>),
-    /// There are no bytes: a request is the kernel's NOP.
+    /// None, since there are no bytes: a request is a NOP of the kernel.
     Nothing,
-    /// Not at all: the bytes are this process's.
+    /// None, since the bytes are in this process: only [`Backend::perform`] moves them.
     Call,
 }
 
-/// A place for bytes. The queues call it from any thread.
+/// A store of bytes. Queues call it from any thread.
 pub trait Backend: Send + Sync + 'static {
-    /// Its geometry; the same at every call.
+    /// Its geometry, which never changes.
     fn geometry(&self) -> &Geometry;
 
-    /// Its description, for people: `file /a/b`, `memory 1 GiB`.
+    /// A description for display: `file /a/b`, `memory 1 GiB`.
     fn description(&self) -> String;
 
-    /// The kernel's way to it.
+    /// The object on which the kernel executes its requests.
     fn reach(&self) -> Reach<'_>;
 
-    /// Does the next step of `request`, from its `done` on, in the calling
-    /// thread, and answers the bytes moved; fewer than asked is allowed.
+    /// Executes the next step of `request`, from its `done` on, in the calling
+    /// thread, and returns the number of bytes moved, which may be fewer than requested.
     fn perform(&self, request: &mut Request) -> Result<u32, Errno>;
 
-    /// A queue of its own, for a back end that decides itself when requests
-    /// complete. The other queues then do not serve it.
+    /// A queue of its own, for a back end that decides when its requests
+    /// complete. Other queues then do not serve it.
     fn own_queue(&self, _depth: usize) -> Option<Box<dyn Queue>> {
         None
     }

@@ -7,8 +7,8 @@ use crate::interface::kind::QueueKind;
 pub struct Choice {
     /// Never `Auto`.
     pub kind: QueueKind,
-    /// One sentence for people, with figures.
+    /// One sentence for display, with figures.
     pub reason: String,
-    /// Reads a second of each queue at each depth; 0 where reads failed.
+    /// Reads a second of each queue at each depth; 0 if reads failed.
     pub figures: Vec<(QueueKind, usize, f64)>,
 }

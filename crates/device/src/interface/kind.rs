@@ -1,28 +1,28 @@
-//! The ways requests can reach a device, by name.
+//! The kinds of queues, and their names.
 
 use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-/// Which queue. `Ring`, `Aio` and `Threads` are the tiers, best first; `Sync`
+/// The kind of a queue. `Ring`, `Aio` and `Threads` are the tiers, best first; `Sync`
 /// is for devices that complete within the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum QueueKind {
-    /// The best of the others on this device, found by trying.
+    /// The fastest of the others on this device, found by measuring.
     #[default]
     Auto,
     /// io_uring.
     Ring,
     /// Linux AIO.
     Aio,
-    /// In the issuing thread, in the call.
+    /// Synchronous calls in the issuing thread.
     Sync,
-    /// In threads of the queue's own.
+    /// Synchronous calls in threads of the queue.
     Threads,
 }
 
 impl QueueKind {
-    /// All of them, in the order in which they are shown.
+    /// All kinds, in display order.
     pub const ALL: [QueueKind; 5] =
         [QueueKind::Auto, QueueKind::Ring, QueueKind::Aio, QueueKind::Sync, QueueKind::Threads];
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_parse_back_to_their_kind() {
         for kind in QueueKind::ALL {
             assert_eq!(kind.to_string().parse::<QueueKind>().unwrap(), kind);
         }

@@ -7,46 +7,46 @@ use rustix::io::Errno;
 
 use crate::request::{Completion, Request, Tag};
 
-/// When a queue that has nothing to reap now will have something.
+/// The time at which a queue will have something to reap.
 #[derive(Clone, Copy, Debug)]
 pub enum Ready<'a> {
-    /// Nothing is in flight.
+    /// Never: nothing is in flight.
     Never,
-    /// There is something to reap now.
+    /// Now.
     Now,
-    /// When this descriptor becomes readable (level-triggered).
+    /// As soon as this descriptor is readable (level-triggered).
     Readable(BorrowedFd<'a>),
-    /// At this time, by the clock the queue was made with.
+    /// At this time, by the clock with which the queue was created.
     At(Instant),
 }
 
-/// One reactor's way to one device, or to several.
+/// Carries the requests of one reactor to one device, or to several.
 pub trait Queue {
-    /// Takes a request; a full queue gives it back.
+    /// Takes a request. A full queue returns it as the error.
     fn push(&mut self, request: Request) -> Result<(), Request>;
 
-    /// Starts everything that was pushed.
+    /// Starts all pushed requests.
     ///
     /// # Errors
-    /// The kernel's error when it takes no requests at all; a request that
-    /// is refused by itself completes with its error instead.
+    /// The kernel's error when it accepts no requests at all. A single refused
+    /// request completes with its own error instead.
     fn submit(&mut self) -> Result<(), Errno>;
 
-    /// One finished step, if there is one; never waits.
+    /// A completed step, if there is one. Never waits.
     fn reap(&mut self) -> Option<Completion>;
 
     /// Requests pushed and not reaped.
     fn in_flight(&self) -> usize;
 
-    /// Asks for the requests carrying `tag` to end soon. Each still completes,
-    /// as done or with ECANCELED, and exactly once.
+    /// Requests to cancel the requests with this tag. Each still completes exactly
+    /// once, as done or with ECANCELED.
     fn cancel(&mut self, tag: Tag);
 
     /// When there will be something to reap.
     fn ready(&self) -> Ready<'_>;
 
-    /// System calls that its requests have taken so far: to start, carry out, take and stop them, in
-    /// whichever thread. What a thread takes to sleep and be woken by another is not counted, and a
-    /// discard or zeroing that a file's back end carries out counts as one call.
+    /// The number of system calls so far to start, execute, reap and cancel requests, in all threads.
+    /// Calls to sleep and to wake another thread are not counted. A discard or zeroing that the back end
+    /// of a file executes counts as one call.
     fn system_calls(&self) -> u64;
 }

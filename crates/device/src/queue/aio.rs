@@ -1,9 +1,9 @@
 //! Linux AIO: asynchronous direct I/O for machines where io_uring is forbidden or
-//! missing. One system call starts a batch; completions are taken from the ring that
-//! the kernel shares (fs/aio.c), without one.
+//! missing. One system call submits a batch. Completions are read from the ring that
+//! the kernel shares (fs/aio.c), without a system call.
 //!
 //! Only direct I/O is asynchronous; buffered I/O is done inside the call. So are
-//! discards and zeroing, which AIO does not know.
+//! discards and zeroing, which AIO does not support.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use self::context::{Context, ControlBlock, RESFD};
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::backend::Reach;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
@@ -29,44 +29,44 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// This many pushed bytes are submitted at once: the device begins while more is prepared. Short requests still
-/// share a system call.
+/// When this many bytes are pushed they are submitted at once, so that the device begins while the caller prepares
+/// more. Short requests still share a system call.
 const BATCH_BYTES: u64 = 64 << 10;
 
 /// A queue over Linux AIO.
 pub struct AioQueue {
-    /// First, so that it is dropped first: see its drop.
+    /// The first field, so that it is dropped first: see its drop.
     context: Context,
     core: Arc<Core>,
     notifier: OwnedFd,
-    /// The requests, from push to reap, each with its control block, which
-    /// io_cancel knows it by and which therefore stays in place.
+    /// The requests, from push to reap, each with its control block. io_cancel
+    /// identifies a request by the address of its control block, so that stays in place.
     slots: Box<[Option<Request>]>,
     blocks: Box<[ControlBlock]>,
     free: Vec<u32>,
     /// Slots pushed and not submitted.
     pushed: Vec<u32>,
-    /// In those; at [`BATCH_BYTES`] they are submitted.
+    /// The bytes of `pushed`, which is submitted when they reach [`BATCH_BYTES`].
     pushed_bytes: u64,
-    /// Of the batch that is being submitted; kept for their memory.
+    /// The control blocks and vectors of the batch that is being submitted; kept to reuse their memory.
     batch: Vec<*mut ControlBlock>,
     vectors: Vec<libc::iovec>,
-    /// Ended without the kernel.
+    /// Completed without the kernel.
     ended: VecDeque<Completion>,
-    /// Submitted, and not reaped.
+    /// The number of requests submitted and not reaped.
     in_kernel: usize,
-    /// Reaped completions that the notifier's counter still contains.
-    owed: Cell<i64>,
-    /// All but those of the context, which counts its own.
+    /// The reaped completions whose signals were not read from the notifier yet.
+    unread_signals: Cell<i64>,
+    /// All system calls except those that the context counts itself.
     system_calls: Cell<u64>,
 }
 
 impl AioQueue {
-    /// A queue to one device that takes `depth` requests at a time.
+    /// A queue to one device, with at most `depth` requests in flight.
     ///
     /// # Errors
-    /// `Unsupported` for a device that is no file; in one line why the kernel
-    /// refuses, and what to do about it.
+    /// `Unsupported` for a device without a descriptor; else in one line why the
+    /// kernel refuses, and what to do.
     pub fn new(core: Arc<Core>, depth: usize) -> io::Result<AioQueue> {
         if !matches!(core.backend().reach(), Reach::Descriptor(_)) {
             return Err(io::Error::new(
@@ -89,36 +89,36 @@ impl AioQueue {
             vectors: Vec::new(),
             ended: VecDeque::with_capacity(slots as usize),
             in_kernel: 0,
-            owed: Cell::new(0),
+            unread_signals: Cell::new(0),
             system_calls: Cell::new(0),
         })
     }
 
     fn end(&mut self, slot: u32, result: Result<u32, Errno>) {
-        let request = self.slots[slot as usize].take().expect("the slot is taken");
+        let request = self.slots[slot as usize].take().expect("the slot is in use");
         self.free.push(slot);
         self.ended.push_back(Completion { request, result });
     }
 
-    /// Performs the requests that AIO does not know, and collects the control blocks of the rest in `batch`.
+    /// Executes the requests that AIO does not support, and collects the control blocks of the others in `batch`.
     fn prepare(&mut self) {
         let is_async = |request: &Request| matches!(request.op, Op::Read | Op::Write | Op::Flush);
-        // Reserved in full: the vectors must not move once pointed to.
-        let pieces = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
+        // Reserved in full: the control blocks point to the vectors, which must not move.
+        let segments = self.pushed.iter().map(|slot| match &self.slots[*slot as usize] {
             Some(Request { payload: Payload::Buffers(buffers), .. }) => buffers.len(),
             _ => 0,
         });
-        let pieces = pieces.sum();
+        let segments = segments.sum();
         self.vectors.clear();
-        self.vectors.reserve(pieces);
-        for place in 0..self.pushed.len() {
-            let slot = self.pushed[place];
+        self.vectors.reserve(segments);
+        for position in 0..self.pushed.len() {
+            let slot = self.pushed[position];
             let request = self.slots[slot as usize].as_mut().expect("pushed");
             if request.cancelled {
                 self.end(slot, Err(Errno::CANCELED));
             } else if !is_async(request) {
                 let result = self.core.perform(request);
-                self.count(self.core.calls_to_perform());
+                self.count_calls(self.core.calls_to_perform());
                 self.end(slot, result);
             } else if let Some(block) = self.block(slot) {
                 self.blocks[slot as usize] = block;
@@ -131,21 +131,21 @@ impl AioQueue {
         self.pushed_bytes = 0;
     }
 
-    /// Starts everything that was pushed.
-    fn start(&mut self) {
+    /// Submits all pushed requests.
+    fn submit_batch(&mut self) {
         self.prepare();
         let mut start = 0;
         while start < self.batch.len() {
             let rest = &mut self.batch[start..];
             // SAFETY: the blocks stay in place, and name memory of requests in
             // `slots`, which are kept until their events are taken. The context
-            // is dropped before them.
+            // is dropped before the requests.
             match unsafe { self.context.submit(rest) } {
                 Ok(taken) => {
                     start += taken;
                     self.in_kernel += taken;
                 }
-                // The first of the rest is refused, and only that.
+                // Only the first of the rest is refused.
                 Err(error) => {
                     // SAFETY: points into `blocks`.
                     let slot = unsafe { (*rest[0]).data };
@@ -157,8 +157,8 @@ impl AioQueue {
         self.batch.clear();
     }
 
-    /// The control block of the next step of the request in `slot`; none
-    /// for one that has no memory and needs some.
+    /// The control block of the next step of the request in `slot`. `None` for an
+    /// invalid request: one without memory that needs it, or at an invalid address.
     fn block(&mut self, slot: u32) -> Option<ControlBlock> {
         let request = self.slots[slot as usize].as_ref().expect("pushed");
         let Reach::Descriptor(file) = self.core.backend().reach() else { return None };
@@ -177,16 +177,16 @@ impl AioQueue {
         block.offset = i64::try_from(request.address.checked_add(request.done())?).ok()?;
         match &request.payload {
             Payload::Buffer(_) => {
-                let piece = request.pieces().next().unwrap_or(&[]);
+                let segment = request.segments().next().unwrap_or(&[]);
                 block.opcode = if write { PWRITE } else { PREAD };
-                block.memory = piece.as_ptr() as u64;
-                block.length = piece.len() as u64;
+                block.memory = segment.as_ptr() as u64;
+                block.length = segment.len() as u64;
             }
             Payload::Buffers(_) => {
                 let first = self.vectors.len();
-                self.vectors.extend(request.pieces().map(|piece| libc::iovec {
-                    iov_base: piece.as_ptr().cast_mut().cast(),
-                    iov_len: piece.len(),
+                self.vectors.extend(request.segments().map(|segment| libc::iovec {
+                    iov_base: segment.as_ptr().cast_mut().cast(),
+                    iov_len: segment.len(),
                 }));
                 block.opcode = if write { PWRITEV } else { PREADV };
                 block.memory = self.vectors[first..].as_ptr() as u64;
@@ -200,7 +200,7 @@ impl AioQueue {
         Some(block)
     }
 
-    /// Takes one event, and turns it into the completion of its request.
+    /// Takes one event, and converts it to the completion of its request.
     #[inline]
     fn reap_event(&mut self) -> Option<Completion> {
         let event = self.context.take()?;
@@ -208,7 +208,7 @@ impl AioQueue {
         let request = self.slots[slot as usize].take().expect("in flight");
         self.free.push(slot);
         self.in_kernel -= 1;
-        self.owed.set(self.owed.get() + 1);
+        self.unread_signals.set(self.unread_signals.get() + 1);
         let result = match u32::try_from(event.result) {
             Ok(moved) => Ok(moved),
             Err(_) => Err(Errno::from_raw_os_error(-event.result as i32)),
@@ -216,21 +216,21 @@ impl AioQueue {
         Some(Completion { request, result })
     }
 
-    /// Subtracts reaped completions from the notifier, so that it becomes readable
-    /// only for later ones. An addition may come later than its completion
-    /// (fs/aio.c adds after it has moved the tail): what is owed is tried again.
+    /// Subtracts the reaped completions from the notifier, so that it is readable
+    /// only for later ones. The kernel may add to the notifier after the completion is
+    /// visible (fs/aio.c adds after it has moved the tail): a later call reads the rest.
     fn silence(&self) {
-        if self.owed.get() <= 0 {
+        if self.unread_signals.get() <= 0 {
             return;
         }
         let mut count = [0; 8];
-        self.count(1);
+        self.count_calls(1);
         if rustix::io::read(&self.notifier, &mut count).is_ok() {
-            self.owed.set(self.owed.get() - u64::from_ne_bytes(count) as i64);
+            self.unread_signals.set(self.unread_signals.get() - u64::from_ne_bytes(count) as i64);
         }
     }
 
-    fn count(&self, calls: u64) {
+    fn count_calls(&self, calls: u64) {
         self.system_calls.set(self.system_calls.get() + calls);
     }
 }
@@ -238,7 +238,7 @@ impl AioQueue {
 impl Queue for AioQueue {
     #[inline]
     fn push(&mut self, request: Request) -> Result<(), Request> {
-        // An ended request holds no slot, but counts until it is reaped.
+        // A request in `ended` has no slot, but counts until it is reaped.
         if self.in_flight() == self.slots.len() {
             return Err(request);
         }
@@ -250,14 +250,14 @@ impl Queue for AioQueue {
         self.slots[slot as usize] = Some(request);
         self.pushed.push(slot);
         if self.pushed_bytes >= BATCH_BYTES {
-            self.start();
+            self.submit_batch();
         }
         Ok(())
     }
 
     fn submit(&mut self) -> Result<(), Errno> {
         if !self.pushed.is_empty() {
-            self.start();
+            self.submit_batch();
         }
         Ok(())
     }
@@ -275,8 +275,8 @@ impl Queue for AioQueue {
         self.pushed.len() + self.ended.len() + self.in_kernel
     }
 
-    /// Requests that were not submitted end at the next submit. Of the others the kernel
-    /// can stop few: no file and no block device gives up direct I/O.
+    /// Requests that were not submitted end at the next submit. The kernel can cancel few of
+    /// the others: no file and no block device cancels direct I/O.
     fn cancel(&mut self, tag: Tag) {
         for slot in 0..self.slots.len() {
             let Some(request) = &mut self.slots[slot] else { continue };
@@ -318,14 +318,14 @@ mod tests {
     use uringfs_buffer::Buffer;
 
     #[test]
-    fn the_kernel_and_this_file_agree_on_sizes() {
+    fn structures_have_the_kernels_sizes() {
         assert_eq!(size_of::<ControlBlock>(), 64);
         assert_eq!(size_of::<Event>(), 32);
         assert_eq!(size_of::<RingHeader>(), 32);
     }
 
     #[test]
-    fn a_ring_of_unknown_layout_is_reaped_by_call() {
+    fn a_ring_of_unknown_layout_is_reaped_by_system_call() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
         let device = Device::new(file).unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_large_enough_does_not_wait_for_more() {
+    fn a_large_batch_is_submitted_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(&folder.path().join("a"), 1 << 20, Allocation::Written).unwrap();
         let device = Device::new(file).unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn a_device_that_is_no_file_is_refused() {
         let device = Device::new(crate::backend::null::Null::new(4096)).unwrap();
         assert!(matches!(device.core().backend().reach(), Reach::Nothing));
         let error = AioQueue::new(device.core().clone(), 4).err().unwrap();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_depth_says_what_to_do() {
+    fn an_impossible_depth_is_explained() {
         let error = Context::new(u32::MAX >> 4).err().expect("too many").to_string();
         assert!(error.contains("aio-max-nr") || error.contains("not possible"), "{error}");
     }

@@ -1,7 +1,7 @@
-//! Choosing a queue by trying: a few milliseconds of reads over each one that
-//! works here, and one sentence that says what was chosen and why.
+//! Chooses a queue by measurement: a few milliseconds of reads over each queue that
+//! works here. The choice comes with one sentence that gives the reason.
 //!
-//! Only reads: the device may hold something.
+//! It only reads, since the device may contain data.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use uringfs_buffer::{Buffer, BufferPool};
 
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::backend::Reach;
 use crate::interface::kind::QueueKind;
 use crate::interface::queue::{Queue, Ready};
@@ -20,70 +20,70 @@ use crate::request::{Completion, Op, Payload, Request, Tag};
 
 pub use crate::interface::choice::Choice;
 
-/// The depths that are tried.
+/// The measured depths.
 pub const DEPTHS: [usize; 2] = [1, 32];
 
-/// Bytes of a read, unless the device's blocks are longer.
+/// The size of a read in bytes, unless the device's blocks are larger.
 const READ_SIZE: u64 = 4096;
-/// The most rounds; with an odd number the median is one of them.
+/// The most rounds. An odd number, so that the median is one of the measurements.
 const MAX_ROUNDS: u32 = 7;
 /// The most reads in one measurement.
 const MAX_READS: u64 = 1 << 14;
-/// A queue that completes nothing for this long is given up.
+/// A queue that completes nothing for this long counts as failing.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// A rate this near the best at a depth is good enough there.
+/// A rate of at least this part of the best at a depth is good enough there.
 const NEAR_BEST: f64 = 0.9;
 
-/// A queue to try; it is used up.
+/// A queue to measure, which is dropped afterwards.
 pub struct Candidate {
-    /// Its kind.
+    /// The kind of the queue.
     pub kind: QueueKind,
-    /// One of it, empty, that takes 32 requests or more.
+    /// An empty queue of this kind, with a depth of at least 32.
     pub queue: Box<dyn Queue>,
 }
 
-/// Support of reads with `RWF_NOWAIT`, which io_uring begins each request with.
+/// Support of a device for `RWF_NOWAIT`, with which io_uring first tries each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nowait {
-    /// They do.
-    Honoured,
-    /// The driver refuses them: io_uring hands each request to a worker thread.
+pub enum NowaitSupport {
+    /// Requests with `RWF_NOWAIT` are accepted.
+    Supported,
+    /// The driver refuses them: io_uring passes each request to a worker thread.
     Refused,
-    /// Not to be known: the device is no file, or goes through the page cache.
+    /// Unknown: the device has no descriptor, or uses the page cache.
     Unknown,
 }
 
-/// Finds out whether the driver below takes requests that must not wait.
-pub fn probe_nowait(core: &Core) -> Nowait {
+/// Tests whether the device's driver accepts requests with `RWF_NOWAIT`.
+pub fn probe_nowait(core: &Core) -> NowaitSupport {
     let geometry = core.geometry();
-    let Reach::Descriptor(fd) = core.backend().reach() else { return Nowait::Unknown };
+    let Reach::Descriptor(fd) = core.backend().reach() else { return NowaitSupport::Unknown };
     let length = READ_SIZE.max(geometry.block_size as u64);
     let blocks = geometry.size / length;
     if !geometry.direct || blocks == 0 {
-        return Nowait::Unknown;
+        return NowaitSupport::Unknown;
     }
     let mut buffer = Buffer::zeroed(length as usize);
-    // A device that is busy for a moment answers EAGAIN too, but not each time.
-    let mut answers = (0..16).map(|attempt| {
+    // A busy device also returns EAGAIN, but not every time.
+    let mut results = (0..16).map(|attempt| {
         let address = blocks / 16 * attempt * length;
-        // Writes back what the page cache may hold of it, which would be a wait.
+        // Writes back dirty pages of the range first, for which the next read would wait.
         pread(fd, &mut buffer[..], address)?;
         preadv2(fd, &mut [IoSliceMut::new(&mut buffer)], address, ReadWriteFlags::NOWAIT)
     });
     let refusal = |error: Errno| matches!(error, Errno::AGAIN | Errno::OPNOTSUPP);
-    match answers.try_for_each(|answer| match answer {
+    match results.try_for_each(|result| match result {
         Err(error) if refusal(error) => Ok(()),
-        answer => Err(answer.is_ok()),
+        result => Err(result.is_ok()),
     }) {
-        Ok(()) => Nowait::Refused,
-        Err(true) => Nowait::Honoured,
-        Err(false) => Nowait::Unknown,
+        Ok(()) => NowaitSupport::Refused,
+        Err(true) => NowaitSupport::Supported,
+        Err(false) => NowaitSupport::Unknown,
     }
 }
 
-/// Reads through each candidate, at each of [`DEPTHS`], for about `budget` in
-/// all (longer on a device whose single reads take longer), and chooses: the
-/// best over all depths among those that are nowhere far from the best.
+/// Reads through each candidate at each of [`DEPTHS`], for about `budget` in
+/// total (longer on a device with slow reads). Chooses the best over all depths
+/// among the candidates that are near the best at every depth.
 ///
 /// # Panics
 /// Without a candidate.
@@ -93,7 +93,7 @@ pub fn calibrate(
     clock: &Clock,
     budget: Duration,
 ) -> Choice {
-    assert!(!candidates.is_empty(), "nothing to choose from");
+    assert!(!candidates.is_empty(), "there is no candidate");
     let kinds: Vec<_> = candidates.iter().map(|candidate| candidate.kind).collect();
     if let [kind] = kinds[..] {
         let reason = format!("{kind}: no other queue works here");
@@ -101,7 +101,7 @@ pub fn calibrate(
     }
     let length = READ_SIZE.max(core.geometry().block_size as u64);
     if core.geometry().size < length {
-        let reason = format!("{}: the device is too small to try", kinds[0]);
+        let reason = format!("{}: the device is too small to measure", kinds[0]);
         return Choice { kind: kinds[0], reason, figures: Vec::new() };
     }
     let rates = measure(core, candidates, clock, budget, length);
@@ -116,7 +116,7 @@ pub fn calibrate(
 /// Reads a second at each depth.
 type Rates = [f64; DEPTHS.len()];
 
-/// The median, over rounds in which all take their turn, of each one's rates.
+/// The median rates of each candidate, over rounds in which each is measured once.
 fn measure(
     core: &Arc<Core>,
     mut candidates: Vec<Candidate>,
@@ -124,15 +124,15 @@ fn measure(
     budget: Duration,
     length: u64,
 ) -> Vec<Rates> {
-    let mut reader = Reader {
+    let mut meter = RateMeter {
         core,
         clock,
         length,
         buffers: buffers(length as usize),
         state: 0x2545_f491_4f6c_dd1d,
     };
-    let shares = MAX_ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
-    let share = budget / shares;
+    let slices = MAX_ROUNDS * (candidates.len() * DEPTHS.len()) as u32;
+    let slice = budget / slices;
     let mut seen = vec![[const { Vec::new() }; DEPTHS.len()]; candidates.len()];
     let began = clock.now();
     for round in 0..MAX_ROUNDS {
@@ -142,22 +142,22 @@ fn measure(
         for (candidate, seen) in candidates.iter_mut().zip(&mut seen) {
             let queue = &mut *candidate.queue;
             if round == 0 {
-                // Starts threads and touches memory; not counted.
-                reader.rate(queue, 1, Duration::ZERO);
+                // A warm-up that starts threads and touches memory; not counted.
+                meter.rate(queue, 1, Duration::ZERO);
             }
-            let alone = reader.rate(queue, DEPTHS[0], share);
+            let alone = meter.rate(queue, DEPTHS[0], slice);
             seen[0].push(alone);
-            // One at a time whatever the depth: on a slow device trying it
-            // would only take long.
+            // The sync queue works on one request at a time at any depth. On a slow
+            // device measuring it would only cost time.
             let slow =
-                candidate.kind == QueueKind::Sync && alone * share.as_secs_f64() < DEPTHS[1] as f64;
-            seen[1].push(if slow { alone } else { reader.rate(queue, DEPTHS[1], share) });
+                candidate.kind == QueueKind::Sync && alone * slice.as_secs_f64() < DEPTHS[1] as f64;
+            seen[1].push(if slow { alone } else { meter.rate(queue, DEPTHS[1], slice) });
         }
     }
     seen.into_iter().map(|rates| rates.map(median)).collect()
 }
 
-/// Buffers of a pool where one is to be had, as programs that care for speed use.
+/// Buffers of a pool if possible, as fast programs use.
 fn buffers(length: usize) -> Vec<Buffer> {
     match BufferPool::new(length, DEPTHS[1]) {
         Ok(pool) => std::iter::from_fn(|| pool.get()).collect(),
@@ -170,16 +170,16 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-struct Reader<'a> {
+struct RateMeter<'a> {
     core: &'a Arc<Core>,
     clock: &'a Clock,
     length: u64,
     buffers: Vec<Buffer>,
-    /// Of the order of addresses (xorshift64).
+    /// The state of the random number generator for addresses (xorshift64).
     state: u64,
 }
 
-impl Reader<'_> {
+impl RateMeter<'_> {
     fn request(&mut self, buffer: Buffer) -> Request {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -189,8 +189,8 @@ impl Reader<'_> {
         Request::new(self.core.index(), Op::Read, address, Payload::Buffer(buffer), Tag(0))
     }
 
-    /// Reads a second with `depth` under way; 0 when reads fail or do not end.
-    fn rate(&mut self, queue: &mut dyn Queue, depth: usize, share: Duration) -> f64 {
+    /// Reads a second at this depth; 0 when reads fail or do not complete.
+    fn rate(&mut self, queue: &mut dyn Queue, depth: usize, slice: Duration) -> f64 {
         let began = self.clock.now();
         let mut last = began;
         let (mut reads, mut going) = (0, true);
@@ -223,7 +223,7 @@ impl Reader<'_> {
             }
             if reads > before {
                 last = now;
-                going &= now - began < share && reads < MAX_READS;
+                going &= now - began < slice && reads < MAX_READS;
             } else if now - last > STALL_TIMEOUT || !wait(queue.ready(), self.clock) {
                 return 0.0;
             }
@@ -231,7 +231,7 @@ impl Reader<'_> {
     }
 }
 
-/// Waits until there may be something to reap; false when there never will be.
+/// Waits until there may be something to reap. False if there never will be.
 fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
     match (ready, clock) {
         (Ready::Now, _) => true,
@@ -245,15 +245,15 @@ fn wait(ready: Ready<'_>, clock: &Clock) -> bool {
             true
         }
         (Ready::Readable(fd), _) => {
-            let most = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-            let answer = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most));
-            matches!(answer, Ok(_) | Err(Errno::INTR))
+            let timeout = Timespec { tv_sec: STALL_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+            let polled = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+            matches!(polled, Ok(_) | Err(Errno::INTR))
         }
     }
 }
 
-/// The best by the geometric mean of its ratios to the best at each depth;
-/// among those near the best at every depth, if there are any.
+/// The best by the geometric mean of its ratios to the best at each depth. Prefers
+/// candidates that are near the best at every depth.
 fn choose(rates: &[Rates]) -> usize {
     let best: Vec<f64> = (0..DEPTHS.len())
         .map(|depth| rates.iter().map(|rates| rates[depth]).fold(f64::MIN_POSITIVE, f64::max))
@@ -274,19 +274,19 @@ fn choose(rates: &[Rates]) -> usize {
         one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     };
     let ranked = rates.iter().map(rank).enumerate();
-    // Of equals the first: candidates come in order of preference.
-    ranked.rev().max_by(|one, other| better(&one.1, &other.1)).map_or(0, |(place, _)| place)
+    // The first of equals: candidates are in order of preference.
+    ranked.rev().max_by(|one, other| better(&one.1, &other.1)).map_or(0, |(index, _)| index)
 }
 
-fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: Nowait) -> String {
-    let figures = |place: usize| {
-        let [shallow, deep] = rates[place];
+fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: NowaitSupport) -> String {
+    let figures = |index: usize| {
+        let [shallow, deep] = rates[index];
         format!("{} and {}", thousands(shallow), thousands(deep))
     };
-    let others = (0..kinds.len()).filter(|place| *place != chosen).map(|place| {
-        let failed = rates[place] == [0.0; DEPTHS.len()];
-        let figures = if failed { "failing".into() } else { figures(place) };
-        format!("{} {figures}", kinds[place])
+    let others = (0..kinds.len()).filter(|index| *index != chosen).map(|index| {
+        let failed = rates[index] == [0.0; DEPTHS.len()];
+        let figures = if failed { "failing".into() } else { figures(index) };
+        format!("{} {figures}", kinds[index])
     });
     let mut text = format!(
         "{} does {} reads a second at depths {} and {}, against {}",
@@ -296,9 +296,9 @@ fn reason(kinds: &[QueueKind], rates: &[Rates], chosen: usize, nowait: Nowait) -
         DEPTHS[1],
         others.collect::<Vec<_>>().join(", "),
     );
-    if nowait == Nowait::Refused {
+    if nowait == NowaitSupport::Refused {
         text.push_str(
-            "; the driver refuses NOWAIT, so io_uring would hand every request to a worker thread",
+            "; the driver refuses NOWAIT, so io_uring would pass every request to a worker thread",
         );
     }
     text
@@ -317,26 +317,26 @@ mod tests {
     use crate::queue::threads::ThreadsQueue;
 
     #[test]
-    fn the_best_overall_is_chosen() {
+    fn the_best_overall_queue_is_chosen() {
         assert_eq!(choose(&[[1.0, 10.0], [1.0, 9.9], [0.2, 2.0]]), 0);
         assert_eq!(choose(&[[0.1, 0.1], [10.0, 9.0]]), 1);
     }
 
     #[test]
-    fn one_that_is_far_behind_at_a_depth_is_avoided() {
-        // Over all the first is best, but alone it is a third slower.
+    fn a_queue_far_behind_at_one_depth_is_avoided() {
+        // The first is the best overall, but at depth 1 it is a third slower.
         assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0], [95.0, 185.0]]), 2);
         assert_eq!(choose(&[[67.0, 200.0], [100.0, 100.0]]), 0);
     }
 
     #[test]
-    fn of_equals_the_first_is_chosen_even_if_all_fail() {
+    fn the_first_of_equal_queues_is_chosen_even_if_all_fail() {
         assert_eq!(choose(&[[1.0, 1.0], [1.0, 1.0]]), 0);
         assert_eq!(choose(&[[0.0, 0.0], [0.0, 0.0]]), 0);
     }
 
     #[test]
-    fn memory_is_served_in_the_call() {
+    fn memory_gets_the_sync_queue() {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
         let core = device.core();
         let candidates = vec![
@@ -353,9 +353,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_tells_nothing_about_its_driver() {
+    fn nowait_support_is_unknown_without_a_descriptor() {
         let device = Device::new(Memory::new(1 << 20).unwrap()).unwrap();
-        assert_eq!(probe_nowait(device.core()), Nowait::Unknown);
+        assert_eq!(probe_nowait(device.core()), NowaitSupport::Unknown);
     }
 
     #[test]
@@ -363,14 +363,14 @@ mod tests {
         let kinds = [QueueKind::Sync, QueueKind::Ring];
         let rates = [[676_000.0, 670_000.0], [19_000.0, 0.0]];
         assert_eq!(
-            reason(&kinds, &rates, 0, Nowait::Refused),
+            reason(&kinds, &rates, 0, NowaitSupport::Refused),
             "sync does 676 k and 670 k reads a second at depths 1 and 32, against ring 19 k and 0; \
-             the driver refuses NOWAIT, so io_uring would hand every request to a worker thread"
+             the driver refuses NOWAIT, so io_uring would pass every request to a worker thread"
         );
     }
 
     #[test]
-    fn an_empty_device_is_not_tried() {
+    fn an_empty_device_is_not_measured() {
         let device = Device::new(Memory::new(0).unwrap()).unwrap();
         let sync =
             |kind| Candidate { kind, queue: Box::new(SyncQueue::new(device.core().clone(), 32)) };

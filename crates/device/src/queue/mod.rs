@@ -1,7 +1,7 @@
-//! Queues take requests to a device: push, submit, reap.
+//! Queues carry requests to a device: push, submit, reap.
 //!
 //! A queue belongs to one reactor. It owns every request from push to reap, so
-//! that memory in the kernel's hands has no other owner.
+//! memory that the kernel may use has no other owner.
 
 // Measures the queues of a device and chooses one.
 pub mod calibrate;
@@ -9,7 +9,7 @@ pub mod calibrate;
 pub mod ring;
 // Linux AIO.
 pub mod aio;
-// Threads of its own.
+// Worker threads of the queue.
 pub mod threads;
 // The calling thread.
 pub mod sync;

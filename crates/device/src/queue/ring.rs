@@ -1,6 +1,6 @@
-//! Requests over io_uring: the next step of a [`Request`], and a
-//! queue with a ring of its own for one device. A reactor carries the requests
-//! of all its devices over the one ring it has.
+//! Requests over io_uring: a [`Request`] as a [`Transfer`], and a queue with its
+//! own ring for one device. A reactor instead carries the requests of all its
+//! devices over its one ring.
 
 #![allow(unsafe_code)]
 
@@ -9,31 +9,35 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uringfs_ring::{Memory, Piece, Ring, RingOptions, Step, Transfer};
+use uringfs_ring::{IoSegment, NextOp, Ring, RingOptions, Transfer, TransferMemory};
 
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::backend::Reach;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Durability, Op, Payload, Request, Tag};
 
-// SAFETY: a request owns its buffers, whose bytes stay where they are when the
-// buffer is moved, and no other code can reach them meanwhile.
+// SAFETY: a request owns its buffers. Their bytes keep their address when the
+// buffer is moved, and no other code can access them meanwhile.
 unsafe impl Transfer for Request {
     #[inline(always)]
-    fn step(&self) -> Step<'_> {
+    fn step(&self) -> NextOp<'_> {
         let memory = match &self.payload {
-            Payload::Buffer(buffer) => Memory::One(Piece::of(buffer, self.done() as u32)),
-            Payload::Buffers(buffers) => {
-                Memory::Many { buffers, skip: self.done(), length: self.length() - self.done() }
+            Payload::Buffer(buffer) => {
+                TransferMemory::Single(IoSegment::from_buffer(buffer, self.done() as u32))
             }
-            Payload::Length(_) => return Step::Flush,
+            Payload::Buffers(buffers) => TransferMemory::Vectored {
+                buffers,
+                skip: self.done(),
+                length: self.length() - self.done(),
+            },
+            Payload::Length(_) => return NextOp::Flush,
         };
         let offset = self.address + self.done();
         match (self.op, self.durability) {
-            (Op::Read, _) => Step::Read(offset, memory),
-            (Op::Write, Durability::Volatile) => Step::Write(offset, memory),
-            (Op::Write, Durability::Durable) => Step::WriteDurably(offset, memory),
-            (Op::Flush | Op::Discard | Op::WriteZeroes, _) => Step::Flush,
+            (Op::Read, _) => NextOp::Read(offset, memory),
+            (Op::Write, Durability::Volatile) => NextOp::Write(offset, memory),
+            (Op::Write, Durability::Durable) => NextOp::WriteDurably(offset, memory),
+            (Op::Flush | Op::Discard | Op::WriteZeroes, _) => NextOp::Flush,
         }
     }
 
@@ -43,23 +47,23 @@ unsafe impl Transfer for Request {
     }
 }
 
-/// True for what a ring can carry: reads, writes and flushes. The kernel has
-/// no request for the rest that does not block.
+/// True for operations that a ring executes: reads, writes and flushes. For the
+/// others the kernel has no request that does not block.
 #[inline]
 pub fn carries(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Flush)
 }
 
-/// Puts a device into a ring's table, at the place its index names.
+/// Puts a device into a ring's file table, at the device's index.
 ///
 /// # Errors
-/// Unsupported when the kernel cannot reach the device's bytes; what
-/// [`Ring::install`] says.
+/// `Unsupported` when the kernel cannot access the device's bytes; the errors of
+/// [`Ring::install`].
 pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
-    let place = core.index().get() as u32;
+    let index = core.index().get() as u32;
     match core.backend().reach() {
-        Reach::Descriptor(file) => ring.install(place, file),
-        Reach::Nothing => ring.install_nothing(place),
+        Reach::Descriptor(file) => ring.install(index, file),
+        Reach::Nothing => ring.install_nop(index),
         Reach::Call => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("{}: the kernel cannot reach it", core.backend().description()),
@@ -67,25 +71,25 @@ pub fn install(ring: &mut Ring<Request>, core: &Core) -> io::Result<()> {
     }
 }
 
-/// A queue over a ring of its own.
+/// A queue with its own ring.
 pub struct RingQueue {
     ring: Ring<Request>,
     core: Arc<Core>,
-    /// The most requests at once.
+    /// The most requests in flight.
     depth: usize,
-    /// Pushed and not submitted: nothing has begun.
+    /// Pushed and not submitted: the device has not begun them.
     waiting: VecDeque<Request>,
-    /// Completed requests, and those that the ring does not carry, performed in the call.
+    /// Completed requests. Those that the ring does not support are executed in the call.
     ended: VecDeque<Completion>,
-    /// System calls of the requests that the ring does not carry.
+    /// System calls of the requests that the ring does not support.
     performed: u64,
 }
 
 impl RingQueue {
-    /// A ring for `core` alone.
+    /// Creates a ring for one device.
     ///
     /// # Errors
-    /// Why there is no ring, or why it cannot reach the device.
+    /// In one line why there is no ring, or why it cannot access the device.
     pub fn new(core: Arc<Core>, options: &RingOptions) -> io::Result<RingQueue> {
         let mut ring = Ring::new(options)?;
         install(&mut ring, &core)?;
@@ -162,14 +166,14 @@ impl Queue for RingQueue {
     }
 
     fn ready(&self) -> Ready<'_> {
-        // The notifier may have fired before for completions that `submit` has found.
+        // The notifier may have fired earlier, for completions that `submit` has found.
         if !self.ended.is_empty() || self.ring.has_completed() {
             Ready::Now
         } else if self.ring.transfers_in_flight() == 0 {
             Ready::Never
         } else {
-            // The notifier fires for completions after its creation: at first,
-            // and when there is none, poll again.
+            // A new notifier reports only completions after its creation. So the first
+            // call, and one without a notifier, lets the caller poll again.
             let is_new = !self.ring.has_notifier();
             match self.ring.notifier() {
                 Ok(notifier) if !is_new => Ready::Readable(notifier),

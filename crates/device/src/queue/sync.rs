@@ -1,27 +1,27 @@
-//! Requests done in the issuing thread, inside `submit`: the fastest way to a
-//! device that completes within the call.
+//! Executes requests in the issuing thread, inside `submit`: the fastest queue for
+//! a device that completes within the call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
-/// A queue that is empty when `submit` returns, but for what is to be reaped.
+/// A queue whose requests are all completed when `submit` returns.
 pub struct SyncQueue {
     core: Arc<Core>,
     depth: usize,
-    /// In order of push; the first `performed` have their results.
+    /// In the order of push; the first `performed` are completed.
     requests: VecDeque<Completion>,
     performed: usize,
     system_calls: u64,
 }
 
 impl SyncQueue {
-    /// A queue to one device that takes `depth` requests at a time.
+    /// A queue to one device, with at most `depth` requests in flight.
     pub fn new(core: Arc<Core>, depth: usize) -> SyncQueue {
         let requests = VecDeque::with_capacity(depth);
         SyncQueue { core, depth, requests, performed: 0, system_calls: 0 }
@@ -67,7 +67,7 @@ impl Queue for SyncQueue {
         self.requests.len()
     }
 
-    /// Only what was not submitted can still be stopped; the next submit ends it.
+    /// Only requests that are not submitted can be cancelled; the next submit ends them.
     fn cancel(&mut self, tag: Tag) {
         for pushed in self.requests.range_mut(self.performed..) {
             pushed.request.cancelled |= pushed.request.tag == tag;

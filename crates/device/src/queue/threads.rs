@@ -1,9 +1,10 @@
-//! Requests done by threads that belong to the queue: for kernels that have
-//! nothing better, and for calls that block.
+//! Executes requests in worker threads of the queue: for kernels without a better
+//! queue, and for calls that block.
 //!
-//! Threads start as requests wait for one, up to a bound, and sleep when there
-//! is nothing to do. A batch is handed over under one lock. Handing back wakes
-//! the reactor through an eventfd only when it has said that it will sleep.
+//! A thread starts when a request waits for one, up to a bound, and sleeps when
+//! there is no work. A batch is passed to the threads under one lock. A completion
+//! wakes the reactor through an eventfd only if the reactor has announced that it
+//! will sleep.
 
 use std::collections::VecDeque;
 use std::hint;
@@ -18,39 +19,39 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::core::Core;
+use crate::inner::Core;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
-/// Rounds an idle thread looks for work before it sleeps: a few microseconds,
-/// less than a sleep and a wake cost.
+/// The rounds in which an idle thread polls for work before it sleeps: a few
+/// microseconds, less than the cost of a sleep and a wake.
 const SPINS: u32 = 100;
 
-/// The reactor polls.
+/// The reactor is awake and polls.
 const AWAKE: u8 = 0;
-/// It sleeps, or is about to: the next completion signals.
+/// The reactor sleeps, or is about to: the next completion signals it.
 const ARMED: u8 = 1;
 /// A thread has signalled, or is about to.
 const SIGNALLED: u8 = 2;
 
-/// A queue whose requests are done by a bounded number of threads.
+/// A queue with a bounded number of worker threads.
 pub struct ThreadsQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     depth: usize,
     max_threads: usize,
     threads: Vec<JoinHandle<()>>,
     pushed: Vec<Request>,
-    /// Taken over from the threads, not reaped yet.
+    /// Collected from the threads, not reaped yet.
     reaped: VecDeque<Completion>,
     in_flight: usize,
 }
 
-struct Shared {
+struct SharedState {
     core: Arc<Core>,
-    work: Mutex<Work>,
-    /// Signalled when there is work.
+    work: Mutex<WorkQueue>,
+    /// Notified when there is work.
     wake: Condvar,
-    /// Requests waiting, readable without the lock.
+    /// The number of waiting requests, readable without the lock.
     waiting: CachePadded<AtomicUsize>,
     done: Mutex<VecDeque<Completion>>,
     finished: CachePadded<AtomicUsize>,
@@ -60,22 +61,25 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Work {
+struct WorkQueue {
     requests: VecDeque<Request>,
     sleeping: usize,
     stop: bool,
 }
 
 impl ThreadsQueue {
-    /// A queue to one device that takes `depth` requests at a time and works on
-    /// up to `threads` of them at once.
+    /// A queue to one device, with at most `depth` requests in flight, of which at
+    /// most `threads` execute at once.
     ///
     /// # Errors
-    /// An error from starting the first thread or creating the eventfd.
+    /// The error of starting the first thread or of creating the eventfd.
     pub fn new(core: Arc<Core>, depth: usize, threads: usize) -> io::Result<ThreadsQueue> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             core,
-            work: Mutex::new(Work { requests: VecDeque::with_capacity(depth), ..Work::default() }),
+            work: Mutex::new(WorkQueue {
+                requests: VecDeque::with_capacity(depth),
+                ..WorkQueue::default()
+            }),
             wake: Condvar::new(),
             waiting: CachePadded::default(),
             done: Mutex::new(VecDeque::with_capacity(depth)),
@@ -93,7 +97,7 @@ impl ThreadsQueue {
             reaped: VecDeque::with_capacity(depth),
             in_flight: 0,
         };
-        // One thread serves; more only make it faster and may be refused.
+        // One thread is enough to serve. Later threads only make it faster, and may fail to start.
         queue.start_thread()?;
         Ok(queue)
     }
@@ -101,11 +105,11 @@ impl ThreadsQueue {
     fn start_thread(&mut self) -> io::Result<()> {
         let shared = self.shared.clone();
         let name = format!("uringfs-io-{}", self.threads.len());
-        self.threads.push(thread::Builder::new().name(name).spawn(move || shared.serve())?);
+        self.threads.push(thread::Builder::new().name(name).spawn(move || shared.run_worker())?);
         Ok(())
     }
 
-    /// Takes everything that the threads have finished.
+    /// Collects everything that the threads have completed.
     fn collect(&mut self) {
         if self.shared.finished.load(Ordering::Acquire) == 0 {
             return;
@@ -116,14 +120,14 @@ impl ThreadsQueue {
     }
 }
 
-impl Shared {
-    /// A thread's life.
-    fn serve(&self) {
+impl SharedState {
+    /// The body of a worker thread.
+    fn run_worker(&self) {
         while let Some(mut request) = self.next() {
             let result = match request.cancelled {
                 true => Err(Errno::CANCELED),
                 false => {
-                    self.count(self.core.calls_to_perform());
+                    self.count_calls(self.core.calls_to_perform());
                     self.core.perform(&mut request)
                 }
             };
@@ -135,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// The next request, waiting for one; none when the queue is dropped.
+    /// Waits for the next request. `None` when the queue is dropped.
     fn next(&self) -> Option<Request> {
         for _ in 0..SPINS {
             if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -158,13 +162,13 @@ impl Shared {
         }
     }
 
-    fn count(&self, calls: u64) {
+    fn count_calls(&self, calls: u64) {
         self.system_calls.fetch_add(calls, Ordering::Relaxed);
     }
 
     /// Wakes the reactor if it sleeps.
     fn notify(&self) {
-        // Pairs with the fence in `ready`: either this sees ARMED, or the
+        // Pairs with the fence in `ready`: either this thread sees ARMED, or the
         // reactor sees the completion.
         fence(Ordering::SeqCst);
         if self.notifier_state.load(Ordering::Relaxed) == ARMED
@@ -173,17 +177,17 @@ impl Shared {
                 .compare_exchange(ARMED, SIGNALLED, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         {
-            // It cannot overflow: the reactor reads each signal before the next.
-            self.count(1);
+            // The counter cannot overflow: the reactor reads each signal before the next.
+            self.count_calls(1);
             let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
         }
     }
 
-    /// Silences the notifier. Waits, at most for the thread that is about to signal it.
+    /// Silences the notifier. Waits at most for the thread that is about to signal it.
     fn silence(&self) {
         if self.notifier_state.load(Ordering::Acquire) == SIGNALLED {
             let mut count = [0; 8];
-            self.count(1);
+            self.count_calls(1);
             while rustix::io::read(&self.notifier, &mut count) == Err(Errno::INTR) {}
             self.notifier_state.store(AWAKE, Ordering::Release);
         }
@@ -214,7 +218,7 @@ impl Queue for ThreadsQueue {
             self.shared.wake.notify_one();
         }
         for _ in sleeping..waiting {
-            // A thread that is refused is done without: the others serve.
+            // If a thread fails to start, the others serve.
             if self.threads.len() == self.max_threads || self.start_thread().is_err() {
                 break;
             }
@@ -236,11 +240,11 @@ impl Queue for ThreadsQueue {
         self.in_flight
     }
 
-    /// Requests that no thread has begun are not begun any more.
+    /// Cancels the requests that no thread has begun.
     fn cancel(&mut self, tag: Tag) {
-        let mark = |request: &mut Request| request.cancelled |= request.tag == tag;
-        self.pushed.iter_mut().for_each(mark);
-        self.shared.work.lock().requests.iter_mut().for_each(mark);
+        let mark_cancelled = |request: &mut Request| request.cancelled |= request.tag == tag;
+        self.pushed.iter_mut().for_each(mark_cancelled);
+        self.shared.work.lock().requests.iter_mut().for_each(mark_cancelled);
     }
 
     fn ready(&self) -> Ready<'_> {
@@ -265,7 +269,7 @@ impl Queue for ThreadsQueue {
 }
 
 impl Drop for ThreadsQueue {
-    /// Waits for what threads have begun; what they have not is dropped.
+    /// Waits for the requests that threads have begun. Drops the others.
     fn drop(&mut self) {
         self.shared.work.lock().stop = true;
         self.shared.wake.notify_all();

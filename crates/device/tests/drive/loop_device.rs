@@ -1,6 +1,6 @@
-//! A block device over a temporary file. Needs root and `losetup` (util-linux).
-//! The kernel detaches it at its last close, so that even a test that is killed
-//! leaves nothing behind.
+//! A loop device over a temporary file. Needs root and `losetup` (util-linux).
+//! The kernel detaches it at its last close, so even a killed test leaves no
+//! device behind.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,12 +9,12 @@ use std::process::Command;
 
 pub struct LoopDevice {
     pub path: PathBuf,
-    /// Keeps the device there.
+    /// Keeps the device attached.
     _open: File,
     _file: tempfile::NamedTempFile,
 }
 
-/// True for the superuser, who alone can make loop devices.
+/// True for the superuser, as loop devices require.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -28,7 +28,7 @@ impl LoopDevice {
         let image = file.path().to_str().expect("temporary names are plain");
         let path: PathBuf = losetup(&[options, &["--find", "--show", image]].concat()).into();
         let open = File::open(&path).unwrap();
-        // While it is open this only marks it: it goes at its last close.
+        // While the device is open this only marks it: the kernel detaches it at its last close.
         losetup(&["--detach", path.to_str().expect("as losetup said")]);
         LoopDevice { path, _open: open, _file: file }
     }

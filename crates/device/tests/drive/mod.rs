@@ -1,6 +1,6 @@
-//! Runs requests on a queue to their end, the way a reactor does: push, submit,
-//! reap, wait, and push again what was only done in part. And the list of all
-//! queues with all back ends, each pair by name.
+//! Runs requests on a queue to their end, as a reactor does: push, submit, reap,
+//! wait, and push partly done requests again. Also lists all queues with all back
+//! ends, each by name.
 
 #![allow(dead_code)] // each test uses its own part
 
@@ -26,7 +26,7 @@ use uringfs_device::{
 };
 use uringfs_ring::RingOptions;
 
-/// SplitMix64, so that tests draw the same on every machine.
+/// SplitMix64, so that tests draw the same numbers on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -39,23 +39,23 @@ impl Random {
     }
 }
 
-/// A device, a queue to it, and what makes its time pass.
-pub struct Pair {
+/// A device, a queue to it, and its clock.
+pub struct TestQueue {
     pub name: String,
     pub device: Device,
     pub queue: Box<dyn Queue>,
     pub clock: VirtualClock,
-    /// Behind the device, and dropped after it.
+    /// The disk of the device, dropped after it.
     disk: Option<LoopDevice>,
 }
 
 pub type MakeQueue = fn(Arc<Core>, usize) -> Box<dyn Queue>;
 
-/// A back end's name, how one is made, and the queues that serve it.
+/// The name of a back end, its constructor, and the queues that serve it.
 type BackEnd<'a> = (&'a str, &'a dyn Fn() -> Made, &'a [(&'a str, MakeQueue)]);
 type Made = (Device, Option<LoopDevice>);
 
-/// Queues for devices that the kernel reaches through a descriptor.
+/// Queues for devices with a descriptor.
 pub const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
     ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
     ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
@@ -66,7 +66,7 @@ pub const KERNEL_QUEUES: &[(&str, MakeQueue)] = &[
     }),
 ];
 
-/// Queues for devices whose bytes are this process's.
+/// Queues for devices whose bytes are in this process.
 const CALL_QUEUES: &[(&str, MakeQueue)] = &[
     ("sync", |core, depth| Box::new(SyncQueue::new(core, depth))),
     ("threads", |core, depth| Box::new(ThreadsQueue::new(core, depth, 3).unwrap())),
@@ -75,9 +75,9 @@ const CALL_QUEUES: &[(&str, MakeQueue)] = &[
 const OWN_QUEUE: &[(&str, MakeQueue)] =
     &[("own", |core, depth| core.backend().own_queue(depth).unwrap())];
 
-/// Every queue with every back end that moves bytes, each `size` bytes of zeros;
-/// block devices only for the superuser.
-pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
+/// Every queue with every back end that moves bytes, each device `size` bytes of
+/// zeros. Block devices only for the superuser.
+pub fn test_queues(folder: &Path, size: u64, depth: usize) -> Vec<TestQueue> {
     let clock = VirtualClock::default();
     let file = || {
         let name = Random(std::process::id().into()).below(u64::MAX);
@@ -114,11 +114,11 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
         ("slow sim", &slow, OWN_QUEUE),
         ("shaky sim", &shaky, OWN_QUEUE),
     ];
-    let mut pairs = Vec::new();
+    let mut test_queues = Vec::new();
     for (back_end, device, queues) in back_ends {
         for (queue, make) in queues {
             let (device, disk) = device();
-            pairs.push(Pair {
+            test_queues.push(TestQueue {
                 name: format!("{queue} on {back_end}"),
                 queue: make(device.core().clone(), depth),
                 device,
@@ -127,21 +127,21 @@ pub fn pairs(folder: &Path, size: u64, depth: usize) -> Vec<Pair> {
             });
         }
     }
-    pairs
+    test_queues
 }
 
-impl Pair {
+impl TestQueue {
     pub fn request(&self, op: Op, address: u64, payload: Payload, tag: u64) -> Request {
         Request::new(self.device.index(), op, address, payload, Tag(tag))
     }
 
-    /// Submits, and waits until there may be something to reap.
+    /// Submits all pushed requests, and waits until there may be something to reap.
     pub fn turn(&mut self) {
         self.queue.submit().unwrap();
         wait(&*self.queue, &self.clock);
     }
 
-    /// Ends everything in flight. Each request is continued until it is done.
+    /// Runs all requests in flight to their end.
     pub fn finish(&mut self) -> Vec<(Request, Result<u64, Errno>)> {
         let bounds = self.device.geometry().bounds();
         let mut ended = Vec::new();
@@ -159,7 +159,7 @@ impl Pair {
         ended
     }
 
-    /// One request from beginning to end.
+    /// Runs one request to its end.
     pub fn run(&mut self, request: Request) -> (Request, Result<u64, Errno>) {
         self.queue.push(request).expect("there is room");
         self.finish().pop().expect("it ended")
@@ -171,12 +171,12 @@ impl Pair {
         assert_eq!(result, Ok(length as u64), "{}: {request:?}", self.name);
         match request.payload {
             Payload::Buffer(buffer) => buffer.to_vec(),
-            _ => unreachable!("it went out with a buffer"),
+            _ => unreachable!("the request has a buffer"),
         }
     }
 }
 
-/// Waits until there may be something to reap. A test that would wait for ever fails.
+/// Waits until there may be something to reap. Fails the test after 30 seconds.
 pub fn wait(queue: &dyn Queue, clock: &VirtualClock) {
     match queue.ready() {
         Ready::Never | Ready::Now => {}

@@ -1,8 +1,8 @@
-//! The ring over files, pipes and other rings.
+//! A ring transfers files, waits for pipes and sends messages to other rings.
 
 use super::*;
-use crate::segment::Piece;
-use crate::transfer::{Memory, Step};
+use crate::segment::IoSegment;
+use crate::transfer::{NextOp, TransferMemory};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -14,10 +14,10 @@ struct Reading {
     buffer: Buffer,
 }
 
-// SAFETY: the buffer is the transfer's own.
+// SAFETY: the transfer owns the buffer.
 unsafe impl Transfer for Reading {
-    fn step(&self) -> Step<'_> {
-        Step::Read(self.offset, Memory::One(Piece::of(&self.buffer, 0)))
+    fn step(&self) -> NextOp<'_> {
+        NextOp::Read(self.offset, TransferMemory::Single(IoSegment::from_buffer(&self.buffer, 0)))
     }
 
     fn file(&self) -> u32 {
@@ -25,7 +25,7 @@ unsafe impl Transfer for Reading {
     }
 }
 
-fn file_of(bytes: &[u8]) -> std::fs::File {
+fn file_with(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     file
@@ -33,7 +33,7 @@ fn file_of(bytes: &[u8]) -> std::fs::File {
 
 fn ring(options: &RingOptions) -> Ring<Reading> {
     let mut ring = Ring::new(options).unwrap();
-    ring.install(3, file_of(&[7; 8192]).as_fd()).unwrap();
+    ring.install(3, file_with(&[7; 8192]).as_fd()).unwrap();
     ring
 }
 
@@ -54,7 +54,7 @@ fn reap_all(ring: &mut Ring<Reading>) -> (Vec<Ended>, Vec<Event>) {
 }
 
 #[test]
-fn fixed_and_plain_name_the_same_bytes() {
+fn registered_and_plain_requests_read_the_same_bytes() {
     let pool = BufferPool::new(4096, 2).unwrap();
     for fixed in [true, false] {
         let options =
@@ -70,7 +70,7 @@ fn fixed_and_plain_name_the_same_bytes() {
 }
 
 #[test]
-fn a_pool_that_is_gone_gives_its_place_back() {
+fn a_dropped_pool_frees_its_registration() {
     let mut ring = ring(&RingOptions::default());
     for _ in 0..10 {
         let pool = BufferPool::new(4096, 1).unwrap();
@@ -79,13 +79,13 @@ fn a_pool_that_is_gone_gives_its_place_back() {
     }
     assert_eq!(ring.counters().fixed_buffers, 10);
     assert!(ring.registration().regions <= 2);
-    // The next time it waits for something, nothing is pinned.
+    // The next wait unpins dropped regions.
     let (_, result) = read_one(&mut ring, Buffer::zeroed(4096));
     assert_eq!((result, ring.registration().regions), (Ok(4096), 0));
 }
 
 #[test]
-fn a_file_in_use_is_not_removed() {
+fn a_file_with_transfers_in_flight_is_not_removed() {
     let mut ring = ring(&RingOptions::default());
     let reading = Reading { offset: 0, buffer: Buffer::zeroed(4096) };
     assert!(ring.push(reading).is_ok());
@@ -107,7 +107,7 @@ fn a_full_table_gives_the_transfer_back() {
 }
 
 #[test]
-fn a_ring_dropped_with_transfers_in_flight_waits_for_them() {
+fn dropping_a_ring_waits_for_its_transfers() {
     let mut ring = ring(&RingOptions::default());
     for _ in 0..100 {
         let reading = Reading { offset: 0, buffer: Buffer::zeroed(4096) };
@@ -148,14 +148,14 @@ fn is_written(event: &OwnedFd) -> bool {
 }
 
 #[test]
-fn a_message_that_fails_at_once_is_not_sent() {
+fn a_message_that_fails_at_once_is_reported_as_not_sent() {
     let mut ring = ring(&RingOptions::default());
-    // No ring is behind this descriptor.
+    // This descriptor is not of a ring.
     assert!(!ring.send_message(event().as_fd(), &event()));
 }
 
 #[test]
-fn a_message_that_fails_later_writes_to_the_targets_event() {
+fn a_message_that_fails_later_signals_the_targets_eventfd() {
     let (mut ring, event) = (ring(&RingOptions::default()), event());
     assert!(ring.push_message(event.as_fd(), &event).is_some());
     ring.enter(0, None).unwrap();
@@ -167,7 +167,7 @@ fn a_message_that_fails_later_writes_to_the_targets_event() {
 }
 
 #[test]
-fn a_ring_that_goes_waits_for_its_messages() {
+fn dropping_a_ring_waits_for_its_messages() {
     let (mut ring, event) = (ring(&RingOptions::default()), event());
     assert!(ring.push_message(event.as_fd(), &event).is_some());
     drop(ring);
@@ -175,7 +175,7 @@ fn a_ring_that_goes_waits_for_its_messages() {
 }
 
 #[test]
-fn messages_have_a_bound_and_their_places_are_used_again() {
+fn messages_are_bounded_and_their_slots_are_reused() {
     let (mut ring, event) = (ring(&RingOptions::default()), event());
     let target: Ring<Reading> = Ring::new(&RingOptions::default()).unwrap();
     for _ in 0..3 {
@@ -192,18 +192,18 @@ fn messages_have_a_bound_and_their_places_are_used_again() {
 }
 
 #[test]
-fn a_timeout_ends_the_waiting() {
+fn a_timeout_ends_the_wait() {
     let mut ring = ring(&RingOptions::default());
     ring.enter(1, Some(Duration::from_millis(1))).unwrap();
     assert!(reap_all(&mut ring).0.is_empty());
 }
 
 #[test]
-fn cancels_by_the_thousand_are_all_answered() {
+fn thousands_of_cancels_all_complete() {
     let mut ring = ring(&RingOptions { transfers: 64, waits: 4096, ..RingOptions::default() });
     let (reader, _writer) = std::io::pipe().unwrap();
     let file: Arc<std::os::fd::OwnedFd> = Arc::new(reader.into());
-    let mut answered = 0;
+    let mut completed = 0;
     for _ in 0..3 {
         let handles: Vec<_> = (0..4096)
             .map(|tag| {
@@ -218,9 +218,9 @@ fn cancels_by_the_thousand_are_all_answered() {
             ring.enter(1, None).unwrap();
             for event in reap_all(&mut ring).1 {
                 assert!(matches!(event, Event::Wait { result: Err(Errno::CANCELED), .. }));
-                answered += 1;
+                completed += 1;
             }
         }
     }
-    assert_eq!(answered, 3 * 4096);
+    assert_eq!(completed, 3 * 4096);
 }

@@ -1,4 +1,4 @@
-//! Every state that a simulated device may be found in after a power loss at any recorded moment.
+//! The possible states of a simulated device after a power loss at any recorded moment.
 
 use super::device::Sim;
 use super::media::{Crash, Media};
@@ -6,14 +6,15 @@ use super::options::SimOptions;
 use super::random::Random;
 use super::record::Record;
 
-/// The number of legal states to try at each cut point.
+/// The choice of legal states to try at each cut point.
 #[derive(Clone, Copy, Debug)]
 pub struct CrashPlan {
-    /// With at most this many unsettled writes, every subset of them; at most 16.
+    /// With at most this many unstable writes, try every subset of them; at most 16.
     pub exhaustive_up_to: u32,
-    /// Otherwise, beside none and all: this many chosen by the seed, torn too.
+    /// The number of random states, with torn writes. With more unstable writes than `exhaustive_up_to`, the states
+    /// that keep none and all of them are tried as well.
     pub samples: u32,
-    /// The seed of the choice.
+    /// The seed of the random states.
     pub seed: u64,
 }
 
@@ -25,16 +26,16 @@ impl Default for CrashPlan {
 
 /// One legal state after a power loss.
 pub struct CrashImage {
-    /// After how many recorded events the power failed.
+    /// The number of recorded events before the power loss.
     pub cut: u64,
-    /// The writes that the crash kept.
+    /// The choice of unstable writes that survived.
     pub crash: Crash,
-    /// The device as it is found afterwards.
+    /// The device after the power loss.
     pub sim: Sim,
 }
 
-/// Every cut point of a record, with the states that a [`CrashPlan`] chooses.
-/// The device may be used on meanwhile: this walks a copy of its past.
+/// Iterates over all cut points of a record, with the states that a [`CrashPlan`] chooses.
+/// The device may be used meanwhile: this walks over a copy of its record.
 pub struct CrashImages {
     record: Record,
     media: Media,
@@ -43,12 +44,12 @@ pub struct CrashImages {
     random: Random,
     /// Events applied to `media`.
     cut: usize,
-    /// Choices left to try at this cut, last first.
+    /// The remaining choices at this cut, last first.
     choices: Vec<Crash>,
 }
 
 impl CrashImages {
-    fn of(record: Record, options: SimOptions, plan: CrashPlan) -> CrashImages {
+    fn new(record: Record, options: SimOptions, plan: CrashPlan) -> CrashImages {
         assert!(plan.exhaustive_up_to <= 16, "2^{} states are too many", plan.exhaustive_up_to);
         let mut images = CrashImages {
             media: record.start.clone(),
@@ -59,11 +60,11 @@ impl CrashImages {
             cut: 0,
             choices: Vec::new(),
         };
-        images.choose();
+        images.choose_crashes();
         images
     }
 
-    fn choose(&mut self) {
+    fn choose_crashes(&mut self) {
         let unsettled = self.media.unsettled() as u32;
         if unsettled == 0 {
             self.choices.push(Crash::LoseAll);
@@ -87,23 +88,23 @@ impl Iterator for CrashImages {
         while self.choices.is_empty() {
             self.media.apply(self.record.events.get(self.cut)?);
             self.cut += 1;
-            self.choose();
+            self.choose_crashes();
         }
         let crash = self.choices.pop()?;
         let image = self.media.crash(crash);
         let cut = self.record.forgotten + self.cut as u64;
-        Some(CrashImage { cut, crash, sim: Sim::holding(image, self.options.clone()) })
+        Some(CrashImage { cut, crash, sim: Sim::from_image(image, self.options.clone()) })
     }
 }
 
 impl Sim {
-    /// The device as it may be found after a power loss at any moment since the record began: see
+    /// Possible states after a power loss at any moment since the record began: see
     /// [`Sim::crash_image`].
     ///
     /// # Panics
-    /// As [`Sim::record`]; when the plan asks for over 2^16 states at a moment.
+    /// As [`Sim::record`]; when the plan requests more than 2^16 states at a cut point.
     pub fn crash_images(&self, plan: CrashPlan) -> CrashImages {
-        let record = self.record_so_far();
-        CrashImages::of(record, self.options().clone(), plan)
+        let record = self.record_copy();
+        CrashImages::new(record, self.options().clone(), plan)
     }
 }

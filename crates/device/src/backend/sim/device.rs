@@ -1,13 +1,13 @@
-//! A simulated device, and the handle that controls it.
+//! The handle of a simulated device.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::core::SimCore;
 use super::fault::{Fault, Rule, When};
 use super::image::Image;
+use super::inner::SimInner;
 use super::media::{Crash, Event};
 use super::options::SimOptions;
 use super::queue::SimQueue;
@@ -17,42 +17,42 @@ use crate::interface::backend::{Backend, Reach};
 use crate::interface::queue::Queue;
 use crate::request::{Op, Request};
 
-/// A simulated device, and the handle by which a test controls it. Clones are the
-/// same device.
+/// A simulated device, and the handle by which a test controls it. Clones refer to
+/// the same device.
 #[derive(Clone)]
 pub struct Sim {
-    core: Arc<SimCore>,
+    core: Arc<SimInner>,
 }
 
 impl Sim {
     /// A device of zeros.
     pub fn new(options: SimOptions) -> Sim {
-        Sim::holding(Image::default(), options)
+        Sim::from_image(Image::default(), options)
     }
 
-    pub(super) fn holding(image: Image, options: SimOptions) -> Sim {
-        Sim { core: Arc::new(SimCore::new(image, options)) }
+    pub(super) fn from_image(image: Image, options: SimOptions) -> Sim {
+        Sim { core: Arc::new(SimInner::new(image, options)) }
     }
 
-    /// Its options; they print its seed.
+    /// Its options. Their display form contains the seed.
     pub fn options(&self) -> &SimOptions {
         &self.core.options
     }
 
-    /// Puts a rule in force.
+    /// Adds a fault rule.
     ///
     /// # Panics
-    /// When [`MAX_RULES`](super::MAX_RULES) are in force.
+    /// When there are [`MAX_RULES`](super::MAX_RULES) already.
     pub fn inject(&self, rule: Rule) {
         self.core.state.lock().faults.add(rule);
     }
 
-    /// The `n`-th request of kind `op` from now (counted from 1) ends with `error`, once.
+    /// Fails the `n`-th request of kind `op` from now (counted from 1) with `error`, once.
     pub fn fail_nth(&self, op: Op, n: u64, error: Errno) {
         self.inject(Rule::new(op, When::Nth(n), Fault::Error(error)));
     }
 
-    /// Drops all rules.
+    /// Removes all fault rules.
     pub fn clear_faults(&self) {
         self.core.state.lock().faults.clear();
     }
@@ -62,15 +62,15 @@ impl Sim {
         self.core.state.lock().faults.hits
     }
 
-    /// The device goes away: everything in flight and to come ends with `error`
+    /// Detaches the device: all requests in flight and all later ones fail with `error`
     /// (ENODEV, EIO) until [`Sim::come_back`].
     pub fn go_away(&self, error: Errno) {
-        self.core.state.lock().gone = Some(error);
+        self.core.state.lock().detached = Some(error);
     }
 
-    /// It is there again, with the bytes it had.
+    /// Ends a detachment. The device has the same bytes as before.
     pub fn come_back(&self) {
-        self.core.state.lock().gone = None;
+        self.core.state.lock().detached = None;
     }
 
     /// Flips bit `bit` (0 to 7) of the byte at `address`, in the cache and on the medium.
@@ -78,26 +78,26 @@ impl Sim {
         self.core.state.lock().rot(address, bit);
     }
 
-    /// Copies bytes out as a reader would find them, past all faults.
+    /// Copies the bytes at `address`, as a read without faults would return them.
     pub fn peek(&self, address: u64, bytes: &mut [u8]) {
         self.core.state.lock().current.read(address, bytes);
     }
 
-    /// Tells contents apart, as a reader would find them: the same for the same bytes, and hardly ever for
+    /// A digest of the content that reads see: equal for equal bytes, and almost always different for
     /// others.
     pub fn digest(&self) -> u64 {
         self.core.state.lock().current.digest()
     }
 
-    /// The recorded events on its content, in order.
+    /// The recorded events, in order.
     ///
     /// # Panics
-    /// When made with [`Recording::Off`](super::Recording::Off).
+    /// When created with [`Recording::Off`](super::Recording::Off).
     pub fn record(&self) -> Vec<Event> {
         self.core.state.lock().recorded().events()
     }
 
-    /// The number of events that the record has forgotten at its beginning.
+    /// The number of oldest events that the bounded record has dropped.
     ///
     /// # Panics
     /// As [`Sim::record`].
@@ -105,7 +105,7 @@ impl Sim {
         self.core.state.lock().recorded().forgotten()
     }
 
-    /// Lets the record, and so the cut points of [`Sim::crash_images`], begin now.
+    /// Restarts the record, so that the cut points of [`Sim::crash_images`] begin now.
     ///
     /// # Panics
     /// As [`Sim::record`].
@@ -113,7 +113,7 @@ impl Sim {
         self.core.state.lock().recorded().restart();
     }
 
-    /// Completed or in-flight writes whose survival a crash would decide now.
+    /// The number of completed or in-flight writes that a crash now could lose.
     ///
     /// # Panics
     /// As [`Sim::record`].
@@ -121,19 +121,19 @@ impl Sim {
         self.core.state.lock().recorded().now.unsettled()
     }
 
-    /// A copy of the record.
-    pub(super) fn record_so_far(&self) -> Record {
+    /// A copy of the whole record.
+    pub(super) fn record_copy(&self) -> Record {
         self.core.state.lock().recorded().clone()
     }
 
-    /// The device as it may be found if the power fails now: a new one, which
-    /// this one knows nothing of, without faults.
+    /// A state of the device after a power loss now, as a new, independent device
+    /// without faults.
     ///
     /// # Panics
     /// As [`Sim::record`].
     pub fn crash_image(&self, crash: Crash) -> Sim {
         let image = self.core.state.lock().recorded().now.crash(crash);
-        Sim::holding(image, self.core.options.clone())
+        Sim::from_image(image, self.core.options.clone())
     }
 }
 
@@ -150,10 +150,10 @@ impl Backend for Sim {
         Reach::Call
     }
 
-    /// At once: latency passes only on the device's own queue.
+    /// Completes at once: only the device's own queue has latency.
     fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
-        let ticket = self.core.begin(request, self.core.options.clock.now())?;
-        self.core.finish(&ticket, request, false)
+        let plan = self.core.begin(request, self.core.options.clock.now())?;
+        self.core.finish(&plan, request, false)
     }
 
     fn own_queue(&self, depth: usize) -> Option<Box<dyn Queue>> {

@@ -1,4 +1,4 @@
-//! Faults, and the rules of their occurrence.
+//! Faults, and the rules that select requests for them.
 
 use std::time::Duration;
 
@@ -7,74 +7,74 @@ use rustix::io::Errno;
 use super::random::Random;
 use crate::request::Op;
 
-/// The most rules at once.
+/// The most rules of a device.
 pub const MAX_RULES: usize = 1024;
 
-/// Something that goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It ends with this error and moves nothing (EIO, ENOSPC, EINTR, EAGAIN,
-    /// ECANCELED ...). Of a failed write any part may be found after a crash;
-    /// what a failed flush covered no later flush makes stable.
+    /// It fails with this error and moves nothing (EIO, ENOSPC, EINTR, EAGAIN,
+    /// ECANCELED ...). After a crash any part of a failed write may be present. No
+    /// later flush makes the writes stable that a failed flush covered.
     Error(Errno),
-    /// A write that fails with EIO half way: some of its sectors are changed.
+    /// A write fails halfway with EIO: some of its sectors are changed.
     Torn,
-    /// A read or write of several blocks moves only some, at least one.
+    /// A read or write of several blocks moves only some of them, at least one.
     Short,
-    /// A read returns, or a write changes, another block of the device.
+    /// A read or write accesses another address of the device.
     Misdirected,
-    /// A read returns what was stable before the last flush; a write is
+    /// A read returns the stable content, without the write cache; a write is
     /// acknowledged and lost at once.
     Stale,
-    /// One bit of the blocks that are read or written is flipped, for good.
+    /// One bit of the blocks that are read or written is flipped permanently.
     BitRot,
     /// It takes this much longer (on the device's own queue).
     Late(Duration),
 }
 
-/// Which of the requests that a rule watches go wrong.
+/// Which of the requests that match a rule get its fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// The `n`-th from now, counted from 1, once.
     Nth(u64),
-    /// The `n`-th from now, and every one after it.
+    /// The `n`-th from now, and all after it.
     From(u64),
     /// Every `n`-th.
     Every(u64),
-    /// One in `n`, as the device's seed has it.
+    /// One in `n`, at random from the device's seed.
     OneIn(u64),
 }
 
-/// A fault, and whom it hits.
+/// A fault, and the requests that get it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Only requests of this kind; all when absent.
+    /// Only requests of this kind; `None` for all.
     pub op: Option<Op>,
-    /// Only requests that touch this range of addresses, as start and end; all when absent.
+    /// Only requests that touch this range of addresses, as start and end; `None` for all.
     pub range: Option<(u64, u64)>,
-    /// Which of them.
+    /// Which of the matching requests.
     pub when: When,
     /// The fault.
     pub fault: Fault,
 }
 
 impl Rule {
-    /// `fault` for every request of kind `op`, or of any, that `when` says.
+    /// `fault` for the requests that `when` selects, of kind `op` or, with `None`, of any kind.
     pub fn new(op: impl Into<Option<Op>>, when: When, fault: Fault) -> Rule {
         Rule { op: op.into(), range: None, when, fault }
     }
 
-    /// The same, only for requests that touch `start..end`.
+    /// The same rule, only for requests that touch `start..end`.
     pub fn within(self, start: u64, end: u64) -> Rule {
         Rule { range: Some((start, end)), ..self }
     }
 }
 
-/// The rules in force, each with the requests it has seen.
+/// The active rules, each with the number of requests that have matched it.
 #[derive(Default)]
 pub(super) struct Faults {
     rules: Vec<(Rule, u64)>,
-    /// Requests that went wrong.
+    /// The number of requests that got a fault.
     pub(super) hits: u64,
 }
 
@@ -88,8 +88,8 @@ impl Faults {
         self.rules.clear();
     }
 
-    /// The fault of this request; the first rule that hits decides, and
-    /// every rule counts.
+    /// The fault of this request. The first rule that hits decides; every matching
+    /// rule counts the request.
     pub(super) fn hit(
         &mut self,
         op: Op,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_hit_the_requests_they_name() {
+    fn rules_hit_the_selected_requests() {
         assert_eq!(hits(When::Nth(3)), [3]);
         assert_eq!(hits(When::From(7)), [7, 8, 9]);
         assert_eq!(hits(When::Every(4)), [4, 8]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_can_watch_a_range() {
+    fn a_rule_can_be_limited_to_a_range() {
         let mut faults = Faults::default();
         faults.add(Rule::new(None, When::From(1), Fault::Short).within(4096, 8192));
         let mut random = Random::new(1);

@@ -1,22 +1,22 @@
-//! The bytes of a simulated device at one moment. A copy shares everything with
-//! its original until one of them is written: copying a device for a crash
-//! costs a pointer a touched MiB, not its bytes.
+//! The bytes of a simulated device at one moment. A copy shares all pages with
+//! its original until one of them is written (copy-on-write): copying a device for
+//! a crash costs one pointer for each MiB with written bytes.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 
-/// The unit that a write never tears inside of.
+/// The size in bytes of the unit inside which a write never tears.
 pub(super) const SECTOR: usize = 512;
 
 const PAGE: usize = 4096;
-const PAGES: usize = 256;
-const CHUNK: u64 = (PAGE * PAGES) as u64;
+const PAGES_PER_CHUNK: usize = 256;
+const CHUNK: u64 = (PAGE * PAGES_PER_CHUNK) as u64;
 
 #[derive(Clone)]
 struct Page {
     bytes: [u8; PAGE],
-    /// Of the bytes, once it was asked for; 0 for zeros.
+    /// The cached digest of the bytes; 0 for zeros.
     digest: OnceLock<u64>,
 }
 
@@ -45,18 +45,18 @@ fn digest_of(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The pages of one MiB; those never written are zeros.
+/// The pages of one MiB; `None` for pages of zeros.
 #[derive(Clone)]
-struct Chunk([Option<Arc<Page>>; PAGES]);
+struct Chunk([Option<Arc<Page>>; PAGES_PER_CHUNK]);
 
-/// All bytes of a device, zeros where nothing was written.
+/// All bytes of a device; missing chunks are zeros.
 #[derive(Clone, Default)]
 pub(super) struct Image {
     chunks: BTreeMap<u64, Arc<Chunk>>,
 }
 
-/// Cuts `address..address + length` at pages: chunk, page, start, bytes.
-fn parts(address: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+/// Splits `address..address + length` at pages. Yields chunk, page, start in the page, and length.
+fn split_at_pages(address: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut at = address;
     let end = address + length;
     std::iter::from_fn(move || {
@@ -73,7 +73,7 @@ fn parts(address: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, 
 
 impl Image {
     pub(super) fn read(&self, address: u64, mut bytes: &mut [u8]) {
-        for (chunk, page, start, length) in parts(address, bytes.len() as u64) {
+        for (chunk, page, start, length) in split_at_pages(address, bytes.len() as u64) {
             let (head, tail) = bytes.split_at_mut(length);
             match self.chunks.get(&chunk).and_then(|chunk| chunk.0[page].as_ref()) {
                 Some(page) => head.copy_from_slice(&page.bytes[start..start + length]),
@@ -84,12 +84,12 @@ impl Image {
     }
 
     pub(super) fn write(&mut self, address: u64, mut bytes: &[u8]) {
-        for (chunk, page, start, length) in parts(address, bytes.len() as u64) {
+        for (chunk, page, start, length) in split_at_pages(address, bytes.len() as u64) {
             let (head, tail) = bytes.split_at(length);
             let chunk = self
                 .chunks
                 .entry(chunk)
-                .or_insert_with(|| Arc::new(Chunk([const { None }; PAGES])));
+                .or_insert_with(|| Arc::new(Chunk([const { None }; PAGES_PER_CHUNK])));
             let page = Arc::make_mut(chunk).0[page].get_or_insert_with(|| Arc::new(Page::zeros()));
             Arc::make_mut(page).bytes_mut()[start..start + length].copy_from_slice(head);
             bytes = tail;
@@ -106,7 +106,7 @@ impl Image {
                 self.chunks.remove(&(at / CHUNK));
             } else if let Some(chunk) = self.chunks.get_mut(&(at / CHUNK)) {
                 let chunk = Arc::make_mut(chunk);
-                for (_, page, start, length) in parts(at, stop - at) {
+                for (_, page, start, length) in split_at_pages(at, stop - at) {
                     if length == PAGE {
                         chunk.0[page] = None;
                     } else if let Some(page) = &mut chunk.0[page] {
@@ -118,15 +118,15 @@ impl Image {
         }
     }
 
-    /// Tells contents apart: what was not written and what was written as zeros are the same. Of pages that
-    /// it shares with a copy that was asked before it reads nothing.
+    /// A digest of the content: unwritten bytes equal written zeros. Pages cache their digest, so pages that are
+    /// shared with an already digested copy are not read again.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for (number, chunk) in &self.chunks {
             for (page, digest) in chunk.0.iter().enumerate() {
                 let digest = digest.as_ref().map_or(0, |page| page.digest());
                 if digest != 0 {
-                    hasher.write_u64(number * PAGES as u64 + page as u64);
+                    hasher.write_u64(number * PAGES_PER_CHUNK as u64 + page as u64);
                     hasher.write_u64(digest);
                 }
             }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_leaves_the_neighbours() {
+    fn clearing_leaves_neighbours_intact() {
         let mut image = Image::default();
         image.write(0, &vec![7; 3 * CHUNK as usize]);
         image.clear(CHUNK - 5000, CHUNK + 10_000);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_that_of_the_bytes_however_they_came_there() {
+    fn the_digest_depends_only_on_the_bytes() {
         let mut image = Image::default();
         let empty = image.digest();
         image.write(5000, &[7; 10_000]);
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(image.digest(), written);
         image.write(5000, &[0; 10_000]);
         assert_eq!(image.digest(), empty);
-        // The same bytes elsewhere are another content.
+        // The same bytes at another address are a different content.
         image.write(5000 + PAGE as u64, &[7; 10_000]);
         assert_ne!(image.digest(), written);
     }

@@ -1,10 +1,10 @@
-//! The content that would survive a power failure now.
+//! The content that would survive a power loss now.
 //!
-//! Bytes are in one of three places: stable; completed but in the volatile
-//! cache; or in flight. Every [`Event`] moves some. A crash keeps all that is
-//! stable and, of the rest, any subset, each part of it torn at 512 bytes. Since
-//! any later write to a sector may be lost while an earlier one is kept, subsets
-//! include every order within an epoch.
+//! A write is in one of three states: stable; completed, but in the volatile
+//! cache; or in flight. [`Event`]s change these states. A crash keeps all stable
+//! writes and any subset of the others, each possibly torn at 512 bytes. A later
+//! write to a sector may be lost while an earlier one is kept, so the subsets
+//! include every order of writes within an epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use std::sync::Arc;
 use super::image::{Image, SECTOR};
 use super::random::Random;
 
-/// The most writes the cache holds before the oldest is written to the medium
-/// by itself, as any real cache does.
-const CACHED_WRITES: usize = 1 << 16;
+/// The most writes in the cache. Beyond that the oldest reaches the medium on its
+/// own, as in any real cache.
+const MAX_CACHED_WRITES: usize = 1 << 16;
 
 /// A change, or a flush.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// These bytes at this address.
+    /// A write.
     Write {
-        /// Where.
+        /// The address of the first byte.
         address: u64,
-        /// What.
+        /// The new bytes.
         bytes: Arc<[u8]>,
     },
-    /// Zeros (a discard is recorded as these, too).
+    /// Zeroing; a discard is recorded like this, too.
     Clear {
-        /// Where.
+        /// The address of the first byte.
         address: u64,
         /// Its length in bytes.
         length: u64,
     },
-    /// Everything completed before it becomes stable.
+    /// A flush: all writes that completed before it began become stable.
     Flush,
 }
 
@@ -46,8 +46,8 @@ impl Action {
         }
     }
 
-    /// Bytes that recording it keeps in memory.
-    pub(super) fn weight(&self) -> usize {
+    /// The bytes of memory that its record occupies.
+    pub(super) fn memory_bytes(&self) -> usize {
         match self {
             Action::Write { bytes, .. } => bytes.len(),
             Action::Clear { .. } | Action::Flush => 0,
@@ -78,46 +78,46 @@ impl Action {
     }
 }
 
-/// The end of an action.
+/// The outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well; a write is in the volatile cache.
+    /// Success; a write is in the volatile cache.
     Done,
-    /// Well, and stable with its completion: FUA, or a device without a cache.
+    /// Success, and stable on completion: FUA, or a device without a cache.
     Stable,
-    /// A flush that answered well and did nothing; a durable write that did
-    /// and is only in the cache.
+    /// A flush that reported success and did nothing, or a durable write that
+    /// reported success and is only in the cache.
     Lied,
-    /// Badly: what it would have changed may have changed, in part or whole.
-    /// Of a flush: what it would have made stable can be no longer.
+    /// Failure. The bytes of a failed write may have changed, in part or in whole.
+    /// Writes that a failed flush covered can no longer become stable.
     Failed,
 }
 
-/// Something that happened to the device's content, in order.
+/// An event on the device's content.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The device took a request.
+    /// The device accepted a request.
     Begin {
-        /// Numbers requests in the order in which they were taken.
+        /// The number of the request, in the order of acceptance.
         id: u64,
         /// The change.
         action: Action,
     },
-    /// The device answered it.
+    /// The device completed a request.
     End {
-        /// Which.
+        /// The number of the request.
         id: u64,
-        /// How.
+        /// Its outcome.
         outcome: Outcome,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Survival {
     Stable,
-    /// Stable after the next good flush.
+    /// In the cache: stable after the next successful flush.
     Cached,
-    /// Failed, or belonging to a failed flush: no later flush helps.
+    /// A failed write, or covered by a failed flush: no later flush makes it stable.
     Abandoned,
 }
 
@@ -125,31 +125,31 @@ enum Fate {
 struct Completed {
     action: Action,
     order: u64,
-    fate: Fate,
+    survival: Survival,
 }
 
 #[derive(Clone)]
 struct InFlight {
     id: u64,
     action: Action,
-    /// Of a flush: what completed before it began.
+    /// For a flush: it covers the completed writes of lower order.
     covers: u64,
 }
 
-/// Which of the unsettled writes a crash keeps.
+/// The choice of unstable writes that survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// None of them.
+    /// No unstable write survives.
     LoseAll,
-    /// All of them.
+    /// All unstable writes survive.
     KeepAll,
-    /// The `i`-th in order if bit `i` is set, whole; later ones than 64 are lost.
+    /// The `i`-th write in order survives whole if bit `i` is set; writes after the 64th are lost.
     Subset(u64),
-    /// Each lost, kept or torn, as this seed has it.
+    /// Each write is lost, kept or torn at random, from this seed.
     Seeded(u64),
 }
 
-/// The device's content, sorted by what a crash would do to it.
+/// The device's content, by the effect of a crash on it.
 #[derive(Clone, Default)]
 pub(super) struct Media {
     stable: Image,
@@ -159,19 +159,20 @@ pub(super) struct Media {
 }
 
 impl Media {
-    pub(super) fn of(stable: Image) -> Media {
+    pub(super) fn from_image(stable: Image) -> Media {
         Media { stable, ..Media::default() }
     }
 
-    /// The content without the cache.
+    /// The content of the medium, without the cache.
     pub(super) fn stable(&self) -> &Image {
         &self.stable
     }
 
-    /// Writes whose survival a crash would decide.
+    /// The number of writes that a crash could lose.
     pub(super) fn unsettled(&self) -> usize {
-        let flying = self.in_flight.iter().filter(|one| !matches!(one.action, Action::Flush));
-        self.completed.iter().filter(|one| one.fate != Fate::Stable).count() + flying.count()
+        let in_flight = self.in_flight.iter().filter(|one| !matches!(one.action, Action::Flush));
+        self.completed.iter().filter(|one| one.survival != Survival::Stable).count()
+            + in_flight.count()
     }
 
     pub(super) fn apply(&mut self, event: &Event) {
@@ -184,46 +185,46 @@ impl Media {
                 });
             }
             Event::End { id, outcome } => {
-                let place = self.in_flight.iter().position(|one| one.id == *id);
-                let ended = self.in_flight.remove(place.expect("it began"));
+                let index = self.in_flight.iter().position(|one| one.id == *id);
+                let ended = self.in_flight.remove(index.expect("the action has begun"));
                 match ended.action {
                     Action::Flush => self.end_flush(ended.covers, *outcome),
                     action => self.end_write(action, *outcome),
                 }
-                self.settle();
+                self.retire_stable();
             }
         }
     }
 
     fn end_write(&mut self, action: Action, outcome: Outcome) {
-        let fate = match outcome {
-            Outcome::Done | Outcome::Lied => Fate::Cached,
-            Outcome::Stable => Fate::Stable,
-            Outcome::Failed => Fate::Abandoned,
+        let survival = match outcome {
+            Outcome::Done | Outcome::Lied => Survival::Cached,
+            Outcome::Stable => Survival::Stable,
+            Outcome::Failed => Survival::Abandoned,
         };
-        self.completed.push_back(Completed { action, order: self.order, fate });
+        self.completed.push_back(Completed { action, order: self.order, survival });
         self.order += 1;
     }
 
     fn end_flush(&mut self, covers: u64, outcome: Outcome) {
-        let fate = match outcome {
-            Outcome::Done | Outcome::Stable => Fate::Stable,
-            Outcome::Failed => Fate::Abandoned,
+        let survival = match outcome {
+            Outcome::Done | Outcome::Stable => Survival::Stable,
+            Outcome::Failed => Survival::Abandoned,
             Outcome::Lied => return,
         };
         let covered = self.completed.iter_mut().take_while(|one| one.order < covers);
-        for one in covered.filter(|one| one.fate == Fate::Cached) {
-            one.fate = fate;
+        for one in covered.filter(|one| one.survival == Survival::Cached) {
+            one.survival = survival;
         }
     }
 
-    /// Moves what nothing can undo into the stable image.
-    fn settle(&mut self) {
+    /// Moves the oldest writes into the stable image, while they are stable or the cache is full.
+    fn retire_stable(&mut self) {
         loop {
-            let full = self.completed.len() > CACHED_WRITES;
+            let full = self.completed.len() > MAX_CACHED_WRITES;
             match self.completed.front() {
-                Some(oldest) if oldest.fate == Fate::Stable || full => {
-                    if oldest.fate != Fate::Abandoned {
+                Some(oldest) if oldest.survival == Survival::Stable || full => {
+                    if oldest.survival != Survival::Abandoned {
                         oldest.action.apply(&mut self.stable);
                     }
                     self.completed.pop_front();
@@ -233,14 +234,15 @@ impl Media {
         }
     }
 
-    /// The bytes after a power loss.
+    /// The content after a power loss.
     pub(super) fn crash(&self, crash: Crash) -> Image {
         let mut image = self.stable.clone();
         let mut random = match crash {
             Crash::Seeded(seed) => Random::new(seed),
             _ => Random::new(0),
         };
-        let completed = self.completed.iter().map(|one| (&one.action, one.fate == Fate::Stable));
+        let completed =
+            self.completed.iter().map(|one| (&one.action, one.survival == Survival::Stable));
         let in_flight = self.in_flight.iter().map(|one| (&one.action, false));
         let mut index = 0;
         for (action, stable) in completed.chain(in_flight) {
@@ -271,7 +273,7 @@ impl Media {
     }
 }
 
-/// Keeps each sector or not, by the toss of a coin.
+/// Applies each sector of a write with probability 1/2.
 pub(super) fn tear(action: &Action, random: &mut Random, image: &mut Image) {
     for sector in 0..action.sectors() {
         if random.below(2) == 1 {

@@ -1,5 +1,5 @@
-//! A simulated device: bytes in memory, a seed, and everything that can go
-//! wrong with a real one.
+//! A simulated device: bytes in memory, a seed, and all the faults of a real
+//! device.
 //!
 //! ```
 //! use uringfs_device::backend::sim::{Crash, Fault, Rule, Sim, SimOptions, When};
@@ -13,24 +13,24 @@
 //! assert_eq!(found.geometry(), device.geometry());
 //! ```
 //!
-//! Everything repeats from the seed: the same requests in the same order find
+//! A seed makes every run repeatable: the same requests in the same order meet
 //! the same bytes, faults and latencies.
 
-// Every state that a power loss may leave.
+// All states that a power loss may leave.
 mod crash_images;
 // The device, and the handle that controls it.
 mod device;
 // The device's own queue.
 mod queue;
-// The device's part that handle and queue share.
-mod core;
-// The state, and the effect of a request on it.
+// The part of the device that handle and queue share.
+mod inner;
+// The mutable state, and the effect of a request on it.
 mod state;
-// The past, for power losses at any moment of it.
+// The record of events, for a power loss at any moment of the past.
 mod record;
 // The content that a power loss leaves.
 mod media;
-// The rules of faults.
+// Faults, and the rules that select requests for them.
 mod fault;
 // Options.
 mod options;

@@ -10,40 +10,40 @@ use crate::geometry::{Discard, Geometry};
 
 /// The longest latency.
 pub const MAX_LATENCY: Duration = Duration::from_secs(60);
-/// The most requests a device works on at once.
+/// The most requests on which a device works at once.
 pub const MAX_UNITS: u32 = 1 << 16;
 
-/// The cache that completed writes go to.
+/// The write cache of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// They are durable.
+    /// No cache: completed writes are durable.
     None,
-    /// A flush makes them durable; a durable write (FUA) costs none.
+    /// A flush makes completed writes durable; a durable write (FUA) needs no flush.
     VolatileWithFua,
-    /// A flush makes them durable, and nothing else does.
+    /// Only a flush makes completed writes durable.
     Volatile,
 }
 
-/// The honesty of flushes and FUA.
+/// The behaviour of flushes and FUA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
-    /// They do.
+    /// Flushes and durable writes make data durable.
     Kept,
-    /// They answer well and make nothing durable.
+    /// Flushes and durable writes report success and make nothing durable.
     Broken,
 }
 
-/// The recording of events, for crash images.
+/// The recording of events, which crash images need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
-    /// It is: each write is copied once more.
+    /// Recorded: each write is copied once more.
     On,
-    /// It is not: for measuring. There are no crash images.
+    /// Not recorded, for measurements: there are no crash images.
     Off,
 }
 
-/// Options of a simulated device; made with [`SimOptions::new`], then changed
-/// one property at a time.
+/// Options of a simulated device: [`SimOptions::new`] creates defaults, and each method changes
+/// one property.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     pub(super) size: u64,
@@ -80,18 +80,18 @@ impl SimOptions {
         }
     }
 
-    /// The size of the device.
+    /// The size of the device in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.size
     }
 
-    /// The seed of everything random.
+    /// The seed of all random choices.
     pub fn seed(self, seed: u64) -> SimOptions {
         SimOptions { seed, ..self }
     }
 
-    /// The time that a unit works on a request, drawn evenly from the
-    /// range. Throughput is `units` divided by the mean.
+    /// The time that a unit works on a request, drawn uniformly from the
+    /// range. Throughput is `units` divided by its mean.
     ///
     /// # Panics
     /// For an empty range, and over [`MAX_LATENCY`].
@@ -100,8 +100,8 @@ impl SimOptions {
         SimOptions { latency, ..self }
     }
 
-    /// The requests that the device works on at once, like the channels of a
-    /// flash drive; the others wait. Without latency none ever waits.
+    /// The number of requests on which the device works at once, like the channels
+    /// of a flash drive; the others wait. Without latency no request waits.
     ///
     /// # Panics
     /// For 0, and over [`MAX_UNITS`].
@@ -110,42 +110,42 @@ impl SimOptions {
         SimOptions { units, ..self }
     }
 
-    /// By which latency passes.
+    /// The clock that measures latency.
     pub fn clock(self, clock: Clock) -> SimOptions {
         SimOptions { clock, ..self }
     }
 
-    /// The block size in bytes: 512 to 65536, a power of two.
+    /// The block size in bytes: a power of two from 512 to 65536.
     ///
     /// # Panics
-    /// For any other, and for one that does not divide the size.
+    /// For any other value, and for one that does not divide the size.
     pub fn block_size(self, block_size: u32) -> SimOptions {
-        let fine = block_size.is_power_of_two() && (512..=65536).contains(&block_size);
-        assert!(fine && self.size.is_multiple_of(block_size as u64), "blocks of {block_size}");
+        let is_valid = block_size.is_power_of_two() && (512..=65536).contains(&block_size);
+        assert!(is_valid && self.size.is_multiple_of(block_size as u64), "blocks of {block_size}");
         SimOptions { block_size, max_transfer: self.max_transfer.max(block_size), ..self }
     }
 
-    /// The longest read or write in bytes; of a longer one only so much is done.
+    /// The longest read or write in bytes; a longer one is done only up to this length.
     ///
     /// # Panics
     /// When it is not a whole number of blocks, at least one.
     pub fn max_transfer(self, max_transfer: u32) -> SimOptions {
-        let fine = max_transfer > 0 && max_transfer.is_multiple_of(self.block_size);
-        assert!(fine, "transfers of {max_transfer} bytes");
+        let is_valid = max_transfer > 0 && max_transfer.is_multiple_of(self.block_size);
+        assert!(is_valid, "transfers of {max_transfer} bytes");
         SimOptions { max_transfer, ..self }
     }
 
-    /// The cache of completed writes.
+    /// The write cache.
     pub fn cache(self, cache: Cache) -> SimOptions {
         SimOptions { cache, ..self }
     }
 
-    /// The honesty of flushes and FUA.
+    /// The behaviour of flushes and FUA.
     pub fn promises(self, promises: Promises) -> SimOptions {
         SimOptions { promises, ..self }
     }
 
-    /// The recording that crash images need.
+    /// The recording of events, which crash images need.
     pub fn recording(self, recording: Recording) -> SimOptions {
         SimOptions { recording, ..self }
     }
@@ -171,12 +171,12 @@ impl SimOptions {
 impl fmt::Display for SimOptions {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "sim, {} bytes, seed {}", self.size, self.seed)?;
-        let (least, most) = (self.latency.start(), self.latency.end());
-        if !most.is_zero() {
-            write!(out, ", {} units, latency {least:?}", self.units)?;
+        let (min, max) = (self.latency.start(), self.latency.end());
+        if !max.is_zero() {
+            write!(out, ", {} units, latency {min:?}", self.units)?;
         }
-        if least != most {
-            write!(out, " to {most:?}")?;
+        if min != max {
+            write!(out, " to {max:?}")?;
         }
         Ok(())
     }

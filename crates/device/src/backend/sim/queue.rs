@@ -1,5 +1,5 @@
-//! The simulated device's own queue: requests complete when its units and its
-//! clock say so.
+//! The simulated device's own queue: requests complete after the latency of its
+//! units, by its clock.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,32 +8,32 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::core::SimCore;
-use super::state::Ticket;
+use super::inner::SimInner;
+use super::state::RequestPlan;
 use crate::interface::queue::{Queue, Ready};
 use crate::request::{Completion, Request, Tag};
 
-/// One reactor's way to a simulated device.
+/// A queue of one reactor to a simulated device.
 pub(super) struct SimQueue {
-    device: Arc<SimCore>,
+    device: Arc<SimInner>,
     depth: usize,
     pushed: VecDeque<Request>,
-    /// Ended without reaching the device: refused, or cancelled before.
+    /// Completed without reaching the device: refused, or cancelled earlier.
     ended: VecDeque<Completion>,
-    slots: Vec<Option<Flight>>,
+    slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
-    /// When each flight ends: time, order of submission, slot.
+    /// The completion of each request: time, order of submission, slot.
     deadlines: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     submitted: u64,
 }
 
-struct Flight {
+struct InFlight {
     request: Request,
-    ticket: Ticket,
+    plan: RequestPlan,
 }
 
 impl SimQueue {
-    pub(super) fn new(device: Arc<SimCore>, depth: usize) -> SimQueue {
+    pub(super) fn new(device: Arc<SimInner>, depth: usize) -> SimQueue {
         SimQueue {
             device,
             depth,
@@ -67,11 +67,11 @@ impl Queue for SimQueue {
         let now = self.now();
         while let Some(request) = self.pushed.pop_front() {
             match self.device.begin(&request, now) {
-                Ok(ticket) => {
+                Ok(plan) => {
                     let slot = self.free.pop().expect("as many slots as requests");
-                    self.deadlines.push(Reverse((ticket.deadline, self.submitted, slot)));
+                    self.deadlines.push(Reverse((plan.deadline, self.submitted, slot)));
                     self.submitted += 1;
-                    self.slots[slot] = Some(Flight { request, ticket });
+                    self.slots[slot] = Some(InFlight { request, plan });
                 }
                 Err(error) => self.ended.push_back(Completion { request, result: Err(error) }),
             }
@@ -89,9 +89,9 @@ impl Queue for SimQueue {
         }
         self.deadlines.pop();
         self.free.push(slot);
-        let Flight { mut request, ticket } = self.slots[slot].take().expect("in flight");
+        let InFlight { mut request, plan } = self.slots[slot].take().expect("in flight");
         let cancelled = request.cancelled;
-        let result = self.device.finish(&ticket, &mut request, cancelled);
+        let result = self.device.finish(&plan, &mut request, cancelled);
         Some(Completion { request, result })
     }
 
@@ -112,10 +112,10 @@ impl Queue for SimQueue {
         let now = self.now();
         let mut deadlines = std::mem::take(&mut self.deadlines).into_vec();
         for Reverse((deadline, _, slot)) in &mut deadlines {
-            let flight = self.slots[*slot].as_mut().expect("in flight");
-            if flight.request.tag == tag {
-                // A finished request stays finished.
-                flight.request.cancelled |= *deadline > now;
+            let in_flight = self.slots[*slot].as_mut().expect("in flight");
+            if in_flight.request.tag == tag {
+                // A completed request stays completed.
+                in_flight.request.cancelled |= *deadline > now;
                 *deadline = now.min(*deadline);
             }
         }
@@ -139,11 +139,11 @@ impl Queue for SimQueue {
 }
 
 impl Drop for SimQueue {
-    /// Requests in flight end as on a real device: by themselves.
+    /// Requests in flight complete on their own, as on a real device.
     fn drop(&mut self) {
-        for flight in self.slots.iter_mut().filter_map(Option::take) {
-            let Flight { mut request, ticket } = flight;
-            let _ = self.device.finish(&ticket, &mut request, false);
+        for in_flight in self.slots.iter_mut().filter_map(Option::take) {
+            let InFlight { mut request, plan } = in_flight;
+            let _ = self.device.finish(&plan, &mut request, false);
         }
     }
 }

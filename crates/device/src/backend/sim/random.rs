@@ -1,7 +1,7 @@
-//! Numbers that look random and repeat from a seed.
+//! Pseudo-random numbers that repeat from a seed.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one word of state, good enough to
-/// choose faults and latencies, the same on every machine.
+/// choose faults and latencies, and equal on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -18,7 +18,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Evenly from `0..bound`; 0 for an empty range.
+    /// A uniform number from `0..bound`; 0 for an empty range.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

@@ -1,19 +1,19 @@
-//! Everything that happened to a simulated device's content, in order, so that
-//! a power loss can be tried at every moment of the past.
+//! A record of all events on a simulated device's content, in order, so that a
+//! test can try a power loss at every moment of the past.
 //!
-//! Bounded: beyond its limits the record forgets its beginning, and moments
-//! before that can no longer be tried.
+//! Bounded: beyond its limits the record drops its oldest events, and a power loss
+//! before them can no longer be tried.
 
 use std::collections::VecDeque;
 
 use super::media::{Event, Media};
 
-/// The most events remembered.
+/// The most events kept.
 const MAX_EVENTS: usize = 1 << 17;
-/// The most bytes remembered.
+/// The most bytes of written data kept.
 const MAX_BYTES: usize = 512 << 20;
 
-/// The remembered past, and the present it leads to.
+/// The recorded events, with the content before them and after them.
 #[derive(Clone)]
 pub(super) struct Record {
     pub(super) start: Media,
@@ -24,17 +24,17 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn from(start: Media) -> Record {
+    pub(super) fn new(start: Media) -> Record {
         Record { now: start.clone(), start, events: VecDeque::new(), bytes: 0, forgotten: 0 }
     }
 
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: Event) {
         self.now.apply(&event);
-        self.bytes += weight(&event);
+        self.bytes += memory_bytes(&event);
         self.events.push_back(event);
         while self.events.len() > MAX_EVENTS || self.bytes > MAX_BYTES {
-            let oldest = self.events.pop_front().expect("there are some");
-            self.bytes -= weight(&oldest);
+            let oldest = self.events.pop_front().expect("the record is not empty");
+            self.bytes -= memory_bytes(&oldest);
             self.start.apply(&oldest);
             self.forgotten += 1;
         }
@@ -48,7 +48,7 @@ impl Record {
         self.events.iter().cloned().collect()
     }
 
-    /// Forgets what led here: the cut points begin now.
+    /// Drops all events: the cut points begin now.
     pub(super) fn restart(&mut self) {
         self.forgotten += self.events.len() as u64;
         self.start = self.now.clone();
@@ -57,9 +57,9 @@ impl Record {
     }
 }
 
-fn weight(event: &Event) -> usize {
+fn memory_bytes(event: &Event) -> usize {
     match event {
-        Event::Begin { action, .. } => action.weight(),
+        Event::Begin { action, .. } => action.memory_bytes(),
         Event::End { .. } => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! A simulated device's state, and what a request does to it.
+//! The state of a simulated device, and the effect of a request on it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,23 +16,23 @@ use crate::geometry::Geometry;
 use crate::request::{Durability, Op, Request};
 
 /// The mutable state of a device.
-pub(super) struct State {
+pub(super) struct SimState {
     /// The content that reads see.
     pub(super) current: Image,
-    /// The past, for crashes; absent when nothing is recorded.
+    /// The past events, for crashes; `None` without recording.
     pub(super) record: Option<Record>,
     pub(super) faults: Faults,
     pub(super) random: Random,
-    /// When each unit is free again, soonest first.
+    /// The time when each busy unit is free again, soonest first.
     pub(super) units: BinaryHeap<Reverse<Instant>>,
-    pub(super) gone: Option<Errno>,
+    pub(super) detached: Option<Errno>,
     pub(super) next_id: u64,
 }
 
-/// A request that the device works on: its outcome is already decided.
-pub(super) struct Ticket {
+/// The plan for an accepted request: its fault, its effect and its deadline are already decided.
+pub(super) struct RequestPlan {
     pub(super) id: u64,
-    /// The real address, and the bytes it moves.
+    /// The real address and the number of bytes to move, after faults.
     pub(super) address: u64,
     pub(super) length: u64,
     pub(super) fault: Option<Fault>,
@@ -41,30 +41,30 @@ pub(super) struct Ticket {
     pub(super) deadline: Instant,
 }
 
-impl State {
+impl SimState {
     pub(super) fn recorded(&mut self) -> &mut Record {
-        self.record.as_mut().expect("the device was made without a record")
+        self.record.as_mut().expect("the device was created without recording")
     }
 
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn record_event(&mut self, event: Event) {
         if let Some(record) = &mut self.record {
-            record.note(event);
+            record.push(event);
         }
     }
 
-    /// When a request that comes now is answered: the first unit that is free
-    /// works on it for the latency drawn.
+    /// The completion time of a request that arrives now: the first free unit works
+    /// on it for a random latency.
     pub(super) fn deadline(
         &mut self,
         now: Instant,
         options: &SimOptions,
         fault: Option<Fault>,
     ) -> Instant {
-        let (least, most) = (*options.latency.start(), *options.latency.end());
+        let (min, max) = (*options.latency.start(), *options.latency.end());
         let mut deadline = now;
-        if !most.is_zero() {
-            let spread = (most - least).as_nanos() as u64;
-            let latency = least + Duration::from_nanos(self.random.below(spread + 1));
+        if !max.is_zero() {
+            let spread = (max - min).as_nanos() as u64;
+            let latency = min + Duration::from_nanos(self.random.below(spread + 1));
             let busy = self.units.len() == options.units as usize;
             let free = if busy { self.units.pop().map_or(now, |unit| unit.0) } else { now };
             deadline = free.max(now) + latency;
@@ -76,10 +76,10 @@ impl State {
         }
     }
 
-    /// The effect of a request that ends well.
-    pub(super) fn act(&mut self, ticket: &Ticket, request: &mut Request) {
-        let Ticket { mut address, length, .. } = *ticket;
-        if ticket.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Read {
+    /// Applies the effect of a successful request.
+    pub(super) fn apply(&mut self, plan: &RequestPlan, request: &mut Request) {
+        let RequestPlan { mut address, length, .. } = *plan;
+        if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Read {
             let at = address + self.random.below(length);
             let bit = self.random.below(8) as u32;
             self.rot(at, bit);
@@ -88,39 +88,39 @@ impl State {
             Op::Flush => {}
             Op::Read => {
                 let nothing = Image::default();
-                let image = match (ticket.fault, &self.record) {
+                let image = match (plan.fault, &self.record) {
                     (Some(Fault::Stale), Some(record)) => record.now.stable(),
                     (Some(Fault::Stale), None) => &nothing,
                     _ => &self.current,
                 };
                 let mut left = length as usize;
-                for piece in request.pieces_mut() {
-                    let part = piece.len().min(left);
-                    image.read(address, &mut piece[..part]);
+                for segment in request.segments_mut() {
+                    let part = segment.len().min(left);
+                    image.read(address, &mut segment[..part]);
                     address += part as u64;
                     left -= part;
                 }
             }
-            Op::Write if ticket.fault == Some(Fault::Stale) => {}
+            Op::Write if plan.fault == Some(Fault::Stale) => {}
             Op::Write => {
                 let mut left = length as usize;
-                for piece in request.pieces() {
-                    let part = piece.len().min(left);
-                    self.current.write(address, &piece[..part]);
+                for segment in request.segments() {
+                    let part = segment.len().min(left);
+                    self.current.write(address, &segment[..part]);
                     address += part as u64;
                     left -= part;
                 }
             }
             Op::Discard | Op::WriteZeroes => self.current.clear(address, length),
         }
-        if ticket.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Write {
-            let at = ticket.address + self.random.below(length);
+        if plan.fault == Some(Fault::BitRot) && length > 0 && request.op == Op::Write {
+            let at = plan.address + self.random.below(length);
             let bit = self.random.below(8) as u32;
             self.rot(at, bit);
         }
     }
 
-    /// Flips a bit, and records it as a change that is stable at once.
+    /// Flips a bit, and records this as a write that is stable at once.
     pub(super) fn rot(&mut self, address: u64, bit: u32) {
         self.current.flip_bit(address, bit);
         let mut byte = [0];
@@ -128,14 +128,14 @@ impl State {
         let id = self.next_id;
         self.next_id += 1;
         let action = Action::Write { address, bytes: byte.as_slice().into() };
-        self.note(Event::Begin { id, action });
-        self.note(Event::End { id, outcome: Outcome::Stable });
+        self.record_event(Event::Begin { id, action });
+        self.record_event(Event::End { id, outcome: Outcome::Stable });
     }
 }
 
-/// The address of the next step and the bytes it may move; refuses the requests
-/// that a real device would refuse.
-pub(super) fn check(request: &Request, geometry: &Geometry) -> Result<(u64, u64), Errno> {
+/// The address of the next step and the number of bytes that it may move. Refuses the
+/// requests that a real device would refuse.
+pub(super) fn check_request(request: &Request, geometry: &Geometry) -> Result<(u64, u64), Errno> {
     let address = request.address + request.done();
     let remaining = request.remaining();
     let moves = matches!(request.op, Op::Read | Op::Write);
@@ -147,10 +147,10 @@ pub(super) fn check(request: &Request, geometry: &Geometry) -> Result<(u64, u64)
         return Err(Errno::INVAL);
     }
     let memory = geometry.memory_alignment as usize;
-    let aligned = |piece: &[u8]| {
-        (piece.as_ptr() as usize).is_multiple_of(memory) && piece.len().is_multiple_of(memory)
+    let aligned = |segment: &[u8]| {
+        (segment.as_ptr() as usize).is_multiple_of(memory) && segment.len().is_multiple_of(memory)
     };
-    if moves && !request.pieces().all(aligned) {
+    if moves && !request.segments().all(aligned) {
         return Err(Errno::INVAL);
     }
     if request.durability == Durability::Durable && !geometry.fua {
@@ -165,20 +165,20 @@ pub(super) fn check(request: &Request, geometry: &Geometry) -> Result<(u64, u64)
     }
 }
 
-/// The change that a request makes, as it is recorded.
-pub(super) fn action(request: &Request, ticket: &Ticket) -> Action {
+/// The change of a request, for the record.
+pub(super) fn action(request: &Request, plan: &RequestPlan) -> Action {
     match request.op {
         Op::Flush | Op::Read => Action::Flush,
         Op::Discard | Op::WriteZeroes => {
-            Action::Clear { address: ticket.address, length: ticket.length }
+            Action::Clear { address: plan.address, length: plan.length }
         }
         Op::Write => {
-            let mut bytes = Vec::with_capacity(ticket.length as usize);
-            for piece in request.pieces() {
-                let part = piece.len().min(ticket.length as usize - bytes.len());
-                bytes.extend_from_slice(&piece[..part]);
+            let mut bytes = Vec::with_capacity(plan.length as usize);
+            for segment in request.segments() {
+                let part = segment.len().min(plan.length as usize - bytes.len());
+                bytes.extend_from_slice(&segment[..part]);
             }
-            Action::Write { address: ticket.address, bytes: bytes.into() }
+            Action::Write { address: plan.address, bytes: bytes.into() }
         }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 
-/// `IOCB_FLAG_RESFD`: each completion adds one to an eventfd.
+/// `IOCB_FLAG_RESFD`: each completion adds 1 to an eventfd.
 pub(super) const RESFD: u32 = 1;
-/// Says that the shared ring has the layout below (`AIO_RING_MAGIC`).
+/// Marks a shared ring with the layout below (`AIO_RING_MAGIC`).
 const RING_MAGIC: u32 = 0xa10a_10a1;
 
 /// `struct iocb` of linux/aio_abi.h.
@@ -60,18 +60,18 @@ pub(super) struct RingHeader {
     header_length: u32,
 }
 
-/// The way to take completions.
+/// The way to reap completions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reaping {
     /// From the shared ring.
     Mapped,
-    /// By io_getevents, where the ring has a layout that is not known here.
+    /// By io_getevents, if the layout of the ring is unknown.
     ByCall,
 }
 
 /// A kernel's AIO context. Its drop waits for everything in flight.
 pub(super) struct Context {
-    /// The context's name, which is the address of its ring.
+    /// The context's id, which is the address of its ring.
     ring: NonNull<RingHeader>,
     pub(super) reaping: Reaping,
     system_calls: Cell<u64>,
@@ -79,16 +79,16 @@ pub(super) struct Context {
 
 impl Context {
     pub(super) fn new(depth: u32) -> io::Result<Context> {
-        let mut name: libc::c_ulong = 0;
-        // SAFETY: io_setup writes one word to where `name` is, during the call.
-        let answer = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut name) };
-        if answer != 0 {
+        let mut id: libc::c_ulong = 0;
+        // SAFETY: io_setup writes one word to where `id` is, during the call.
+        let result = unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut id) };
+        if result != 0 {
             return Err(explain(io::Error::last_os_error(), depth));
         }
-        let ring = NonNull::new(name as *mut RingHeader)
+        let ring = NonNull::new(id as *mut RingHeader)
             .ok_or_else(|| io::Error::other("Linux AIO: the kernel gave no context"))?;
         // SAFETY: io_setup has mapped the ring, at least a page, at the address
-        // that names the context; it stays until io_destroy in this type's drop.
+        // that is the context's id; it stays mapped until io_destroy in this type's drop.
         let header = unsafe { ring.as_ptr().read_volatile() };
         let known = header.magic == RING_MAGIC
             && header.incompatible == 0
@@ -98,16 +98,16 @@ impl Context {
         Ok(Context { ring, reaping, system_calls: Cell::new(0) })
     }
 
-    /// Calls that started, took or stopped requests.
+    /// System calls to submit, reap or cancel requests.
     pub(super) fn system_calls(&self) -> u64 {
         self.system_calls.get()
     }
 
-    fn count(&self) {
+    fn count_call(&self) {
         self.system_calls.set(self.system_calls.get() + 1);
     }
 
-    fn name(&self) -> libc::c_ulong {
+    fn id(&self) -> libc::c_ulong {
         self.ring.as_ptr() as libc::c_ulong
     }
 
@@ -125,20 +125,20 @@ impl Context {
         unsafe { AtomicU32::from_ptr(field) }
     }
 
-    /// Hands requests to the kernel; how many it took, or the error of the first.
+    /// Submits requests. Returns the number that the kernel accepted, or the error of the first.
     ///
     /// # Safety
-    /// Each points to a control block whose memory, which it names, belongs to
-    /// no other code until its event has been taken or this context is dropped.
-    /// The blocks' vectors, where they name some, have to last for the call only.
+    /// Each entry points to a control block. No other code may access the memory that
+    /// the block names until its event has been taken or this context is dropped.
+    /// The vectors that a block names need to last only for the call.
     pub(super) unsafe fn submit(&self, batch: &mut [*mut ControlBlock]) -> Result<usize, Errno> {
-        self.count();
+        self.count_call();
         // SAFETY: the kernel copies the blocks and their vectors during the
-        // call; the caller vouches for the memory after it.
+        // call; the caller guarantees the memory after it.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
-                self.name(),
+                self.id(),
                 batch.len() as libc::c_long,
                 batch.as_mut_ptr(),
             )
@@ -149,19 +149,19 @@ impl Context {
         }
     }
 
-    /// Asks for the request that was submitted with this control block, which
-    /// has not moved, to end; it is still reported as an event.
+    /// Requests to cancel the request that was submitted with this control block,
+    /// which must not have moved. The request still completes with an event.
     pub(super) fn cancel(&self, block: &ControlBlock) {
         let mut event = Event::default();
-        self.count();
-        // SAFETY: the kernel looks the control block's address up among its own
-        // and reads its key; it writes nothing but the event.
+        self.count_call();
+        // SAFETY: the kernel looks up the control block's address among its own
+        // and reads its key; it writes only the event.
         let _ = unsafe {
-            libc::syscall(libc::SYS_io_cancel, self.name(), ptr::from_ref(block), &raw mut event)
+            libc::syscall(libc::SYS_io_cancel, self.id(), ptr::from_ref(block), &raw mut event)
         };
     }
 
-    /// True when there is an event to take, as far as is visible without a system call.
+    /// True if there is an event to take, as far as is visible without a system call.
     pub(super) fn has_events(&self) -> bool {
         match self.reaping {
             Reaping::Mapped => {
@@ -185,26 +185,26 @@ impl Context {
         let length = unsafe { (*self.ring.as_ptr()).length };
         // SAFETY: the events begin where the header ends, in the same mapping.
         let events = unsafe { self.ring.as_ptr().add(1) }.cast::<Event>();
-        // SAFETY: the head is below the length of the ring, as below.
-        let place = unsafe { events.add((head % length) as usize) };
-        // SAFETY: written before the tail passed it; not written again before
-        // the head does.
-        let event = unsafe { place.read_volatile() };
-        // Release: the event is read before the kernel may use its place again.
+        // SAFETY: the index is below the length of the ring.
+        let entry = unsafe { events.add((head % length) as usize) };
+        // SAFETY: the kernel wrote the event before the tail passed it, and does not
+        // write there again before the head passes it.
+        let event = unsafe { entry.read_volatile() };
+        // Release: the event is read before the kernel may reuse its entry.
         self.head().store((head + 1) % length, Ordering::Release);
         Some(event)
     }
 
     fn take_by_call(&self) -> Option<Event> {
         let mut event = Event::default();
-        self.count();
+        self.count_call();
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes at most the one event asked for, and reads
+        // SAFETY: the kernel writes at most the one requested event, and reads
         // the time, during the call.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
-                self.name(),
+                self.id(),
                 0 as libc::c_long,
                 1 as libc::c_long,
                 &raw mut event,
@@ -217,17 +217,17 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context is this type's alone. The kernel returns when the
-        // last request in flight has completed (fs/aio.c, since 3.15), so their
-        // memory, which is dropped later, is free of the kernel.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.name()) };
+        // SAFETY: this value is the only user of the context. The call returns when
+        // the last request in flight has completed (fs/aio.c, since 3.15), so the
+        // kernel no longer uses their memory, which is dropped later.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.id()) };
     }
 }
 
 fn explain(error: io::Error, depth: u32) -> io::Error {
     let why = match Errno::from_io_error(&error) {
         Some(Errno::AGAIN) => {
-            format!("no room for {depth} requests; raise the sysctl fs.aio-max-nr")
+            format!("the limit leaves no room for {depth} requests; raise the sysctl fs.aio-max-nr")
         }
         Some(Errno::NOSYS) => "the kernel was built without it, or a filter forbids it".into(),
         Some(Errno::PERM | Errno::ACCESS) => "a filter (seccomp) forbids it".into(),

@@ -1,27 +1,28 @@
-//! [`Sequence`]: a sequence lock, as Linux' `seqcount_t`.
+//! [`Sequence`]: the counter of a sequence lock, like Linux' `seqcount_t`.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 
-/// The count of a sequence lock. Readers write nothing; a reader that meets a change gets nothing and takes another
-/// way. One thread at a time may change it: its owner's lock sees to that.
+/// The counter of a sequence lock. Readers write nothing. A read that overlaps a write returns `None`, and the caller
+/// takes its slow path. One thread at a time may write: the owner's lock ensures it.
 ///
-/// The words that it protects are atomics, read and stored with relaxed ordering inside of [`Sequence::read`] and
-/// [`Sequence::change`]. The highest bit is the owner's: a flag that readers can ask for in the same load.
+/// The protected words are atomics, which are loaded and stored with relaxed ordering inside [`Sequence::read`] and
+/// [`Sequence::change`]. The highest bit is a flag of the owner, which readers can test in the same load.
 #[derive(Debug, Default)]
 pub struct Sequence(AtomicU64);
 
 impl Sequence {
-    /// Set while the words are being changed: the lowest bit of the count.
+    /// The lowest bit of the count: set while a write is in progress.
     pub const CHANGING: u64 = 1;
     /// The owner's flag.
     pub const FLAG: u64 = 1 << 63;
 
-    /// Runs `read` on the words. None if `read` answers none, a bit of `closed_by` is set, or the words changed meanwhile.
-    /// `closed_by` contains [`Self::CHANGING`] unless the owner only uses [`Self::advance`]. `read` gets the count.
+    /// Runs `read`, which gets the count and loads the words. Returns `None` if `read` does, if a bit of
+    /// `reject_mask` is set, or if the words changed meanwhile. `reject_mask` must contain [`Self::CHANGING`] unless
+    /// the owner only uses [`Self::advance`].
     #[inline(always)]
-    pub fn read<T>(&self, closed_by: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
+    pub fn read<T>(&self, reject_mask: u64, read: impl FnOnce(u64) -> Option<T>) -> Option<T> {
         let before = self.0.load(Ordering::Acquire);
-        if before & closed_by != 0 {
+        if before & reject_mask != 0 {
             return None;
         }
         let value = read(before)?;
@@ -29,7 +30,7 @@ impl Sequence {
         (self.0.load(Ordering::Relaxed) == before).then_some(value)
     }
 
-    /// Stores other words by `store`. Readers get nothing until it has ended.
+    /// Runs `store`, which stores new words. Reads fail until it has returned.
     #[inline]
     pub fn change(&self, store: impl FnOnce()) {
         let before = self.0.load(Ordering::Relaxed);
@@ -39,30 +40,31 @@ impl Sequence {
         self.0.store(before + 2 * Self::CHANGING, Ordering::Release);
     }
 
-    /// Makes every read that is under way get nothing, without a change of words.
+    /// Fails every read that is in progress, without changing the words.
     #[inline]
     pub fn advance(&self) {
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before + 2 * Self::CHANGING, Ordering::Release);
     }
 
-    /// The count now: changes and advances so far, and the flag.
+    /// The current count: it moves by 2 with each write and invalidation, and contains the flag.
     #[inline]
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether the flag is set.
+    /// True if the flag is set.
     #[inline]
     pub fn flag(&self) -> bool {
         self.0.load(Ordering::Relaxed) & Self::FLAG != 0
     }
 
-    /// Sets or clears the flag. One thread at a time, as [`Self::change`].
+    /// Sets or clears the flag. One thread at a time, as for [`Self::change`].
     #[inline]
     pub fn set_flag(&self, is_set: bool) {
         let count = self.0.load(Ordering::Relaxed) & !Self::FLAG;
-        // Release: a reader that loads this in place of what `change` stored finds the words of that change.
+        // Release: a reader that loads this value instead of the one that `change` stored also sees the words of
+        // that write.
         self.0.store(count | if is_set { Self::FLAG } else { 0 }, Ordering::Release);
     }
 }
@@ -72,10 +74,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_beside_a_change_gets_nothing() {
+    fn a_read_during_a_write_returns_none() {
         let sequence = Sequence::default();
         let word = AtomicU64::new(1);
-        let read = |closed_by| sequence.read(closed_by, |_| Some(word.load(Ordering::Relaxed)));
+        let read = |reject_mask| sequence.read(reject_mask, |_| Some(word.load(Ordering::Relaxed)));
         assert_eq!(read(Sequence::CHANGING), Some(1));
         sequence.change(|| {
             assert_eq!(read(Sequence::CHANGING), None);
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_closes_only_reads_that_ask_for_it() {
+    fn the_flag_fails_only_reads_that_mask_it() {
         let sequence = Sequence::default();
         sequence.set_flag(true);
         sequence.change(|| {});
@@ -109,12 +111,12 @@ mod loom_tests {
     use super::*;
 
     #[test]
-    fn loom_words_of_two_changes_are_never_mixed() {
+    fn loom_a_read_never_mixes_two_writes() {
         loom::model(|| {
             let shared = Arc::new((Sequence::default(), AtomicU64::new(1), AtomicU64::new(1)));
-            let theirs = shared.clone();
+            let writer_shared = shared.clone();
             let writer = loom::thread::spawn(move || {
-                let (sequence, one, other) = &*theirs;
+                let (sequence, one, other) = &*writer_shared;
                 sequence.change(|| {
                     one.store(2, Ordering::Relaxed);
                     other.store(2, Ordering::Relaxed);

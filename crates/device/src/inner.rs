@@ -15,10 +15,10 @@ use crate::interface::backend::{Backend, Reach};
 use crate::interface::choice::Choice;
 use crate::request::Request;
 
-/// Called, once, when a device closes.
+/// A callback that is called once, when a device closes.
 type OnClose = Box<dyn FnOnce(DeviceIndex) + Send>;
 
-/// A device: held by its handles and by every reactor that has it in its tables.
+/// The shared part of a device, held by its handles and by every reactor that has it in its tables.
 pub struct Core {
     index: DeviceIndex,
     geometry: Geometry,
@@ -58,7 +58,7 @@ impl Core {
         &self.geometry
     }
 
-    /// Its place in tables of devices.
+    /// Its index in tables of devices.
     #[inline]
     pub fn index(&self) -> DeviceIndex {
         self.index
@@ -69,58 +69,58 @@ impl Core {
         &*self.backend
     }
 
-    /// Has the back end do the next step of `request`, from its `done` on, in this thread. Returns EIO for a back end
-    /// that panics, so that the request still completes.
+    /// Lets the back end execute the next step of `request`, from its `done` on, in this thread. Returns EIO if the
+    /// back end panics, so that the request still completes.
     #[inline]
     pub fn perform(&self, request: &mut Request) -> Result<u32, Errno> {
         let step = AssertUnwindSafe(|| self.backend.perform(request));
         catch_unwind(step).unwrap_or(Err(Errno::IO))
     }
 
-    /// System calls that a request takes which the back end carries out itself.
+    /// The number of system calls of a request that the back end executes itself.
     pub(crate) fn calls_to_perform(&self) -> u64 {
         matches!(self.backend.reach(), Reach::Descriptor(_)).into()
     }
 
-    /// The queue chosen for it, once one reactor has calibrated.
+    /// The queue chosen for this device, set when the first reactor has calibrated.
     pub fn choice(&self) -> &OnceLock<Choice> {
         &self.choice
     }
 
-    /// True once it takes no new requests.
+    /// True when the device accepts no more requests.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Reports every request that fails from now on to `listener`, until it is dropped.
+    /// Adds a listener: every later failure is reported to it, until it is dropped.
     pub fn listen(&self, listener: Weak<dyn Listener>) {
         self.listeners.add(listener);
     }
 
-    /// Reports a failure to the listeners. The code that reaps the request calls it.
+    /// Reports a failure to the listeners. The code that reaps a request calls this.
     #[cold]
     pub fn tell_failure(&self, failure: Failure) {
         self.listeners.report(failure);
     }
 
-    /// Calls `on_close` when the device closes; at once when it has already.
+    /// Calls `on_close` when the device closes; at once if it is closed already.
     pub fn on_close(&self, on_close: OnClose) {
-        let mut waiting = self.on_close.lock();
+        let mut callbacks = self.on_close.lock();
         if self.is_closed() {
-            drop(waiting);
+            drop(callbacks);
             on_close(self.index);
         } else {
-            waiting.push(on_close);
+            callbacks.push(on_close);
         }
     }
 
     pub(crate) fn close(&self) {
-        let waiting = {
-            let mut waiting = self.on_close.lock();
+        let callbacks = {
+            let mut callbacks = self.on_close.lock();
             self.closed.store(true, Ordering::Release);
-            std::mem::take(&mut *waiting)
+            std::mem::take(&mut *callbacks)
         };
-        for on_close in waiting {
+        for on_close in callbacks {
             on_close(self.index);
         }
     }

@@ -1,4 +1,4 @@
-//! Explains to people why a path is not opened.
+//! Error messages for paths that cannot be opened.
 
 use std::io;
 use std::path::Path;
@@ -8,12 +8,12 @@ use rustix::io::Errno;
 
 use crate::interface::backend::Access;
 
-/// The time to wait for a device that is in use: the kernel removes the files of a ring some moments
-/// after the end of its process.
+/// The time to wait for a device that is in use: the kernel closes the files of a ring only some moments
+/// after its process has exited.
 pub(super) const IN_USE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// One line for people: the path, what is wrong with it, what to do.
-pub(super) fn explain(path: &Path, access: Access, errno: Errno) -> io::Error {
+/// One line with the path, the problem, and what to do.
+pub(super) fn open_error(path: &Path, access: Access, errno: Errno) -> io::Error {
     let path = path.display();
     let writing = access == Access::ReadWrite;
     let text = match errno {
@@ -39,7 +39,7 @@ pub(super) fn explain(path: &Path, access: Access, errno: Errno) -> io::Error {
             format!("{path}: there is no device behind this name; attach it first")
         }
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
-            format!("{path}: no room for it ({errno}); free some, or choose a smaller size")
+            format!("{path}: no space for it ({errno}); free some space, or choose a smaller size")
         }
         Errno::MFILE | Errno::NFILE => {
             format!("{path}: too many open files; close some, or raise the limit (ulimit -n)")
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn open_errors_include_advice() {
         let path = Path::new("/dev/some");
         for (errno, advice) in [
             (Errno::BUSY, "unmount"),
@@ -62,10 +62,10 @@ mod tests {
             (Errno::ACCESS, "run as its owner"),
             (Errno::MFILE, "ulimit -n"),
         ] {
-            let text = explain(path, Access::ReadWrite, errno).to_string();
+            let text = open_error(path, Access::ReadWrite, errno).to_string();
             assert!(text.contains(advice) && text.contains("/dev/some"), "{text}");
         }
-        let kind = explain(path, Access::ReadWrite, Errno::BUSY).kind();
+        let kind = open_error(path, Access::ReadWrite, Errno::BUSY).kind();
         assert_eq!(kind, io::ErrorKind::ResourceBusy);
     }
 }
