@@ -3,14 +3,14 @@
 
 use std::ops::Range;
 
-use super::findings::About;
+use super::findings::FindingTarget;
 use super::fixes::{delete, put};
-use super::reader::{All, InOrder, extent_of};
+use super::reader::{InodeCursor, RecordIter, extent_of};
 use super::report::CheckStep;
-use super::round::{Leaked, Round};
+use super::round::{LeakedBlocks, Round};
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::{Catalog, Key, Table};
-use crate::core::state::{region_record, summary_of};
+use crate::core::state::{encode_region, parse_region};
 use crate::error::{Error, ErrorKind};
 use crate::records::inode::{FileKind, Inode};
 use crate::space::allocator::{
@@ -23,7 +23,7 @@ use crate::space::system_zone::SystemZone;
 const MAX_SUSPECTS: usize = 1000;
 
 /// Blocks of a window that are in use, a bit each.
-pub(super) struct Used {
+pub(super) struct UsedBlocks {
     window: Range<u64>,
     bits: Vec<u64>,
 }
@@ -31,21 +31,21 @@ pub(super) struct Used {
 /// Blocks of which something is wrong, for which the files are to be found.
 struct Suspect {
     run: Run,
-    wrong: Wrong,
+    fault: BlockFault,
 }
 
-enum Wrong {
+enum BlockFault {
     /// More than one file has them.
     Shared,
     /// Of a region so many blocks count as free; and what is right.
     CountsAsFree { region: u32, blocks: u64, record: Vec<u8> },
 }
 
-impl Used {
+impl UsedBlocks {
     /// What belongs to no file.
-    pub(super) fn by_system(window: Range<u64>, zone: &SystemZone) -> Used {
+    pub(super) fn with_system_zone(window: Range<u64>, zone: &SystemZone) -> UsedBlocks {
         let words = (window.end - window.start).div_ceil(REGION_BLOCKS) * REGION_BLOCKS / 64;
-        let mut used = Used { window, bits: vec![0; words as usize] };
+        let mut used = UsedBlocks { window, bits: vec![0; words as usize] };
         for run in zone.runs() {
             used.mark(*run);
         }
@@ -107,8 +107,8 @@ impl Used {
 }
 
 /// Marks the blocks of all files, as far as their extents can be.
-pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
-    for found in All::of(from, Table::Extents) {
+pub(super) fn mark_files(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
+    for found in RecordIter::new(from, Table::Extents) {
         if let Some((_, extent)) = extent_of(&found?, total) {
             used.mark(extent.run());
         }
@@ -118,11 +118,12 @@ pub(super) fn mark_files(used: &mut Used, from: &Catalog, total: u64) -> Result<
 
 /// Marks the blocks that do not count as free. A region of which nothing is known has none: its record may be among
 /// those that were not read.
-pub(super) fn mark_counted(used: &mut Used, from: &Catalog, total: u64) -> Result<(), Error> {
+pub(super) fn mark_counted(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
     for index in used.regions() {
         let length = length_of(index, total);
         let free = match from.get(Key::Region(index)) {
-            Ok(said) => said.and_then(|said| free_bits(summary_of(&said).ok()?.1, length).ok()),
+            Ok(recorded) => recorded
+                .and_then(|recorded| free_bits(parse_region(&recorded).ok()?.1, length).ok()),
             Err(error) if error.kind() == ErrorKind::Damaged => None,
             Err(error) => return Err(error),
         };
@@ -141,7 +142,7 @@ impl Round<'_> {
         let zone = SystemZone::new(self.superblock, self.catalog.takes());
         let mut suspects = Vec::new();
         for window in windows(self.total, self.bounds.blocks) {
-            let mut used = Used::by_system(window, &zone);
+            let mut used = UsedBlocks::with_system_zone(window, &zone);
             self.mark_extents(&mut used, &zone, &mut suspects)?;
             for (index, free) in used.free() {
                 self.check_region(index, &free, &zone, &mut suspects)?;
@@ -154,16 +155,16 @@ impl Round<'_> {
     /// Marks the blocks of extents that can be; in the first window tells of the others.
     fn mark_extents(
         &mut self,
-        used: &mut Used,
+        used: &mut UsedBlocks,
         zone: &SystemZone,
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
         let is_first = used.window.start == 0;
-        let mut inodes = InOrder::of(self.catalog);
+        let mut inodes = InodeCursor::new(self.catalog);
         let (mut file, mut end, mut done) = (None, 0, 0);
         // Of that file the inode, and the blocks that are its.
         let (mut inode, mut has, mut holds_bytes) = (None, 0, true);
-        for found in All::of(self.catalog, Table::Extents) {
+        for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             done += 1;
             if done % 1024 == 0 {
@@ -174,10 +175,10 @@ impl Round<'_> {
                     self.compare_blocks(inode.take(), has)?;
                 }
                 (file, end, has) = (Some(number), 0, 0);
-                inode = self.go_to(&mut inodes, number, is_first)?;
+                inode = self.advance_to(&mut inodes, number, is_first)?;
                 let kind = inode.as_ref().map(|(_, inode)| inode.kind);
                 if is_first && kind.is_none() && !self.findings.changes_inode(number) {
-                    self.revive(number, About::Inode(number))?;
+                    self.recreate_inode(number, FindingTarget::Inode(number))?;
                 }
                 holds_bytes = kind.is_none_or(|kind| kind == FileKind::File);
             }
@@ -197,9 +198,9 @@ impl Round<'_> {
                 None => {
                     has += extent.length;
                     let twice = used.mark(extent.run());
-                    let shared = |run| Suspect { run, wrong: Wrong::Shared };
+                    let shared = |run| Suspect { run, fault: BlockFault::Shared };
                     let room = MAX_SUSPECTS - suspects.len();
-                    self.findings.left_unlisted(twice.len().saturating_sub(room));
+                    self.findings.unfixable_unlisted(twice.len().saturating_sub(room));
                     suspects.extend(twice.into_iter().take(room).map(shared));
                     self.report.used_blocks += if is_first { extent.length } else { 0 };
                 }
@@ -207,16 +208,16 @@ impl Round<'_> {
         }
         if is_first {
             self.compare_blocks(inode, has)?;
-            self.go_to(&mut inodes, u64::MAX, true)?;
+            self.advance_to(&mut inodes, u64::MAX, true)?;
         }
         (self.progress)(CheckStep::Blocks, done);
         Ok(())
     }
 
     /// The inode of a number; those before it have no extents.
-    fn go_to(
+    fn advance_to(
         &mut self,
-        inodes: &mut InOrder<'_>,
+        inodes: &mut InodeCursor<'_>,
         number: u64,
         is_first: bool,
     ) -> Result<Option<(u64, Inode)>, Error> {
@@ -251,7 +252,7 @@ impl Round<'_> {
         };
         inode.blocks = has;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
-        self.findings.fixable(About::Inode(number), what, cure, changes);
+        self.findings.fixable(FindingTarget::Inode(number), what, cure, changes);
         Ok(())
     }
 
@@ -263,7 +264,7 @@ impl Round<'_> {
             extent.offset.saturating_mul(BLOCK),
             extent.run()
         );
-        self.findings.fixable(About::Inode(number), what, "dropped", changes);
+        self.findings.fixable(FindingTarget::Inode(number), what, "dropped", changes);
     }
 
     /// Compares which blocks of a region are free with what its record says.
@@ -275,32 +276,32 @@ impl Round<'_> {
         suspects: &mut Vec<Suspect>,
     ) -> Result<(), Error> {
         let (summary, record) = record_of(free);
-        let right = region_record(&ChangedRegion { index, summary, record });
+        let right = encode_region(&ChangedRegion { index, summary, record });
         let changes = vec![put(Key::Region(index), right.clone())];
-        let mut said = match self.read_region(index)? {
-            Ok(said) => said,
+        let mut recorded = match self.read_region(index)? {
+            Ok(recorded) => recorded,
             Err(flaw) => {
                 let what = format!("the record of free blocks in region {index}: {flaw}");
-                self.findings.fixable(About::Volume, what, "made again", changes);
+                self.findings.fixable(FindingTarget::Volume, what, "made again", changes);
                 return Ok(());
             }
         };
         // What the superblock names is taken, whatever the region says: see commit.rs.
         let named = zone.runs().iter().filter(|run| run.start > 0);
         for block in named.flat_map(|run| within(index, *run)) {
-            said[block as usize / 64] &= !(1 << (block % 64));
+            recorded[block as usize / 64] &= !(1 << (block % 64));
         }
         let (in_use, leaked) =
-            (count(&said, |s, f| s & !f, free), count(&said, |s, f| !s & f, free));
+            (count(&recorded, |s, f| s & !f, free), count(&recorded, |s, f| !s & f, free));
         let at = |block: u64| u64::from(index) * REGION_BLOCKS + block;
         if let Some((block, blocks)) = in_use {
             let run = Run { start: at(block), length: 1 };
-            let wrong = Wrong::CountsAsFree { region: index, blocks, record: right };
-            let suspect = Suspect { run, wrong };
+            let fault = BlockFault::CountsAsFree { region: index, blocks, record: right };
+            let suspect = Suspect { run, fault };
             match suspects.len() < MAX_SUSPECTS {
                 true => suspects.push(suspect),
                 // Whose they are is not looked for; that they are free is repaired all the same.
-                false => self.accuse(About::Volume, &suspect),
+                false => self.report_suspect(FindingTarget::Volume, &suspect),
             }
         } else if let Some((block, blocks)) = leaked {
             let what = format!(
@@ -308,12 +309,12 @@ impl Round<'_> {
                 at(block)
             );
             match self.leaked {
-                Leaked::Free => {
-                    self.findings.fixable(About::Volume, what, "free again", changes);
+                LeakedBlocks::Free => {
+                    self.findings.fixable(FindingTarget::Volume, what, "free again", changes);
                 }
-                Leaked::Keep => {
+                LeakedBlocks::Keep => {
                     let kept = "they may be of files whose extents could not be read: another --repair frees them";
-                    self.findings.left(About::Volume, format!("{what}; {kept}"));
+                    self.findings.unfixable(FindingTarget::Volume, format!("{what}; {kept}"));
                 }
             }
         }
@@ -323,13 +324,13 @@ impl Round<'_> {
     /// Which blocks of a region are free as its record says, or what is wrong with that.
     fn read_region(&self, index: u32) -> Result<Result<Box<FreeBits>, String>, Error> {
         let length = length_of(index, self.total);
-        let said = match self.catalog.get(Key::Region(index)) {
-            Ok(Some(said)) => said,
+        let recorded = match self.catalog.get(Key::Region(index)) {
+            Ok(Some(recorded)) => recorded,
             Ok(None) => return Ok(Ok(all_free(length))),
             Err(error) if error.kind() == ErrorKind::Damaged => return Ok(Err(error.to_string())),
             Err(error) => return Err(error),
         };
-        let parsed = summary_of(&said).map_err(|error| error.to_string());
+        let parsed = parse_region(&recorded).map_err(|error| error.to_string());
         Ok(parsed.and_then(|(summary, record)| {
             let mut bits = free_bits(record, length).map_err(|flaw| flaw.to_string())?;
             if record_of(&bits).0 != summary {
@@ -345,13 +346,13 @@ impl Round<'_> {
 
     /// Regions that the volume does not have.
     fn check_region_keys(&mut self) -> Result<(), Error> {
-        for found in All::of(self.catalog, Table::Regions) {
+        for found in RecordIter::new(self.catalog, Table::Regions) {
             let key = found?.key;
             let index = key.as_slice().try_into().map(u32::from_be_bytes).ok();
             if index.is_none_or(|index| length_of(index, self.total) == 0) {
                 let what = "there is a record of free blocks that the volume does not have";
                 let changes = vec![((Table::Regions, key), None)];
-                self.findings.fixable(About::Volume, what, "dropped", changes);
+                self.findings.fixable(FindingTarget::Volume, what, "dropped", changes);
             }
         }
         Ok(())
@@ -363,33 +364,33 @@ impl Round<'_> {
             return Ok(());
         }
         let mut owned = vec![false; suspects.len()];
-        for found in All::of(self.catalog, Table::Extents) {
+        for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
             for (suspect, owned) in suspects.iter().zip(&mut owned) {
                 let run = suspect.run;
                 if run.start < extent.run().end() && extent.start < run.end() {
                     *owned = true;
-                    self.accuse(About::Inode(number), suspect);
+                    self.report_suspect(FindingTarget::Inode(number), suspect);
                 }
             }
         }
         for (suspect, _) in suspects.iter().zip(owned).filter(|(_, owned)| !owned) {
-            self.accuse(About::Volume, suspect);
+            self.report_suspect(FindingTarget::Volume, suspect);
         }
         Ok(())
     }
 
-    fn accuse(&mut self, owner: About, suspect: &Suspect) {
+    fn report_suspect(&mut self, owner: FindingTarget, suspect: &Suspect) {
         let Run { start, length } = suspect.run;
-        match &suspect.wrong {
-            Wrong::Shared => {
+        match &suspect.fault {
+            BlockFault::Shared => {
                 let what = format!(
                     "{length} of its blocks, from block {start} on, are another file's, too: copy \
                      what is right, remove both, and check again"
                 );
-                self.findings.left(owner, what);
+                self.findings.unfixable(owner, what);
             }
-            Wrong::CountsAsFree { region, blocks, record } => {
+            BlockFault::CountsAsFree { region, blocks, record } => {
                 let what = format!(
                     "{blocks} blocks in use, from block {start} on, count as free in region {region}"
                 );
@@ -415,11 +416,11 @@ fn all_free(length: u64) -> Box<FreeBits> {
 
 /// How many blocks differ so from what is `right`, and the first.
 fn count(
-    said: &FreeBits,
+    recorded: &FreeBits,
     differ: impl Fn(u64, u64) -> u64,
     right: &FreeBits,
 ) -> Option<(u64, u64)> {
-    let words = || said.iter().zip(right).map(|(said, right)| differ(*said, *right));
+    let words = || recorded.iter().zip(right).map(|(recorded, right)| differ(*recorded, *right));
     let (place, word) = words().enumerate().find(|(_, word)| *word != 0)?;
     let first = place as u64 * 64 + u64::from(word.trailing_zeros());
     Some((first, words().map(|word| u64::from(word.count_ones())).sum()))

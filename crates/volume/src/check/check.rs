@@ -5,16 +5,16 @@ use uringfs_device::Device;
 
 use super::findings::Findings;
 use super::fixes::{Fixes, batches, put};
-use super::opening::{find_superblock, lock_to_write, open, open_to_write, refuse_to_write};
+use super::opening::{find_superblock, lock_for_write, open, open_for_write, require_writable};
 use super::paths::Parents;
-use super::reader::All;
+use super::reader::RecordIter;
 use super::rebuild::rebuild;
 use super::report::{CheckOptions, CheckReport, CheckStep};
-use super::round::{Bounds, Leaked, Progress, Round};
+use super::round::{Bounds, LeakedBlocks, Progress, Round};
 use crate::blocks::Blocks;
 use crate::catalog::{BadPage, Batch, Catalog, Key, LostPages, PageFlaw, Reserve, Table, Verified};
-use crate::core::device_lock::{Lock, Others};
-use crate::core::state::BLOCKS;
+use crate::core::device_lock::{DeviceLock, LockKind};
+use crate::core::state::BLOCKS_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{Found, Superblock};
 use crate::volume::format::{known_blocks, older_version, recorded_blocks};
@@ -51,8 +51,8 @@ pub(crate) fn check_within(
 ) -> Result<CheckReport, Error> {
     let blocks = Blocks::of(device);
     let _lock = match options.repair {
-        true => lock_to_write(device)?,
-        false => Lock::take(device, Others::MayRead)?,
+        true => lock_for_write(device)?,
+        false => DeviceLock::acquire(device, LockKind::Shared)?,
     };
     check_locked(&blocks, options, bounds, progress)
 }
@@ -65,7 +65,7 @@ pub(super) fn check_locked(
 ) -> Result<CheckReport, Error> {
     let mut found = find_superblock(blocks, options)?;
     if options.repair {
-        refuse_to_write(&found.superblock)?;
+        require_writable(&found.superblock)?;
         if found.superblock.is_of_older_version() {
             return Err(older_version());
         }
@@ -79,7 +79,7 @@ pub(super) fn check_locked(
     let Found { mut superblock, bad_slots } = found;
     let mut findings = Findings::new(options.repair);
     for slot in &bad_slots {
-        findings.mended(slot.to_string());
+        findings.fixed_in_place(slot.to_string());
     }
     if options.repair && !bad_slots.is_empty() {
         superblock.write_again(blocks)?;
@@ -89,7 +89,7 @@ pub(super) fn check_locked(
     if options.repair && (is_small || !bad_slots.is_empty()) {
         superblock.write(blocks)?;
     }
-    let Pages { lost, leaked } =
+    let PageOutcome { lost, leaked } =
         check_pages(blocks, &mut superblock, options, bounds, &mut findings)?;
     for _ in 0..MAX_ROUNDS {
         let catalog = open(blocks, &superblock, lost)?;
@@ -108,22 +108,22 @@ pub(super) fn check_locked(
             lost_and_found: None,
             progress,
         };
-        let parents = round.go(options)?;
+        let parents = round.run(options)?;
         let Round { findings: found, report, .. } = round;
         findings = found;
         let mut fixes = findings.take_fixes();
-        findings.name(&catalog, &parents)?;
+        findings.resolve_paths(&catalog, &parents)?;
         if fixes.is_empty() {
             return Ok(findings.into_report(report));
         }
         if known < total {
             // Regions are repaired as those of the volume as it is now.
-            fixes.extend([put(Key::State(BLOCKS), total.to_be_bytes().to_vec())]);
+            fixes.extend([put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec())]);
         }
         drop(catalog);
         commit(blocks, &superblock, fixes)?;
     }
-    Err(endless())
+    Err(no_convergence())
 }
 
 /// Whether the superblock says fewer blocks than the catalog: then it is of before the volume grew. It is
@@ -143,17 +143,17 @@ fn check_size(
         let what = format!("the volume has {known} blocks, the device {there}: it was cut short");
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
-    findings.mended(format!("superblock: it says {total} blocks, the volume has {known}"));
+    findings.fixed_in_place(format!("superblock: it says {total} blocks, the volume has {known}"));
     superblock.total_blocks = known;
     Ok(true)
 }
 
 /// What verifying the catalog's pages leads to.
-struct Pages {
+struct PageOutcome {
     /// What is to become of pages that cannot be read from now on: where none is lost, one that fails to be
     /// read must not look as if it were.
     lost: LostPages,
-    leaked: Leaked,
+    leaked: LeakedBlocks,
 }
 
 /// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
@@ -166,8 +166,8 @@ fn check_pages(
     options: CheckOptions,
     bounds: Bounds,
     findings: &mut Findings,
-) -> Result<Pages, Error> {
-    let pages = |lost| Ok(Pages { lost, leaked: Leaked::Free });
+) -> Result<PageOutcome, Error> {
+    let pages = |lost| Ok(PageOutcome { lost, leaked: LeakedBlocks::Free });
     for _ in 0..MAX_ROUNDS {
         let catalog = open(blocks, superblock, LostPages::Empty)?;
         let verified = catalog.verify();
@@ -191,7 +191,7 @@ fn check_pages(
             None => error.because(lines.join("; ")),
         })?;
         let is_sound = lines.is_empty();
-        lines.into_iter().for_each(|line| findings.mended(line));
+        lines.into_iter().for_each(|line| findings.fixed_in_place(line));
         let repairs = findings.repairs();
         match verified {
             Verified::Good if is_sound || !repairs => return pages(LostPages::Refuse),
@@ -202,7 +202,7 @@ fn check_pages(
                 // What was too much to be remembered is found in the next round.
                 Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
                 // What can be read of the log goes into them.
-                let catalog = open_to_write(blocks, superblock)?;
+                let catalog = open_for_write(blocks, superblock)?;
                 catalog.commit(&Batch::default())?;
                 catalog.close()?;
             }
@@ -210,18 +210,18 @@ fn check_pages(
                 let is_named =
                     |page: &BadPage| matches!(page.flaw, PageFlaw::Lost(_) | PageFlaw::Unread(_));
                 if !damaged.iter().any(is_named) {
-                    findings.mended(format!("the catalog: {what}"));
+                    findings.fixed_in_place(format!("the catalog: {what}"));
                 }
                 if !repairs {
                     return pages(LostPages::Empty);
                 }
-                let leaked = if unread.is_some() { Leaked::Keep } else { Leaked::Free };
+                let leaked = if unread.is_some() { LeakedBlocks::Keep } else { LeakedBlocks::Free };
                 rebuild(blocks, superblock, &catalog, bounds, leaked, findings)?;
-                return Ok(Pages { lost: LostPages::Refuse, leaked });
+                return Ok(PageOutcome { lost: LostPages::Refuse, leaked });
             }
         }
     }
-    Err(endless())
+    Err(no_convergence())
 }
 
 /// What the device did not give of the catalog, if something.
@@ -247,19 +247,19 @@ fn not_repaired(unread: &str) -> Error {
 
 /// Goes through all records, so that all pages are known that are lost.
 fn read_everything(catalog: &Catalog) -> Result<(), Error> {
-    Table::ALL.into_iter().flat_map(|table| All::of(catalog, table)).try_for_each(|found| {
+    Table::ALL.into_iter().flat_map(|table| RecordIter::new(catalog, table)).try_for_each(|found| {
         found?;
         Ok(())
     })
 }
 
-fn endless() -> Error {
+fn no_convergence() -> Error {
     Error::damaged("there is no end of what is to be repaired; this is an error of uringfs")
 }
 
 /// Makes repairs durable.
 fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
-    let catalog = open_to_write(blocks, superblock)?;
+    let catalog = open_for_write(blocks, superblock)?;
     for mut batch in batches(fixes) {
         batch.reserve(Reserve::Use);
         catalog.commit(&batch)?;
@@ -269,7 +269,7 @@ fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), 
 
 impl Round<'_> {
     /// Checks everything; answers each directory's parent.
-    fn go(&mut self, options: CheckOptions) -> Result<Parents, Error> {
+    fn run(&mut self, options: CheckOptions) -> Result<Parents, Error> {
         self.check_records()?;
         let parents = self.check_names()?;
         self.check_tree(&parents)?;

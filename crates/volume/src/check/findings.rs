@@ -15,7 +15,7 @@ const MAX_LISTED: usize = 10_000;
 const MAX_FIXES: usize = 16 << 20;
 /// What a finding is about.
 #[derive(Clone, Debug)]
-pub(super) enum About {
+pub(super) enum FindingTarget {
     Volume,
     Inode(u64),
     /// In this directory, this name.
@@ -26,10 +26,10 @@ pub(super) enum About {
 pub(super) struct Findings {
     repairs: bool,
     /// Repaired in this round or before.
-    repaired: Vec<(About, String)>,
+    repaired: Vec<(FindingTarget, String)>,
     named: Vec<Finding>,
     /// Of this round, without a repair.
-    left: Vec<(About, String)>,
+    left: Vec<(FindingTarget, String)>,
     /// Repaired in this round or before, and not listed.
     unlisted_repaired: u64,
     /// Of this round, without a repair and not listed.
@@ -63,20 +63,20 @@ impl Findings {
     }
 
     /// Something that is put right apart from records.
-    pub(super) fn mended(&mut self, what: String) {
+    pub(super) fn fixed_in_place(&mut self, what: String) {
         self.named.push(Finding { path: None, inode: None, what, is_repaired: self.repairs });
     }
 
     /// Something that nobody knows how to repair.
-    pub(super) fn left(&mut self, about: About, what: impl Into<String>) {
+    pub(super) fn unfixable(&mut self, target: FindingTarget, what: impl Into<String>) {
         match self.left.len() < MAX_LISTED {
-            true => self.left.push((about, what.into())),
+            true => self.left.push((target, what.into())),
             false => self.unlisted_left += 1,
         }
     }
 
     /// So many more that nobody knows how to repair.
-    pub(super) fn left_unlisted(&mut self, count: usize) {
+    pub(super) fn unfixable_unlisted(&mut self, count: usize) {
         self.unlisted_left += count as u64;
     }
 
@@ -85,13 +85,13 @@ impl Findings {
     /// these are.
     pub(super) fn fixable(
         &mut self,
-        about: About,
+        target: FindingTarget,
         what: impl Into<String>,
         cure: &str,
         changes: Vec<Change>,
     ) -> bool {
         if !self.repairs {
-            self.left(about, what);
+            self.unfixable(target, what);
             return false;
         }
         let is_known = changes.iter().any(|(key, _)| self.fixes.contains_key(key));
@@ -103,7 +103,7 @@ impl Findings {
             self.fixes.insert(key, value);
         }
         match self.repaired.len() + self.named.len() < MAX_LISTED {
-            true => self.repaired.push((about, format!("{}; {cure}", what.into()))),
+            true => self.repaired.push((target, format!("{}; {cure}", what.into()))),
             false => self.unlisted_repaired += 1,
         }
         true
@@ -125,23 +125,29 @@ impl Findings {
     }
 
     /// Finds the names of what this round is about.
-    pub(super) fn name(&mut self, catalog: &Catalog, parents: &Parents) -> Result<(), Error> {
+    pub(super) fn resolve_paths(
+        &mut self,
+        catalog: &Catalog,
+        parents: &Parents,
+    ) -> Result<(), Error> {
         let repaired = std::mem::take(&mut self.repaired).into_iter().map(|found| (found, true));
         let left = std::mem::take(&mut self.left).into_iter().map(|found| (found, false));
         let found: Vec<_> = repaired.chain(left).collect();
         let inodes: BTreeSet<u64> = found
             .iter()
-            .filter_map(|((about, _), _)| match about {
-                About::Volume => None,
-                About::Inode(inode) | About::Name(inode, _) => Some(*inode),
+            .filter_map(|((target, _), _)| match target {
+                FindingTarget::Volume => None,
+                FindingTarget::Inode(inode) | FindingTarget::Name(inode, _) => Some(*inode),
             })
             .collect();
         let paths = Paths::find(catalog, parents, inodes)?;
-        for ((about, what), is_repaired) in found {
-            let (path, inode) = match about {
-                About::Volume => (None, None),
-                About::Inode(inode) => (paths.of(inode), Some(InodeNumber(inode))),
-                About::Name(directory, name) => (Some(paths.of_name(directory, &name)), None),
+        for ((target, what), is_repaired) in found {
+            let (path, inode) = match target {
+                FindingTarget::Volume => (None, None),
+                FindingTarget::Inode(inode) => (paths.of(inode), Some(InodeNumber(inode))),
+                FindingTarget::Name(directory, name) => {
+                    (Some(paths.of_name(directory, &name)), None)
+                }
             };
             self.named.push(Finding { path, inode, what, is_repaired });
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::catalog::{Batch, Key, Table};
 
 /// Bytes of keys and values that are committed at once, about.
-pub(super) const BATCH: usize = 256 << 10;
+pub(super) const BATCH_BYTES: usize = 256 << 10;
 
 /// A record, and its value; none where it is to go.
 pub(super) type Change = ((Table, Vec<u8>), Option<Vec<u8>>);
@@ -29,7 +29,7 @@ pub(super) fn batches(fixes: Fixes) -> impl Iterator<Item = Batch> {
     std::iter::from_fn(move || {
         fixes.peek()?;
         let (mut batch, mut bytes) = (Batch::default(), 0);
-        while bytes < BATCH
+        while bytes < BATCH_BYTES
             && let Some(((table, key), value)) = fixes.next()
         {
             bytes += key.len() + value.as_ref().map_or(0, Vec::len);

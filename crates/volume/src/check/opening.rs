@@ -5,22 +5,22 @@ use uringfs_device::Device;
 use super::report::CheckOptions;
 use crate::blocks::Blocks;
 use crate::catalog::{Access, Catalog, CatalogOptions, Key, LostPages};
-use crate::core::device_lock::{Lock, Others};
-use crate::core::state::SUPERBLOCK;
+use crate::core::device_lock::{DeviceLock, LockKind};
+use crate::core::state::SUPERBLOCK_KEY;
 use crate::error::{Error, ErrorKind};
 use crate::superblock::{Found, Superblock, place_of};
 use crate::volume::format::known_blocks;
 
 /// Keeps out others from what is about to be written.
-pub(super) fn lock_to_write(device: &Device) -> Result<Lock, Error> {
+pub(super) fn lock_for_write(device: &Device) -> Result<DeviceLock, Error> {
     if device.geometry().read_only {
         return Err(Error::new(ErrorKind::Input, "the target is open for reading only"));
     }
-    Lock::take(device, Others::KeepOut)
+    DeviceLock::acquire(device, LockKind::Exclusive)
 }
 
 /// What is written has to be of the version that this code writes.
-pub(super) fn refuse_to_write(superblock: &Superblock) -> Result<(), Error> {
+pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
     if superblock.is_read_only() {
         let what = "the volume uses features that this uringfs may not write; use a newer one";
         return Err(Error::new(ErrorKind::Unsupported, what));
@@ -37,7 +37,7 @@ pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<
     };
     let mut refused = Vec::new();
     for (block, copy) in Superblock::copies(blocks) {
-        match bear_out(blocks, &copy) {
+        match verify_copy(blocks, &copy) {
             Ok(()) => return Ok(copy.instead_of_slots(blocks)),
             Err(error) => refused.push(format!("the copy {}: {error}", place_of(block))),
         }
@@ -49,10 +49,10 @@ pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<
 ///
 /// # Errors
 /// `Damaged` when it is older than that, or another volume's; as [`Catalog::open`].
-fn bear_out(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
+fn verify_copy(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
     copy.check_device(blocks)?;
     let catalog = open(blocks, copy, LostPages::Refuse)?;
-    let Some(noted) = catalog.get(Key::State(SUPERBLOCK))? else { return Ok(()) };
+    let Some(noted) = catalog.get(Key::State(SUPERBLOCK_KEY))? else { return Ok(()) };
     let (generation, uuid) = noted
         .split_first_chunk()
         .ok_or_else(|| Error::damaged("the catalog's note of its superblock is too short"))?;
@@ -78,7 +78,7 @@ pub(super) fn open(
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }
 
-pub(super) fn open_to_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
+pub(super) fn open_for_write(blocks: &Blocks, superblock: &Superblock) -> Result<Catalog, Error> {
     let options = CatalogOptions { cuts_log: true, ..CatalogOptions::default() };
     Catalog::open(blocks, &superblock.catalog, superblock.log, options)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reader::{All, name_of};
+use super::reader::{RecordIter, name_of};
 use crate::catalog::{Catalog, Table};
 use crate::error::Error;
 use crate::records::inode::InodeNumber;
@@ -46,7 +46,7 @@ impl Paths {
         if wanted.iter().all(|inode| self.names.contains_key(inode)) {
             return Ok(());
         }
-        for found in All::of(catalog, Table::Names) {
+        for found in RecordIter::new(catalog, Table::Names) {
             if let Some(name) = name_of(found?)
                 && wanted.contains(&name.inode)
             {

@@ -2,12 +2,12 @@
 
 use crate::catalog::{Catalog, Found, MAX_RECORDS, Table};
 use crate::error::Error;
-use crate::namespace::directory::{check_name, entry_of};
+use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord};
 
 /// All records of a table in order, a few at a time in memory.
-pub(super) struct All<'c> {
+pub(super) struct RecordIter<'c> {
     catalog: &'c Catalog,
     table: Table,
     /// Where the next begins, unless all have been read.
@@ -16,19 +16,25 @@ pub(super) struct All<'c> {
     batch: std::vec::IntoIter<Found>,
 }
 
-impl<'c> All<'c> {
-    pub(super) fn of(catalog: &'c Catalog, table: Table) -> All<'c> {
-        All { catalog, table, from: Some(Vec::new()), inode: None, batch: Vec::new().into_iter() }
+impl<'c> RecordIter<'c> {
+    pub(super) fn new(catalog: &'c Catalog, table: Table) -> RecordIter<'c> {
+        RecordIter {
+            catalog,
+            table,
+            from: Some(Vec::new()),
+            inode: None,
+            batch: Vec::new().into_iter(),
+        }
     }
 
     /// Those of one inode.
-    pub(super) fn of_inode(catalog: &'c Catalog, table: Table, inode: u64) -> All<'c> {
+    pub(super) fn for_inode(catalog: &'c Catalog, table: Table, inode: u64) -> RecordIter<'c> {
         let from = Some(inode.to_be_bytes().to_vec());
-        All { from, inode: Some(inode), ..All::of(catalog, table) }
+        RecordIter { from, inode: Some(inode), ..RecordIter::new(catalog, table) }
     }
 }
 
-impl Iterator for All<'_> {
+impl Iterator for RecordIter<'_> {
     type Item = Result<Found, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -49,13 +55,13 @@ impl Iterator for All<'_> {
 }
 
 /// Inodes in order.
-pub(super) struct InOrder<'c> {
-    inodes: std::iter::Peekable<All<'c>>,
+pub(super) struct InodeCursor<'c> {
+    inodes: std::iter::Peekable<RecordIter<'c>>,
 }
 
-impl<'c> InOrder<'c> {
-    pub(super) fn of(catalog: &'c Catalog) -> InOrder<'c> {
-        InOrder { inodes: All::of(catalog, Table::Inodes).peekable() }
+impl<'c> InodeCursor<'c> {
+    pub(super) fn new(catalog: &'c Catalog) -> InodeCursor<'c> {
+        InodeCursor { inodes: RecordIter::new(catalog, Table::Inodes).peekable() }
     }
 
     /// The inode of a number that is not below the last one asked for.
@@ -116,7 +122,7 @@ pub(super) struct Name {
 }
 
 pub(super) fn name_of(found: Found) -> Option<Name> {
-    let (InodeNumber(inode), kind) = entry_of(&found.value.ok()?).ok()?;
+    let (InodeNumber(inode), kind) = parse_entry(&found.value.ok()?).ok()?;
     let directory = number_of(&found.key)?;
     let name = found.key[8..].to_vec();
     check_name(&name).ok()?;

@@ -6,24 +6,24 @@ use std::collections::BinaryHeap;
 
 use uringfs_buffer::Buffer;
 
-use super::blocks::{Used, mark_counted, mark_files, windows};
+use super::blocks::{UsedBlocks, mark_counted, mark_files, windows};
 use super::findings::Findings;
-use super::fixes::BATCH;
-use super::reader::All;
-use super::records::tell_unreadable;
-use super::round::{Bounds, Leaked};
+use super::fixes::BATCH_BYTES;
+use super::reader::RecordIter;
+use super::records::report_unreadable;
+use super::round::{Bounds, LeakedBlocks};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, CatalogOptions, Key, MIN_BLOCKS, Table};
-use crate::core::state::{BLOCKS, SUPERBLOCK, region_record};
+use crate::core::state::{BLOCKS_KEY, SUPERBLOCK_KEY, encode_region};
 use crate::error::{Error, ErrorKind};
 use crate::space::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
 /// Runs shorter than this are left to files.
-const SHORTEST: u64 = 64;
+const MIN_RUN_BLOCKS: u64 = 64;
 /// Runs that a new catalog begins with, at most.
-const MOST_RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 
 /// Puts what `old` still has into a new catalog, and writes the superblock that names it. Where leaked blocks are
 /// kept only those become free, and the catalog's, that count as free.
@@ -35,11 +35,11 @@ pub(super) fn rebuild(
     superblock: &mut Superblock,
     old: &Catalog,
     bounds: Bounds,
-    leaked: Leaked,
+    leaked: LeakedBlocks,
     findings: &mut Findings,
 ) -> Result<(), Error> {
     let total = superblock.total_blocks;
-    let (runs, log) = find_room(old, superblock, bounds, leaked)?;
+    let (runs, log) = find_space(old, superblock, bounds, leaked)?;
     let new = Catalog::create_in_place_of(old, &runs, log, CatalogOptions::default())?;
     let zone = SystemZone::new(superblock, new.takes());
     // Free space is counted anew; the old catalog's blocks are free then.
@@ -47,22 +47,22 @@ pub(super) fn rebuild(
         copy(old, &new, table, findings)?;
     }
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_system(window, &zone);
+        let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, &new, total)?;
-        if leaked == Leaked::Keep {
+        if leaked == LeakedBlocks::Keep {
             mark_counted(&mut used, old, total)?;
         }
         let mut batch = Batch::default();
         for (index, free) in used.free() {
             let (summary, record) = record_of(&free);
-            let record = region_record(&ChangedRegion { index, summary, record });
+            let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
         new.commit(&batch)?;
     }
     let mut batch = Batch::default();
-    batch.put(Key::State(BLOCKS), &total.to_be_bytes());
-    batch.put(Key::State(SUPERBLOCK), &superblock.note(superblock.generation + 1));
+    batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
+    batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(superblock.generation + 1));
     new.commit(&batch)?;
     new.close()?;
     (superblock.catalog, superblock.log) = (runs, log);
@@ -76,22 +76,22 @@ pub(super) fn rebuild(
 
 /// Free runs for as much as the old catalog has, and where the log is to lie: where it is, unless the
 /// superblock's copy is to lie there.
-fn find_room(
+fn find_space(
     old: &Catalog,
     superblock: &Superblock,
     bounds: Bounds,
-    leaked: Leaked,
+    leaked: LeakedBlocks,
 ) -> Result<(Vec<Run>, Run), Error> {
     let (zone, total) = (SystemZone::new(superblock, old.takes()), superblock.total_blocks);
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
-    let mut room = Room { needed, found: 0, runs: BinaryHeap::new() };
+    let mut room = LongestRuns { needed, found: 0, runs: BinaryHeap::new() };
     let mut log = superblock.log;
     let mut has_room = false;
     let mut has_log = !superblock.copy().is_some_and(|copy| (log.start..log.end()).contains(&copy));
     for window in windows(total, bounds.blocks) {
-        let mut used = Used::by_system(window, &zone);
+        let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, old, total)?;
-        if leaked == Leaked::Keep {
+        if leaked == LeakedBlocks::Keep {
             mark_counted(&mut used, old, total)?;
         }
         for mut run in used.free().flat_map(|(index, free)| free_runs(index, &free)) {
@@ -99,7 +99,7 @@ fn find_room(
                 (has_log, log.start) = (true, run.start);
                 run = Run { start: log.end(), length: run.length - log.length };
             }
-            has_room |= run.length >= SHORTEST && room.add(run);
+            has_room |= run.length >= MIN_RUN_BLOCKS && room.add(run);
             if has_room && has_log {
                 return Ok((room.into_runs(), log));
             }
@@ -113,21 +113,21 @@ fn find_room(
 }
 
 /// The longest runs of those that were found.
-struct Room {
+struct LongestRuns {
     /// Blocks.
     needed: u64,
     /// Blocks of the runs.
     found: u64,
-    /// Length and start, the shortest first; no more than [`MOST_RUNS`].
+    /// Length and start, the shortest first; no more than [`MAX_RUNS`].
     runs: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
-impl Room {
+impl LongestRuns {
     /// Whether that is enough.
     fn add(&mut self, run: Run) -> bool {
         self.found += run.length;
         self.runs.push(Reverse((run.length, run.start)));
-        if self.runs.len() > MOST_RUNS
+        if self.runs.len() > MAX_RUNS
             && let Some(Reverse((shortest, _))) = self.runs.pop()
         {
             self.found -= shortest;
@@ -167,19 +167,19 @@ pub(super) fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
 
 fn copy(old: &Catalog, new: &Catalog, table: Table, findings: &mut Findings) -> Result<(), Error> {
     let (mut batch, mut bytes) = (Batch::default(), 0);
-    for found in All::of(old, table) {
+    for found in RecordIter::new(old, table) {
         let found = found?;
         let value = match found.value {
             Ok(value) => value,
             // What cannot be read stays behind.
             Err(error) => {
-                tell_unreadable(findings, table, &found.key, &error.to_string(), Vec::new());
+                report_unreadable(findings, table, &found.key, &error.to_string(), Vec::new());
                 continue;
             }
         };
         bytes += found.key.len() + value.len();
         batch.change(table, &found.key, Some(&value));
-        if bytes > BATCH {
+        if bytes > BATCH_BYTES {
             new.commit(&std::mem::take(&mut batch))?;
             bytes = 0;
         }
@@ -193,10 +193,10 @@ mod tests {
 
     #[test]
     fn the_longest_runs_are_taken_wherever_they_lie() {
-        let mut room = Room { needed: 5000, found: 0, runs: BinaryHeap::new() };
+        let mut room = LongestRuns { needed: 5000, found: 0, runs: BinaryHeap::new() };
         for index in 0..1000 {
             assert!(!room.add(Run { start: 1000 * index, length: 64 + index % 7 }));
-            assert!(room.runs.len() <= MOST_RUNS);
+            assert!(room.runs.len() <= MAX_RUNS);
         }
         assert!(!room.add(Run { start: 2_000_000, length: 400 }));
         assert!(room.add(Run { start: 3_000_000, length: 4000 }));

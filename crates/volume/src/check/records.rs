@@ -1,15 +1,15 @@
 //! Every record by itself: its checksum, its key, and whether it says something. What is damaged is
 //! named by the file it belongs to.
 
-use super::findings::{About, Findings};
+use super::findings::{FindingTarget, Findings};
 use super::fixes::{Change, put};
-use super::reader::{All, number_of, parse_extent};
+use super::reader::{RecordIter, number_of, parse_extent};
 use super::report::CheckStep;
 use super::round::Round;
 use crate::catalog::{Found, Key, Table};
-use crate::core::state::NEXT_INODE;
+use crate::core::state::NEXT_INODE_KEY;
 use crate::error::{Error, ErrorKind};
-use crate::namespace::directory::{check_name, entry_of};
+use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{Inode, InodeNumber};
 
 impl Round<'_> {
@@ -18,7 +18,7 @@ impl Round<'_> {
         let mut done = 0;
         let mut last_inode = InodeNumber::ROOT.0;
         for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
-            for found in All::of(self.catalog, table) {
+            for found in RecordIter::new(self.catalog, table) {
                 let found = found?;
                 done += 1;
                 if done % 1024 == 0 {
@@ -26,7 +26,7 @@ impl Round<'_> {
                 }
                 match self.flaw_of(table, &found) {
                     Some(flaw) => self.drop_record(table, &found.key, &flaw),
-                    None => last_inode = last_inode.max(numbers_in(table, &found)),
+                    None => last_inode = last_inode.max(highest_inode(table, &found)),
                 }
             }
         }
@@ -51,7 +51,7 @@ impl Round<'_> {
                 Err(error) => Some(error.to_string()),
                 Ok(_) => (key.len() != 8).then(odd_key),
             },
-            Table::Names => match entry_of(value) {
+            Table::Names => match parse_entry(value) {
                 Err(error) => Some(error.to_string()),
                 Ok(_) if key.len() < 8 => Some(odd_key()),
                 Ok(_) => check_name(&key[8..]).err().map(|error| error.to_string()),
@@ -74,14 +74,14 @@ impl Round<'_> {
     /// Has a record go that says nothing.
     fn drop_record(&mut self, table: Table, key: &[u8], flaw: &str) {
         let changes = vec![((table, key.to_vec()), None)];
-        tell_unreadable(&mut self.findings, table, key, flaw, changes);
+        report_unreadable(&mut self.findings, table, key, flaw, changes);
     }
 
     /// New inodes have to get numbers that none has.
     fn check_next_inode(&mut self, last: u64) -> Result<(), Error> {
-        let mut records = All::of(self.catalog, Table::State);
+        let mut records = RecordIter::new(self.catalog, Table::State);
         let next = records.find_map(|found| match found {
-            Ok(found) if found.key == NEXT_INODE => Some(found.value),
+            Ok(found) if found.key == NEXT_INODE_KEY => Some(found.value),
             _ => None,
         });
         let number = match next {
@@ -97,46 +97,50 @@ impl Round<'_> {
                 Some(u64::MAX) => "the number of the next inode says that all were given".into(),
                 _ => format!("the number of the next inode is not above {last}, the last"),
             };
-            let changes = vec![put(Key::State(NEXT_INODE), right.to_be_bytes().to_vec())];
-            self.findings.fixable(About::Volume, what, "set", changes);
+            let changes = vec![put(Key::State(NEXT_INODE_KEY), right.to_be_bytes().to_vec())];
+            self.findings.fixable(FindingTarget::Volume, what, "set", changes);
         }
         Ok(())
     }
 }
 
 /// Names what loses a record; the changes are those that have it go.
-pub(super) fn tell_unreadable(
+pub(super) fn report_unreadable(
     findings: &mut Findings,
     table: Table,
     key: &[u8],
     flaw: &str,
     changes: Vec<Change>,
 ) {
-    let (about, what, cure) = match (table, number_of(key)) {
-        (Table::Inodes, Some(inode)) => (About::Inode(inode), "its inode", "dropped"),
+    let (target, what, cure) = match (table, number_of(key)) {
+        (Table::Inodes, Some(inode)) => (FindingTarget::Inode(inode), "its inode", "dropped"),
         (Table::Names, Some(directory)) => (
-            About::Name(directory, key[8..].to_vec()),
+            FindingTarget::Name(directory, key[8..].to_vec()),
             "its name",
             "dropped: what it named is found under another name, or in /lost+found",
         ),
         (Table::Extents, Some(inode)) => {
-            (About::Inode(inode), "some of its blocks", "dropped: it has a hole there")
+            (FindingTarget::Inode(inode), "some of its blocks", "dropped: it has a hole there")
         }
-        (Table::Xattrs, Some(inode)) => (About::Inode(inode), "one of its attributes", "dropped"),
-        (Table::Orphans, Some(inode)) => (About::Inode(inode), "that it is unused", "dropped"),
-        _ => (About::Volume, "a record", "dropped"),
+        (Table::Xattrs, Some(inode)) => {
+            (FindingTarget::Inode(inode), "one of its attributes", "dropped")
+        }
+        (Table::Orphans, Some(inode)) => {
+            (FindingTarget::Inode(inode), "that it is unused", "dropped")
+        }
+        _ => (FindingTarget::Volume, "a record", "dropped"),
     };
-    findings.fixable(about, format!("{what} cannot be read: {flaw}"), cure, changes);
+    findings.fixable(target, format!("{what} cannot be read: {flaw}"), cure, changes);
 }
 
 /// The highest inode that a record speaks of.
-fn numbers_in(table: Table, found: &Found) -> u64 {
+fn highest_inode(table: Table, found: &Found) -> u64 {
     let key = match table {
         Table::Regions | Table::State => None,
         _ => number_of(&found.key),
     };
     let named = match (table, &found.value) {
-        (Table::Names, Ok(value)) => entry_of(value).ok().map(|(inode, _)| inode.0),
+        (Table::Names, Ok(value)) => parse_entry(value).ok().map(|(inode, _)| inode.0),
         _ => None,
     };
     key.max(named).unwrap_or(0)

@@ -28,7 +28,7 @@ pub(crate) type Progress<'p> = &'p mut dyn FnMut(CheckStep, u64);
 
 /// What is to become of blocks that are neither free nor in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaked {
+pub(super) enum LeakedBlocks {
     /// They become free.
     Free,
     /// They stay taken: they may hold the bytes of files whose extents could not be read.
@@ -45,7 +45,7 @@ pub(super) struct Round<'r> {
     /// Of these, those that the records of regions speak of.
     pub(super) known: u64,
     pub(super) bounds: Bounds,
-    pub(super) leaked: Leaked,
+    pub(super) leaked: LeakedBlocks,
     pub(super) findings: Findings,
     pub(super) report: CheckReport,
     /// `/lost+found`, once something was put there.

@@ -3,10 +3,10 @@
 
 use std::collections::HashSet;
 
-use super::findings::About;
+use super::findings::FindingTarget;
 use super::fixes::delete;
 use super::paths::Parents;
-use super::reader::{All, InOrder, name_of, number_of};
+use super::reader::{InodeCursor, RecordIter, name_of, number_of};
 use super::round::Round;
 use crate::catalog::{Key, Table};
 use crate::error::Error;
@@ -37,13 +37,13 @@ impl Round<'_> {
 
     /// Takes a directory out of where it lies in itself; without a name it is found again.
     fn cut_loop(&mut self, directory: u64, parents: &Parents) -> Result<(), Error> {
-        let about = About::Inode(directory);
+        let target = FindingTarget::Inode(directory);
         let what = "the directory lies in itself, and cannot be reached";
-        for found in All::of_inode(self.catalog, Table::Names, parents[&directory]) {
+        for found in RecordIter::for_inode(self.catalog, Table::Names, parents[&directory]) {
             let Some(name) = name_of(found?) else { continue };
             if name.inode == directory {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                self.findings.fixable(about, what, "taken out of there", changes);
+                self.findings.fixable(target, what, "taken out of there", changes);
                 return Ok(());
             }
         }
@@ -52,15 +52,15 @@ impl Round<'_> {
     }
 
     pub(super) fn check_xattrs(&mut self) -> Result<(), Error> {
-        let mut inodes = InOrder::of(self.catalog);
-        for found in All::of(self.catalog, Table::Xattrs) {
+        let mut inodes = InodeCursor::new(self.catalog);
+        for found in RecordIter::new(self.catalog, Table::Xattrs) {
             let found = found?;
             let Some(number) = number_of(&found.key) else { continue };
             let is_there = inodes.inode(number)?.is_some();
             if !is_there && !self.findings.changes_inode(number) {
                 let changes = vec![((Table::Xattrs, found.key), None)];
                 let what = "an attribute belongs to it, and it is not there";
-                self.findings.fixable(About::Inode(number), what, "removed", changes);
+                self.findings.fixable(FindingTarget::Inode(number), what, "removed", changes);
             }
         }
         Ok(())

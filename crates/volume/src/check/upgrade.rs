@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 
 use uringfs_device::Device;
 
-use super::blocks::{Used, mark_files, windows};
+use super::blocks::{UsedBlocks, mark_files, windows};
 use super::check::check_locked;
 use super::findings::Findings;
-use super::opening::{lock_to_write, open, open_to_write, refuse_to_write};
-use super::reader::{All, extent_of};
+use super::opening::{lock_for_write, open, open_for_write, require_writable};
+use super::reader::{RecordIter, extent_of};
 use super::rebuild::{free_runs, rebuild};
 use super::report::{CheckOptions, CheckStep};
-use super::round::{Bounds, Leaked, Progress};
+use super::round::{Bounds, LeakedBlocks, Progress};
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Reserve, Table};
-use crate::core::state::{BLOCKS, region_record};
+use crate::core::state::{BLOCKS_KEY, encode_region};
 use crate::error::{Error, ErrorKind};
 use crate::space::allocator::{ChangedRegion, REGION_BLOCKS, record_of};
 use crate::space::extent::{Extent, ExtentRecord, State};
@@ -49,9 +49,9 @@ pub(super) fn upgrade_within(
     progress: Progress<'_>,
 ) -> Result<bool, Error> {
     let blocks = &Blocks::of(device);
-    let _lock = lock_to_write(device)?;
+    let _lock = lock_for_write(device)?;
     let Found { mut superblock, bad_slots } = Superblock::read(blocks)?;
-    refuse_to_write(&superblock)?;
+    require_writable(&superblock)?;
     if !superblock.is_of_older_version() {
         return Ok(false);
     }
@@ -69,13 +69,13 @@ pub(super) fn upgrade_within(
     let catalog = open(blocks, &superblock, LostPages::Refuse)?;
     if catalog.takes().iter().any(|run| (run.start..run.end()).contains(&copy)) {
         let mut findings = Findings::new(true);
-        rebuild(blocks, &mut superblock, &catalog, bounds, Leaked::Free, &mut findings)?;
+        rebuild(blocks, &mut superblock, &catalog, bounds, LeakedBlocks::Free, &mut findings)?;
         return Ok(true);
     }
-    let batch = make_way(blocks, &superblock, &catalog, copy)?;
+    let batch = relocate_block(blocks, &superblock, &catalog, copy)?;
     drop(catalog);
     if let Some(batch) = batch {
-        let catalog = open_to_write(blocks, &superblock)?;
+        let catalog = open_for_write(blocks, &superblock)?;
         catalog.commit(&batch)?;
         catalog.close()?;
     }
@@ -85,7 +85,7 @@ pub(super) fn upgrade_within(
 
 /// Copies a block that a file has to another place. Answers the records that say so, in which it is free, and
 /// that the regions are those of the whole volume: where the power was cut while it grew they were not yet.
-fn make_way(
+fn relocate_block(
     blocks: &Blocks,
     superblock: &Superblock,
     catalog: &Catalog,
@@ -119,14 +119,14 @@ fn make_way(
         regions.extend([block, to]);
     }
     if known < total {
-        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
+        batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
         regions.insert(known - 1);
     }
     let regions: BTreeSet<u64> = regions.into_iter().map(|block| block / REGION_BLOCKS).collect();
     let taken = moved_to.map(|start| Run { start, length: 1 });
     let zone = SystemZone::new(superblock, catalog.takes().into_iter().chain(taken));
     for first in regions.into_iter().map(|region| region * REGION_BLOCKS) {
-        let mut used = Used::by_system(first..total.min(first + REGION_BLOCKS), &zone);
+        let mut used = UsedBlocks::with_system_zone(first..total.min(first + REGION_BLOCKS), &zone);
         mark_files(&mut used, catalog, total)?;
         for (index, mut free) in used.free() {
             if block / REGION_BLOCKS == u64::from(index) {
@@ -134,7 +134,7 @@ fn make_way(
                 free[at as usize / 64] |= 1 << (at % 64);
             }
             let (summary, record) = record_of(&free);
-            let record = region_record(&ChangedRegion { index, summary, record });
+            let record = encode_region(&ChangedRegion { index, summary, record });
             batch.put(Key::Region(index), &record);
         }
     }
@@ -143,7 +143,7 @@ fn make_way(
 
 /// The extent that a block is of, and whose.
 fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Extent)>, Error> {
-    for found in All::of(catalog, Table::Extents) {
+    for found in RecordIter::new(catalog, Table::Extents) {
         let owner = extent_of(&found?, total);
         let has = |extent: &Extent| (extent.run().start..extent.run().end()).contains(&block);
         if let Some(owner) = owner.filter(|(_, extent)| has(extent)) {
@@ -157,7 +157,7 @@ fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Ex
 fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> {
     let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.takes()));
     for window in windows(total, Bounds::default().blocks) {
-        let mut used = Used::by_system(window, &zone);
+        let mut used = UsedBlocks::with_system_zone(window, &zone);
         mark_files(&mut used, catalog, total)?;
         let free = used.free().find_map(|(index, free)| free_runs(index, &free).first().copied());
         if let Some(run) = free {

@@ -7,20 +7,20 @@ use std::thread::{self, Thread};
 
 /// Who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum WaitMode {
     /// A thread that may.
-    Thread,
+    Blocking,
     /// A task of a thread that has others.
-    Task,
+    Async,
 }
 
-impl Who {
+impl WaitMode {
     /// Waits for something that others bring to its end.
     pub(crate) async fn wait<T>(self, future: impl Future<Output = T>) -> T {
         match self {
-            Who::Task => future.await,
-            Who::Thread => {
-                let parked = Arc::new(Parked(thread::current()));
+            WaitMode::Async => future.await,
+            WaitMode::Blocking => {
+                let parked = Arc::new(ThreadWaker(thread::current()));
                 let waker = Waker::from(parked);
                 let mut future = pin!(future);
                 loop {
@@ -37,16 +37,16 @@ impl Who {
 }
 
 /// A thread that sleeps until it is woken.
-struct Parked(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Parked {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
 /// The outcome of something that waits in place.
-pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn run_blocking<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => unreachable!("a thread waits in place"),

@@ -7,29 +7,29 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::Run;
 use crate::catalog::{Key, Reserve, Table};
-use crate::core::blocking::{Who, now};
-use crate::core::catalog_order::Order;
-use crate::core::group_commit::{Board, Failed};
+use crate::core::blocking::{WaitMode, run_blocking};
+use crate::core::catalog_preallocation::Prealloc;
+use crate::core::group_commit::{CommitError, GroupCommit};
 use crate::core::state::{
-    BLOCKS, MANY_WAITING, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, extent_of, region_of,
-    region_record,
+    BLOCKS_KEY, COMMIT_THRESHOLD_RECORDS, NEXT_INODE_KEY, SUPERBLOCK_KEY, Shared, VolumeState,
+    encode_region, read_region, validated_extent,
 };
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Answers, Orphan, Stop};
+use crate::namespace::transaction::{Orphan, ReadResults, Retry};
 use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::Changes;
 
 /// Of what has lost its last name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Buried {
+enum Reclaimed {
     All,
     /// The next commit goes on.
-    Some,
+    Partial,
 }
 
 /// What one commit takes.
-struct Taken {
+struct CommitSet {
     changes: Arc<Changes>,
     /// Blocks that no file has any more.
     freed: Vec<Run>,
@@ -40,13 +40,15 @@ struct Taken {
 
 impl Shared {
     /// Makes durable all that has changed, and what was written before what says where it is.
-    pub(crate) fn commit(self: &Arc<Self>, board: &Board) -> Result<(), Failed> {
-        let buried = self.bury()?;
-        self.load_for_freeing()?;
-        let Taken { changes, freed, for_catalog, is_checkpoint } = loop {
+    pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
+        let reclaimed = self.reclaim_orphans()?;
+        self.load_regions_to_free()?;
+        let CommitSet { changes, freed, for_catalog, is_checkpoint } = loop {
             self.grow()?;
-            self.order()?;
-            let taken = now(self.attempt(Who::Thread, |state, answers| state.take(answers, board)));
+            self.preallocate()?;
+            let taken = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
+                state.collect(results, group_commit)
+            }));
             if let Some(taken) = taken? {
                 break taken;
             }
@@ -56,7 +58,7 @@ impl Shared {
         let mut batch = changes.to_batch();
         if !for_catalog.is_empty() {
             let superblock = self.state.lock().superblock.clone();
-            batch.put(Key::State(SUPERBLOCK), &superblock.note(superblock.generation));
+            batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(superblock.generation));
         }
         batch.reserve(Reserve::Use);
         let is_logged = !is_checkpoint && self.catalog.log(&batch)?;
@@ -64,64 +66,68 @@ impl Shared {
         let room = if is_logged { None } else { Some(self.catalog.room()?) };
         {
             let state = &mut *self.state.lock();
-            state.room = room.unwrap_or(state.room).beside(self.catalog.logged());
+            state.catalog_room = room.unwrap_or(state.catalog_room).beside(self.catalog.logged());
             state.checkpoints += u64::from(!is_logged && committed.is_ok());
-            state.ordered.end_commit();
+            state.preallocated.end_commit();
             match committed {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    state.pending.undo_commit();
+                    state.overlay.undo_commit();
                     state.freed.extend(freed);
-                    return Err(Failed::Refused(error.errno()));
+                    return Err(CommitError::Refused(error.errno()));
                 }
                 Err(error) => return Err(error.into()),
             }
             // Its many records are freed with `changes`, after the lock.
-            state.pending.end_commit();
+            state.overlay.end_commit();
             let epoch = quiescence(self.device.index()).retire();
             state.retired.push((epoch, freed));
         }
         self.release();
-        if buried == Buried::Some {
-            board.ask(board.next());
+        if reclaimed == Reclaimed::Partial {
+            group_commit.request(group_commit.next());
         }
         Ok(())
     }
 
     /// Destroys the orphans that nobody has open any more, as many as one commit has room for. One that
     /// is damaged stays what it is.
-    fn bury(self: &Arc<Self>) -> Result<Buried, Error> {
+    fn reclaim_orphans(self: &Arc<Self>) -> Result<Reclaimed, Error> {
         let (closed, before) = {
             let state = &mut *self.state.lock();
-            state.is_burying = true;
-            (state.take_closed_orphans(), state.pending.waiting().changes)
+            state.is_reclaiming = true;
+            (state.take_closed_orphans(), state.overlay.waiting().changes)
         };
-        let buried = self.bury_each(closed, before);
-        self.state.lock().is_burying = false;
-        buried
+        let reclaimed = self.reclaim_each(closed, before);
+        self.state.lock().is_reclaiming = false;
+        reclaimed
     }
 
-    fn bury_each(self: &Arc<Self>, mut closed: Vec<Orphan>, before: u64) -> Result<Buried, Error> {
+    fn reclaim_each(
+        self: &Arc<Self>,
+        mut closed: Vec<Orphan>,
+        before: u64,
+    ) -> Result<Reclaimed, Error> {
         while let Some(orphan) = closed.pop() {
-            let destroyed = self.destroy(orphan, before);
+            let reclaimed = self.reclaim(orphan, before);
             let what = format!("inode {}, which has no name", orphan.0.0);
-            if self.tell_damage(&what, destroyed)? == Some(Buried::Some) {
+            if self.warn_if_damaged(&what, reclaimed)? == Some(Reclaimed::Partial) {
                 closed.push(orphan);
                 self.state.lock().orphans.extend(closed);
-                return Ok(Buried::Some);
+                return Ok(Reclaimed::Partial);
             }
         }
-        Ok(Buried::All)
+        Ok(Reclaimed::All)
     }
 
     /// Loads the regions of blocks that are to be freed. Where that cannot be they stay taken.
-    fn load_for_freeing(self: &Arc<Self>) -> Result<(), Error> {
+    fn load_regions_to_free(self: &Arc<Self>) -> Result<(), Error> {
         let mut loaded = 0;
         loop {
-            let all = now(self.attempt(Who::Thread, |state, _| {
-                let VolumeState { allocator, pending, freeing, .. } = state;
-                while let Some(run) = freeing.get(loaded) {
-                    allocator.load_for(*run, |region| region_of(pending, region))?;
+            let all = run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+                let VolumeState { allocator, overlay, to_free, .. } = state;
+                while let Some(run) = to_free.get(loaded) {
+                    allocator.load_for(*run, |region| read_region(overlay, region))?;
                     loaded += 1;
                 }
                 Ok(())
@@ -129,16 +135,16 @@ impl Shared {
             if all.is_ok() {
                 return Ok(());
             }
-            let run = self.state.lock().freeing.swap_remove(loaded);
-            self.tell_damage(&format!("blocks {run:?} cannot be freed"), all)?;
+            let run = self.state.lock().to_free.swap_remove(loaded);
+            self.warn_if_damaged(&format!("blocks {run:?} cannot be freed"), all)?;
         }
     }
 
     /// Damage of what is being freed is told, and costs no more than what is damaged.
-    fn tell_damage<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
+    fn warn_if_damaged<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match result {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                self.state.lock().flaws.push(error.of(what).to_string());
+                self.state.lock().warnings.push(error.of(what).to_string());
                 Ok(None)
             }
             result => result.map(Some),
@@ -148,15 +154,15 @@ impl Shared {
     /// Takes an orphan's extents and all else that belongs to it: some records at a time and, where they
     /// are many, in several commits, since as long as there are any it is found again after a crash.
     /// `before` is how much waited before anything was destroyed.
-    fn destroy(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Buried, Error> {
+    fn reclaim(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Reclaimed, Error> {
         for first in [Key::Extent(number.0, 0), Key::Xattr(number.0, b"")] {
             let (table, mut next) = (first.table(), Some(first.bytes()));
             while let Some(from) = next {
-                if !self.can_destroy_more(before)? {
-                    return Ok(Buried::Some);
+                if !self.can_reclaim_more(before)? {
+                    return Ok(Reclaimed::Partial);
                 }
-                next = now(self.attempt(Who::Thread, |state, answers| {
-                    state.destroy_some(table, number, from.clone(), answers)
+                next = run_blocking(self.with_retries(WaitMode::Blocking, |state, results| {
+                    state.reclaim_batch(table, number, from.clone(), results)
                 }))?;
             }
         }
@@ -165,26 +171,27 @@ impl Shared {
         let mut changes = Changes::default();
         changes.delete(Key::Inode(number.0));
         changes.delete(Key::Orphan(number.0));
-        state.pending.apply(changes);
-        Ok(Buried::All)
+        state.overlay.apply(changes);
+        Ok(Reclaimed::All)
     }
 
     /// Whether the commit that is about to begin takes more of what is destroyed. Something it does, or
     /// there would be no end.
-    fn can_destroy_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
-        now(self.attempt(Who::Thread, |state, _| {
-            let waiting = state.pending.waiting().changes;
-            let has_room = state.has_room_for(state.to_redeem(), Reserve::Use)?;
-            Ok(waiting <= before || waiting < MANY_WAITING && has_room)
+    fn can_reclaim_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
+        run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+            let waiting = state.overlay.waiting().changes;
+            let has_room = state.reserve_catalog_room(state.reserved_size(), Reserve::Use)?;
+            Ok(waiting <= before || waiting < COMMIT_THRESHOLD_RECORDS && has_room)
         }))
     }
 
     /// Orders what the catalog is going to need for what waits. Without, commits go on as long as it has
     /// room.
-    fn order(self: &Arc<Self>) -> Result<(), Error> {
-        now(self.attempt(Who::Thread, |state, _| {
-            let wanted = self.catalog.wanted_blocks(state.pending.waiting() + state.to_collect());
-            state.order_for_catalog(wanted, Order::Some).map(drop)
+    fn preallocate(self: &Arc<Self>) -> Result<(), Error> {
+        run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+            let wanted =
+                self.catalog.wanted_blocks(state.overlay.waiting() + state.uncollected_size());
+            state.preallocate_for_catalog(wanted, Prealloc::BestEffort).map(drop)
         }))
     }
 
@@ -193,32 +200,32 @@ impl Shared {
     fn grow(self: &Arc<Self>) -> Result<(), Error> {
         let (blocks, mut superblock) = {
             let state = self.state.lock();
-            let Some(blocks) = state.grows_to else { return Ok(()) };
+            let Some(blocks) = state.grow_target else { return Ok(()) };
             (blocks, state.superblock.clone())
         };
         superblock.total_blocks = blocks;
         // Else it may have the one size or the other.
         superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
-        now(self.attempt(Who::Thread, |state, _| {
-            let VolumeState { allocator, pending, freeing, .. } = state;
+        run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
+            let VolumeState { allocator, overlay, to_free, .. } = state;
             let left_by_copy = superblock.left_by_copy(state.superblock.total_blocks);
             if let Some(run) = left_by_copy {
                 // It goes to another block of this region, which nobody may take in between.
-                allocator.load_for(run, |region| region_of(pending, region))?;
+                allocator.load_for(run, |region| read_region(overlay, region))?;
             }
-            allocator.grow(blocks, |region| region_of(pending, region))?;
+            allocator.grow(blocks, |region| read_region(overlay, region))?;
             if let Some(run) = left_by_copy {
                 for taken in superblock.takes() {
-                    allocator.take_free(taken, |region| region_of(pending, region))?;
+                    allocator.take_free(taken, |region| read_region(overlay, region))?;
                 }
-                freeing.push(run);
+                to_free.push(run);
             }
             let mut changes = Changes::default();
-            changes.put(Key::State(BLOCKS), blocks.to_be_bytes().to_vec());
-            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
-            pending.apply(changes);
+            changes.put(Key::State(BLOCKS_KEY), blocks.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK_KEY), superblock.note(superblock.generation));
+            overlay.apply(changes);
             state.set_superblock(superblock.clone());
-            state.grows_to = state.grows_to.filter(|wanted| *wanted != blocks);
+            state.grow_target = state.grow_target.filter(|wanted| *wanted != blocks);
             Ok(())
         }))
     }
@@ -239,67 +246,71 @@ impl Shared {
 impl VolumeState {
     /// What this commit takes. Changes made from now on are in the next. Nothing, where the volume is to
     /// become larger first.
-    fn take(&mut self, answers: &Answers, board: &Board) -> Result<Option<Taken>, Stop> {
-        if self.grows_to.is_some() {
+    fn collect(
+        &mut self,
+        results: &ReadResults,
+        group_commit: &GroupCommit,
+    ) -> Result<Option<CommitSet>, Retry> {
+        if self.grow_target.is_some() {
             return Ok(None);
         }
         // First what may have to be asked for.
-        let records = self.records(answers);
+        let records = self.transaction(results);
         let mut inodes: Vec<(InodeNumber, Inode)> = Vec::new();
         let mut lost: Vec<(InodeNumber, Error)> = Vec::new();
         for number in self.dirty.keys() {
             match records.inode(*number) {
                 Ok(inode) => inodes.push((*number, inode)),
                 // That one file is lost, and no other.
-                Err(Stop::Refused(error)) => lost.push((*number, error)),
-                Err(stop) => return Err(stop),
+                Err(Retry::Fail(error)) => lost.push((*number, error)),
+                Err(retry) => return Err(retry),
             }
         }
         for (number, error) in lost {
             if let Some(file) = self.dirty.remove(&number) {
-                file.collect(&mut Changes::default(), 0);
+                file.take_changes(&mut Changes::default(), 0);
             }
-            self.flaws
+            self.warnings
                 .push(error.of(format!("changes of inode {} are lost", number.0)).to_string());
         }
-        let Self { allocator, pending, freeing, freed, flaws, .. } = self;
-        for run in freeing.iter() {
-            allocator.load_for(*run, |region| region_of(pending, region))?;
+        let Self { allocator, overlay, to_free, freed, warnings, .. } = self;
+        for run in to_free.iter() {
+            allocator.load_for(*run, |region| read_region(overlay, region))?;
         }
-        for run in freeing.drain(..) {
-            match allocator.free(run, |region| region_of(pending, region)) {
+        for run in to_free.drain(..) {
+            match allocator.free(run, |region| read_region(overlay, region)) {
                 Ok(()) => freed.push(run),
-                Err(Stop::Refused(error)) => {
-                    flaws.push(error.of(format!("blocks {run:?}")).to_string())
+                Err(Retry::Fail(error)) => {
+                    warnings.push(error.of(format!("blocks {run:?}")).to_string())
                 }
-                Err(stop) => return Err(stop),
+                Err(retry) => return Err(retry),
             }
         }
-        let commit = board.begin();
-        self.allocated = 0;
+        let commit = group_commit.begin();
+        self.changed_extents = 0;
         let mut changes = Changes::default();
         for (number, inode) in inodes {
             let file = self.dirty.remove(&number).expect("it was there a moment ago");
-            if let Some(newer) = file.collect(&mut changes, commit) {
+            if let Some(delta) = file.take_changes(&mut changes, commit) {
                 let mut inode = inode;
-                newer.lay_over(&mut inode);
+                delta.apply_to(&mut inode);
                 changes.put(Key::Inode(number.0), inode.to_record());
             }
         }
         for changed in self.allocator.take_changed() {
-            changes.put(Key::Region(changed.index), region_record(&changed));
+            changes.put(Key::Region(changed.index), encode_region(&changed));
         }
         self.first_new = self.next_inode;
-        changes.put(Key::State(NEXT_INODE), self.next_inode.to_be_bytes().to_vec());
-        self.pending.apply(changes);
+        changes.put(Key::State(NEXT_INODE_KEY), self.next_inode.to_be_bytes().to_vec());
+        self.overlay.apply(changes);
         // Together with the records of the regions, which count them as taken.
-        let for_catalog = self.ordered.begin_commit();
-        let (changes, freed) = (self.pending.begin_commit(), std::mem::take(&mut self.freed));
+        let for_catalog = self.preallocated.begin_commit();
+        let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
         // What is in the log must have room in the catalog with all that goes there until the next checkpoint.
-        let has_room = self.room.missing_for(changes.size(), Reserve::Keep) == 0;
+        let has_room = self.catalog_room.missing_for(changes.size(), Reserve::Keep) == 0;
         let is_checkpoint =
             std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();
-        Ok(Some(Taken { changes, freed, for_catalog, is_checkpoint }))
+        Ok(Some(CommitSet { changes, freed, for_catalog, is_checkpoint }))
     }
 
     /// Those that nobody has open any more; what was to be collected of them is.
@@ -312,10 +323,10 @@ impl VolumeState {
             if self.dirty.get(number).is_some_and(is_closed)
                 && let Some(file) = self.dirty.remove(number)
             {
-                file.collect(&mut changes, 0);
+                file.take_changes(&mut changes, 0);
             }
         }
-        self.pending.apply(changes);
+        self.overlay.apply(changes);
         let (open, closed) = self.orphans.drain(..).partition(|orphan| {
             self.open.get(&orphan.0).is_some_and(|open| open.strong_count() > 0)
         });
@@ -325,25 +336,25 @@ impl VolumeState {
 
     /// Destroys some records of an orphan from a key on, and frees the blocks they name; answers where
     /// more may follow.
-    fn destroy_some(
+    fn reclaim_batch(
         &mut self,
         table: Table,
         number: InodeNumber,
         from: Vec<u8>,
-        answers: &Answers,
-    ) -> Result<Option<Vec<u8>>, Stop> {
-        let (records, next) = self.records(answers).batch(table, number, from)?;
+        results: &ReadResults,
+    ) -> Result<Option<Vec<u8>>, Retry> {
+        let (records, next) = self.transaction(results).batch(table, number, from)?;
         let (mut changes, mut runs) = (Changes::default(), Vec::new());
         for record in records {
             if table == Table::Extents {
                 let (total_blocks, zone) = (self.superblock.total_blocks, &self.system_zone);
-                runs.push(extent_of(&record, total_blocks, zone)?.run());
+                runs.push(validated_extent(&record, total_blocks, zone)?.run());
             }
             changes.set(table, record.0.into(), None);
         }
         // All of them or none: a run that is freed while its record stays would be freed twice.
-        self.freeing.extend(runs);
-        self.pending.apply(changes);
+        self.to_free.extend(runs);
+        self.overlay.apply(changes);
         Ok(next)
     }
 }
@@ -364,7 +375,7 @@ mod tests {
     use crate::namespace::open_options::OpenOptions;
     use crate::namespace::path::Follow;
     use crate::namespace::transaction::BATCH;
-    use crate::open_file::open_file::Written;
+    use crate::open_file::open_file::WriteOrigin;
     use crate::volume::format::FormatOptions;
     use crate::volume::volume::Volume;
 
@@ -402,7 +413,7 @@ mod tests {
         let before = blocks_of(&volume);
         let create = OpenOptions { create: Some(0o600), ..OpenOptions::direct() };
         let file = volume.open("/f", create).unwrap();
-        let extents = MANY_WAITING + 10 * BATCH as u64;
+        let extents = COMMIT_THRESHOLD_RECORDS + 10 * BATCH as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
         // What is written and what is not yet lie by turns.
         let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
@@ -414,9 +425,9 @@ mod tests {
         volume.sync().unwrap();
         drop(file);
         volume.remove("/f").unwrap();
-        assert_eq!(volume.shared.bury().unwrap(), Buried::Some);
-        let waiting = volume.shared.state.lock().pending.waiting().changes;
-        assert!(waiting <= MANY_WAITING + 2 * BATCH as u64, "{waiting}");
+        assert_eq!(volume.shared.reclaim_orphans().unwrap(), Reclaimed::Partial);
+        let waiting = volume.shared.state.lock().overlay.waiting().changes;
+        assert!(waiting <= COMMIT_THRESHOLD_RECORDS + 2 * BATCH as u64, "{waiting}");
         drop(volume);
         let volume = open();
         assert_eq!((blocks_of(&volume), volume.flaws()), (before, Vec::new()));
@@ -441,9 +452,9 @@ mod tests {
         };
         // As a write goes, with a commit of the attributes in the midst of it.
         let open = volume.shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
-        let noted = open.wrote(0..2 * BLOCK, open.generation(), Written::Now);
+        let noted = open.mark_written(0..2 * BLOCK, open.generation(), WriteOrigin::Direct);
         assert_eq!((noted.is_err(), size()), (true, 0));
-        volume.wrote(&open, 0..2 * BLOCK, open.generation(), Written::Now);
+        volume.mark_written(&open, 0..2 * BLOCK, open.generation(), WriteOrigin::Direct);
         assert_eq!(size(), 2 * BLOCK);
     }
 }

@@ -20,42 +20,42 @@ use crate::error::{Error, ErrorKind};
 
 /// What others may do with a volume that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Others {
+pub(crate) enum LockKind {
     /// Open it for reading, as this one has.
-    MayRead,
+    Shared,
     /// Nothing.
-    KeepOut,
+    Exclusive,
 }
 
 /// How long the kernel may keep a dead program's lock: it lets go of a ring's registered files in the
 /// background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
-const LINGERING: Duration = Duration::from_secs(60);
-const STEP: Duration = Duration::from_millis(5);
+const EXITED_HOLDER_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Keeps others out until it is dropped.
-pub(crate) struct Lock {
+pub(crate) struct DeviceLock {
     device: Device,
     /// What the device lies in. They have locks of their own, which end with them.
     below: Vec<OwnedFd>,
     /// Its lines in [`HELD`].
-    held: Vec<Held>,
+    held: Vec<HeldLock>,
     fork: ForkMark,
 }
 
 /// What this process holds.
-static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Held {
-    bytes: Bytes,
-    others: Others,
+struct HeldLock {
+    target: LockTarget,
+    kind: LockKind,
     /// Whose descriptor has the kernel's lock.
     device: DeviceIndex,
 }
 
 /// Which bytes a device reaches, by whatever path it was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bytes {
+enum LockTarget {
     File {
         device: u64,
         inode: u64,
@@ -67,39 +67,40 @@ enum Bytes {
     Memory(DeviceIndex),
 }
 
-impl Lock {
+impl DeviceLock {
     /// Takes the lock. That of a program which has ended is waited for.
     ///
     /// # Errors
     /// `Refused` (EBUSY) when another program, or another `Volume` of this one, is in the way.
-    pub(crate) fn take(device: &Device, others: Others) -> Result<Lock, Error> {
+    pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
         let (index, fork) = (device.index(), ForkMark::default());
         let Reach::Descriptor(descriptor) = device.core().backend().reach() else {
             // Nobody else reaches memory of this process.
-            let held = Held { bytes: Bytes::Memory(index), others, device: index };
-            hold(&[held])?;
+            let held = HeldLock { target: LockTarget::Memory(index), kind, device: index };
+            register(&[held])?;
             let (below, held) = (Vec::new(), vec![held]);
-            return Ok(Lock { device: device.clone(), below, held, fork });
+            return Ok(DeviceLock { device: device.clone(), below, held, fork });
         };
         let mut held = Vec::new();
-        let mut note = |layer, others| {
-            Bytes::of(layer).map(|bytes| held.push(Held { bytes, others, device: index }))
+        let mut note = |layer, kind| {
+            LockTarget::from_fd(layer)
+                .map(|target| held.push(HeldLock { target, kind, device: index }))
         };
-        let below = lowers(descriptor, others)?;
-        note(descriptor, others)?;
-        below.iter().try_for_each(|(lower, others)| note(lower.as_fd(), *others))?;
-        hold(&held)?;
-        let mut lock = Lock { device: device.clone(), below: Vec::new(), held, fork };
-        take_flock(descriptor, others)?;
-        for (lower, others) in below {
-            take_flock(lower.as_fd(), others)?;
+        let below = underlying(descriptor, kind)?;
+        note(descriptor, kind)?;
+        below.iter().try_for_each(|(lower, kind)| note(lower.as_fd(), *kind))?;
+        register(&held)?;
+        let mut lock = DeviceLock { device: device.clone(), below: Vec::new(), held, fork };
+        acquire_flock(descriptor, kind)?;
+        for (lower, kind) in below {
+            acquire_flock(lower.as_fd(), kind)?;
             lock.below.push(lower);
         }
         Ok(lock)
     }
 }
 
-impl Drop for Lock {
+impl Drop for DeviceLock {
     fn drop(&mut self) {
         if self.fork.is_forked() {
             // The kernel's lock is one for the parent and its child.
@@ -128,45 +129,48 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     // Whoever comes to read or write it says why it cannot be opened.
     let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
-    let below = lowers(file.as_fd(), Others::KeepOut)?;
-    let below = below.iter().map(|(lower, others)| (lower.as_fd(), *others));
-    for (layer, others) in below.chain([(file.as_fd(), Others::KeepOut)]) {
-        refuse_held(&HELD.lock(), Bytes::of(layer)?, others)?;
-        take_flock(layer, others)?;
+    let below = underlying(file.as_fd(), LockKind::Exclusive)?;
+    let below = below.iter().map(|(lower, kind)| (lower.as_fd(), *kind));
+    for (layer, kind) in below.chain([(file.as_fd(), LockKind::Exclusive)]) {
+        check_conflict(&HELD.lock(), LockTarget::from_fd(layer)?, kind)?;
+        acquire_flock(layer, kind)?;
     }
     Ok(())
 }
 
 /// What a device lies in, and what others may do with it.
-fn lowers(descriptor: BorrowedFd<'_>, others: Others) -> Result<Vec<(OwnedFd, Others)>, Error> {
+fn underlying(
+    descriptor: BorrowedFd<'_>,
+    kind: LockKind,
+) -> Result<Vec<(OwnedFd, LockKind)>, Error> {
     let mut found = Vec::new();
     for lower in below(descriptor) {
         let opened = open(&lower.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(|errno| {
             Error::io(format!("opening {}, which the volume lies in", lower.path.display()), errno)
         })?;
-        found.push((opened, if lower.is_whole { others } else { Others::MayRead }));
+        found.push((opened, if lower.is_whole { kind } else { LockKind::Shared }));
     }
     Ok(found)
 }
 
 /// Takes the kernel's lock. That of a program which has ended is waited for.
-fn take_flock(descriptor: BorrowedFd<'_>, others: Others) -> Result<(), Error> {
-    let how = match others {
-        Others::MayRead => FlockOperation::NonBlockingLockShared,
-        Others::KeepOut => FlockOperation::NonBlockingLockExclusive,
+fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error> {
+    let how = match kind {
+        LockKind::Shared => FlockOperation::NonBlockingLockShared,
+        LockKind::Exclusive => FlockOperation::NonBlockingLockExclusive,
     };
-    let until = Instant::now() + LINGERING;
+    let until = Instant::now() + EXITED_HOLDER_TIMEOUT;
     loop {
         match flock(descriptor, how) {
             Ok(()) => return Ok(()),
             Err(Errno::AGAIN) => {}
             Err(errno) => return Err(Error::io("locking the volume", errno)),
         }
-        match Holder::of(descriptor) {
-            Holder::Dead if Instant::now() < until => std::thread::sleep(STEP),
-            Holder::Dead => return Err(open_elsewhere("")),
-            Holder::Living(name) => return Err(open_elsewhere(&name)),
+        match Holder::find(descriptor) {
+            Holder::Exited if Instant::now() < until => std::thread::sleep(POLL_INTERVAL),
+            Holder::Exited => return Err(open_elsewhere("")),
+            Holder::Running(name) => return Err(open_elsewhere(&name)),
         }
     }
 }
@@ -177,31 +181,31 @@ fn open_elsewhere(name: &str) -> Error {
 }
 
 /// Notes what this process holds: all of it, or nothing.
-fn hold(some: &[Held]) -> Result<(), Error> {
+fn register(some: &[HeldLock]) -> Result<(), Error> {
     let all = &mut *HELD.lock();
-    some.iter().try_for_each(|held| refuse_held(all, held.bytes, held.others))?;
+    some.iter().try_for_each(|held| check_conflict(all, held.target, held.kind))?;
     all.extend(some);
     Ok(())
 }
 
-fn refuse_held(all: &[Held], bytes: Bytes, others: Others) -> Result<(), Error> {
-    let is_in_the_way = |other: &Held| {
-        other.bytes == bytes && (other.others == Others::KeepOut || others == Others::KeepOut)
+fn check_conflict(all: &[HeldLock], target: LockTarget, kind: LockKind) -> Result<(), Error> {
+    let conflicts = |other: &HeldLock| {
+        other.target == target && (other.kind == LockKind::Exclusive || kind == LockKind::Exclusive)
     };
-    if all.iter().any(is_in_the_way) {
+    if all.iter().any(conflicts) {
         let what = "this program has the volume open already; use a clone of that `Volume`";
         return Err(Error::new(ErrorKind::Refused(Errno::BUSY), what));
     }
     Ok(())
 }
 
-impl Bytes {
-    fn of(descriptor: BorrowedFd<'_>) -> Result<Bytes, Error> {
+impl LockTarget {
+    fn from_fd(descriptor: BorrowedFd<'_>) -> Result<LockTarget, Error> {
         let status = fstat(descriptor)
             .map_err(|errno| Error::io("asking which file the volume is in", errno))?;
         Ok(match FileType::from_raw_mode(status.st_mode) {
-            FileType::BlockDevice => Bytes::Block { number: status.st_rdev },
-            _ => Bytes::File { device: status.st_dev, inode: status.st_ino },
+            FileType::BlockDevice => LockTarget::Block { number: status.st_rdev },
+            _ => LockTarget::File { device: status.st_dev, inode: status.st_ino },
         })
     }
 }
@@ -209,14 +213,14 @@ impl Bytes {
 /// Who holds a lock on a file.
 enum Holder {
     /// A program that runs, by its name where that is known.
-    Living(String),
+    Running(String),
     /// One that has ended.
-    Dead,
+    Exited,
 }
 
 impl Holder {
-    fn of(descriptor: BorrowedFd<'_>) -> Holder {
-        let unknown = || Holder::Living(String::new());
+    fn find(descriptor: BorrowedFd<'_>) -> Holder {
+        let unknown = || Holder::Running(String::new());
         let (Ok(status), Ok(locks)) = (fstat(descriptor), std::fs::read_to_string("/proc/locks"))
         else {
             return unknown();
@@ -227,19 +231,19 @@ impl Holder {
         let mut processes = locks.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let process = words.nth(4)?;
-            (words.next()? == file && is_living(process)).then_some(process)
+            (words.next()? == file && is_running(process)).then_some(process)
         });
         match processes.next() {
-            None => Holder::Dead,
+            None => Holder::Exited,
             Some(process) => match std::fs::read_to_string(format!("/proc/{process}/comm")) {
-                Ok(name) => Holder::Living(format!(" ({}, process {process})", name.trim_end())),
+                Ok(name) => Holder::Running(format!(" ({}, process {process})", name.trim_end())),
                 Err(_) => unknown(),
             },
         }
     }
 }
 
-fn is_living(process: &str) -> bool {
+fn is_running(process: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat"));
     // Behind the name, which ends with the last parenthesis, stands the state.
     let state = status.ok().and_then(|line| line.rsplit_once(") ")?.1.chars().next());

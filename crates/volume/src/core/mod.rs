@@ -14,7 +14,7 @@ mod load;
 pub(crate) mod allocation;
 
 // What the next commits take of the catalog, and the blocks that are ordered for it.
-pub(crate) mod catalog_order;
+pub(crate) mod catalog_preallocation;
 
 // The state itself, and the lock around it.
 pub(crate) mod state;

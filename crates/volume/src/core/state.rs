@@ -12,12 +12,12 @@ use uringfs_reactor::Epoch;
 
 use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{Access, Catalog, CatalogRoom, Key, Record, Size};
-use crate::core::catalog_blocks::Ordered;
-use crate::core::device_lock::Lock;
-use crate::core::events::{BlockOwners, Flaws, Publisher, Subject};
-use crate::core::group_commit::Board;
+use crate::core::catalog_blocks::Preallocated;
+use crate::core::device_lock::DeviceLock;
+use crate::core::events::{OwnerLookup, Publisher, Subject, Warnings};
+use crate::core::group_commit::GroupCommit;
 use crate::error::Error;
-use crate::namespace::transaction::{Answers, Effects, Orphan, Records, Stop};
+use crate::namespace::transaction::{Orphan, ReadResults, Retry, Transaction, TransactionEffects};
 use crate::open_file::open_file::OpenFile;
 use crate::records::catalog_thread::Reader;
 use crate::records::inode::InodeNumber;
@@ -28,15 +28,15 @@ use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
 /// Records that may wait for a commit before one is asked for.
-pub(crate) const MANY_WAITING: u64 = 1 << 16;
+pub(crate) const COMMIT_THRESHOLD_RECORDS: u64 = 1 << 16;
 /// Records that may wait: operations wait for a commit then.
-pub(crate) const MOST_WAITING: u64 = 2 * MANY_WAITING;
+pub(crate) const MAX_UNCOMMITTED_RECORDS: u64 = 2 * COMMIT_THRESHOLD_RECORDS;
 /// The key of how many blocks the records of regions speak of.
-pub(crate) const BLOCKS: &[u8] = b"blocks";
+pub(crate) const BLOCKS_KEY: &[u8] = b"blocks";
 /// The key of [`Superblock::note`]: of the superblock that first named what the catalog lies in now.
-pub(crate) const SUPERBLOCK: &[u8] = b"superblock";
+pub(crate) const SUPERBLOCK_KEY: &[u8] = b"superblock";
 /// The key of the next inode's number.
-pub(crate) const NEXT_INODE: &[u8] = b"next inode";
+pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
 
 /// What is one for all clones of a volume.
 pub(crate) struct Shared {
@@ -44,35 +44,35 @@ pub(crate) struct Shared {
     pub(crate) blocks: Blocks,
     pub(crate) catalog: Catalog,
     pub(crate) state: Mutex<VolumeState>,
-    pub(crate) board: Arc<Board>,
-    pub(crate) reader: Reader,
+    pub(crate) group_commit: Arc<GroupCommit>,
+    pub(crate) catalog_thread: Reader,
     pub(crate) publisher: Arc<Publisher>,
     /// Since somebody synced the volume a file that nobody has open any more has lost bytes.
-    pub(crate) has_lost_bytes: AtomicBool,
+    pub(crate) has_lost_writes: AtomicBool,
     /// Which did, of those whose next opening was not told yet.
-    pub(crate) lost_bytes: Mutex<BTreeSet<InodeNumber>>,
+    pub(crate) lost_writes: Mutex<BTreeSet<InodeNumber>>,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,
     /// The last to go.
     /// That of files that are opened without another; none has that of the process.
     pub(crate) page_cache: Option<Cache>,
-    pub(crate) _lock: Lock,
+    pub(crate) _lock: DeviceLock,
 }
 
 /// What changes, under one lock.
 pub(crate) struct VolumeState {
-    pub(crate) pending: Pending,
+    pub(crate) overlay: Pending,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
     /// Of that superblock.
     pub(crate) system_zone: Arc<SystemZone>,
     /// What the catalog has for the next commits.
-    pub(crate) room: CatalogRoom,
+    pub(crate) catalog_room: CatalogRoom,
     /// What it is going to have besides.
-    pub(crate) ordered: Ordered,
+    pub(crate) preallocated: Preallocated,
     /// Blocks that the volume is to have.
-    pub(crate) grows_to: Option<u64>,
+    pub(crate) grow_target: Option<u64>,
     pub(crate) next_inode: u64,
     /// [`Self::next_inode`] when the last commit began: the catalog knows of none from there on.
     pub(crate) first_new: u64,
@@ -82,24 +82,24 @@ pub(crate) struct VolumeState {
     /// What has lost its last name and is still there: open, or waiting for the next commit.
     pub(crate) orphans: Vec<Orphan>,
     /// Blocks that are kept for writes, and pending meanwhile: whenever the power is cut they are free.
-    pub(crate) reserved: u64,
+    pub(crate) out_of_place: u64,
     /// Whether a commit is destroying some that are not among [`Self::orphans`] meanwhile.
-    pub(crate) is_burying: bool,
+    pub(crate) is_reclaiming: bool,
     /// The next commit goes into the catalog's pages, with what is in its log: for room, or since it is the
     /// last.
     pub(crate) wants_checkpoint: bool,
     /// Commits that went there.
     pub(crate) checkpoints: u64,
     /// Extents that have come or gone since the last commit, about.
-    pub(crate) allocated: usize,
+    pub(crate) changed_extents: usize,
     /// Blocks that no file has any more, once the changes that wait are committed.
     pub(crate) freed: Vec<Run>,
     /// Those of them that the allocator has not heard of, since their regions may not be loaded.
-    pub(crate) freeing: Vec<Run>,
+    pub(crate) to_free: Vec<Run>,
     /// Whether the device is told of blocks that become free.
     pub(crate) discards: bool,
     /// What was found damaged, a line each.
-    pub(crate) flaws: Flaws,
+    pub(crate) warnings: Warnings,
     /// Blocks that no file has in the catalog, and until when somebody may still be reading them.
     pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
 }
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-impl BlockOwners for Shared {
+impl OwnerLookup for Shared {
     fn owner_of(&self, address: u64) -> Subject {
         let block = address / BLOCK;
         let open = {
@@ -149,17 +149,17 @@ impl BlockOwners for Shared {
 }
 
 impl VolumeState {
-    pub(crate) fn records<'v>(&'v self, answers: &'v Answers) -> Records<'v> {
-        Records::new(&self.pending, &self.open, answers, self.first_new, self.next_inode)
+    pub(crate) fn transaction<'v>(&'v self, results: &'v ReadResults) -> Transaction<'v> {
+        Transaction::new(&self.overlay, &self.open, results, self.first_new, self.next_inode)
     }
 
     /// Does what an operation has decided.
-    pub(crate) fn apply(&mut self, effects: Effects) {
-        self.pending.apply(effects.changes);
+    pub(crate) fn apply(&mut self, effects: TransactionEffects) {
+        self.overlay.apply(effects.changes);
         self.next_inode = effects.next_inode;
         self.orphans.extend(effects.orphans);
-        if let Some((open, inode, newer)) = effects.settled {
-            open.was_put(&inode, &newer);
+        if let Some((open, inode, delta)) = effects.delta_applied {
+            open.delta_applied(&inode, &delta);
         }
     }
 
@@ -170,8 +170,8 @@ impl VolumeState {
     }
 
     /// What is going to be collected of open files, about.
-    pub(crate) fn to_collect(&self) -> Size {
-        Size::of_files(self.dirty.len() as u64, self.allocated as u64)
+    pub(crate) fn uncollected_size(&self) -> Size {
+        Size::of_files(self.dirty.len() as u64, self.changed_extents as u64)
     }
 }
 
@@ -179,7 +179,7 @@ impl VolumeState {
 ///
 /// # Errors
 /// `Damaged` for one that no file of a volume of so many blocks with this zone can have.
-pub(crate) fn extent_of(
+pub(crate) fn validated_extent(
     (key, record): &Record,
     total_blocks: u64,
     zone: &SystemZone,
@@ -202,12 +202,12 @@ impl From<InvalidRegion> for Error {
 }
 
 /// A region in the catalog: what is always in memory of it, then its free blocks.
-pub(crate) fn region_record(changed: &ChangedRegion) -> Vec<u8> {
+pub(crate) fn encode_region(changed: &ChangedRegion) -> Vec<u8> {
     let RegionSummary { free, longest } = changed.summary;
     [&free.to_be_bytes()[..], &longest.to_be_bytes(), &changed.record].concat()
 }
 
-pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error> {
+pub(crate) fn parse_region(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error> {
     let word = |bytes: &[u8; 2]| u16::from_be_bytes(*bytes);
     let parsed = record.split_first_chunk::<2>().and_then(|(free, rest)| {
         let (longest, rest) = rest.split_first_chunk::<2>()?;
@@ -217,10 +217,10 @@ pub(crate) fn summary_of(record: &[u8]) -> Result<(RegionSummary, &[u8]), Error>
 }
 
 /// A region's free blocks as the last commit that takes its changes has them.
-pub(crate) fn region_of(pending: &Pending, region: u32) -> Result<Option<Vec<u8>>, Stop> {
+pub(crate) fn read_region(overlay: &Pending, region: u32) -> Result<Option<Vec<u8>>, Retry> {
     let key = Key::Region(region);
-    let record = pending.known(key.table(), key.bytes())?;
-    Ok(record.map(|record| summary_of(&record).map(|(_, free)| free.to_vec())).transpose()?)
+    let record = overlay.cached(key.table(), key.bytes())?;
+    Ok(record.map(|record| parse_region(&record).map(|(_, free)| free.to_vec())).transpose()?)
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::transaction::{Orphan, Records, Stop};
+use crate::namespace::transaction::{Orphan, Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 
 /// Bytes of the longest name.
 pub const LONGEST_NAME: usize = 255;
 /// The most names a file has: ext4's, which programs expect to be refused at some point.
-const MOST_LINKS: u32 = 65_000;
+const MAX_LINKS: u32 = 65_000;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,37 +38,37 @@ pub enum Rename {
     Exchange,
 }
 
-impl Records<'_> {
+impl Transaction<'_> {
     /// What a name names, if anything.
     pub(crate) fn find(
         &self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<Option<InodeNumber>, Stop> {
+    ) -> Result<Option<InodeNumber>, Retry> {
         let record = self.get(Key::Name(directory.0, name))?;
-        let entry = record.map(|record| entry_of(&record)).transpose();
-        Ok(entry.map_err(|error| error.of(shown(name)))?.map(|(inode, _)| inode))
+        let entry = record.map(|record| parse_entry(&record)).transpose();
+        Ok(entry.map_err(|error| error.of(quoted(name)))?.map(|(inode, _)| inode))
     }
 
     /// The same, with its inode.
     ///
     /// # Errors
-    /// ENOENT when it names nothing, EINVAL and ENAMETOOLONG for what is no name; as [`Self::inode_in`].
+    /// ENOENT when it names nothing, EINVAL and ENAMETOOLONG for what is no name; as [`Self::child_inode`].
     pub(crate) fn lookup(
         &self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(InodeNumber, Inode), Stop> {
+    ) -> Result<(InodeNumber, Inode), Retry> {
         check_name(name)?;
-        let number = self.find(directory, name)?.ok_or_else(|| absent(name))?;
-        Ok((number, self.inode_in(directory, number)?))
+        let number = self.find(directory, name)?.ok_or_else(|| not_found(name))?;
+        Ok((number, self.child_inode(directory, number)?))
     }
 
     /// The inode of what a directory holds.
     ///
     /// # Errors
     /// `Damaged` for a directory that is not in that one: it may hold itself, so that a walk would not end.
-    fn inode_in(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Stop> {
+    fn child_inode(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Retry> {
         let inode = self.inode(number)?;
         let is_elsewhere = number == InodeNumber::ROOT || inode.parent != directory;
         if inode.kind == FileKind::Directory && is_elsewhere {
@@ -88,7 +88,7 @@ impl Records<'_> {
         &self,
         directory: InodeNumber,
         after: &[u8],
-    ) -> Result<Vec<DirectoryEntry>, Stop> {
+    ) -> Result<Vec<DirectoryEntry>, Retry> {
         let mut from = Key::Name(directory.0, after).bytes();
         if !after.is_empty() {
             from.push(0);
@@ -127,10 +127,10 @@ impl Records<'_> {
         directory: InodeNumber,
         name: &[u8],
         mut inode: Inode,
-    ) -> Result<InodeNumber, Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    ) -> Result<InodeNumber, Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         if self.find(directory, name)?.is_some() {
-            return Err(exists(name).into());
+            return Err(already_exists(name).into());
         }
         if inode.target.len() > LONGEST_TARGET {
             return Err(
@@ -147,7 +147,7 @@ impl Records<'_> {
         };
         self.effects.next_inode += 1;
         self.inherit((directory, &parent), number, &mut inode)?;
-        self.enter(directory, &mut parent, name, number, inode.kind);
+        self.add_entry(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);
         Ok(number)
@@ -162,8 +162,8 @@ impl Records<'_> {
         number: InodeNumber,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(), Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    ) -> Result<(), Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         let mut inode = self.inode(number)?;
         if inode.kind == FileKind::Directory {
             return Err(Error::refused(Errno::PERM, "a directory has one name only").into());
@@ -171,15 +171,15 @@ impl Records<'_> {
         if inode.links == 0 {
             return Err(Error::refused(Errno::NOENT, "the file has lost its last name").into());
         }
-        if inode.links >= MOST_LINKS {
+        if inode.links >= MAX_LINKS {
             return Err(Error::refused(Errno::MLINK, "the file has 65000 names").into());
         }
         if self.find(directory, name)?.is_some() {
-            return Err(exists(name).into());
+            return Err(already_exists(name).into());
         }
         inode.links += 1;
         inode.changed = Time::now();
-        self.enter(directory, &mut parent, name, number, inode.kind);
+        self.add_entry(directory, &mut parent, name, number, inode.kind);
         self.put_inode(directory, &parent);
         self.put_inode(number, &inode);
         Ok(())
@@ -189,17 +189,17 @@ impl Records<'_> {
     ///
     /// # Errors
     /// ENOENT, EISDIR.
-    pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    pub(crate) fn unlink(&mut self, directory: InodeNumber, name: &[u8]) -> Result<(), Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         let (number, inode) = self.lookup(directory, name)?;
         if inode.kind == FileKind::Directory {
             return Err(
-                Error::refused(Errno::ISDIR, format!("{} is a directory", shown(name))).into()
+                Error::refused(Errno::ISDIR, format!("{} is a directory", quoted(name))).into()
             );
         }
-        self.leave(directory, &mut parent, name);
+        self.remove_entry(directory, &mut parent, name);
         self.put_inode(directory, &parent);
-        self.lose_name(number, inode);
+        self.drop_link(number, inode);
         Ok(())
     }
 
@@ -211,14 +211,14 @@ impl Records<'_> {
         &mut self,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<(), Stop> {
-        let mut parent = self.directory_for(directory, name)?;
+    ) -> Result<(), Retry> {
+        let mut parent = self.parent_inode(directory, name)?;
         let (number, inode) = self.lookup(directory, name)?;
-        self.must_be_empty(number, &inode, name)?;
-        self.leave(directory, &mut parent, name);
+        self.require_empty_directory(number, &inode, name)?;
+        self.remove_entry(directory, &mut parent, name);
         parent.links = parent.links.saturating_sub(1);
         self.put_inode(directory, &parent);
-        self.lose_name(number, inode);
+        self.drop_link(number, inode);
         Ok(())
     }
 
@@ -232,56 +232,56 @@ impl Records<'_> {
         source: (InodeNumber, &[u8]),
         target: (InodeNumber, &[u8]),
         how: Rename,
-    ) -> Result<(), Stop> {
-        self.directory_for(source.0, source.1)?;
-        self.directory_for(target.0, target.1)?;
+    ) -> Result<(), Retry> {
+        self.parent_inode(source.0, source.1)?;
+        self.parent_inode(target.0, target.1)?;
         let (moved, Inode { kind: moved_kind, .. }) = self.lookup(source.0, source.1)?;
         let there = match self.find(target.0, target.1)? {
-            Some(there) => Some((there, self.inode_in(target.0, there)?)),
+            Some(there) => Some((there, self.child_inode(target.0, there)?)),
             None => None,
         };
         if moved_kind == FileKind::Directory {
-            self.refuse_loop(moved, target.0)?;
+            self.refuse_cycle(moved, target.0)?;
         }
         match (there, how) {
-            (Some(_), Rename::NoReplace) => return Err(exists(target.1).into()),
-            (None, Rename::Exchange) => return Err(absent(target.1).into()),
+            (Some(_), Rename::NoReplace) => return Err(already_exists(target.1).into()),
+            (None, Rename::Exchange) => return Err(not_found(target.1).into()),
             // Two names of one file: nothing is to be done, says POSIX.
             (Some((there, _)), _) if there == moved => return Ok(()),
             (Some((there, Inode { kind: there_kind, .. })), Rename::Exchange) => {
                 if there_kind == FileKind::Directory {
-                    self.refuse_loop(there, source.0)?;
+                    self.refuse_cycle(there, source.0)?;
                 }
-                self.change_name(source, moved_kind, Some((there, there_kind)))?;
-                self.change_name(target, there_kind, Some((moved, moved_kind)))?;
-                self.settle_in(there, source.0)?;
-                self.settle_in(moved, target.0)?;
+                self.replace_entry(source, moved_kind, Some((there, there_kind)))?;
+                self.replace_entry(target, there_kind, Some((moved, moved_kind)))?;
+                self.set_parent(there, source.0)?;
+                self.set_parent(moved, target.0)?;
                 return Ok(());
             }
             (Some((there, inode)), Rename::Replace) => {
                 if moved_kind == FileKind::Directory {
-                    self.must_be_empty(there, &inode, target.1)?;
+                    self.require_empty_directory(there, &inode, target.1)?;
                 }
                 if inode.kind == FileKind::Directory && moved_kind != FileKind::Directory {
-                    let what = format!("{} is a directory", shown(target.1));
+                    let what = format!("{} is a directory", quoted(target.1));
                     return Err(Error::refused(Errno::ISDIR, what).into());
                 }
-                self.change_name(target, inode.kind, None)?;
-                self.lose_name(there, inode);
+                self.replace_entry(target, inode.kind, None)?;
+                self.drop_link(there, inode);
             }
             (None, _) => {}
         }
-        self.change_name(source, moved_kind, None)?;
+        self.replace_entry(source, moved_kind, None)?;
         let mut parent = self.inode(target.0)?;
         let more = u32::from(moved_kind == FileKind::Directory);
         parent.links = parent.links.saturating_add(more);
-        self.enter(target.0, &mut parent, target.1, moved, moved_kind);
+        self.add_entry(target.0, &mut parent, target.1, moved, moved_kind);
         self.put_inode(target.0, &parent);
-        self.settle_in(moved, target.0)
+        self.set_parent(moved, target.0)
     }
 
     /// What a name stands in, if it can have this name.
-    fn directory_for(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Stop> {
+    fn parent_inode(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Retry> {
         check_name(name)?;
         let inode = self.inode(directory)?;
         if inode.kind != FileKind::Directory {
@@ -295,20 +295,25 @@ impl Records<'_> {
         Ok(inode)
     }
 
-    fn must_be_empty(&self, number: InodeNumber, inode: &Inode, name: &[u8]) -> Result<(), Stop> {
+    fn require_empty_directory(
+        &self,
+        number: InodeNumber,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<(), Retry> {
         if inode.kind != FileKind::Directory {
-            let what = format!("{} is no directory", shown(name));
+            let what = format!("{} is no directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         if !self.entries(number, b"")?.is_empty() {
-            let what = format!("{} holds something; remove that first", shown(name));
+            let what = format!("{} holds something; remove that first", quoted(name));
             return Err(Error::refused(Errno::NOTEMPTY, what).into());
         }
         Ok(())
     }
 
     /// EINVAL when `directory` is `moved` or lies in it.
-    fn refuse_loop(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
+    fn refuse_cycle(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let (mut at, mut marked, mut steps) = (directory, None, 0u64);
         while at != InodeNumber::ROOT {
             if at == moved {
@@ -331,21 +336,21 @@ impl Records<'_> {
     }
 
     /// Puts another in the place of what a name names, or takes the name away.
-    fn change_name(
+    fn replace_entry(
         &mut self,
         (directory, name): (InodeNumber, &[u8]),
         was: FileKind,
         becomes: Option<(InodeNumber, FileKind)>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Retry> {
         let mut parent = self.inode(directory)?;
         let fewer = u32::from(was == FileKind::Directory);
         parent.links = parent.links.saturating_sub(fewer);
         match becomes {
-            None => self.leave(directory, &mut parent, name),
+            None => self.remove_entry(directory, &mut parent, name),
             Some((number, kind)) => {
                 let more = u32::from(kind == FileKind::Directory);
                 parent.links = parent.links.saturating_add(more);
-                self.enter(directory, &mut parent, name, number, kind);
+                self.add_entry(directory, &mut parent, name, number, kind);
             }
         }
         self.put_inode(directory, &parent);
@@ -353,7 +358,7 @@ impl Records<'_> {
     }
 
     /// Notes where what was moved is now.
-    fn settle_in(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Stop> {
+    fn set_parent(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
         inode.changed = Time::now();
         if inode.kind == FileKind::Directory {
@@ -363,7 +368,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    fn enter(
+    fn add_entry(
         &mut self,
         directory: InodeNumber,
         parent: &mut Inode,
@@ -371,17 +376,17 @@ impl Records<'_> {
         number: InodeNumber,
         kind: FileKind,
     ) {
-        self.put(Key::Name(directory.0, name), name_record(number, kind));
+        self.put(Key::Name(directory.0, name), encode_entry(number, kind));
         (parent.modified, parent.changed) = (Time::now(), Time::now());
     }
 
-    fn leave(&mut self, directory: InodeNumber, parent: &mut Inode, name: &[u8]) {
+    fn remove_entry(&mut self, directory: InodeNumber, parent: &mut Inode, name: &[u8]) {
         self.delete(Key::Name(directory.0, name));
         (parent.modified, parent.changed) = (Time::now(), Time::now());
     }
 
     /// A name fewer. Without the last it is an orphan, and would be found as one after a crash.
-    fn lose_name(&mut self, number: InodeNumber, mut inode: Inode) {
+    fn drop_link(&mut self, number: InodeNumber, mut inode: Inode) {
         inode.links = match inode.kind {
             FileKind::Directory => 0,
             _ => inode.links.saturating_sub(1),
@@ -403,18 +408,18 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     }
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
     {
-        return Err(Error::refused(Errno::INVAL, format!("{} is no name", shown(name))));
+        return Err(Error::refused(Errno::INVAL, format!("{} is no name", quoted(name))));
     }
     Ok(())
 }
 
 /// What a name names, as it stands in the catalog.
-pub(crate) fn name_record(number: InodeNumber, kind: FileKind) -> Vec<u8> {
+pub(crate) fn encode_entry(number: InodeNumber, kind: FileKind) -> Vec<u8> {
     let (bits, _) = kind.mode_bits();
     [&number.0.to_be_bytes()[..], &bits.to_be_bytes()].concat()
 }
 
-pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
+pub(crate) fn parse_entry(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> {
     let parsed = record.split_first_chunk::<8>().and_then(|(number, bits)| {
         let bits = u16::from_be_bytes(bits.try_into().ok()?);
         Some((InodeNumber::of(u64::from_be_bytes(*number))?, FileKind::of_mode(bits, 0)?))
@@ -425,20 +430,20 @@ pub(crate) fn entry_of(record: &[u8]) -> Result<(InodeNumber, FileKind), Error> 
 /// What a directory holds, as its record tells.
 fn directory_entry(name: &[u8], record: &[u8]) -> Result<DirectoryEntry, Error> {
     check_name(name).map_err(|flaw| Error::damaged(flaw.to_string()))?;
-    let (inode, kind) = entry_of(record)?;
+    let (inode, kind) = parse_entry(record)?;
     Ok(DirectoryEntry { name: name.to_vec(), inode, kind })
 }
 
-fn absent(name: &[u8]) -> Error {
-    Error::refused(Errno::NOENT, format!("{} is not there", shown(name)))
+fn not_found(name: &[u8]) -> Error {
+    Error::refused(Errno::NOENT, format!("{} is not there", quoted(name)))
 }
 
-fn exists(name: &[u8]) -> Error {
-    Error::refused(Errno::EXIST, format!("{} is there already", shown(name)))
+fn already_exists(name: &[u8]) -> Error {
+    Error::refused(Errno::EXIST, format!("{} is there already", quoted(name)))
 }
 
 /// A name as people can read it.
-pub(crate) fn shown(name: &[u8]) -> String {
+pub(crate) fn quoted(name: &[u8]) -> String {
     format!("'{}'", name.escape_ascii())
 }
 
@@ -448,23 +453,23 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::namespace::transaction::Answers;
+    use crate::namespace::transaction::ReadResults;
     use crate::records::overlay::{Changes, Pending};
 
     #[test]
     fn directories_that_lie_in_each_other_are_damage_and_not_a_walk_without_end() {
-        let (mut pending, mut changes) = (Pending::new(0), Changes::default());
+        let (mut overlay, mut changes) = (Pending::new(0), Changes::default());
         // The second lies in the third, that in the fourth, and that in the third again.
         for (number, parent) in [(2, 3), (3, 4), (4, 3)] {
             let mut inode = Inode::new(FileKind::Directory, 0o755);
             inode.parent = InodeNumber(parent);
             changes.put(Key::Inode(number), inode.to_record());
         }
-        pending.apply(changes);
-        let (open, answers) = (HashMap::new(), Answers::default());
-        let records = Records::new(&pending, &open, &answers, 10, 10);
-        match records.refuse_loop(InodeNumber(9), InodeNumber(2)) {
-            Err(Stop::Refused(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
+        overlay.apply(changes);
+        let (open, results) = (HashMap::new(), ReadResults::default());
+        let transaction = Transaction::new(&overlay, &open, &results, 10, 10);
+        match transaction.refuse_cycle(InodeNumber(9), InodeNumber(2)) {
+            Err(Retry::Fail(error)) => assert_eq!(error.kind(), ErrorKind::Damaged),
             other => panic!("{other:?}"),
         }
     }
@@ -474,7 +479,7 @@ mod tests {
         for (number, is_possible) in
             [(0, false), (1, true), (u64::MAX - 1, true), (u64::MAX, false)]
         {
-            let found = entry_of(&name_record(InodeNumber(number), FileKind::File));
+            let found = parse_entry(&encode_entry(InodeNumber(number), FileKind::File));
             assert_eq!(found.is_ok(), is_possible, "{number}");
         }
     }

@@ -4,14 +4,14 @@
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::namespace::directory::shown;
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::directory::quoted;
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileKind, InodeNumber};
 
 /// Symbolic links that one path may lead through, as Linux.
-const MOST_LINKS: u32 = 40;
+const MAX_SYMLINKS: u32 = 40;
 /// Bytes of the longest path, as Linux.
-const LONGEST_PATH: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Whether a symbolic link at a path's end is meant, or what it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ pub(crate) struct Parent {
     pub(crate) ends_in_slash: bool,
 }
 
-impl Records<'_> {
+impl Transaction<'_> {
     /// What a path leads to.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG; what the catalog says.
-    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Stop> {
+    pub(crate) fn resolve(&self, path: &[u8], follow: Follow) -> Result<InodeNumber, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -50,7 +50,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Stop> {
+    pub(crate) fn parent(&self, path: &[u8]) -> Result<Parent, Retry> {
         let mut walk = Walk::new(path)?;
         let mut at = InodeNumber::ROOT;
         while let Some(name) = walk.next() {
@@ -67,11 +67,11 @@ impl Records<'_> {
     ///
     /// # Errors
     /// ENOTDIR; ENOENT where the name names nothing.
-    pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Stop> {
+    pub(crate) fn require_directory(&self, parent: &Parent) -> Result<(), Retry> {
         let (_, inode) = self.lookup(parent.directory, &parent.name)?;
         match inode.kind {
             FileKind::Directory => Ok(()),
-            _ => Err(no_directory(&parent.name).into()),
+            _ => Err(not_a_directory(&parent.name).into()),
         }
     }
 
@@ -81,10 +81,10 @@ impl Records<'_> {
         at: InodeNumber,
         name: &[u8],
         follow: Follow,
-    ) -> Result<InodeNumber, Stop> {
+    ) -> Result<InodeNumber, Retry> {
         let directory = self.inode(at)?;
         if directory.kind != FileKind::Directory {
-            let what = format!("what {} should be in is no directory", shown(name));
+            let what = format!("what {} should be in is no directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         match name {
@@ -100,17 +100,17 @@ impl Records<'_> {
             FileKind::Symlink => {}
             FileKind::Directory => return Ok(found),
             _ if walk.rest.is_empty() && walk.ends_in_slash => {
-                return Err(no_directory(name).into());
+                return Err(not_a_directory(name).into());
             }
             _ => return Ok(found),
         }
-        walk.lead_through(&inode.target)?;
+        walk.follow_symlink(&inode.target)?;
         Ok(if inode.target.starts_with(b"/") { InodeNumber::ROOT } else { at })
     }
 }
 
-fn no_directory(name: &[u8]) -> Error {
-    let what = format!("{} is no directory, and a slash stands behind it", shown(name));
+fn not_a_directory(name: &[u8]) -> Error {
+    let what = format!("{} is no directory, and a slash stands behind it", quoted(name));
     Error::refused(Errno::NOTDIR, what)
 }
 
@@ -120,18 +120,18 @@ struct Walk {
     rest: Vec<Vec<u8>>,
     /// Its last name is a directory's.
     ends_in_slash: bool,
-    links: u32,
+    symlinks: u32,
 }
 
 impl Walk {
     fn new(path: &[u8]) -> Result<Walk, Error> {
-        let mut walk = Walk { rest: Vec::new(), ends_in_slash: path.ends_with(b"/"), links: 0 };
+        let mut walk = Walk { rest: Vec::new(), ends_in_slash: path.ends_with(b"/"), symlinks: 0 };
         walk.push(path)?;
         Ok(walk)
     }
 
     fn push(&mut self, path: &[u8]) -> Result<(), Error> {
-        if path.len() > LONGEST_PATH {
+        if path.len() > MAX_PATH_BYTES {
             let what = format!("a path of {} bytes: 4096 are the most", path.len());
             return Err(Error::refused(Errno::NAMETOOLONG, what));
         }
@@ -144,9 +144,9 @@ impl Walk {
         self.rest.pop()
     }
 
-    fn lead_through(&mut self, target: &[u8]) -> Result<(), Error> {
-        self.links += 1;
-        if self.links > MOST_LINKS {
+    fn follow_symlink(&mut self, target: &[u8]) -> Result<(), Error> {
+        self.symlinks += 1;
+        if self.symlinks > MAX_SYMLINKS {
             return Err(Error::refused(Errno::LOOP, "the path leads through 40 symbolic links"));
         }
         self.ends_in_slash |= self.rest.is_empty() && target.ends_with(b"/");

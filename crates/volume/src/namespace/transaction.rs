@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::catalog::{Key, Record, Table};
 use crate::error::Error;
-use crate::open_file::open_file::{Newer, OpenFile};
+use crate::open_file::open_file::{InodeDelta, OpenFile};
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{Changes, Known, Pending, Watch};
 use crate::space::allocator::InvalidRegion;
@@ -20,30 +20,30 @@ pub(crate) const BATCH: usize = 1024;
 
 /// Why an operation did not come to its end. Nothing has changed.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum Retry {
     /// It cannot be done.
-    Refused(Error),
+    Fail(Error),
     /// The catalog is to be asked for this first.
-    Unknown(Wanted),
+    NeedsRead(ReadRequest),
     /// What has changed so far is to be committed first.
-    Uncommitted,
+    NeedsCommit,
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Refused(error)
+impl From<Error> for Retry {
+    fn from(error: Error) -> Retry {
+        Retry::Fail(error)
     }
 }
 
-impl From<InvalidRegion> for Stop {
-    fn from(flaw: InvalidRegion) -> Stop {
-        Stop::Refused(flaw.into())
+impl From<InvalidRegion> for Retry {
+    fn from(flaw: InvalidRegion) -> Retry {
+        Retry::Fail(flaw.into())
     }
 }
 
 /// What memory does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ReadRequest {
     /// One record.
     Record { table: Table, key: Vec<u8> },
     /// Those of an inode from a key on: [`BATCH`] of them.
@@ -52,29 +52,31 @@ pub(crate) enum Wanted {
     All { table: Table, inode: InodeNumber },
 }
 
-impl Wanted {
+impl ReadRequest {
     /// Where it stands.
     pub(crate) fn keys(&self) -> (Table, Range<Vec<u8>>) {
         match self {
-            Wanted::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
-            Wanted::Batch { table, inode, from } => (*table, from.clone()..behind(*inode)),
-            Wanted::All { table, inode } => (*table, inode.0.to_be_bytes().into()..behind(*inode)),
+            ReadRequest::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
+            ReadRequest::Batch { table, inode, from } => (*table, from.clone()..end_of(*inode)),
+            ReadRequest::All { table, inode } => {
+                (*table, inode.0.to_be_bytes().into()..end_of(*inode))
+            }
         }
     }
 }
 
 /// What the catalog has answered to this operation, besides single records, which all share.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
-    pub(crate) batches: Vec<Answered>,
+pub(crate) struct ReadResults {
+    pub(crate) batches: Vec<ReadResult>,
     /// As many commits were waited for as can be: it is decided now.
-    pub(crate) has_waited: bool,
+    pub(crate) is_last_try: bool,
 }
 
 /// Records that were asked for. Those missing here have been committed since, or are going to go.
 #[derive(Debug)]
-pub(crate) struct Answered {
-    pub(crate) wanted: Wanted,
+pub(crate) struct ReadResult {
+    pub(crate) request: ReadRequest,
     pub(crate) records: Vec<Record>,
     /// Where more may follow.
     pub(crate) next: Option<Vec<u8>>,
@@ -86,45 +88,45 @@ pub(crate) struct Answered {
 pub(crate) struct Orphan(pub(crate) InodeNumber);
 
 /// The volume's records, as they are now and as an operation has changed them so far.
-pub(crate) struct Records<'v> {
-    pending: &'v Pending,
+pub(crate) struct Transaction<'v> {
+    overlay: &'v Pending,
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
-    answers: &'v Answers,
+    results: &'v ReadResults,
     /// Of inodes from this number on the catalog knows nothing.
     first_new: u64,
-    pub(crate) effects: Effects,
+    pub(crate) effects: TransactionEffects,
 }
 
 /// What an operation changes.
 #[derive(Default)]
-pub(crate) struct Effects {
+pub(crate) struct TransactionEffects {
     pub(crate) changes: Changes,
     /// The number of the next inode that is made.
     pub(crate) next_inode: u64,
     pub(crate) orphans: Vec<Orphan>,
     /// An inode that has what its open file knew better.
-    pub(crate) settled: Option<(Arc<OpenFile>, Inode, Newer)>,
+    pub(crate) delta_applied: Option<(Arc<OpenFile>, Inode, InodeDelta)>,
 }
 
-impl<'v> Records<'v> {
+impl<'v> Transaction<'v> {
     pub(crate) fn new(
-        pending: &'v Pending,
+        overlay: &'v Pending,
         open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
-        answers: &'v Answers,
+        results: &'v ReadResults,
         first_new: u64,
         next_inode: u64,
-    ) -> Records<'v> {
-        let effects = Effects { next_inode, ..Effects::default() };
-        Records { pending, open, answers, first_new, effects }
+    ) -> Transaction<'v> {
+        let effects = TransactionEffects { next_inode, ..TransactionEffects::default() };
+        Transaction { overlay, open, results, first_new, effects }
     }
 
     /// A record as it is now.
-    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Stop> {
+    pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Retry> {
         let (table, bytes) = (key.table(), key.bytes());
         match self.effects.changes.get(table, &bytes) {
             Some(value) => Ok(value.as_ref().map(|value| value.to_vec())),
-            None => match self.pending.known(table, bytes) {
-                Err(Stop::Unknown(_)) if self.is_new(key.inode()) => Ok(None),
+            None => match self.overlay.cached(table, bytes) {
+                Err(Retry::NeedsRead(_)) if self.is_new(key.inode()) => Ok(None),
                 known => known,
             },
         }
@@ -149,38 +151,38 @@ impl<'v> Records<'v> {
         table: Table,
         inode: InodeNumber,
         from: Vec<u8>,
-    ) -> Result<(Vec<Record>, Option<Vec<u8>>), Stop> {
-        let found = self.answer(Wanted::Batch { table, inode, from: from.clone() })?;
+    ) -> Result<(Vec<Record>, Option<Vec<u8>>), Retry> {
+        let found = self.read_result(ReadRequest::Batch { table, inode, from: from.clone() })?;
         // Changes behind the last are told with the records there.
-        let end = found.next.clone().unwrap_or_else(|| behind(inode));
-        Ok((self.as_now(found, from..end), found.next.clone()))
+        let end = found.next.clone().unwrap_or_else(|| end_of(inode));
+        Ok((self.with_changes(found, from..end), found.next.clone()))
     }
 
     /// All of an inode's records in a table, in order.
-    pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Stop> {
-        let keys = inode.0.to_be_bytes().to_vec()..behind(inode);
+    pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Retry> {
+        let keys = inode.0.to_be_bytes().to_vec()..end_of(inode);
         if self.is_new(Some(inode.0)) {
             let nothing = Watch::new(table, keys.clone());
-            return Ok(self.pending.lay_over(&self.effects.changes, &nothing, &keys, &[]));
+            return Ok(self.overlay.lay_over(&self.effects.changes, &nothing, &keys, &[]));
         }
-        let found = self.answer(Wanted::All { table, inode })?;
-        Ok(self.as_now(found, keys))
+        let found = self.read_result(ReadRequest::All { table, inode })?;
+        Ok(self.with_changes(found, keys))
     }
 
-    fn as_now(&self, found: &Answered, keys: Range<Vec<u8>>) -> Vec<Record> {
-        self.pending.lay_over(&self.effects.changes, &found.watch, &keys, &found.records)
+    fn with_changes(&self, found: &ReadResult, keys: Range<Vec<u8>>) -> Vec<Record> {
+        self.overlay.lay_over(&self.effects.changes, &found.watch, &keys, &found.records)
     }
 
-    fn answer(&self, wanted: Wanted) -> Result<&'v Answered, Stop> {
-        let mut batches = self.answers.batches.iter();
-        batches.find(|answered| answered.wanted == wanted).ok_or(Stop::Unknown(wanted))
+    fn read_result(&self, request: ReadRequest) -> Result<&'v ReadResult, Retry> {
+        let mut batches = self.results.batches.iter();
+        batches.find(|result| result.request == request).ok_or(Retry::NeedsRead(request))
     }
 
     /// An inode as it stands in its record.
     ///
     /// # Errors
     /// ENOENT when there is none; what the catalog says.
-    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Stop> {
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         match self.get(Key::Inode(number.0))? {
             Some(record) => {
                 let inode = Inode::of_record(&record);
@@ -197,10 +199,10 @@ impl<'v> Records<'v> {
     ///
     /// # Errors
     /// As [`Self::inode`].
-    pub(crate) fn inode_now(&self, number: InodeNumber) -> Result<Inode, Stop> {
+    pub(crate) fn current_inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         let mut inode = self.inode(number)?;
-        if let Some(open) = self.opened(number) {
-            open.newer().lay_over(&mut inode);
+        if let Some(open) = self.find_open(number) {
+            open.inode_delta().apply_to(&mut inode);
             inode.size = open.size();
         }
         Ok(inode)
@@ -214,16 +216,16 @@ impl<'v> Records<'v> {
         &mut self,
         number: InodeNumber,
         change: impl FnOnce(&mut Inode),
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
         // The file goes on being read and written meanwhile: what is laid over is looked at once.
-        let open = self.opened(number).map(|open| (open.newer(), open));
-        if let Some((newer, _)) = &open {
-            newer.lay_over(&mut inode);
+        let open = self.find_open(number).map(|open| (open.inode_delta(), open));
+        if let Some((delta, _)) = &open {
+            delta.apply_to(&mut inode);
         }
         change(&mut inode);
         self.put_inode(number, &inode);
-        self.effects.settled = open.map(|(newer, open)| (open, inode, newer));
+        self.effects.delta_applied = open.map(|(delta, open)| (open, inode, delta));
         Ok(())
     }
 
@@ -232,23 +234,23 @@ impl<'v> Records<'v> {
     }
 
     /// A file that is open.
-    pub(crate) fn opened(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
+    pub(crate) fn find_open(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
         self.open.get(&number).and_then(Weak::upgrade)
     }
 }
 
 impl Pending {
     /// A record as it is now.
-    pub(crate) fn known(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Stop> {
+    pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Retry> {
         match self.get(table, &key) {
             Known::Value(value) => Ok(Some(value.to_vec())),
             Known::Gone => Ok(None),
-            Known::Nothing => Err(Stop::Unknown(Wanted::Record { table, key })),
+            Known::Nothing => Err(Retry::NeedsRead(ReadRequest::Record { table, key })),
         }
     }
 }
 
 /// The first key that is no inode's any more.
-fn behind(inode: InodeNumber) -> Vec<u8> {
+fn end_of(inode: InodeNumber) -> Vec<u8> {
     (inode.0 + 1).to_be_bytes().to_vec()
 }

@@ -1,4 +1,4 @@
-//! [`Lookaside`]: where the bytes of a file in many pieces lie, for reads that jump about in it. As a
+//! [`ExtentCache`]: where the bytes of a file in many pieces lie, for reads that jump about in it. As a
 //! processor's translation lookaside buffer for pages: a table in which the offset alone says where to
 //! look, of what the map of all extents has answered before.
 //!
@@ -16,13 +16,13 @@ use uringfs_sync::atomic::{AtomicU64, Ordering, fence};
 use crate::blocks::BLOCK;
 
 /// Entries for each extent, since not all are equally long; and the most there are, 64 KiB.
-const ENTRIES_AN_EXTENT: u64 = 2;
-const MOST_ENTRIES: u64 = 2048;
+const ENTRIES_PER_EXTENT: u64 = 2;
+const MAX_ENTRIES: u64 = 2048;
 /// Of an entry that was never noted: no count of a sequence.
 const NO_EPOCH: u64 = u64::MAX;
 
 /// What the map of a file's extents has answered.
-pub(crate) struct Lookaside(CachePadded<Inner>);
+pub(crate) struct ExtentCache(CachePadded<Inner>);
 
 struct Inner {
     /// Counts how often something written ceased to lie where it lay. Entries of before say nothing.
@@ -47,10 +47,10 @@ struct Entry {
     shift: AtomicU64,
 }
 
-impl Lookaside {
-    pub(crate) fn new() -> Lookaside {
+impl ExtentCache {
+    pub(crate) fn new() -> ExtentCache {
         let inner = Inner { epoch: Sequence::default(), table: OnceLock::new() };
-        Lookaside(CachePadded::new(inner))
+        ExtentCache(CachePadded::new(inner))
     }
 
     /// Where the bytes from `offset` up to `end` lie, if that is noted.
@@ -76,7 +76,7 @@ impl Lookaside {
 
     /// Notes the window that `offset` is in, of a file of so many extents and bytes. One at a time may, and
     /// not beside [`Self::forget`]: whoever holds the file's lock for changes.
-    pub(crate) fn note(&self, offset: u64, window: Window, extents: u64, size: u64) {
+    pub(crate) fn insert(&self, offset: u64, window: Window, extents: u64, size: u64) {
         let table = self.0.table.get_or_init(|| Table::new(extents, size));
         if !self.has_room(offset) {
             return;
@@ -91,14 +91,14 @@ impl Lookaside {
     }
 
     /// Something that was written does not lie where it lay any more.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn invalidate(&self) {
         self.0.epoch.advance();
     }
 }
 
 impl Table {
     fn new(extents: u64, size: u64) -> Table {
-        let entries = extents.saturating_mul(ENTRIES_AN_EXTENT).min(MOST_ENTRIES);
+        let entries = extents.saturating_mul(ENTRIES_PER_EXTENT).min(MAX_ENTRIES);
         let entries = entries.next_power_of_two();
         let granule = (size / entries).max(BLOCK).next_power_of_two().ilog2();
         let empty = || Entry {
@@ -130,33 +130,37 @@ mod tests {
 
     #[test]
     fn what_was_noted_is_found_until_it_is_forgotten() {
-        let lookaside = Lookaside::new();
-        assert_eq!(lookaside.address(0, 1), None);
+        let extent_cache = ExtentCache::new();
+        assert_eq!(extent_cache.address(0, 1), None);
         for number in 0..8 {
-            assert!(lookaside.has_room(number * MIB));
-            lookaside.note(number * MIB, piece(number), 8, 8 * MIB);
+            assert!(extent_cache.has_room(number * MIB));
+            extent_cache.insert(number * MIB, piece(number), 8, 8 * MIB);
         }
         for number in 0..8 {
             let start = number * MIB;
-            assert_eq!(lookaside.address(start, start + MIB / 2), Some((1000 - number) * MIB));
-            assert_eq!(lookaside.address(start + 1, start + MIB + 1), None, "it ends in the next");
+            assert_eq!(extent_cache.address(start, start + MIB / 2), Some((1000 - number) * MIB));
+            assert_eq!(
+                extent_cache.address(start + 1, start + MIB + 1),
+                None,
+                "it ends in the next"
+            );
         }
-        lookaside.forget();
-        assert_eq!(lookaside.address(0, 1), None);
-        lookaside.note(0, piece(0), 8, 8 * MIB);
-        assert_eq!(lookaside.address(0, 1), Some(1000 * MIB));
-        assert_eq!(lookaside.address(MIB, MIB + 1), None);
+        extent_cache.invalidate();
+        assert_eq!(extent_cache.address(0, 1), None);
+        extent_cache.insert(0, piece(0), 8, 8 * MIB);
+        assert_eq!(extent_cache.address(0, 1), Some(1000 * MIB));
+        assert_eq!(extent_cache.address(MIB, MIB + 1), None);
     }
 
     #[test]
     fn of_two_with_one_place_the_first_stays() {
-        let lookaside = Lookaside::new();
-        lookaside.note(0, piece(0), 2, 4 * MIB);
+        let extent_cache = ExtentCache::new();
+        extent_cache.insert(0, piece(0), 2, 4 * MIB);
         let far = 64 * MIB;
-        assert!(!lookaside.has_room(far));
-        lookaside.note(far, Window { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
-        assert_eq!(lookaside.address(0, 1), Some(1000 * MIB));
-        assert_eq!(lookaside.address(far, far + 1), None);
+        assert!(!extent_cache.has_room(far));
+        extent_cache.insert(far, Window { start: far, end: far + MIB, address: 0 }, 2, 4 * MIB);
+        assert_eq!(extent_cache.address(0, 1), Some(1000 * MIB));
+        assert_eq!(extent_cache.address(far, far + 1), None);
     }
 }
 
@@ -169,24 +173,24 @@ mod loom_tests {
     #[test]
     fn loom_nobody_finds_what_is_gone_or_never_was() {
         loom::model(|| {
-            let lookaside = loom::sync::Arc::new(Lookaside::new());
+            let extent_cache = loom::sync::Arc::new(ExtentCache::new());
             let old = Window { start: 0, end: 8192, address: 100 };
-            lookaside.note(4096, old, 1, 8192);
+            extent_cache.insert(4096, old, 1, 8192);
             let gone = loom::sync::Arc::new(AtomicU64::new(0));
-            let (theirs, told) = (lookaside.clone(), gone.clone());
+            let (theirs, told) = (extent_cache.clone(), gone.clone());
             let writer = loom::thread::spawn(move || {
-                theirs.forget();
+                theirs.invalidate();
                 told.store(1, Ordering::Release);
-                theirs.note(4096, Window { start: 4096, end: 16384, address: 5096 }, 1, 8192);
+                theirs.insert(4096, Window { start: 4096, end: 16384, address: 5096 }, 1, 8192);
             });
             let is_gone = gone.load(Ordering::Acquire) == 1;
-            match lookaside.address(4096, 4097) {
+            match extent_cache.address(4096, 4097) {
                 None => {}
                 Some(4196) => assert!(!is_gone),
                 Some(address) => assert_eq!(address, 5096),
             }
             writer.join().unwrap();
-            assert_eq!(lookaside.address(4096, 4097), Some(5096));
+            assert_eq!(extent_cache.address(4096, 4097), Some(5096));
         });
     }
 }

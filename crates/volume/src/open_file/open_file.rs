@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 use crate::blocks::{BLOCK, Run};
 use crate::catalog::Key;
-use crate::open_file::extent_cache::Lookaside;
+use crate::open_file::extent_cache::ExtentCache;
 use crate::records::inode::{Inode, InodeNumber, Time};
 use crate::records::overlay::{Changes, CommitNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
@@ -34,18 +34,18 @@ pub(crate) struct OpenFile {
     snapshot: ArcSwap<Snapshot>,
     /// The largest written extent of the snapshot that is known of, and whether the next read moves the
     /// time of access. Whoever reads looks there first.
-    glance: Arc<Glance>,
-    notes: CachePadded<Notes>,
+    hot_extent: Arc<Glance>,
+    write_hints: CachePadded<WriteHints>,
     /// Of its other extents, those that were read before.
-    lookaside: Lookaside,
+    extent_cache: ExtentCache,
     /// How often it was emptied with writers at work.
-    emptied: AtomicU64,
-    edit: Mutex<Edit>,
+    truncations: AtomicU64,
+    uncommitted: Mutex<UncommittedState>,
 }
 
 /// What the next write has to note besides: looked at by each, written when it changes. Apart from what
 /// changes more often, and from what reads look at.
-struct Notes {
+struct WriteHints {
     /// When bytes were last changed, as far as that is known here; 0 has the next write tell.
     modified: AtomicI64,
     /// Writers take away that the file runs as its owner or group, unless they are trusted.
@@ -56,27 +56,27 @@ struct Notes {
 
 /// When bytes were written, which moves the time of change, or has moved it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    Now,
+pub(crate) enum WriteOrigin {
+    Direct,
     /// To the page cache, and now back.
-    Before,
+    Writeback,
 }
 
 /// No commit is going to take what changes of a file.
 #[derive(Debug)]
-pub(crate) struct NotNoted;
+pub(crate) struct NotQueued;
 
 /// What of an inode is newer than its record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newer {
+pub(crate) struct InodeDelta {
     size: u64,
     blocks: u64,
     modified: Option<Time>,
     accessed: Option<Time>,
 }
 
-impl Newer {
-    pub(crate) fn lay_over(&self, inode: &mut Inode) {
+impl InodeDelta {
+    pub(crate) fn apply_to(&self, inode: &mut Inode) {
         (inode.size, inode.blocks) = (self.size, self.blocks);
         if let Some(modified) = self.modified {
             (inode.modified, inode.changed) = (modified, inode.changed.max(modified));
@@ -86,26 +86,26 @@ impl Newer {
 }
 
 /// What has changed since the last commit.
-struct Edit {
+struct UncommittedState {
     /// As the catalog has them, or will when the commit under way has ended.
     committed: ExtentMap,
     /// Blocks of the file whose extents are others now; sorted, apart from each other.
     changed: Vec<Range<u64>>,
     /// The size is another, or how many blocks there are.
-    inode: bool,
+    is_inode_changed: bool,
     modified: Option<Time>,
     accessed: Option<Time>,
     /// Blocks of the file in which to look for its largest written extent: that it was in, and the
     /// first of the last change.
-    large: [u64; 2],
+    largest_hints: [u64; 2],
     /// What the glance shows.
     window: Window,
     /// Something that was written is not any more.
-    is_less: bool,
+    has_unmapped: bool,
     /// The last commit that took changes of it.
     taken_by: CommitNumber,
     /// The next one is going to.
-    is_noted: bool,
+    is_queued: bool,
 }
 
 impl OpenFile {
@@ -120,24 +120,25 @@ impl OpenFile {
         taken_by: CommitNumber,
     ) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == State::Written);
-        let large = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
-        let mut edit = Edit {
+        let largest_hints =
+            written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
+        let mut uncommitted = UncommittedState {
             committed: extents.clone(),
             changed: Vec::new(),
-            inode: false,
+            is_inode_changed: false,
             modified: None,
             accessed: None,
-            large: [large; 2],
+            largest_hints: [largest_hints; 2],
             window: Window::default(),
-            is_less: false,
+            has_unmapped: false,
             taken_by,
-            is_noted: false,
+            is_queued: false,
         };
         let snapshot = Snapshot::new(extents, inode.size);
-        edit.window = edit.large_window(&snapshot);
-        let glance = Glance::new(edit.window);
-        glance.set_unread(inode.is_access_due(Time::now()));
-        let notes = Notes {
+        uncommitted.window = uncommitted.largest_window(&snapshot);
+        let hot_extent = Glance::new(uncommitted.window);
+        hot_extent.set_unread(inode.is_access_due(Time::now()));
+        let write_hints = WriteHints {
             modified: AtomicI64::new(0),
             set_id: AtomicBool::new(inode.lent_rights() != 0),
             capability: AtomicBool::new(has_capability),
@@ -146,11 +147,11 @@ impl OpenFile {
             number,
             lock: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
-            glance: Arc::new(glance),
-            notes: CachePadded::new(notes),
-            lookaside: Lookaside::new(),
-            emptied: AtomicU64::new(0),
-            edit: Mutex::new(edit),
+            hot_extent: Arc::new(hot_extent),
+            write_hints: CachePadded::new(write_hints),
+            extent_cache: ExtentCache::new(),
+            truncations: AtomicU64::new(0),
+            uncommitted: Mutex::new(uncommitted),
         }
     }
 
@@ -159,39 +160,39 @@ impl OpenFile {
     }
 
     /// Where reads look first.
-    pub(crate) fn glance(&self) -> &Arc<Glance> {
-        &self.glance
+    pub(crate) fn hot_extent(&self) -> &Arc<Glance> {
+        &self.hot_extent
     }
 
     /// The address of a range that is written, inside the size, and lies together.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
-        self.glance.address(offset, end).or_else(|| self.address_elsewhere(offset, end))
+        self.hot_extent.address(offset, end).or_else(|| self.address_beyond_hot_extent(offset, end))
     }
 
     /// The same where the glance has been asked.
     #[inline]
-    pub(crate) fn address_elsewhere(&self, offset: u64, end: u64) -> Option<u64> {
-        self.lookaside.address(offset, end).or_else(|| self.looked_up(offset, end))
+    pub(crate) fn address_beyond_hot_extent(&self, offset: u64, end: u64) -> Option<u64> {
+        self.extent_cache.address(offset, end).or_else(|| self.look_up(offset, end))
     }
 
     /// The same by all extents. Notes it for the next, if nobody is changing the file.
-    fn looked_up(&self, offset: u64, end: u64) -> Option<u64> {
+    fn look_up(&self, offset: u64, end: u64) -> Option<u64> {
         let snapshot = self.snapshot.load();
         let window = snapshot.window(offset / BLOCK).filter(|window| end <= window.end)?;
-        if snapshot.extents.len() > 1 && self.lookaside.has_room(offset) {
-            self.note_window(offset);
+        if snapshot.extents.len() > 1 && self.extent_cache.has_room(offset) {
+            self.cache_extent(offset);
         }
         Some(window.address + (offset - window.start))
     }
 
     #[cold]
-    fn note_window(&self, offset: u64) {
-        let Some(_edit) = self.edit.try_lock() else { return };
+    fn cache_extent(&self, offset: u64) {
+        let Some(_uncommitted) = self.uncommitted.try_lock() else { return };
         // It may be another than a moment ago, but not with the lock held.
         let snapshot = self.snapshot.load();
         if let Some(window) = snapshot.window(offset / BLOCK) {
-            self.lookaside.note(offset, window, snapshot.extents.len(), snapshot.size());
+            self.extent_cache.insert(offset, window, snapshot.extents.len(), snapshot.size());
         }
     }
 
@@ -203,11 +204,11 @@ impl OpenFile {
 
     /// The commit after which it is durable: `next`, if there is something to take, else the last that
     /// took something. Times alone are taken when everything is to be durable.
-    pub(crate) fn durable_with(&self, next: CommitNumber, what: Durable) -> CommitNumber {
-        let edit = self.edit.lock();
-        let has_data = edit.inode || !edit.changed.is_empty();
-        let has_times = what == Durable::Everything && edit.modified.is_some();
-        if has_data || has_times { next } else { edit.taken_by }
+    pub(crate) fn commit_to_await(&self, next: CommitNumber, what: Durable) -> CommitNumber {
+        let uncommitted = self.uncommitted.lock();
+        let has_data = uncommitted.is_inode_changed || !uncommitted.changed.is_empty();
+        let has_times = what == Durable::Everything && uncommitted.modified.is_some();
+        if has_data || has_times { next } else { uncommitted.taken_by }
     }
 
     /// Bytes, with those that were written through a page cache and are not on the device.
@@ -216,40 +217,40 @@ impl OpenFile {
     }
 
     /// What is newer than the inode's record.
-    pub(crate) fn newer(&self) -> Newer {
-        self.edit.lock().newer(&self.snapshot.load())
+    pub(crate) fn inode_delta(&self) -> InodeDelta {
+        self.uncommitted.lock().inode_delta(&self.snapshot.load())
     }
 
     /// Notes that an inode has been changed and put, with all that was newer. Times that reads and writes
     /// have moved since stay newer.
-    pub(crate) fn was_put(&self, inode: &Inode, with: &Newer) {
-        let notes = &self.notes;
-        let edit = &mut *self.edit.lock();
-        if edit.modified == with.modified {
-            edit.modified = None;
-            notes.modified.store(0, Ordering::Relaxed);
+    pub(crate) fn delta_applied(&self, inode: &Inode, with: &InodeDelta) {
+        let write_hints = &self.write_hints;
+        let uncommitted = &mut *self.uncommitted.lock();
+        if uncommitted.modified == with.modified {
+            uncommitted.modified = None;
+            write_hints.modified.store(0, Ordering::Relaxed);
         }
-        if edit.accessed == with.accessed {
-            edit.accessed = None;
+        if uncommitted.accessed == with.accessed {
+            uncommitted.accessed = None;
         }
-        let is_unread = edit.modified.is_some() || inode.is_access_due(Time::now());
-        self.glance.set_unread(is_unread);
-        notes.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
+        let is_unread = uncommitted.modified.is_some() || inode.is_access_due(Time::now());
+        self.hot_extent.set_unread(is_unread);
+        write_hints.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
     /// Whether a read now moves the time of access.
     #[inline]
     pub(crate) fn is_access_due(&self) -> bool {
-        self.glance.is_unread()
+        self.hot_extent.is_unread()
     }
 
     /// Moves the time of access; false when another read has.
     pub(crate) fn note_access(&self) -> bool {
-        let edit = &mut *self.edit.lock();
-        let is_due = self.glance.is_unread();
+        let uncommitted = &mut *self.uncommitted.lock();
+        let is_due = self.hot_extent.is_unread();
         if is_due {
-            self.glance.set_unread(false);
-            edit.accessed = Some(Time::now());
+            self.hot_extent.set_unread(false);
+            uncommitted.accessed = Some(Time::now());
         }
         is_due
     }
@@ -257,34 +258,34 @@ impl OpenFile {
     /// Whether a write now moves the time of change: the coarse clock has moved since the last.
     #[inline]
     pub(crate) fn is_change_due(&self) -> bool {
-        self.notes.modified.load(Ordering::Relaxed) != Time::now().word()
+        self.write_hints.modified.load(Ordering::Relaxed) != Time::now().word()
     }
 
     /// Moves the time of change.
     pub(crate) fn note_change(&self) {
-        self.touch(&mut self.edit.lock());
+        self.touch(&mut self.uncommitted.lock());
     }
 
-    fn touch(&self, edit: &mut Edit) {
+    fn touch(&self, uncommitted: &mut UncommittedState) {
         let now = Time::now();
-        edit.modified = Some(now);
+        uncommitted.modified = Some(now);
         // Once for each time that the clock has moved: else every read after a write had to tell.
-        if self.notes.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
-            self.glance.set_unread(true);
+        if self.write_hints.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
+            self.hot_extent.set_unread(true);
         }
     }
 
-    /// Whether a writer takes rights away: see `take_rights`.
+    /// Whether a writer takes rights away: see `strip_privileges`.
     #[inline]
-    pub(crate) fn lends_rights(&self, to_trusted: bool) -> bool {
-        let notes = &self.notes;
-        notes.capability.load(Ordering::Relaxed)
-            || notes.set_id.load(Ordering::Relaxed) && !to_trusted
+    pub(crate) fn must_strip_privileges(&self, to_superuser: bool) -> bool {
+        let write_hints = &self.write_hints;
+        write_hints.capability.load(Ordering::Relaxed)
+            || write_hints.set_id.load(Ordering::Relaxed) && !to_superuser
     }
 
     /// Notes whether it may have a capability. With the volume's lock held, under which it gets them.
     pub(crate) fn note_capability(&self, may_have: bool) {
-        self.notes.capability.store(may_have, Ordering::Relaxed);
+        self.write_hints.capability.store(may_have, Ordering::Relaxed);
     }
 
     /// The holes of a range, in blocks of the file.
@@ -317,107 +318,107 @@ impl OpenFile {
 
     /// Puts extents where there were holes.
     pub(crate) fn insert(&self, extents: &[Extent]) {
-        self.change(|map, _, edit| {
+        self.change(|map, _, uncommitted| {
             for extent in extents {
                 let replaced = map.insert(*extent);
                 assert!(replaced.is_empty(), "only holes are allocated");
-                edit.note(extent.range());
+                uncommitted.mark_changed(extent.range());
             }
-            edit.inode = true;
+            uncommitted.is_inode_changed = true;
         });
     }
 
     /// Cuts the file off or makes it longer, and answers the blocks it had behind its new end. What
     /// was allocated ahead stays where it becomes longer.
     pub(crate) fn set_size(&self, bytes: u64) -> Vec<Run> {
-        self.change(|map, size, edit| {
+        self.change(|map, size, uncommitted| {
             let cut = if bytes <= *size { bytes.div_ceil(BLOCK) } else { u64::MAX };
             *size = bytes;
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(map.truncate(cut))
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.unmap(map.truncate(cut))
         })
     }
 
     /// Cuts all of it off, whoever is writing: see [`uringfs_file::Map::generation`].
-    pub(crate) fn empty(&self) -> Vec<Run> {
-        self.change(|map, size, edit| {
-            self.emptied.fetch_add(1, Ordering::Release);
+    pub(crate) fn truncate_to_zero(&self) -> Vec<Run> {
+        self.change(|map, size, uncommitted| {
+            self.truncations.fetch_add(1, Ordering::Release);
             *size = 0;
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(map.truncate(0))
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.unmap(map.truncate(0))
         })
     }
 
     pub(crate) fn generation(&self) -> Generation {
-        self.emptied.load(Ordering::Acquire)
+        self.truncations.load(Ordering::Acquire)
     }
 
     /// The generation, and how long the file was in it: who empties the file changes one after the other.
     pub(crate) fn end(&self) -> (Generation, u64) {
-        let _edit = self.edit.lock();
+        let _uncommitted = self.uncommitted.lock();
         (self.generation(), self.snapshot.load().size())
     }
 
     /// Makes a range of blocks a hole, and answers those it had there.
     pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
-        self.change(|map, _, edit| {
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(map.remove(blocks))
+        self.change(|map, _, uncommitted| {
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.unmap(map.remove(blocks))
         })
     }
 
     /// Makes what is written of a range of blocks unwritten.
-    pub(crate) fn unwrite(&self, blocks: Range<u64>) {
-        self.change(|map, _, edit| {
-            self.touch(edit);
-            edit.inode = true;
+    pub(crate) fn mark_unwritten(&self, blocks: Range<u64>) {
+        self.change(|map, _, uncommitted| {
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
             if map.unwrite(blocks.clone()) > 0 {
-                edit.is_less = true;
-                edit.note(blocks);
+                uncommitted.has_unmapped = true;
+                uncommitted.mark_changed(blocks);
             }
         });
     }
 
     /// Notes that the next commit is going to take its changes. With the volume's lock held.
-    pub(crate) fn note(&self) {
-        self.edit.lock().is_noted = true;
+    pub(crate) fn queue(&self) {
+        self.uncommitted.lock().is_queued = true;
     }
 
     /// Makes a range written, and the file as long, if the next commit is going to take that; unless it has been
     /// emptied since `begun`. Else nothing changes: whoever is to take it has to be told before, since a commit of
     /// names and attributes alone takes the size of an open file, too.
-    pub(crate) fn wrote(
+    pub(crate) fn mark_written(
         &self,
         bytes: Range<u64>,
         begun: Generation,
-        when: Written,
-    ) -> Result<(), NotNoted> {
+        origin: WriteOrigin,
+    ) -> Result<(), NotQueued> {
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
-        let edit = &mut *self.edit.lock();
+        let uncommitted = &mut *self.uncommitted.lock();
         if self.generation() != begun {
             return Ok(());
         }
-        if !edit.is_noted {
-            return Err(NotNoted);
+        if !uncommitted.is_queued {
+            return Err(NotQueued);
         }
-        if when == Written::Now {
-            self.touch(edit);
+        if origin == WriteOrigin::Direct {
+            self.touch(uncommitted);
         }
-        edit.inode = true;
+        uncommitted.is_inode_changed = true;
         let now = self.snapshot.load();
         if now.extents.is_written(&blocks) {
             // As small appends find it: whoever has this snapshot may as well see them.
             now.size.fetch_max(bytes.end, Ordering::Release);
-            self.show(edit, &now);
+            self.publish_hot_extent(uncommitted, &now);
             return Ok(());
         }
         drop(now);
-        self.change_with(edit, |map, size, edit| {
+        self.change_with(uncommitted, |map, size, uncommitted| {
             if map.convert(blocks.clone()) > 0 {
-                edit.note(blocks);
+                uncommitted.mark_changed(blocks);
             }
             *size = bytes.end.max(*size);
         });
@@ -426,58 +427,65 @@ impl OpenFile {
 
     /// Puts written extents where they say, has the file reach to `end` at least, and answers the blocks
     /// that it had there.
-    pub(crate) fn replace(&self, extents: &[Extent], end: u64) -> Vec<Run> {
-        self.change(|map, size, edit| {
+    pub(crate) fn swap_extents(&self, extents: &[Extent], end: u64) -> Vec<Run> {
+        self.change(|map, size, uncommitted| {
             let mut replaced = Vec::new();
             for extent in extents {
                 replaced.extend(map.insert(*extent));
-                edit.note(extent.range());
+                uncommitted.mark_changed(extent.range());
             }
             *size = end.max(*size);
-            self.touch(edit);
-            edit.inode = true;
-            edit.take(replaced)
+            self.touch(uncommitted);
+            uncommitted.is_inode_changed = true;
+            uncommitted.unmap(replaced)
         })
     }
 
-    fn change<T>(&self, how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T) -> T {
-        self.change_with(&mut self.edit.lock(), how)
+    fn change<T>(
+        &self,
+        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
+    ) -> T {
+        self.change_with(&mut self.uncommitted.lock(), how)
     }
 
     fn change_with<T>(
         &self,
-        edit: &mut Edit,
-        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut Edit) -> T,
+        uncommitted: &mut UncommittedState,
+        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
     ) -> T {
         let now = self.snapshot.load_full();
         let (mut extents, was) = (now.extents.clone(), now.size());
         let mut size = was;
-        let done = how(&mut extents, &mut size, edit);
-        let is_less = std::mem::take(&mut edit.is_less) || size < was;
+        let done = how(&mut extents, &mut size, uncommitted);
+        let has_unmapped = std::mem::take(&mut uncommitted.has_unmapped) || size < was;
         let snapshot = Arc::new(Snapshot::new(extents, size));
         self.snapshot.store(snapshot.clone());
-        if is_less {
-            self.lookaside.forget();
+        if has_unmapped {
+            self.extent_cache.invalidate();
         }
-        self.show(edit, &snapshot);
+        self.publish_hot_extent(uncommitted, &snapshot);
         done
     }
 
     /// Shows readers the largest extent as it is now.
-    fn show(&self, edit: &mut Edit, now: &Snapshot) {
-        let window = edit.large_window(now);
-        if std::mem::replace(&mut edit.window, window) != window {
-            self.glance.show(window);
+    fn publish_hot_extent(&self, uncommitted: &mut UncommittedState, now: &Snapshot) {
+        let window = uncommitted.largest_window(now);
+        if std::mem::replace(&mut uncommitted.window, window) != window {
+            self.hot_extent.show(window);
         }
     }
 
     /// Adds what has changed to a commit: records of extents, and what is newer than the inode's.
-    pub(crate) fn collect(&self, changes: &mut Changes, number: CommitNumber) -> Option<Newer> {
-        let edit = &mut *self.edit.lock();
-        (edit.taken_by, edit.is_noted) = (number, false);
+    pub(crate) fn take_changes(
+        &self,
+        changes: &mut Changes,
+        number: CommitNumber,
+    ) -> Option<InodeDelta> {
+        let uncommitted = &mut *self.uncommitted.lock();
+        (uncommitted.taken_by, uncommitted.is_queued) = (number, false);
         let now = self.snapshot.load_full();
         // Also what only touches them: it may have been joined or cut.
-        let changed: Vec<Range<u64>> = std::mem::take(&mut edit.changed)
+        let changed: Vec<Range<u64>> = std::mem::take(&mut uncommitted.changed)
             .into_iter()
             .map(|blocks| blocks.start.saturating_sub(1)..blocks.end.saturating_add(1))
             .collect();
@@ -489,37 +497,39 @@ impl OpenFile {
             changed.iter().flat_map(in_range).collect()
         };
         // All that was, before anything that is: one of these may begin where one of those did.
-        for extent in touched(&edit.committed) {
+        for extent in touched(&uncommitted.committed) {
             changes.delete(Key::Extent(self.number.0, extent.offset));
         }
         for extent in touched(&now.extents) {
             let record = ExtentRecord::from(&extent).as_bytes().to_vec();
             changes.put(Key::Extent(self.number.0, extent.offset), record);
         }
-        edit.committed = now.extents.clone();
-        let newer = edit.newer(&now);
-        let is_any = edit.inode || newer.modified.is_some() || newer.accessed.is_some();
-        (edit.inode, edit.modified, edit.accessed) = (false, None, None);
-        is_any.then_some(newer)
+        uncommitted.committed = now.extents.clone();
+        let delta = uncommitted.inode_delta(&now);
+        let is_any =
+            uncommitted.is_inode_changed || delta.modified.is_some() || delta.accessed.is_some();
+        (uncommitted.is_inode_changed, uncommitted.modified, uncommitted.accessed) =
+            (false, None, None);
+        is_any.then_some(delta)
     }
 }
 
-impl Edit {
-    fn newer(&self, now: &Snapshot) -> Newer {
+impl UncommittedState {
+    fn inode_delta(&self, now: &Snapshot) -> InodeDelta {
         let (size, blocks) = (now.size(), now.extents.blocks());
-        Newer { size, blocks, modified: self.modified, accessed: self.accessed }
+        InodeDelta { size, blocks, modified: self.modified, accessed: self.accessed }
     }
 
     /// Notes that extents are gone, and answers their blocks.
-    fn take(&mut self, extents: Vec<Extent>) -> Vec<Run> {
-        self.is_less |= !extents.is_empty();
-        extents.iter().for_each(|extent| self.note(extent.range()));
+    fn unmap(&mut self, extents: Vec<Extent>) -> Vec<Run> {
+        self.has_unmapped |= !extents.is_empty();
+        extents.iter().for_each(|extent| self.mark_changed(extent.range()));
         extents.iter().map(Extent::run).collect()
     }
 
     /// Notes that a range's extents are others; ranges that meet become one.
-    fn note(&mut self, mut blocks: Range<u64>) {
-        self.large[1] = blocks.start;
+    fn mark_changed(&mut self, mut blocks: Range<u64>) {
+        self.largest_hints[1] = blocks.start;
         let first = self.changed.partition_point(|range| range.end < blocks.start);
         let behind = self.changed.partition_point(|range| range.start <= blocks.end);
         for range in &self.changed[first..behind] {
@@ -529,12 +539,12 @@ impl Edit {
     }
 
     /// The largest written extent that is known of.
-    fn large_window(&mut self, snapshot: &Snapshot) -> Window {
-        let written = self.large.iter().filter_map(|block| snapshot.window(*block));
+    fn largest_window(&mut self, snapshot: &Snapshot) -> Window {
+        let written = self.largest_hints.iter().filter_map(|block| snapshot.window(*block));
         let Some(window) = written.max_by_key(|window| window.end - window.start) else {
             return Window::default();
         };
-        self.large[0] = window.start / BLOCK;
+        self.largest_hints[0] = window.start / BLOCK;
         window
     }
 }
@@ -590,7 +600,7 @@ mod tests {
             let bytes = blocks.start * BLOCK..blocks.end * BLOCK;
             match below(10) {
                 0 => _ = file.remove(blocks),
-                1 => file.unwrite(blocks),
+                1 => file.mark_unwritten(blocks),
                 2 => _ = file.set_size(below(BLOCKS * BLOCK)),
                 _ => {
                     for hole in file.holes(blocks) {
@@ -599,8 +609,8 @@ mod tests {
                         file.insert(&[Extent { offset, start: next, length, state }]);
                         next += length;
                     }
-                    file.note();
-                    file.wrote(bytes, file.generation(), Written::Now).unwrap();
+                    file.queue();
+                    file.mark_written(bytes, file.generation(), WriteOrigin::Direct).unwrap();
                 }
             }
             for _ in 0..8 {
@@ -617,7 +627,7 @@ mod tests {
                     _ => None,
                 };
                 assert_eq!(file.address(offset, end), expected);
-                found += u64::from(file.lookaside.address(offset, end).is_some());
+                found += u64::from(file.extent_cache.address(offset, end).is_some());
             }
         }
         assert!(found > 1000, "{found} of them were found beside the map");
@@ -628,8 +638,8 @@ mod tests {
     }
 
     fn wrote(file: &OpenFile) {
-        file.note();
-        file.wrote(0..4096, 0, Written::Now).unwrap();
+        file.queue();
+        file.mark_written(0..4096, 0, WriteOrigin::Direct).unwrap();
     }
 
     #[test]
@@ -639,9 +649,9 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for generation in 0..20_000 {
-                    file.note();
-                    file.wrote(0..generation + 1, generation, Written::Now).unwrap();
-                    file.empty();
+                    file.queue();
+                    file.mark_written(0..generation + 1, generation, WriteOrigin::Direct).unwrap();
+                    file.truncate_to_zero();
                 }
                 is_done.store(true, Ordering::Relaxed);
             });
@@ -656,17 +666,17 @@ mod tests {
     fn what_is_written_while_attributes_are_set_moves_the_time_of_change_all_the_same() {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let file = open(&inode);
-        let newer = file.newer();
-        newer.lay_over(&mut inode);
+        let delta = file.inode_delta();
+        delta.apply_to(&mut inode);
         file.note_change();
         assert!(file.note_access());
         (inode.modified, inode.accessed) = (Time::of_nanoseconds(1), Time::of_nanoseconds(2));
-        file.was_put(&inode, &newer);
-        let now = file.newer();
+        file.delta_applied(&inode, &delta);
+        let now = file.inode_delta();
         assert!(now.modified.is_some() && now.accessed.is_some());
         // Those that were laid over are in the record now.
-        file.was_put(&inode, &now);
-        let now = file.newer();
+        file.delta_applied(&inode, &now);
+        let now = file.inode_delta();
         assert!(now.modified.is_none() && now.accessed.is_none() && file.is_change_due());
     }
 

@@ -2,7 +2,7 @@
 
 use uringfs_file::File;
 
-use crate::core::blocking::Who;
+use crate::core::blocking::WaitMode;
 use crate::error::Error;
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::open_options::OpenOptions;
@@ -38,12 +38,12 @@ impl AsyncVolume {
 
     /// See [`Volume::open`].
     pub async fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
-        self.volume.open_by(Who::Task, path.as_ref(), options).await
+        self.volume.open_in_mode(WaitMode::Async, path.as_ref(), options).await
     }
 
     /// See [`Volume::make`].
     pub async fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
-        self.volume.change(Who::Task, operations::make(path.as_ref(), &inode)).await
+        self.volume.change(WaitMode::Async, operations::make(path.as_ref(), &inode)).await
     }
 
     /// See [`Volume::make_directory`].
@@ -62,17 +62,17 @@ impl AsyncVolume {
 
     /// See [`Volume::link`].
     pub async fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::link(path.as_ref(), new.as_ref())).await
+        self.volume.change(WaitMode::Async, operations::link(path.as_ref(), new.as_ref())).await
     }
 
     /// See [`Volume::remove`].
     pub async fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::remove(path.as_ref())).await
+        self.volume.change(WaitMode::Async, operations::remove(path.as_ref())).await
     }
 
     /// See [`Volume::remove_directory`].
     pub async fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::remove_directory(path.as_ref())).await
+        self.volume.change(WaitMode::Async, operations::remove_directory(path.as_ref())).await
     }
 
     /// See [`Volume::rename`].
@@ -82,7 +82,9 @@ impl AsyncVolume {
         new: impl AsRef<[u8]>,
         how: Rename,
     ) -> Result<(), Error> {
-        self.volume.change(Who::Task, operations::rename(path.as_ref(), new.as_ref(), how)).await
+        self.volume
+            .change(WaitMode::Async, operations::rename(path.as_ref(), new.as_ref(), how))
+            .await
     }
 
     /// See [`Volume::inode`].
@@ -91,7 +93,10 @@ impl AsyncVolume {
         path: impl AsRef<[u8]>,
         follow: Follow,
     ) -> Result<(InodeNumber, Inode), Error> {
-        self.volume.shared.operate(Who::Task, operations::inode(path.as_ref(), follow)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, operations::inode(path.as_ref(), follow))
+            .await
     }
 
     /// See [`Volume::set_attributes`].
@@ -101,8 +106,8 @@ impl AsyncVolume {
         follow: Follow,
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        let how = operations::set_attributes(path.as_ref(), follow, set);
-        self.volume.change(Who::Task, how).await
+        let operation = operations::set_attributes(path.as_ref(), follow, set);
+        self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::entries`].
@@ -111,7 +116,10 @@ impl AsyncVolume {
         path: impl AsRef<[u8]>,
         after: &[u8],
     ) -> Result<Vec<DirectoryEntry>, Error> {
-        self.volume.shared.operate(Who::Task, operations::entries(path.as_ref(), after)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, operations::entries(path.as_ref(), after))
+            .await
     }
 
     /// See [`Volume::xattr`].
@@ -121,8 +129,8 @@ impl AsyncVolume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        let how = xattr::get(path.as_ref(), follow, name.as_ref());
-        self.volume.shared.operate(Who::Task, how).await
+        let operation = xattr::get(path.as_ref(), follow, name.as_ref());
+        self.volume.shared.run_transaction(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::xattrs`].
@@ -131,7 +139,10 @@ impl AsyncVolume {
         path: impl AsRef<[u8]>,
         follow: Follow,
     ) -> Result<Vec<Vec<u8>>, Error> {
-        self.volume.shared.operate(Who::Task, xattr::list(path.as_ref(), follow)).await
+        self.volume
+            .shared
+            .run_transaction(WaitMode::Async, xattr::list(path.as_ref(), follow))
+            .await
     }
 
     /// See [`Volume::set_xattr`].
@@ -143,8 +154,8 @@ impl AsyncVolume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        let how = xattr::set(path.as_ref(), follow, name.as_ref(), value, how);
-        self.volume.change(Who::Task, how).await
+        let operation = xattr::set(path.as_ref(), follow, name.as_ref(), value, how);
+        self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::remove_xattr`].
@@ -154,17 +165,17 @@ impl AsyncVolume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        let how = xattr::remove(path.as_ref(), follow, name.as_ref());
-        self.volume.change(Who::Task, how).await
+        let operation = xattr::remove(path.as_ref(), follow, name.as_ref());
+        self.volume.change(WaitMode::Async, operation).await
     }
 
     /// See [`Volume::resize`].
     pub async fn resize(&self, bytes: u64) -> Result<(), Error> {
-        self.volume.resize_by(Who::Task, bytes).await
+        self.volume.resize_in_mode(WaitMode::Async, bytes).await
     }
 
     /// See [`Volume::sync`].
     pub async fn sync(&self) -> Result<(), Error> {
-        self.volume.sync_by(Who::Task).await
+        self.volume.sync_in_mode(WaitMode::Async).await
     }
 }

@@ -12,23 +12,23 @@ use uringfs_file::{
 use uringfs_reactor::ForkMark;
 
 use crate::blocks::BLOCK;
-use crate::core::blocking::Who;
+use crate::core::blocking::WaitMode;
 use crate::namespace::credentials::AccessTime;
-use crate::namespace::operations::take_rights;
-use crate::open_file::open_file::{OpenFile, Written};
+use crate::namespace::operations::strip_privileges;
+use crate::open_file::open_file::{OpenFile, WriteOrigin};
 use crate::space::extent::State;
 use crate::space::extent_map::Found;
 use crate::volume::volume::Volume;
 
 /// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
-const MOST_LOST: usize = 4096;
+const MAX_LOST_WRITES: usize = 4096;
 
 /// One opening of a file.
 pub(crate) struct VolumeMap {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) volume: Volume,
     /// Whether whoever opened it may do anything.
-    pub(crate) is_trusted: bool,
+    pub(crate) is_superuser: bool,
     pub(crate) access_time: AccessTime,
     /// In the child of a fork nothing is written: blocks may be other files' by then.
     pub(crate) fork: ForkMark,
@@ -53,17 +53,17 @@ impl VolumeMap {
         self.file.is_access_due() && self.reads() == Reads::Tell
     }
 
-    /// Whether a write takes rights away: see [`crate::namespace::operations::take_rights`].
+    /// Whether a write takes rights away: see [`crate::namespace::operations::strip_privileges`].
     #[inline]
-    pub(crate) fn takes_rights(&self) -> bool {
-        self.file.lends_rights(self.is_trusted)
+    pub(crate) fn must_strip_privileges(&self) -> bool {
+        self.file.must_strip_privileges(self.is_superuser)
     }
 
     /// Moves the time of change, if the clock has moved since.
     pub(crate) fn note_change(&self) {
         if self.file.is_change_due() {
             self.file.note_change();
-            self.volume.note_dirty(&self.file);
+            self.volume.mark_dirty(&self.file);
         }
     }
 }
@@ -127,7 +127,7 @@ impl Map for VolumeMap {
 
     fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
         self.check_process()?;
-        self.volume.shared.promise(bytes)
+        self.volume.shared.reserve_space(bytes)
     }
 
     fn abandon(&self) -> bool {
@@ -136,7 +136,7 @@ impl Map for VolumeMap {
 
     fn reserve(&self, range: Range<u64>) -> Result<Prepared<Reservation>, Errno> {
         self.check_process()?;
-        self.volume.shared.reserve(&self.file, range.start / BLOCK..range.end / BLOCK)
+        self.volume.shared.reserve_out_of_place(&self.file, range.start / BLOCK..range.end / BLOCK)
     }
 
     fn replace(
@@ -145,7 +145,7 @@ impl Map for VolumeMap {
         reserved: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
-        self.volume.shared.replace(&self.file, range, reserved, begun)
+        self.volume.shared.swap_extents(&self.file, range, reserved, begun)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
@@ -160,8 +160,8 @@ impl Map for VolumeMap {
     }
 
     fn unwrite(&self, range: Range<u64>) -> Result<(), Errno> {
-        self.file.unwrite(range.start / BLOCK..range.end / BLOCK);
-        self.volume.note_dirty(&self.file);
+        self.file.mark_unwritten(range.start / BLOCK..range.end / BLOCK);
+        self.volume.mark_dirty(&self.file);
         Ok(())
     }
 
@@ -178,58 +178,59 @@ impl Map for VolumeMap {
     }
 
     fn wrote(&self, range: Range<u64>, begun: Generation) {
-        self.volume.wrote(&self.file, range, begun, Written::Now);
+        self.volume.mark_written(&self.file, range, begun, WriteOrigin::Direct);
     }
 
     fn wrote_back(&self, range: Range<u64>, begun: Generation) {
-        self.volume.wrote(&self.file, range, begun, Written::Before);
+        self.volume.mark_written(&self.file, range, begun, WriteOrigin::Writeback);
     }
 
     fn commit(&self, what: Durable) -> Option<Commit> {
-        self.volume.commit_of(&self.file, what)
+        self.volume.commit_for(&self.file, what)
     }
 
     fn flush_failed(&self) {
-        self.volume.shared.board.fail();
+        self.volume.shared.group_commit.fail();
     }
 
     fn has_flush_failed(&self) -> bool {
-        self.volume.shared.board.has_failed()
+        self.volume.shared.group_commit.has_failed()
     }
 
     fn lost_bytes(&self) {
         let shared = &self.volume.shared;
-        shared.has_lost_bytes.store(true, Ordering::Release);
-        let lost = &mut *shared.lost_bytes.lock();
-        if lost.len() >= MOST_LOST {
+        shared.has_lost_writes.store(true, Ordering::Release);
+        let lost = &mut *shared.lost_writes.lock();
+        if lost.len() >= MAX_LOST_WRITES {
             lost.pop_first();
         }
         lost.insert(self.file.number);
     }
 
     fn take_lost_bytes(&self) -> bool {
-        self.volume.shared.lost_bytes.lock().remove(&self.file.number)
+        self.volume.shared.lost_writes.lock().remove(&self.file.number)
     }
 
     fn view(&self) -> View {
-        View::new(self.file.glance().clone(), self.reads())
+        View::new(self.file.hot_extent().clone(), self.reads())
     }
 
     #[inline]
     fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        if self.is_access_due() { None } else { self.file.address_elsewhere(offset, end) }
+        if self.is_access_due() { None } else { self.file.address_beyond_hot_extent(offset, end) }
     }
 
     #[inline]
     fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
-        let has_to_tell = self.file.is_change_due() || self.takes_rights() || self.fork.is_forked();
+        let has_to_tell =
+            self.file.is_change_due() || self.must_strip_privileges() || self.fork.is_forked();
         if has_to_tell { None } else { self.written(offset, length) }
     }
 
     fn note_read(&self) {
         if self.is_access_due() && !self.fork.is_forked() && self.file.note_access() {
-            self.volume.note_dirty(&self.file);
+            self.volume.mark_dirty(&self.file);
         }
     }
 
@@ -238,11 +239,12 @@ impl Map for VolumeMap {
             return Some(Box::pin(ready(Err(refused))));
         }
         self.note_change();
-        self.takes_rights().then(|| {
+        self.must_strip_privileges().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());
-            let is_trusted = self.is_trusted;
+            let is_superuser = self.is_superuser;
             let taken: Commit = Box::pin(async move {
-                let taken = volume.change(Who::Task, take_rights(&file, is_trusted)).await;
+                let taken =
+                    volume.change(WaitMode::Async, strip_privileges(&file, is_superuser)).await;
                 taken.map_err(|error| error.errno())
             });
             taken

@@ -14,12 +14,12 @@ use crate::blocks::{BLOCK, Blocks, Run};
 use crate::catalog::{
     Access, Batch, Catalog, CatalogOptions, Found, Key, MAX_RECORDS, MIN_BLOCKS, Table,
 };
-use crate::core::catalog_blocks::Ordered;
-use crate::core::device_lock::{Lock, Others};
-use crate::core::events::{Flaws, Publisher};
-use crate::core::group_commit::{Board, Committer};
+use crate::core::catalog_blocks::Preallocated;
+use crate::core::device_lock::{DeviceLock, LockKind};
+use crate::core::events::{Publisher, Warnings};
+use crate::core::group_commit::{CommitThread, GroupCommit};
 use crate::core::state::{
-    BLOCKS, NEXT_INODE, SUPERBLOCK, Shared, VolumeState, region_record, summary_of,
+    BLOCKS_KEY, NEXT_INODE_KEY, SUPERBLOCK_KEY, Shared, VolumeState, encode_region, parse_region,
 };
 use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::Orphan;
@@ -74,7 +74,7 @@ impl Volume {
     /// when a volume on it is open, here or in another program; the device's.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = Blocks::of(device);
-        let _lock = Lock::take(device, Others::KeepOut)?;
+        let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
         let total = options.blocks.unwrap_or(blocks.count());
         if total > blocks.count() || total < RESERVED_BLOCKS + 2 * MIN_BLOCKS {
             let (least, there) =
@@ -93,14 +93,14 @@ impl Volume {
         root.parent = InodeNumber::ROOT;
         let mut batch = Batch::default();
         batch.put(Key::Inode(InodeNumber::ROOT.0), &root.to_record());
-        batch.put(Key::State(BLOCKS), &total.to_be_bytes());
-        batch.put(Key::State(SUPERBLOCK), &superblock.note(1));
-        let mut allocator = Allocator::open(total, reserve_of(total), [])?;
+        batch.put(Key::State(BLOCKS_KEY), &total.to_be_bytes());
+        batch.put(Key::State(SUPERBLOCK_KEY), &superblock.note(1));
+        let mut allocator = Allocator::open(total, reserve_blocks(total), [])?;
         for taken in superblock.takes().chain(runs).chain([log]) {
             allocator.claim::<Error>(taken, |_| Ok(None))?;
         }
         for changed in allocator.take_changed() {
-            batch.put(Key::Region(changed.index), &region_record(&changed));
+            batch.put(Key::Region(changed.index), &encode_region(&changed));
         }
         catalog.commit(&batch)?;
         catalog.close()?;
@@ -131,9 +131,10 @@ impl Volume {
     /// # Errors
     /// As [`Self::open_on`].
     pub fn open_with(device: Device, options: &VolumeOptions) -> Result<Volume, Error> {
-        let (blocks, publisher) = (Blocks::of(&device), Publisher::of(&device));
-        let others = if device.geometry().read_only { Others::MayRead } else { Others::KeepOut };
-        let lock = Lock::take(&device, others)?;
+        let (blocks, publisher) = (Blocks::of(&device), Publisher::new(&device));
+        let lock_kind =
+            if device.geometry().read_only { LockKind::Shared } else { LockKind::Exclusive };
+        let lock = DeviceLock::acquire(&device, lock_kind)?;
         let mut found = Superblock::read(&blocks)?;
         let superblock = &found.superblock;
         let access = match device.geometry().read_only || superblock.is_read_only() {
@@ -155,100 +156,100 @@ impl Volume {
         let superblock::Found { mut superblock, bad_slots } = found;
         // A power cut between two of them is no damage.
         let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
-        let mut flaws: Vec<String> = damaged.map(ToString::to_string).collect();
+        let mut warnings: Vec<String> = damaged.map(ToString::to_string).collect();
         if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
             superblock.write_again(&blocks)?;
             superblock.write(&blocks)?;
         }
         if catalog.was_repaired() {
-            flaws.push("the catalog had to be read as a whole".into());
+            warnings.push("the catalog had to be read as a whole".into());
         }
-        let summaries = summaries(&catalog, known, &mut flaws)?;
-        let mut allocator = Allocator::open(known, reserve_of(total), summaries)?;
+        let summaries = summaries(&catalog, known, &mut warnings)?;
+        let mut allocator = Allocator::open(known, reserve_blocks(total), summaries)?;
         let load = |region| match catalog.get(Key::Region(region))? {
-            Some(record) => Ok(Some(summary_of(&record)?.1.to_vec())),
+            Some(record) => Ok(Some(parse_region(&record)?.1.to_vec())),
             None => Ok(None),
         };
         if let Err(error) = allocator.grow::<Error>(total, load) {
-            flaws.push(error.to_string());
+            warnings.push(error.to_string());
         }
         let system_zone = Arc::new(SystemZone::of(&superblock));
         for run in system_zone.runs() {
             // After a crash between the two the regions do not know yet what the catalog has. A region
             // that cannot be read is not allocated from, either.
             let taken = allocator.take_free(*run, load);
-            flaws.extend(taken.err().map(|error: Error| error.to_string()));
+            warnings.extend(taken.err().map(|error: Error| error.to_string()));
         }
         let left_by_copy = superblock.left_by_copy(known);
         if let Some(run) = left_by_copy {
             let taken = allocator.take_free(run, load);
             let freed = taken.and_then(|()| allocator.free(run, load));
-            flaws.extend(freed.err().map(|error: Error| error.to_string()));
+            warnings.extend(freed.err().map(|error: Error| error.to_string()));
         }
-        let next_inode = next_inode(&catalog, &mut flaws)?;
-        let orphans = orphans(&catalog, &mut flaws)?;
-        let mut pending = Pending::new(options.catalog_cache_bytes / 2);
+        let next_inode = next_inode(&catalog, &mut warnings)?;
+        let orphans = orphans(&catalog, &mut warnings)?;
+        let mut overlay = Pending::new(options.catalog_cache_bytes / 2);
         if known < total {
             let mut changes = Changes::default();
-            changes.put(Key::State(BLOCKS), total.to_be_bytes().to_vec());
-            changes.put(Key::State(SUPERBLOCK), superblock.note(superblock.generation));
-            pending.apply(changes);
+            changes.put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec());
+            changes.put(Key::State(SUPERBLOCK_KEY), superblock.note(superblock.generation));
+            overlay.apply(changes);
         }
         let state = VolumeState {
-            pending,
+            overlay,
             allocator,
-            room: catalog.room()?,
-            ordered: Ordered::default(),
+            catalog_room: catalog.room()?,
+            preallocated: Preallocated::default(),
             next_inode,
             first_new: next_inode,
             open: HashMap::new(),
             dirty: HashMap::new(),
             orphans,
-            reserved: 0,
-            is_burying: false,
-            allocated: 0,
+            out_of_place: 0,
+            is_reclaiming: false,
+            changed_extents: 0,
             wants_checkpoint: false,
             checkpoints: 0,
             freed: left_by_copy.into_iter().collect(),
-            freeing: Vec::new(),
+            to_free: Vec::new(),
             discards: options.discard && device.geometry().discard.is_some(),
-            flaws: Flaws::of_opening(flaws, publisher.clone()),
+            warnings: Warnings::from_open(warnings, publisher.clone()),
             retired: Vec::new(),
             system_zone,
             superblock: superblock.clone(),
-            grows_to: None,
+            grow_target: None,
         };
         let shared = Arc::new(Shared {
             blocks,
             device,
             catalog,
             state: Mutex::new(state),
-            board: Arc::default(),
-            reader: Reader::default(),
+            group_commit: Arc::default(),
+            catalog_thread: Reader::default(),
             publisher,
-            has_lost_bytes: AtomicBool::new(false),
-            lost_bytes: Mutex::default(),
+            has_lost_writes: AtomicBool::new(false),
+            lost_writes: Mutex::default(),
             label: superblock.label.clone(),
             uuid: superblock.uuid,
             access,
             page_cache: options.page_cache.clone(),
             _lock: lock,
         });
-        let committer = match access {
+        let commit_thread = match access {
             Access::ReadOnly => None,
             Access::ReadWrite => {
                 let its = shared.clone();
-                let commit = move |board: &Board| its.commit(board);
-                let told = shared.publisher.clone();
-                let lost = move |errno| told.tell_lost(errno);
-                let started = Committer::start(shared.board.clone(), commit, lost);
+                let commit = move |group_commit: &GroupCommit| its.commit(group_commit);
+                let publisher = shared.publisher.clone();
+                let lost = move |errno| publisher.publish_lost(errno);
+                let started = CommitThread::start(shared.group_commit.clone(), commit, lost);
                 let started = started.map_err(|error| {
                     Error::io("starting the thread that commits", Errno::AGAIN).because(error)
                 })?;
                 Some(started)
             }
         };
-        let threads = Arc::new(Threads::new(shared.clone(), committer));
+        let threads = Arc::new(Threads::new(shared.clone(), commit_thread));
         Ok(Volume { shared, _threads: threads })
     }
 }
@@ -285,7 +286,7 @@ fn log_blocks(total: u64) -> u64 {
     (total / 1024).clamp(4, MAX_LOG_BLOCKS / 2) * 2
 }
 
-fn reserve_of(blocks: u64) -> u64 {
+fn reserve_blocks(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
 }
 
@@ -306,7 +307,7 @@ pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> 
 
 /// What the catalog says of how many blocks there are, if that can be read.
 pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
-    let known = match catalog.get(Key::State(BLOCKS)) {
+    let known = match catalog.get(Key::State(BLOCKS_KEY)) {
         Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
         Err(error) if error.kind() == ErrorKind::Damaged => None,
         Err(error) => return Err(error),
@@ -318,20 +319,20 @@ pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
 fn summaries(
     catalog: &Catalog,
     total: u64,
-    flaws: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<(u32, RegionSummary)>, Error> {
     let mut summaries = Vec::new();
     for found in all_of(catalog, Table::Regions)? {
         let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
         let Some(index) = index.ok().filter(|index| length_of(*index, total) > 0) else {
-            flaws.push("a record of free blocks that the volume does not have".into());
+            warnings.push("a record of free blocks that the volume does not have".into());
             continue;
         };
-        let summary = found.value.and_then(|record| Ok(summary_of(&record)?.0));
+        let summary = found.value.and_then(|record| Ok(parse_region(&record)?.0));
         let possible = |summary: &RegionSummary| summary.is_possible(length_of(index, total));
         let summary = summary.ok().filter(possible).unwrap_or_else(|| {
             let what = "its record of free blocks is damaged, and none of them is used";
-            flaws.push(format!("region {index}: {what}"));
+            warnings.push(format!("region {index}: {what}"));
             RegionSummary::default()
         });
         summaries.push((index, summary));
@@ -340,19 +341,20 @@ fn summaries(
 }
 
 /// The number of the next inode: behind the last one, where it is damaged or not behind that.
-fn next_inode(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<u64, Error> {
+fn next_inode(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<u64, Error> {
     let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
     let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
     let behind = last.unwrap_or(InodeNumber::ROOT).0 + 1;
-    match catalog.get(Key::State(NEXT_INODE)).and_then(|value| value.map(number_of).transpose()) {
+    match catalog.get(Key::State(NEXT_INODE_KEY)).and_then(|value| value.map(number_of).transpose())
+    {
         Ok(None) => Ok(behind),
         Ok(Some(next)) if next >= behind => Ok(next),
         Ok(Some(next)) => {
-            flaws.push(format!("the number of the next inode is {next}, not {behind} or above"));
+            warnings.push(format!("the number of the next inode is {next}, not {behind} or above"));
             Ok(behind)
         }
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            flaws.push(format!("the number of the next inode: {error}"));
+            warnings.push(format!("the number of the next inode: {error}"));
             Ok(behind)
         }
         Err(error) => Err(error),
@@ -365,13 +367,13 @@ fn number_of(value: Vec<u8>) -> Result<u64, Error> {
 }
 
 /// The inodes without a name. One whose record is damaged is left as it is.
-fn orphans(catalog: &Catalog, flaws: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
+fn orphans(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
     let mut orphans: Vec<Orphan> = Vec::new();
     for found in all_of(catalog, Table::Orphans)? {
         let key = <[u8; 8]>::try_from(found.key.as_slice()).map(u64::from_be_bytes);
         match (key.ok().and_then(InodeNumber::of), found.value) {
             (Some(number), Ok(_)) => orphans.push(Orphan(number)),
-            _ => flaws.push("a record of an unused inode is damaged".into()),
+            _ => warnings.push("a record of an unused inode is damaged".into()),
         }
     }
     Ok(orphans)

@@ -12,10 +12,10 @@ use uringfs_reactor::quiescence;
 
 use crate::blocks::BLOCK;
 use crate::catalog::Access;
-use crate::core::blocking::{Who, now};
+use crate::core::blocking::{WaitMode, run_blocking};
 use crate::core::events::{DEVICE_FULL, ErrorEvent, Errors};
-use crate::core::group_commit::Committer;
-use crate::core::state::{MANY_WAITING, Shared, VolumeState};
+use crate::core::group_commit::CommitThread;
+use crate::core::state::{COMMIT_THRESHOLD_RECORDS, Shared, VolumeState};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::namespace::open_options::OpenOptions;
@@ -23,8 +23,8 @@ use crate::namespace::operations::{
     entries, inode, link, make, remove, remove_directory, rename, set_attributes,
 };
 use crate::namespace::path::Follow;
-use crate::namespace::transaction::{Records, Stop};
-use crate::open_file::open_file::{OpenFile, Written};
+use crate::namespace::transaction::{Retry, Transaction};
+use crate::open_file::open_file::{OpenFile, WriteOrigin};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::records::overlay::CommitNumber;
 use crate::superblock::SLOTS;
@@ -49,22 +49,22 @@ pub struct Volume {
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     /// None where the volume is only read.
-    committer: Option<Committer>,
+    commit_thread: Option<CommitThread>,
 }
 
 impl Threads {
-    pub(crate) fn new(shared: Arc<Shared>, committer: Option<Committer>) -> Threads {
-        Threads { shared, committer }
+    pub(crate) fn new(shared: Arc<Shared>, commit_thread: Option<CommitThread>) -> Threads {
+        Threads { shared, commit_thread }
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if !self.shared.board.is_forked() {
+        if !self.shared.group_commit.is_forked() {
             self.shared.state.lock().wants_checkpoint = true;
         }
-        drop(self.committer.take());
-        self.shared.reader.stop();
+        drop(self.commit_thread.take());
+        self.shared.catalog_thread.stop();
     }
 }
 
@@ -100,17 +100,17 @@ impl Volume {
     /// line each.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
-        let mut flaws = self.shared.state.lock().flaws.lines().to_vec();
-        flaws.extend(self.shared.catalog.flaws());
-        flaws.extend(failure);
-        flaws
+        let mut warnings = self.shared.state.lock().warnings.lines().to_vec();
+        warnings.extend(self.shared.catalog.flaws());
+        warnings.extend(failure);
+        warnings
     }
 
     /// Every I/O error from now on, everything of the metadata that is found damaged, and in the end that what was
     /// changed last is lost, if so: each once, of inline and deferred completions alike. Who listens is kept the last thousand or so.
     pub fn errors(&self) -> Errors {
         let volume: Weak<Shared> = Arc::downgrade(&self.shared);
-        self.shared.publisher.listen(volume)
+        self.shared.publisher.subscribe(volume)
     }
 
     /// The last of them since it was opened, opening itself included: 64 at the most.
@@ -162,10 +162,10 @@ impl Volume {
         let state = self.shared.state.lock();
         let space = state.allocator.space();
         Statistics {
-            commits: self.shared.board.next() - 1,
+            commits: self.shared.group_commit.next() - 1,
             checkpoints: state.checkpoints,
             catalog_blocks: state.superblock.catalog.iter().map(|run| run.length).sum::<u64>()
-                + state.ordered.blocks(),
+                + state.preallocated.blocks(),
             blocks: space.total,
             free_blocks: space.available(),
             pending_blocks: state.pending_blocks(),
@@ -179,7 +179,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, EEXIST, EISDIR and what else paths meet; what the catalog says.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
-        now(self.open_by(Who::Thread, path.as_ref(), options))
+        run_blocking(self.open_in_mode(WaitMode::Blocking, path.as_ref(), options))
     }
 
     /// Makes a file of any kind, a directory or a symbolic link among them. Nothing has bytes yet. Its
@@ -190,7 +190,7 @@ impl Volume {
     /// EEXIST, ENOENT and what else paths meet; ENOSPC where the catalog has no room for one more
     /// name; what the catalog says.
     pub fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
-        now(self.change(Who::Thread, make(path.as_ref(), &inode)))
+        run_blocking(self.change(WaitMode::Blocking, make(path.as_ref(), &inode)))
     }
 
     /// Makes a directory.
@@ -214,7 +214,7 @@ impl Volume {
     /// # Errors
     /// EEXIST, EPERM for a directory, and what else paths meet; ENOSPC as [`Self::make`].
     pub fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
-        now(self.change(Who::Thread, link(path.as_ref(), new.as_ref())))
+        run_blocking(self.change(WaitMode::Blocking, link(path.as_ref(), new.as_ref())))
     }
 
     /// Takes a file's name away, and the file with its last one; who has it open keeps it so long.
@@ -222,7 +222,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, EISDIR, and what else paths meet.
     pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        now(self.change(Who::Thread, remove(path.as_ref())))
+        run_blocking(self.change(WaitMode::Blocking, remove(path.as_ref())))
     }
 
     /// Removes a directory that holds nothing.
@@ -230,7 +230,7 @@ impl Volume {
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY, and what else paths meet.
     pub fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        now(self.change(Who::Thread, remove_directory(path.as_ref())))
+        run_blocking(self.change(WaitMode::Blocking, remove_directory(path.as_ref())))
     }
 
     /// Moves a name, and what it names.
@@ -243,7 +243,7 @@ impl Volume {
         new: impl AsRef<[u8]>,
         how: Rename,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, rename(path.as_ref(), new.as_ref(), how)))
+        run_blocking(self.change(WaitMode::Blocking, rename(path.as_ref(), new.as_ref(), how)))
     }
 
     /// What is known of a file.
@@ -255,7 +255,7 @@ impl Volume {
         path: impl AsRef<[u8]>,
         follow: Follow,
     ) -> Result<(InodeNumber, Inode), Error> {
-        now(self.shared.operate(Who::Thread, inode(path.as_ref(), follow)))
+        run_blocking(self.shared.run_transaction(WaitMode::Blocking, inode(path.as_ref(), follow)))
     }
 
     /// Changes what is known of a file: permissions, owners, times. Kind, size, links and target
@@ -272,7 +272,7 @@ impl Volume {
         follow: Follow,
         set: impl Fn(&mut Inode),
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, set_attributes(path.as_ref(), follow, set)))
+        run_blocking(self.change(WaitMode::Blocking, set_attributes(path.as_ref(), follow, set)))
     }
 
     /// Names in a directory behind `after`, in order of their bytes: some of them, or none when
@@ -286,7 +286,7 @@ impl Volume {
         path: impl AsRef<[u8]>,
         after: &[u8],
     ) -> Result<Vec<DirectoryEntry>, Error> {
-        now(self.shared.operate(Who::Thread, entries(path.as_ref(), after)))
+        run_blocking(self.shared.run_transaction(WaitMode::Blocking, entries(path.as_ref(), after)))
     }
 
     /// Makes everything that was changed and written durable, through page caches, too. What a reactor of the calling
@@ -297,7 +297,7 @@ impl Volume {
     /// device or the catalog failed, now or before; once when a file that was closed has lost what was written to it
     /// through a page cache.
     pub fn sync(&self) -> Result<(), Error> {
-        now(self.sync_by(Who::Thread))
+        run_blocking(self.sync_in_mode(WaitMode::Blocking))
     }
 }
 
@@ -305,11 +305,11 @@ impl Volume {
     /// An operation that changes something.
     pub(crate) async fn change<T>(
         &self,
-        who: Who,
-        how: impl FnMut(&mut Records<'_>) -> Result<T, Stop>,
+        mode: WaitMode,
+        operation: impl FnMut(&mut Transaction<'_>) -> Result<T, Retry>,
     ) -> Result<T, Error> {
         self.check_changeable()?;
-        self.shared.operate(who, how).await
+        self.shared.run_transaction(mode, operation).await
     }
 
     pub(super) fn check_changeable(&self) -> Result<(), Error> {
@@ -317,14 +317,14 @@ impl Volume {
             return Err(read_only());
         }
         self.shared.check_process()?;
-        if self.shared.board.has_failed() {
+        if self.shared.group_commit.has_failed() {
             let what = "a commit has failed and the volume has stopped; open it anew";
             return Err(Error::new(ErrorKind::Io(Errno::IO), what));
         }
         Ok(())
     }
 
-    pub(crate) async fn sync_by(&self, who: Who) -> Result<(), Error> {
+    pub(crate) async fn sync_in_mode(&self, mode: WaitMode) -> Result<(), Error> {
         self.shared.check_process()?;
         if self.is_read_only() {
             return Ok(());
@@ -333,23 +333,23 @@ impl Volume {
             true => Error::io(doing, errno).because(DEVICE_FULL),
             false => Error::io(doing, errno),
         };
-        self.save_files(who).await.map_err(|errno| failed("writing back files", errno))?;
-        let synced = self.shared.next_commit(who).await;
+        self.write_back_files(mode).await.map_err(|errno| failed("writing back files", errno))?;
+        let synced = self.shared.wait_for_commit(mode).await;
         synced.map_err(|errno| failed("making the volume's changes durable", errno))?;
-        match self.shared.has_lost_bytes.swap(false, Ordering::AcqRel) {
+        match self.shared.has_lost_writes.swap(false, Ordering::AcqRel) {
             true => Err(Error::io("writing back a file that was closed", Errno::IO)),
             false => Ok(()),
         }
     }
 
     /// Writes back what was written to files through a page cache.
-    async fn save_files(&self, who: Who) -> Result<(), Errno> {
+    async fn write_back_files(&self, mode: WaitMode) -> Result<(), Errno> {
         let open: Vec<_> =
             self.shared.state.lock().open.values().filter_map(Weak::upgrade).collect();
         let mut saved = Ok(());
         for file in open {
             if let Some(save) = file.lock.save() {
-                saved = saved.and(who.wait(save).await);
+                saved = saved.and(mode.wait(save).await);
             }
         }
         saved
@@ -365,56 +365,56 @@ impl Volume {
     }
 
     /// Notes that a file is to be committed; asks for that when many are.
-    pub(crate) fn note_dirty(&self, file: &Arc<OpenFile>) {
-        self.note_in(&mut self.shared.state.lock(), file);
+    pub(crate) fn mark_dirty(&self, file: &Arc<OpenFile>) {
+        self.mark_dirty_locked(&mut self.shared.state.lock(), file);
     }
 
-    fn note_in(&self, state: &mut VolumeState, file: &Arc<OpenFile>) {
+    fn mark_dirty_locked(&self, state: &mut VolumeState, file: &Arc<OpenFile>) {
         state.dirty.insert(file.number, file.clone());
-        file.note();
-        if state.dirty.len() as u64 > MANY_WAITING {
-            self.shared.board.ask(self.shared.board.next());
+        file.queue();
+        if state.dirty.len() as u64 > COMMIT_THRESHOLD_RECORDS {
+            self.shared.group_commit.request(self.shared.group_commit.next());
         }
     }
 
     /// Makes a range of a file written, for the next commit.
-    pub(crate) fn wrote(
+    pub(crate) fn mark_written(
         &self,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
         begun: Generation,
-        when: Written,
+        origin: WriteOrigin,
     ) {
-        if file.wrote(bytes.clone(), begun, when).is_err() {
+        if file.mark_written(bytes.clone(), begun, origin).is_err() {
             // No commit begins between the two: it would take the one and not the other.
             let state = &mut *self.shared.state.lock();
-            self.note_in(state, file);
-            file.wrote(bytes, begun, when).expect("it was noted a moment ago");
+            self.mark_dirty_locked(state, file);
+            file.mark_written(bytes, begun, origin).expect("it was noted a moment ago");
         }
     }
 
     /// What makes durable what is not of a file; with everything, also names and attributes.
-    pub(crate) fn commit_of(&self, file: &OpenFile, what: Durable) -> Option<Commit> {
+    pub(crate) fn commit_for(&self, file: &OpenFile, what: Durable) -> Option<Commit> {
         if self.is_read_only() {
             return None;
         }
-        let board = &self.shared.board;
-        if board.is_forked() {
+        let group_commit = &self.shared.group_commit;
+        if group_commit.is_forked() {
             // It says so.
-            return Some(board.clone().wait_in_task(CommitNumber::MAX));
+            return Some(group_commit.clone().wait_async(CommitNumber::MAX));
         }
         let (next, number) = {
             // Commits begin under this lock, so that what is found here is in the next or in one before.
             let state = self.shared.state.lock();
-            let next = board.next();
-            let of_file = file.durable_with(next, what);
-            let has_changes = state.pending.waiting().changes > 0;
+            let next = group_commit.next();
+            let of_file = file.commit_to_await(next, what);
+            let has_changes = state.overlay.waiting().changes > 0;
             let of_all = if has_changes { next } else { next - 1 };
             (next, if what == Durable::Everything { of_file.max(of_all) } else { of_file })
         };
         // One that has begun may have sent its last flush before what was written since.
-        let number = board.pending(number)?.max(next);
-        Some(board.clone().wait_in_task(number))
+        let number = group_commit.commit_to_await(number)?.max(next);
+        Some(group_commit.clone().wait_async(number))
     }
 }
 

@@ -3,21 +3,21 @@
 use rustix::io::Errno;
 
 use crate::catalog::{Key, Table};
-use crate::core::blocking::{Who, now};
+use crate::core::blocking::{WaitMode, run_blocking};
 use crate::error::Error;
-use crate::namespace::acl::{ACCESS_LIST, DEFAULT_LIST};
-use crate::namespace::directory::shown;
+use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL};
+use crate::namespace::directory::quoted;
 use crate::namespace::path::Follow;
-use crate::namespace::transaction::{Records, Stop};
+use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber, Time};
 use crate::volume::volume::Volume;
 
 /// Bytes of the longest name, with its namespace (`XATTR_NAME_MAX`).
-const LONGEST_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Bytes of the largest value (`XATTR_SIZE_MAX`).
-const LARGEST_VALUE: usize = 65_536;
+const MAX_VALUE_BYTES: usize = 65_536;
 /// Bytes of all names of a file, each with the zero that system calls end it with (`XATTR_LIST_MAX`).
-const LONGEST_LIST: usize = 65_536;
+const MAX_LIST_BYTES: usize = 65_536;
 
 /// What a program may do more than whoever runs it (`capabilities(7)`).
 const CAPABILITY: &[u8] = b"security.capability";
@@ -47,7 +47,10 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<Vec<u8>, Error> {
-        now(self.shared.operate(Who::Thread, get(path.as_ref(), follow, name.as_ref())))
+        run_blocking(
+            self.shared
+                .run_transaction(WaitMode::Blocking, get(path.as_ref(), follow, name.as_ref())),
+        )
     }
 
     /// The names of a file's extended attributes, in order of their bytes.
@@ -55,7 +58,7 @@ impl Volume {
     /// # Errors
     /// What paths meet.
     pub fn xattrs(&self, path: impl AsRef<[u8]>, follow: Follow) -> Result<Vec<Vec<u8>>, Error> {
-        now(self.shared.operate(Who::Thread, list(path.as_ref(), follow)))
+        run_blocking(self.shared.run_transaction(WaitMode::Blocking, list(path.as_ref(), follow)))
     }
 
     /// Sets an extended attribute.
@@ -78,7 +81,9 @@ impl Volume {
         value: &[u8],
         how: SetXattr,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, set(path.as_ref(), follow, name.as_ref(), value, how)))
+        run_blocking(
+            self.change(WaitMode::Blocking, set(path.as_ref(), follow, name.as_ref(), value, how)),
+        )
     }
 
     /// Removes an extended attribute. The mode stays as it is; a list that is not there is removed already.
@@ -91,7 +96,7 @@ impl Volume {
         follow: Follow,
         name: impl AsRef<[u8]>,
     ) -> Result<(), Error> {
-        now(self.change(Who::Thread, remove(path.as_ref(), follow, name.as_ref())))
+        run_blocking(self.change(WaitMode::Blocking, remove(path.as_ref(), follow, name.as_ref())))
     }
 }
 
@@ -99,22 +104,22 @@ pub(crate) fn get(
     path: &[u8],
     follow: Follow,
     name: &[u8],
-) -> impl FnMut(&mut Records<'_>) -> Result<Vec<u8>, Stop> {
-    move |records| {
-        let number = records.resolve(path, follow)?;
+) -> impl FnMut(&mut Transaction<'_>) -> Result<Vec<u8>, Retry> {
+    move |transaction| {
+        let number = transaction.resolve(path, follow)?;
         let name = check_name(name)?;
-        let value = records.get(Key::Xattr(number.0, name))?;
-        value.ok_or_else(|| absent(name))
+        let value = transaction.get(Key::Xattr(number.0, name))?;
+        value.ok_or_else(|| no_attribute(name))
     }
 }
 
 pub(crate) fn list(
     path: &[u8],
     follow: Follow,
-) -> impl FnMut(&mut Records<'_>) -> Result<Vec<Vec<u8>>, Stop> {
-    move |records| {
-        let number = records.resolve(path, follow)?;
-        records.xattr_names(number)
+) -> impl FnMut(&mut Transaction<'_>) -> Result<Vec<Vec<u8>>, Retry> {
+    move |transaction| {
+        let number = transaction.resolve(path, follow)?;
+        transaction.xattr_names(number)
     }
 }
 
@@ -124,35 +129,35 @@ pub(crate) fn set(
     name: &[u8],
     value: &[u8],
     how: SetXattr,
-) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
-    move |records| {
-        let number = records.change_xattr(path, follow, name)?;
-        if value.len() > LARGEST_VALUE {
+) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
+    move |transaction| {
+        let number = transaction.resolve_for_change(path, follow, name)?;
+        if value.len() > MAX_VALUE_BYTES {
             let what = format!("a value of {} bytes: 65536 are the most", value.len());
             return Err(Error::refused(Errno::TOOBIG, what).into());
         }
-        let is_there = records.get(Key::Xattr(number.0, name))?.is_some();
+        let is_there = transaction.get(Key::Xattr(number.0, name))?.is_some();
         let kept = match (is_there, how) {
-            _ if is_list(name) => records.take_list(number, name, value)?,
+            _ if is_acl(name) => transaction.apply_acl(number, name, value)?,
             (true, SetXattr::Create) => {
-                let what = format!("the attribute {} is there already", shown(name));
+                let what = format!("the attribute {} is there already", quoted(name));
                 return Err(Error::refused(Errno::EXIST, what).into());
             }
-            (false, SetXattr::Replace) => return Err(absent(name)),
+            (false, SetXattr::Replace) => return Err(no_attribute(name)),
             _ => Some(value.to_vec()),
         };
         match kept {
             Some(value) => {
                 if !is_there {
-                    records.check_names_with(number, name)?;
+                    transaction.check_list_length(number, name)?;
                 }
-                records.put(Key::Xattr(number.0, name), value);
+                transaction.put(Key::Xattr(number.0, name), value);
             }
-            None if is_there => records.delete(Key::Xattr(number.0, name)),
+            None if is_there => transaction.delete(Key::Xattr(number.0, name)),
             None => {}
         }
         if name == CAPABILITY
-            && let Some(open) = records.opened(number)
+            && let Some(open) = transaction.find_open(number)
         {
             open.note_capability(true);
         }
@@ -164,30 +169,30 @@ pub(crate) fn remove(
     path: &[u8],
     follow: Follow,
     name: &[u8],
-) -> impl FnMut(&mut Records<'_>) -> Result<(), Stop> {
-    move |records| {
-        let number = records.change_xattr(path, follow, name)?;
-        match records.get(Key::Xattr(number.0, name))? {
-            Some(_) => records.delete(Key::Xattr(number.0, name)),
+) -> impl FnMut(&mut Transaction<'_>) -> Result<(), Retry> {
+    move |transaction| {
+        let number = transaction.resolve_for_change(path, follow, name)?;
+        match transaction.get(Key::Xattr(number.0, name))? {
+            Some(_) => transaction.delete(Key::Xattr(number.0, name)),
             // It may be what the mode says.
-            None if is_list(name) => {}
-            None => return Err(absent(name)),
+            None if is_acl(name) => {}
+            None => return Err(no_attribute(name)),
         }
         Ok(())
     }
 }
 
-impl Records<'_> {
-    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Stop> {
+impl Transaction<'_> {
+    fn xattr_names(&self, number: InodeNumber) -> Result<Vec<Vec<u8>>, Retry> {
         let all = self.all(Table::Xattrs, number)?;
         Ok(all.into_iter().map(|(key, _)| key[8..].to_vec()).collect())
     }
 
     /// Refuses one name more where all of them would be too long for a list.
-    fn check_names_with(&self, number: InodeNumber, name: &[u8]) -> Result<(), Stop> {
+    fn check_list_length(&self, number: InodeNumber, name: &[u8]) -> Result<(), Retry> {
         let names = self.xattr_names(number)?;
         let listed: usize = names.iter().map(|name| name.len() + 1).sum();
-        if listed + name.len() + 1 > LONGEST_LIST {
+        if listed + name.len() + 1 > MAX_LIST_BYTES {
             let what = "the names of its attributes would be longer than 65536 bytes";
             return Err(Error::refused(Errno::NOSPC, what).into());
         }
@@ -195,22 +200,22 @@ impl Records<'_> {
     }
 
     /// What a path leads to, an attribute of which is about to be changed.
-    fn change_xattr(
+    fn resolve_for_change(
         &mut self,
         path: &[u8],
         follow: Follow,
         name: &[u8],
-    ) -> Result<InodeNumber, Stop> {
+    ) -> Result<InodeNumber, Retry> {
         let number = self.resolve(path, follow)?;
         let mut inode = self.inode(number)?;
-        check_place(check_name(name)?, &inode)?;
+        check_kind(check_name(name)?, &inode)?;
         inode.changed = Time::now();
         self.put_inode(number, &inode);
         Ok(number)
     }
 
     /// Takes away what a program may do more than whoever runs it. False when it is nothing.
-    pub(crate) fn take_capability(&mut self, number: InodeNumber) -> Result<bool, Stop> {
+    pub(crate) fn remove_capability(&mut self, number: InodeNumber) -> Result<bool, Retry> {
         let is_there = self.has_capability(number)?;
         if is_there {
             self.delete(Key::Xattr(number.0, CAPABILITY));
@@ -219,46 +224,46 @@ impl Records<'_> {
     }
 
     /// Whether a program may do more than whoever runs it.
-    pub(crate) fn has_capability(&self, number: InodeNumber) -> Result<bool, Stop> {
+    pub(crate) fn has_capability(&self, number: InodeNumber) -> Result<bool, Retry> {
         Ok(self.get(Key::Xattr(number.0, CAPABILITY))?.is_some())
     }
 }
 
 /// Refuses what can be nobody's name.
 fn check_name(name: &[u8]) -> Result<&[u8], Error> {
-    if name.is_empty() || name.len() > LONGEST_NAME {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
         let what = format!("an attribute's name of {} bytes: 1 to 255 can be", name.len());
         return Err(Error::refused(Errno::RANGE, what));
     }
     const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let is_known = SPACES.iter().any(|space| name.starts_with(space) && name.len() > space.len());
-    match is_known && !name.contains(&0) || is_list(name) {
+    match is_known && !name.contains(&0) || is_acl(name) {
         true => Ok(name),
         false => {
             let what = format!(
                 "the attribute {}: names begin with user., trusted. or security., or are \
                  system.posix_acl_access or system.posix_acl_default",
-                shown(name)
+                quoted(name)
             );
             Err(Error::refused(Errno::OPNOTSUPP, what))
         }
     }
 }
 
-fn is_list(name: &[u8]) -> bool {
-    name == ACCESS_LIST || name == DEFAULT_LIST
+fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
 }
 
 /// Refuses what a file of this kind has not, as Linux does.
-fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
+fn check_kind(name: &[u8], inode: &Inode) -> Result<(), Error> {
     let refuse = |errno, what: &str| Err(Error::refused(errno, what));
     match inode.kind {
-        FileKind::File | FileKind::Directory if !is_list(name) => Ok(()),
-        FileKind::Symlink if is_list(name) => {
+        FileKind::File | FileKind::Directory if !is_acl(name) => Ok(()),
+        FileKind::Symlink if is_acl(name) => {
             refuse(Errno::OPNOTSUPP, "a symbolic link has no access control list")
         }
         FileKind::Directory => Ok(()),
-        _ if name == DEFAULT_LIST => {
+        _ if name == DEFAULT_ACL => {
             refuse(Errno::ACCESS, "only a directory has a default access control list")
         }
         _ if name.starts_with(b"user.") => {
@@ -268,6 +273,6 @@ fn check_place(name: &[u8], inode: &Inode) -> Result<(), Error> {
     }
 }
 
-fn absent(name: &[u8]) -> Stop {
-    Error::refused(Errno::NODATA, format!("there is no attribute {}", shown(name))).into()
+fn no_attribute(name: &[u8]) -> Retry {
+    Error::refused(Errno::NODATA, format!("there is no attribute {}", quoted(name))).into()
 }

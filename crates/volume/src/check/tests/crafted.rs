@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::blocks::Run;
-use crate::core::state::NEXT_INODE;
+use crate::core::state::NEXT_INODE_KEY;
 use crate::error::Error;
 use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::space::system_zone::SystemZone;
 
-impl Patient {
+impl TestVolume {
     /// Gives a file of one extent, `/d/five`, an extent behind it.
     fn plant_extent(&self, extent: Extent) {
         let number = self.number("/d/five");
@@ -23,7 +23,7 @@ impl Patient {
     /// Gives a directory a name as no call would.
     fn plant_name(&self, directory: u64, name: &[u8], number: u64, kind: FileKind) {
         self.plant(|_, batch| {
-            batch.put(Key::Name(directory, name), &name_record(InodeNumber(number), kind));
+            batch.put(Key::Name(directory, name), &encode_entry(InodeNumber(number), kind));
         });
     }
 }
@@ -51,7 +51,7 @@ fn list(volume: &Volume, path: &str) -> (Vec<Vec<u8>>, Vec<Error>) {
 
 #[test]
 fn an_extent_on_blocks_that_no_file_can_have_is_damaged_and_not_written_to() {
-    let superblock = Patient::new().superblock();
+    let superblock = TestVolume::new().superblock();
     let (catalog, log) = (superblock.catalog[0], superblock.log);
     let places = [
         Run { start: 0, length: 1 },
@@ -63,7 +63,7 @@ fn an_extent_on_blocks_that_no_file_can_have_is_damaged_and_not_written_to() {
         Run { start: log.end() - 1, length: 8 },
     ];
     for Run { start, length } in places {
-        let patient = Patient::new();
+        let patient = TestVolume::new();
         patient.plant_extent(Extent { offset: 8, start, length, state: State::Written });
         let volume = patient.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
@@ -77,13 +77,13 @@ fn an_extent_on_blocks_that_no_file_can_have_is_damaged_and_not_written_to() {
         let volume = patient.open();
         assert!(patient.is_whole(&volume, "/new", "/new"));
         drop(volume);
-        patient.is_cured_of("it has blocks of the superblock, the catalog or its log");
+        patient.assert_repairs("it has blocks of the superblock, the catalog or its log");
     }
 }
 
 #[test]
 fn blocks_that_no_file_can_have_are_not_given_out_though_they_count_as_free() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     patient.plant(|_, batch| batch.delete(Key::Region(0)));
     let volume = patient.open();
     let zone = SystemZone::of(&patient.superblock());
@@ -111,7 +111,7 @@ fn an_extent_outside_of_the_volume_or_over_another_is_damaged() {
         // Over the first one of the file.
         written(2, total - 8, 1),
     ] {
-        let patient = Patient::new();
+        let patient = TestVolume::new();
         patient.plant_extent(extent);
         let volume = patient.open();
         let error = volume.open("/d/five", OpenOptions::direct()).unwrap_err();
@@ -124,7 +124,7 @@ fn names_of_a_directory_end_though_one_cannot_be() {
     let long = [b'x'; 256];
     let names: [&[u8]; 8] = [b"", b"\0", b".", b"..", b"a/b", b"/", b"zero\0", &long];
     for name in names {
-        let patient = Patient::new();
+        let patient = TestVolume::new();
         let number = patient.number("/d");
         patient.plant_name(number, name, number, FileKind::Directory);
         let volume = patient.open();
@@ -137,13 +137,13 @@ fn names_of_a_directory_end_though_one_cannot_be() {
             assert!(found.is_err() || matches!(name, b"" | b"." | b".." | b"/"), "{name:?}");
         }
         drop(volume);
-        patient.is_cured_of("its name cannot be read");
+        patient.assert_repairs("its name cannot be read");
     }
 }
 
 #[test]
 fn names_that_cannot_be_stand_alone_and_in_a_row() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let number = patient.number("/d");
     for name in [&b""[..], b".", b".."] {
         patient.plant_name(number, name, number, FileKind::Directory);
@@ -163,7 +163,7 @@ fn names_that_cannot_be_stand_alone_and_in_a_row() {
 fn a_directory_in_a_circle_is_damaged_wherever_it_is_met() {
     // The root, the directory itself, one above it, and one elsewhere.
     for inner in ["/", "/a/b/c", "/a", "/d"] {
-        let patient = Patient::new();
+        let patient = TestVolume::new();
         let (directory, number) = (patient.number("/a/b/c"), patient.number(inner));
         patient.plant_name(directory, b"x", number, FileKind::Directory);
         let volume = patient.open();
@@ -186,7 +186,7 @@ fn a_directory_in_a_circle_is_damaged_wherever_it_is_met() {
         assert!(repaired.is_repaired() && !repaired.is_sound(), "{}", text(&repaired));
         patient.assert_sound();
     }
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     patient.plant_name(InodeNumber::ROOT.0, b"x", InodeNumber::ROOT.0, FileKind::Directory);
     let error = patient.open().entries("/x", b"").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
@@ -200,7 +200,7 @@ fn numbers_that_no_inode_has_are_damage_in_every_table_and_repair_ends() {
         directory.parent = InodeNumber(number);
         let directory = directory.to_record();
         let extent = Extent { offset: 0, start: 10_000, length: 1, state: State::Written };
-        let name = name_record(InodeNumber(2), FileKind::Directory);
+        let name = encode_entry(InodeNumber(2), FileKind::Directory);
         let records: [(Key<'_>, Vec<u8>); 6] = [
             (Key::Inode(number), file),
             (Key::Inode(number), directory),
@@ -210,20 +210,20 @@ fn numbers_that_no_inode_has_are_damage_in_every_table_and_repair_ends() {
             (Key::Orphan(number), Vec::new()),
         ];
         for (key, record) in records {
-            let patient = Patient::new();
+            let patient = TestVolume::new();
             patient.plant(|_, batch| batch.put(key, &record));
             let volume = patient.open();
             volume.make_directory("/new", 0o700).unwrap();
             volume.sync().unwrap();
             drop(volume);
-            patient.is_cured_of("number that no inode has");
+            patient.assert_repairs("number that no inode has");
         }
     }
 }
 
 #[test]
 fn a_directory_whose_parent_cannot_be_is_damaged() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let number = patient.number("/d");
     patient.plant(|catalog, batch| {
         let mut inode = inode_of(catalog, number);
@@ -240,9 +240,9 @@ fn a_directory_whose_parent_cannot_be_is_damaged() {
 #[test]
 fn a_new_file_has_a_number_that_none_has_whatever_the_catalog_says() {
     for next in [0, 1, 2, 5] {
-        let patient = Patient::new();
+        let patient = TestVolume::new();
         let highest = patient.number("/a/pipe");
-        patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE), &u64::to_be_bytes(next)));
+        patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::to_be_bytes(next)));
         let volume = patient.open();
         assert!(!volume.flaws().is_empty());
         volume.make_directory("/new", 0o700).unwrap();
@@ -255,18 +255,18 @@ fn a_new_file_has_a_number_that_none_has_whatever_the_catalog_says() {
 
 #[test]
 fn a_volume_that_says_all_numbers_were_given_is_repaired() {
-    let patient = Patient::new();
-    patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE), &u64::MAX.to_be_bytes()));
+    let patient = TestVolume::new();
+    patient.plant(|_, batch| batch.put(Key::State(NEXT_INODE_KEY), &u64::MAX.to_be_bytes()));
     let error = patient.open().make_directory("/new", 0o700).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-    patient.is_cured_of("the number of the next inode");
+    patient.assert_repairs("the number of the next inode");
     patient.open().make_directory("/new", 0o700).unwrap();
 }
 
 #[test]
 fn links_that_were_miscounted_are_no_panic() {
     for links in [1, u32::MAX] {
-        let patient = Patient::new();
+        let patient = TestVolume::new();
         let [a, b] = ["/a", "/a/b"].map(|path| patient.number(path));
         patient.plant(|catalog, batch| {
             for number in [a, b] {

@@ -7,9 +7,9 @@ use uringfs_device::backend::sim::{Crash, Fault, Rule, When};
 use super::*;
 use crate::catalog::Size;
 
-impl Patient {
+impl TestVolume {
     /// As a kill leaves it: changes that were made durable lie in the log.
-    fn killed(&self) -> Patient {
+    fn killed(&self) -> TestVolume {
         let volume = self.open();
         for n in 0..5 {
             volume.make_directory(format!("/logged {n}"), 0o755).unwrap();
@@ -19,18 +19,18 @@ impl Patient {
     }
 
     /// The same, of one directory.
-    fn killed_after(&self, path: &str) -> Patient {
+    fn killed_after(&self, path: &str) -> TestVolume {
         let volume = self.open();
         volume.make_directory(path, 0o755).unwrap();
         volume.sync().unwrap();
         self.image()
     }
 
-    fn image(&self) -> Patient {
+    fn image(&self) -> TestVolume {
         let sim = self.sim.crash_image(Crash::KeepAll);
         let device = Device::new(sim.clone()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        Patient { sim, device, reactor }
+        TestVolume { sim, device, reactor }
     }
 
     fn logged(&self) -> Size {
@@ -55,7 +55,7 @@ impl Patient {
 
 #[test]
 fn a_volume_with_records_in_its_log_is_sound_and_nothing_is_written() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     assert!(patient.logged() != Size::default());
     let before = patient.sim.record().len();
     for options in [CHECK, REPAIR] {
@@ -67,20 +67,20 @@ fn a_volume_with_records_in_its_log_is_sound_and_nothing_is_written() {
 
 #[test]
 fn a_bad_copy_of_a_record_is_told_and_costs_nothing() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     let log = patient.superblock().log;
     for (half, block) in [(0, 1), (1, 2)] {
         let patient = patient.image();
         let block = log.start + half * log.length / 2 + block;
         patient.sim.rot(block * BLOCK + 40, 1);
-        patient.is_cured_of(&format!("catalog log, block {block}: record"));
+        patient.assert_repairs(&format!("catalog log, block {block}: record"));
         assert_eq!(patient.directories(), [0, 1, 2, 3, 4]);
     }
 }
 
 #[test]
 fn a_record_that_is_lost_with_one_behind_it_is_told_and_a_repair_goes_on_before_it() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     patient.lose_record(2);
     let error = Volume::open_on(patient.device.clone()).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
@@ -88,7 +88,7 @@ fn a_record_that_is_lost_with_one_behind_it_is_told_and_a_repair_goes_on_before_
     let message = error.to_string();
     assert!(message.contains(&format!("block {block}")), "{message}");
     assert!(message.contains("uringfs check --repair"), "{message}");
-    patient.is_cured_of(&format!("catalog log, block {block}: record"));
+    patient.assert_repairs(&format!("catalog log, block {block}: record"));
     assert_eq!(patient.directories(), [0, 1]);
     // What is logged from now on stands above what was lost.
     let volume = patient.open();
@@ -104,7 +104,7 @@ fn a_record_that_is_lost_with_one_behind_it_is_told_and_a_repair_goes_on_before_
 
 #[test]
 fn what_leads_to_no_more_records_is_no_damage() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     patient.lose_record(4);
     patient.assert_sound();
     assert_eq!(patient.directories(), [0, 1, 2, 3]);
@@ -112,7 +112,7 @@ fn what_leads_to_no_more_records_is_no_damage() {
 
 #[test]
 fn a_new_catalog_has_what_was_in_the_log_and_none_of_it_comes_back_later() {
-    let killed = Patient::new().killed();
+    let killed = TestVolume::new().killed();
     let runs = killed.superblock().catalog;
     let blocks: Vec<u64> = runs.into_iter().flat_map(|run| run.start..run.end()).take(60).collect();
     let mut rebuilt = 0;
@@ -146,7 +146,7 @@ fn a_new_catalog_has_what_was_in_the_log_and_none_of_it_comes_back_later() {
 
 #[test]
 fn a_log_that_cannot_be_read_is_no_reason_to_drop_records() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     let log = patient.superblock().log;
     let (start, end) = (log.start * BLOCK, log.end() * BLOCK);
     let rule = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));
@@ -162,7 +162,7 @@ fn a_log_that_cannot_be_read_is_no_reason_to_drop_records() {
 
 #[test]
 fn a_new_volume_on_the_same_device_has_nothing_of_the_old_log() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     Volume::format(&patient.device, &FormatOptions::default()).unwrap();
     assert_eq!(patient.logged(), Size::default());
     let volume = patient.open();
@@ -179,7 +179,7 @@ fn a_new_volume_on_the_same_device_has_nothing_of_the_old_log() {
 fn a_volume_that_is_only_read_shows_what_is_in_its_log_and_leaves_it_there() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("v");
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     let mut bytes = vec![0; SIZE as usize];
     patient.sim.peek(0, &mut bytes);
     std::fs::write(&path, &bytes).unwrap();
@@ -193,7 +193,7 @@ fn a_volume_that_is_only_read_shows_what_is_in_its_log_and_leaves_it_there() {
 
 #[test]
 fn closing_takes_all_of_the_log_into_the_pages() {
-    let patient = Patient::new().killed();
+    let patient = TestVolume::new().killed();
     let volume = patient.open();
     volume.make_directory("/logged 5", 0o755).unwrap();
     drop(volume);
@@ -208,7 +208,7 @@ fn closing_takes_all_of_the_log_into_the_pages() {
 
 #[test]
 fn a_volume_grows_by_way_of_its_log() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let blocks = Some(SIZE / BLOCK / 2);
     let options = FormatOptions { blocks, ..FormatOptions::default() };
     Volume::format(&patient.device, &options).unwrap();

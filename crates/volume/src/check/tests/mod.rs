@@ -21,7 +21,7 @@ use super::*;
 use crate::blocks::{BLOCK, Blocks};
 use crate::catalog::{Batch, Catalog, Key, LostPages, Table};
 use crate::error::{Error, ErrorKind};
-use crate::namespace::directory::name_record;
+use crate::namespace::directory::encode_entry;
 use crate::namespace::open_options::OpenOptions;
 use crate::namespace::path::Follow;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
@@ -38,19 +38,19 @@ const CHECK: CheckOptions = CheckOptions { repair: false, deep: false, accept_un
 const REPAIR: CheckOptions = CheckOptions { repair: true, deep: false, accept_unreadable: false };
 
 /// A volume with something of everything, closed.
-struct Patient {
+struct TestVolume {
     sim: Sim,
     device: Device,
     reactor: Reactor,
 }
 
-impl Patient {
-    fn new() -> Patient {
+impl TestVolume {
+    fn new() -> TestVolume {
         let sim = Sim::new(SimOptions::new(SIZE));
         let device = Device::new(sim.clone()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
-        let patient = Patient { sim, device, reactor };
+        let patient = TestVolume { sim, device, reactor };
         let volume = patient.open();
         for directory in ["/a", "/a/b", "/a/b/c", "/d"] {
             volume.make_directory(directory, 0o755).unwrap();
@@ -94,7 +94,7 @@ impl Patient {
     }
 
     fn catalog(&self) -> Catalog {
-        open_to_write(&Blocks::of(&self.device), &self.superblock()).unwrap()
+        open_for_write(&Blocks::of(&self.device), &self.superblock()).unwrap()
     }
 
     /// Changes records as no volume would.
@@ -122,7 +122,7 @@ impl Patient {
     }
 
     /// The check tells of it, changes nothing, and repairs it when it is told to; then all is sound.
-    fn is_cured_of(&self, line: &str) -> String {
+    fn assert_repairs(&self, line: &str) -> String {
         for _ in 0..2 {
             let found = text(&self.check(CHECK));
             assert!(found.contains(line), "{line:?} in {found}");
@@ -161,7 +161,7 @@ fn inode_of(catalog: &Catalog, number: u64) -> Inode {
 
 #[test]
 fn a_sound_volume_is_found_sound_and_counted() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let report = patient.check(CheckOptions { deep: true, ..CHECK });
     assert!(report.is_sound(), "{}", text(&report));
     assert_eq!((report.directories, report.files), (5, 7));

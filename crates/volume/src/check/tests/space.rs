@@ -8,11 +8,11 @@ use super::*;
 
 #[test]
 fn leaked_blocks_are_free_again() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let free = patient.open().statistics().free_blocks;
     let two = patient.number("/a/two");
     patient.plant(|_, batch| batch.delete(Key::Extent(two, 40)));
-    let lines = patient.is_cured_of("2 blocks of region 0");
+    let lines = patient.assert_repairs("2 blocks of region 0");
     let lost = format!("/a/two (inode {two}): 8192 bytes that it had on the device are lost");
     assert!(lines.contains(&lost), "{lines}");
     assert_eq!(patient.open().statistics().free_blocks, free + 2);
@@ -20,7 +20,7 @@ fn leaked_blocks_are_free_again() {
 
 #[test]
 fn files_that_lost_blocks_are_named() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let [one, two, five] = ["/one", "/a/two", "/d/five"].map(|path| patient.number(path));
     patient.plant(|catalog, batch| {
         // The first file and the last have none left.
@@ -31,7 +31,7 @@ fn files_that_lost_blocks_are_named() {
         inode.blocks = 1;
         batch.put(Key::Inode(two), &inode.to_record());
     });
-    let lines = patient.is_cured_of(&format!("(inode {one}): 12288 bytes that it had"));
+    let lines = patient.assert_repairs(&format!("(inode {one}): 12288 bytes that it had"));
     assert!(lines.contains(&format!("(inode {five}): 12288 bytes that it had")), "{lines}");
     let said = format!("(inode {two}): it says it has 1 blocks, and has 5; set");
     assert!(lines.contains(&said), "{lines}");
@@ -40,29 +40,29 @@ fn files_that_lost_blocks_are_named() {
 
 #[test]
 fn blocks_in_use_that_count_as_free_are_taken() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let five = patient.number("/d/five");
     patient.plant(|_, batch| batch.delete(Key::Region(0)));
     let report = text(&patient.check(CHECK));
     assert!(report.contains("blocks in use, from block 0 on, count as free in region 0"));
-    patient.is_cured_of("count as free");
+    patient.assert_repairs("count as free");
     // Of a file alone, it is named.
     patient.plant(|catalog, batch| {
         let extent = first_extent(catalog, five);
         let record = catalog.get(Key::Region(0)).unwrap().unwrap();
-        let (_, rest) = crate::core::state::summary_of(&record).unwrap();
+        let (_, rest) = crate::core::state::parse_region(&record).unwrap();
         let mut bits = crate::space::allocator::free_bits(rest, SIZE / BLOCK).unwrap();
         bits[extent.start as usize / 64] |= 1 << (extent.start % 64);
         let (summary, record) = crate::space::allocator::record_of(&bits);
         let changed = crate::space::allocator::ChangedRegion { index: 0, summary, record };
-        batch.put(Key::Region(0), &crate::core::state::region_record(&changed));
+        batch.put(Key::Region(0), &crate::core::state::encode_region(&changed));
     });
-    patient.is_cured_of(&format!("/d/five (inode {five}): 1 blocks in use"));
+    patient.assert_repairs(&format!("/d/five (inode {five}): 1 blocks in use"));
 }
 
 #[test]
 fn damaged_records_of_free_blocks_are_made_again_and_the_volume_works_meanwhile() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let plants: [fn(&[u8], &mut Batch); 3] = [
         |record, batch| batch.put_with_wrong_sum(Key::Region(0), record),
         |record, batch| batch.put(Key::Region(0), &record[..record.len() - 1]),
@@ -81,13 +81,13 @@ fn damaged_records_of_free_blocks_are_made_again_and_the_volume_works_meanwhile(
             assert!(volume.flaws()[0].contains("region 0"), "{:?}", volume.flaws());
             assert!(patient.is_whole(&volume, "/one", "/one"));
         }
-        patient.is_cured_of("the record of free blocks in region 0");
+        patient.assert_repairs("the record of free blocks in region 0");
     }
 }
 
 #[test]
 fn a_block_of_two_files_is_told_for_both_and_left() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
     patient.plant(|catalog, batch| {
         let shared = Extent { offset: 100, ..first_extent(catalog, five) };
@@ -112,7 +112,7 @@ fn a_block_of_two_files_is_told_for_both_and_left() {
 
 #[test]
 fn blocks_that_count_as_free_are_taken_however_many_are_shared() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let (five, four) = (patient.number("/d/five"), patient.number("/a/b/c/four"));
     patient.plant(|_, batch| {
         for index in 0..1001 {
@@ -134,7 +134,7 @@ fn blocks_that_count_as_free_are_taken_however_many_are_shared() {
 
 #[test]
 fn extents_where_none_can_be_are_dropped() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let [five, a] = ["/d/five", "/a"].map(|path| patient.number(path));
     let catalog_block = patient.superblock().catalog[0].start;
     let extent = |offset, start| Extent { offset, start, length: 2, state: State::Written };
@@ -149,7 +149,7 @@ fn extents_where_none_can_be_are_dropped() {
         put(a, extent(0, 9100));
     });
     let lines =
-        patient.is_cured_of("it has two blocks for the same bytes: 8192 bytes from byte 4096");
+        patient.assert_repairs("it has two blocks for the same bytes: 8192 bytes from byte 4096");
     assert_eq!(
         lines.matches("it has blocks of the superblock, the catalog or its log").count(),
         2,
@@ -162,7 +162,7 @@ fn extents_where_none_can_be_are_dropped() {
 
 #[test]
 fn all_extents_of_what_is_no_file_are_dropped_at_once() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let a = patient.number("/a");
     patient.plant(|_, batch| {
         for offset in 0..101 {
@@ -171,19 +171,19 @@ fn all_extents_of_what_is_no_file_are_dropped_at_once() {
             batch.put(Key::Extent(a, offset), &extent_record(extent));
         }
     });
-    let lines = patient.is_cured_of("it has blocks, and holds no bytes");
+    let lines = patient.assert_repairs("it has blocks, and holds no bytes");
     assert_eq!(lines.matches("holds no bytes").count(), 101, "{lines}");
 }
 
 #[test]
 fn blocks_of_a_file_that_is_gone_make_it_again() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let (d, five) = (patient.number("/d"), patient.number("/d/five"));
     patient.plant(|_, batch| {
         batch.delete(Key::Name(d, b"five"));
         batch.delete(Key::Inode(five));
     });
-    patient.is_cured_of(&format!("inode {five}: the file's inode is lost"));
+    patient.assert_repairs(&format!("inode {five}: the file's inode is lost"));
     let volume = patient.open();
     assert!(patient.is_whole(&volume, &format!("/lost+found/#{five}"), "/d/five"));
     assert_eq!(volume.inode(format!("/lost+found/#{five}"), Follow::No).unwrap().1.size, 12288);
@@ -191,7 +191,7 @@ fn blocks_of_a_file_that_is_gone_make_it_again() {
 
 #[test]
 fn bytes_that_cannot_be_read_are_told_with_file_and_offset() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let extent = first_extent(&patient.catalog(), patient.number("/a/b/three"));
     let bad = (extent.start + 1) * BLOCK;
     let rule = Rule::new(Op::Read, When::Every(1), Fault::Error(Errno::IO));

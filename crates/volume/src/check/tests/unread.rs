@@ -13,13 +13,13 @@ use crate::superblock::SLOTS;
 const FILES: [&str; 5] = ["/one", "/a/two", "/a/b/three", "/a/b/c/four", "/d/five"];
 const ACCEPT: CheckOptions = CheckOptions { accept_unreadable: true, ..REPAIR };
 
-impl Patient {
+impl TestVolume {
     /// The same volume on a device of its own.
-    fn copy(&self) -> Patient {
+    fn copy(&self) -> TestVolume {
         let sim = self.sim.crash_image(Crash::KeepAll);
         let device = Device::new(sim.clone()).unwrap();
         sim.restart_record();
-        Patient { sim, device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
+        TestVolume { sim, device, reactor: Reactor::new(ReactorOptions::default()).unwrap() }
     }
 
     fn fail_reads_of(&self, block: u64, when: When) {
@@ -55,7 +55,7 @@ impl Patient {
 
 #[test]
 fn a_block_that_cannot_be_read_is_not_taken_for_lost() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     for block in pages_in_use(&patient) {
         let copy = patient.copy();
         copy.fail_reads_of(block, When::Every(1));
@@ -72,7 +72,7 @@ fn a_block_that_cannot_be_read_is_not_taken_for_lost() {
 
 #[test]
 fn a_read_that_fails_once_costs_nothing() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     for nth in 1.. {
         let copy = patient.copy();
         copy.sim.fail_nth(Op::Read, nth, Errno::IO);
@@ -93,7 +93,7 @@ fn a_read_that_fails_once_costs_nothing() {
 
 #[test]
 fn accepted_unread_blocks_cost_what_is_in_them_and_no_blocks_of_files() {
-    let patient = Patient::new();
+    let patient = TestVolume::new();
     let (files, mut repaired) = (patient.blocks_of_files(), 0);
     for block in pages_in_use(&patient) {
         let copy = patient.copy();
@@ -124,8 +124,8 @@ fn accepted_unread_blocks_cost_what_is_in_them_and_no_blocks_of_files() {
 }
 
 /// A volume as a kill leaves it, with records in its log.
-fn killed() -> Patient {
-    let patient = Patient::new();
+fn killed() -> TestVolume {
+    let patient = TestVolume::new();
     let volume = patient.open();
     for n in 0..4 {
         volume.make_directory(format!("/later{n}"), 0o755).unwrap();
@@ -139,7 +139,7 @@ fn killed() -> Patient {
 #[test]
 fn what_cannot_be_read_at_opening_is_an_error_of_the_device_and_never_damage() {
     let patient = killed();
-    let judge = |copy: &Patient, what: String| {
+    let judge = |copy: &TestVolume, what: String| {
         match Volume::open_on(copy.device.clone()) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}"),
             Ok(volume) => {

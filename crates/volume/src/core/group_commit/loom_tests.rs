@@ -9,15 +9,15 @@ use std::task::{Context, Wake};
 /// What is changed, and what of it a commit has made durable.
 #[derive(Default)]
 struct Device {
-    board: Arc<Board>,
+    group_commit: Arc<GroupCommit>,
     changes: AtomicU64,
     durable: AtomicU64,
 }
 
 impl Device {
     /// As a volume's commit does, unless `outcome` says otherwise of it.
-    fn commit(&self, outcome: Result<(), Failed>) -> Result<(), Failed> {
-        self.board.begin();
+    fn commit(&self, outcome: Result<(), CommitError>) -> Result<(), CommitError> {
+        self.group_commit.begin();
         let taken = self.changes.load(SeqCst);
         outcome?;
         self.durable.store(taken, SeqCst);
@@ -25,20 +25,23 @@ impl Device {
     }
 
     /// Changes something and waits until that is durable.
-    fn change_and_sync(&self, wait: fn(&Arc<Board>) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn change_and_sync(
+        &self,
+        wait: fn(&Arc<GroupCommit>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mine = self.changes.fetch_add(1, SeqCst) + 1;
-        let synced = wait(&self.board);
+        let synced = wait(&self.group_commit);
         assert!(synced.is_err() || self.durable.load(SeqCst) >= mine, "it was not durable");
         synced
     }
 }
 
-fn in_thread(board: &Arc<Board>) -> Result<(), Errno> {
-    board.wait(board.next())
+fn in_thread(group_commit: &Arc<GroupCommit>) -> Result<(), Errno> {
+    group_commit.wait(group_commit.next())
 }
 
-fn in_task(board: &Arc<Board>) -> Result<(), Errno> {
-    let mut commit = board.clone().wait_in_task(board.next());
+fn in_task(group_commit: &Arc<GroupCommit>) -> Result<(), Errno> {
+    let mut commit = group_commit.clone().wait_async(group_commit.next());
     let woken = Arc::new(Woken::default());
     let waker = woken.clone().into();
     loop {
@@ -72,21 +75,22 @@ impl Wake for Woken {
 }
 
 /// Tries out what happens on a device of which the first commit ends as told; then it is closed.
-fn model(first: Result<(), Failed>, what: fn(&Arc<Device>)) {
+fn model(first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
     model_by(loom::model::Builder::new(), first, what);
 }
 
-fn model_by(builder: loom::model::Builder, first: Result<(), Failed>, what: fn(&Arc<Device>)) {
+fn model_by(builder: loom::model::Builder, first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
     builder.check(move || {
         let device = Arc::new(Device::default());
         let its = device.clone();
         let mut outcome = Some(first);
-        let commits = move || its.board.serve(|_| its.commit(outcome.take().unwrap_or(Ok(()))));
-        let committer = thread::spawn(commits);
+        let commits =
+            move || its.group_commit.run(|_| its.commit(outcome.take().unwrap_or(Ok(()))));
+        let commit_thread = thread::spawn(commits);
         what(&device);
-        device.board.close();
+        device.group_commit.close();
         // Whether the last commit ended well is not what these ask.
-        let _ = committer.join().unwrap();
+        let _ = commit_thread.join().unwrap();
     });
 }
 
@@ -102,7 +106,7 @@ fn loom_who_is_told_has_its_change_in_a_commit_that_began_later_and_has_ended() 
 
 #[test]
 fn loom_a_failure_reaches_everyone() {
-    model(Err(Failed::Stopped), |device| {
+    model(Err(CommitError::Stopped), |device| {
         let its = device.clone();
         let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Err(Errno::IO)));
         assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
@@ -114,9 +118,9 @@ fn loom_a_failure_reaches_everyone() {
 fn loom_a_flush_of_somebody_else_that_fails_ends_every_wait() {
     model(Ok(()), |device| {
         let its = device.clone();
-        let failing = thread::spawn(move || its.board.fail());
+        let failing = thread::spawn(move || its.group_commit.fail());
         let synced = device.change_and_sync(in_task);
-        assert!(synced.is_ok() || device.board.has_failed());
+        assert!(synced.is_ok() || device.group_commit.has_failed());
         failing.join().unwrap();
         assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
     });
@@ -127,7 +131,7 @@ fn loom_who_is_refused_is_told_and_the_next_commit_has_its_change() {
     let mut builder = loom::model::Builder::new();
     // Each preemption more takes ten times as long here: with six it was not through in twenty minutes.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(5));
-    model_by(builder, Err(Failed::Refused(Errno::NOSPC)), |device| {
+    model_by(builder, Err(CommitError::Refused(Errno::NOSPC)), |device| {
         let its = device.clone();
         let other = thread::spawn(move || its.change_and_sync(in_task));
         if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
@@ -144,11 +148,11 @@ fn loom_closed_beside_one_who_waits_and_one_who_gave_up_nobody_waits_for_ever() 
     model(Ok(()), |device| {
         let its = device.clone();
         let waiting = thread::spawn(move || its.change_and_sync(in_task));
-        let mut given_up = device.board.clone().wait_in_task(device.board.next());
+        let mut given_up = device.group_commit.clone().wait_async(device.group_commit.next());
         let waker = Arc::new(Woken::default()).into();
         let _ = given_up.as_mut().poll(&mut Context::from_waker(&waker));
         drop(given_up);
-        device.board.close();
+        device.group_commit.close();
         let waited = waiting.join().unwrap();
         assert!(waited.is_ok() || waited == Err(Errno::IO));
     });
