@@ -142,6 +142,6 @@ pub(super) fn parse_extent(
     let extent = ExtentRecord::parse(value, total_blocks).map_err(|flaw| flaw.to_string())?;
     match (number_of(key), key.get(8..)) {
         (Some(inode), Some(offset)) if offset == extent.offset.to_be_bytes() => Ok((inode, extent)),
-        _ => Err("an extent is not where its key says".into()),
+        _ => Err("the record of an extent does not match its key".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The space of a volume as files take it and give it back, and what may still come when none is left.
+//! Blocks for files: allocated, reserved, swapped and freed, and what to wait for when none are free.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -18,11 +18,11 @@ use crate::space::allocator::Want;
 use crate::space::extent::{Extent, State};
 
 impl Shared {
-    /// Has every block of a range lie somewhere, or says what to wait for; unless the file has been emptied since
-    /// `begun`. What was promised is redeemed as blocks are taken.
+    /// Allocates blocks for every hole in a range, or returns what to wait for. Consumes the reservation as it
+    /// allocates. Does nothing if the file was truncated to zero since `begun`.
     ///
     /// # Errors
-    /// ENOSPC when nothing more can come free; EROFS; what the catalog says.
+    /// ENOSPC when no more blocks can become free; EROFS; errors of the catalog.
     pub(crate) fn allocate(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
@@ -37,14 +37,15 @@ impl Shared {
             let state = &mut *self.state.lock();
             match file.generation() == begun {
                 true => self.try_allocate(state, file, blocks, promise),
-                // Whoever waits with its bytes finds no place for them, and that it was emptied.
+                // The file was truncated meanwhile: the writer finds that out by the generation.
                 false => Ok(Prepared::Ready(())),
             }
         };
         self.outcome(tried)
     }
 
-    /// Keeps blocks for bytes of a file whose place is found later, or says what to wait for.
+    /// Reserves space for bytes whose blocks are allocated later (delayed allocation), or returns what to wait
+    /// for. Dropping the reservation gives the space back.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -71,7 +72,7 @@ impl Shared {
         self.outcome(tried)
     }
 
-    /// What a file's map answers.
+    /// Converts to the answer of a file's map.
     fn outcome<T>(
         self: &Arc<Self>,
         tried: Result<Prepared<T>, Retry>,
@@ -99,15 +100,15 @@ impl Shared {
             let promised = wanted.min(promise.bytes() / BLOCK);
             let kept = match promised {
                 0 => state.reserved_size(),
-                // This is what it was kept for.
+                // The catalog's pages were reserved for this.
                 _ => Size::of_redeemed(state.allocator.space().promised - promised),
             };
-            // What is only written for the first time is cut out of an unwritten extent.
+            // A block that is written for the first time is cut out of an unwritten extent.
             let extents = (holes.len() as u64).clamp(1, EXTENTS_A_STEP);
             if let Some(later) = self.ensure_space(state, extents, kept, wanted, promised)? {
                 return Ok(later);
             }
-            // Only now: what the catalog has ordered was not among it.
+            // Not earlier: the blocks that were just preallocated for the catalog must not come from this reservation.
             state.allocator.redeem(promised);
             let made = state.allocate_extents(file, holes, EXTENTS_A_STEP);
             let taken = made.iter().flatten().map(|extent| extent.length).sum::<u64>();
@@ -130,8 +131,8 @@ impl Shared {
         }
     }
 
-    /// Sees to it that a file can have so many extents more, which leave what the catalog keeps, and so many
-    /// blocks, some of which it was promised; or says what to wait for.
+    /// Checks that a file can get this many more extents, without the catalog pages in `kept`, and this many
+    /// blocks, `promised` of them from its reservation. Returns what to wait for, if not.
     fn ensure_space<T>(
         &self,
         state: &mut VolumeState,
@@ -140,7 +141,7 @@ impl Shared {
         blocks: u64,
         promised: u64,
     ) -> Result<Option<Prepared<T>>, Retry> {
-        // First, since it keeps blocks for the catalog.
+        // First, because it preallocates blocks for the catalog.
         let records = Size::of_files(1, extents);
         state.require_catalog_room(records, kept, Reserve::Keep, &ReadResults::default())?;
         if state.available() + promised < blocks {
@@ -152,7 +153,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Keeps blocks for a range of a file that is going to lie elsewhere: see [`uringfs_file::Map::reserve`].
+    /// Allocates blocks that will replace a range of a file: see [`uringfs_file::Map::reserve`].
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -182,7 +183,7 @@ impl Shared {
         let made = state.allocate_extents(file, vec![blocks], wanted)?;
         let VolumeState { allocator, overlay, .. } = state;
         for extent in &made {
-            // A commit counts them as free, until something leads to them.
+            // A commit counts the blocks as free until an extent names them.
             allocator.free(extent.run(), |region| read_region(overlay, region))?;
         }
         state.out_of_place += wanted;
@@ -202,7 +203,7 @@ impl Shared {
         Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(free_extents))))
     }
 
-    /// Puts what was reserved in its place: see [`uringfs_file::Map::replace`].
+    /// Swaps reserved blocks into a file: see [`uringfs_file::Map::replace`].
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -225,7 +226,7 @@ impl Shared {
         reserved: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Retry> {
-        // With what is left on both sides.
+        // Plus the remainders on both sides.
         let extents = reserved.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
         let (records, kept) = (Size::of_files(1, extents as u64), state.reserved_size());
         state.require_catalog_room(records, kept, Reserve::Keep, &ReadResults::default())?;
@@ -249,7 +250,10 @@ impl Shared {
         Ok(Prepared::Ready(()))
     }
 
-    /// What has to end for blocks to come free, if any can.
+    /// The event after which blocks become free: a commit, or quiescence.
+    ///
+    /// # Errors
+    /// `NoSpace` when neither frees enough.
     fn space_to_wait_for<T>(&self, state: &VolumeState, wanted: u64) -> Result<Prepared<T>, Retry> {
         let pending = state.pending_blocks();
         let has_orphans = state.is_reclaiming || state.has_closed_orphans();
@@ -271,23 +275,23 @@ impl Shared {
         Prepared::AfterCommit(group_commit.wait_async(next))
     }
 
-    /// Cuts a file off, or makes it longer.
+    /// Sets a file's size in bytes; frees the blocks behind a smaller one.
     pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) {
         self.free_extents(file, |file| file.set_size(bytes));
     }
 
-    /// Empties a file, whoever is writing.
+    /// Truncates a file to zero, even with writes in flight.
     pub(crate) fn truncate_to_zero(&self, file: &Arc<OpenFile>) {
         self.free_extents(file, OpenFile::truncate_to_zero);
     }
 
-    /// Makes a range of blocks of a file a hole.
+    /// Punches a hole of whole blocks.
     pub(crate) fn remove(&self, file: &Arc<OpenFile>, blocks: Range<u64>) {
         self.free_extents(file, |file| file.remove(blocks));
     }
 
-    /// Makes free what was freed, is committed, and is read by nobody any more. Where the device is to
-    /// hear of it that comes first, without the lock.
+    /// Makes blocks allocatable that were freed, are committed and have no reads in flight. Discards them on
+    /// the device before that, if the volume does, without the lock.
     pub(crate) fn release(&self) {
         let quiescent = {
             let state = &mut *self.state.lock();
@@ -300,7 +304,7 @@ impl Shared {
         let state = &mut *self.state.lock();
         if let Err(errno) = discarded {
             state.discards = false;
-            state.warnings.push(format!("freed blocks are not discarded any more: {errno}"));
+            state.warnings.push(format!("freed blocks are no longer discarded: {errno}"));
         }
         quiescent.into_iter().for_each(|run| state.allocator.release(run));
     }
@@ -315,22 +319,23 @@ impl Shared {
         Ok(())
     }
 
-    /// The blocks are free once that is committed and nobody reads them any more.
+    /// Applies a change to a file and queues the blocks it freed. They become allocatable after the next commit,
+    /// once no read of them is in flight.
     fn free_extents(&self, file: &Arc<OpenFile>, take: impl FnOnce(&OpenFile) -> Vec<Run>) {
         let state = &mut *self.state.lock();
         state.dirty.insert(file.number, file.clone());
         let runs = take(file);
-        // With what is left on both sides.
+        // Plus the remainders on both sides.
         state.changed_extents += runs.len() + 1;
         state.to_free.extend(runs);
     }
 }
 
 fn no_space() -> Retry {
-    Error::new(ErrorKind::NoSpace, "no block is free").into()
+    Error::new(ErrorKind::NoSpace, "no free blocks").into()
 }
 
-/// Where a piece is to lie, written.
+/// The written extent for a segment of a file.
 fn written_extent(piece: &Piece) -> Extent {
     Extent {
         offset: piece.offset / BLOCK,
@@ -341,15 +346,15 @@ fn written_extent(piece: &Piece) -> Extent {
 }
 
 impl VolumeState {
-    /// Blocks that files can have now.
+    /// Blocks that files can allocate now.
     fn available(&self) -> u64 {
         self.allocator.space().available()
     }
 
-    /// Blocks for the holes of a file, in so many extents at most.
+    /// Allocates blocks for the holes of a file, in at most `max_extents` extents.
     ///
     /// # Errors
-    /// `NoSpace` where there are not enough, with none taken.
+    /// `NoSpace` when there are too few; nothing stays allocated.
     fn allocate_extents(
         &mut self,
         file: &OpenFile,
@@ -373,7 +378,7 @@ impl VolumeState {
                     Ok(run) => run,
                     Err(retry) => {
                         for extent in &made {
-                            // It was allocated a moment ago, and nobody has heard of it.
+                            // It was allocated a moment ago, and no record or reader knows it.
                             allocator.free(extent.run(), &mut load)?;
                             allocator.release(extent.run());
                         }
@@ -387,15 +392,14 @@ impl VolumeState {
         Ok(made)
     }
 
-    /// Makes free what was freed, committed, and is read by nobody any more; the device does not hear
-    /// of what is wanted again at once.
+    /// Makes freed, committed and quiescent blocks allocatable, without a discard: they are needed at once.
     fn release_quiescent(&mut self, device: &Device) {
         for run in self.take_quiescent(device) {
             self.allocator.release(run);
         }
     }
 
-    /// What was freed, committed, and is read by nobody any more.
+    /// Takes the runs that were freed, are committed and have no reads in flight.
     fn take_quiescent(&mut self, device: &Device) -> Vec<Run> {
         let domain = quiescence(device.index());
         let (quiescent, busy): (Vec<_>, Vec<_>) =
@@ -404,18 +408,18 @@ impl VolumeState {
         quiescent.into_iter().flat_map(|(_, runs)| runs).collect()
     }
 
-    /// Blocks that files have given back and that are not free yet.
+    /// Blocks that files have freed and that are not allocatable yet.
     pub(crate) fn pending_blocks(&self) -> u64 {
         let to_free: u64 = self.to_free.iter().map(|run| run.length).sum();
         self.allocator.space().pending - self.out_of_place + to_free
     }
 
-    /// Blocks that are free when what is in flight has ended.
+    /// Blocks that become allocatable when reads in flight have ended.
     pub(crate) fn retired_blocks(&self) -> u64 {
         self.retired.iter().flat_map(|(_, runs)| runs).map(|run| run.length).sum()
     }
 
-    /// Whether there are files without a name that the next commit destroys.
+    /// True if the next commit has orphans to reclaim: files without a name that no handle has open.
     fn has_closed_orphans(&self) -> bool {
         self.orphans.iter().any(|orphan| {
             let holders = self.open.get(&orphan.0).map_or(0, Weak::strong_count);
@@ -434,7 +438,7 @@ mod tests {
     use crate::volume::volume::Volume;
 
     #[test]
-    fn whoever_waits_for_blocks_takes_none_for_a_file_that_was_emptied_meanwhile() {
+    fn a_write_older_than_a_truncate_allocates_nothing() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();
@@ -453,7 +457,7 @@ mod tests {
         assert!(matches!(prepared, Ok(Prepared::Ready(()))) && open.is_empty());
         drop(promise);
         assert_eq!(space(), before);
-        // One that begins now has room.
+        // A write that begins now gets blocks.
         let mut none = Promise::default();
         let prepared = shared.allocate(&open, 0..8, &mut none, open.generation());
         assert!(matches!(prepared, Ok(Prepared::Ready(()))) && !open.is_empty());

@@ -1,21 +1,21 @@
-//! How a caller waits: a thread in place, a task with its waker.
+//! How a caller waits: a thread blocks in place, a task yields.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Who waits.
+/// How a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMode {
-    /// A thread that may.
+    /// The calling thread blocks.
     Blocking,
-    /// A task of a thread that has others.
+    /// The task yields its thread to other tasks.
     Async,
 }
 
 impl WaitMode {
-    /// Waits for something that others bring to its end.
+    /// Waits for a future that other threads complete.
     pub(crate) async fn wait<T>(self, future: impl Future<Output = T>) -> T {
         match self {
             WaitMode::Async => future.await,
@@ -36,7 +36,7 @@ impl WaitMode {
     }
 }
 
-/// A thread that sleeps until it is woken.
+/// Unparks a blocked thread.
 struct ThreadWaker(Thread);
 
 impl Wake for ThreadWaker {
@@ -45,10 +45,10 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// The outcome of something that waits in place.
+/// Runs a future of [`WaitMode::Blocking`]: its waits block inside the poll, so one poll completes it.
 pub(crate) fn run_blocking<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => unreachable!("a thread waits in place"),
+        Poll::Pending => unreachable!("a blocking future was pending"),
     }
 }

@@ -1,5 +1,5 @@
-//! Blocks for the catalog, taken from what is free before they are needed: a change is accepted only when
-//! the blocks that committing it takes are there, in runs that the catalog can have.
+//! Preallocates blocks for the catalog. A change is accepted only when the blocks that its commit may need are
+//! there, in runs that the catalog can take.
 
 use crate::catalog::{Reserve, Size};
 use crate::core::state::{MAX_UNCOMMITTED_RECORDS, VolumeState, read_region};
@@ -8,25 +8,26 @@ use crate::namespace::transaction::{ReadResults, Retry};
 use crate::space::allocator::{REGION_BLOCKS, Want};
 use crate::superblock::MAX_CATALOG_RUNS;
 
-/// Blocks in a row that the catalog gets at the least, while there are so many: its runs are few.
+/// The shortest run for the catalog, while there are any so long: the superblock names few runs.
 const MIN_CONTIGUOUS_BLOCKS: u64 = 64;
-/// What is ordered at a time is one in so many of the blocks that the catalog has.
+/// Each run is at least this share of the catalog's blocks.
 const GROWTH_SHARE: u64 = 16;
 
-/// How much to order where not all can be had.
+/// What to do when too few blocks are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prealloc {
-    /// None of it, as far as that is known before.
+    /// Allocate none, as far as the count of free blocks tells.
     AllOrNothing,
-    /// As much as there is.
+    /// Allocate what there is.
     BestEffort,
 }
 
 impl VolumeState {
-    /// Sees to it that the next commits have room for what waits and for this, and leave what is kept.
+    /// Ensures that the next commits have room for the uncommitted changes and for `more`, and that the room in
+    /// `kept` stays free.
     ///
     /// # Errors
-    /// `NoSpace`, when what the catalog has and can get is too little.
+    /// `NoSpace`, when the catalog is too small and cannot grow enough.
     pub(crate) fn require_catalog_room(
         &mut self,
         more: Size,
@@ -57,7 +58,7 @@ impl VolumeState {
         }
     }
 
-    /// Whether the next commits have room for what waits and for this, with what is ordered for it.
+    /// True if the next commits have room for the uncommitted changes and for `more`. Preallocates what is missing.
     pub(crate) fn reserve_catalog_room(
         &mut self,
         more: Size,
@@ -68,13 +69,13 @@ impl VolumeState {
         self.preallocate_for_catalog(missing, Prealloc::AllOrNothing)
     }
 
-    /// What the catalog keeps for those who redeem what is promised.
+    /// The room that the catalog keeps for delayed allocation: what redeeming all reservations takes.
     pub(crate) fn reserved_size(&self) -> Size {
         Size::of_promises(self.allocator.space().promised)
     }
 
-    /// Has so many blocks on their way to the catalog, or tells that there are not so many that it
-    /// can have: its runs are few.
+    /// Preallocates until `blocks` are on their way to the catalog. False if there are too few blocks, or too
+    /// many runs: the superblock names a limited number.
     pub(crate) fn preallocate_for_catalog(
         &mut self,
         blocks: u64,

@@ -1,5 +1,5 @@
-//! One commit: what has changed is taken in one step, and goes to the device in an order that a power
-//! cut at any moment leaves whole. `docs/durability.md` has the order and what it guarantees.
+//! One commit: takes all changes in one step, and writes them in an order that is consistent after a power cut
+//! at any point. `docs/durability.md` has the order and its guarantees.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::Changes;
 
-/// Of what has lost its last name.
+/// How many of the closed orphans a commit reclaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reclaimed {
     All,
@@ -28,18 +28,18 @@ enum Reclaimed {
     Partial,
 }
 
-/// What one commit takes.
+/// The changes that one commit takes.
 struct CommitSet {
     changes: Arc<Changes>,
-    /// Blocks that no file has any more.
+    /// Blocks that no file uses any more.
     freed: Vec<Run>,
     for_catalog: Vec<Run>,
-    /// It goes into the catalog's pages.
+    /// The changes go into the catalog's pages, with everything in its log.
     is_checkpoint: bool,
 }
 
 impl Shared {
-    /// Makes durable all that has changed, and what was written before what says where it is.
+    /// Makes all changes durable: file data first, then the metadata that refer to them.
     pub(crate) fn commit(self: &Arc<Self>, group_commit: &GroupCommit) -> Result<(), CommitError> {
         let reclaimed = self.reclaim_orphans()?;
         self.load_regions_to_free()?;
@@ -53,7 +53,7 @@ impl Shared {
                 break taken;
             }
         };
-        self.blocks.flush().map_err(|errno| Error::io("flushing what was written", errno))?;
+        self.blocks.flush().map_err(|errno| Error::io("flushing file data", errno))?;
         self.extend_catalog(&for_catalog)?;
         let mut batch = changes.to_batch();
         if !for_catalog.is_empty() {
@@ -78,7 +78,7 @@ impl Shared {
                 }
                 Err(error) => return Err(error.into()),
             }
-            // Its many records are freed with `changes`, after the lock.
+            // The overlay's many records are dropped with `changes`, after the lock.
             state.overlay.end_commit();
             let epoch = quiescence(self.device.index()).retire();
             state.retired.push((epoch, freed));
@@ -90,8 +90,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Destroys the orphans that nobody has open any more, as many as one commit has room for. One that
-    /// is damaged stays what it is.
+    /// Reclaims the orphans that no handle has open, as many as one commit has room for. A damaged orphan stays
+    /// as it is.
     fn reclaim_orphans(self: &Arc<Self>) -> Result<Reclaimed, Error> {
         let (closed, before) = {
             let state = &mut *self.state.lock();
@@ -120,7 +120,7 @@ impl Shared {
         Ok(Reclaimed::All)
     }
 
-    /// Loads the regions of blocks that are to be freed. Where that cannot be they stay taken.
+    /// Loads the regions of the blocks to free. The blocks of a damaged region stay allocated.
     fn load_regions_to_free(self: &Arc<Self>) -> Result<(), Error> {
         let mut loaded = 0;
         loop {
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Damage of what is being freed is told, and costs no more than what is damaged.
+    /// Turns damage into a warning and `None`, so that it affects nothing but the damaged record.
     fn warn_if_damaged<T>(&self, what: &str, result: Result<T, Error>) -> Result<Option<T>, Error> {
         match result {
             Err(error) if error.kind() == ErrorKind::Damaged => {
@@ -151,9 +151,9 @@ impl Shared {
         }
     }
 
-    /// Takes an orphan's extents and all else that belongs to it: some records at a time and, where they
-    /// are many, in several commits, since as long as there are any it is found again after a crash.
-    /// `before` is how much waited before anything was destroyed.
+    /// Reclaims an orphan: its extents, its extended attributes, then its inode, a batch of records at a time. Large
+    /// ones take several commits: while a record is left, the orphan is found again after a crash. `before` is the
+    /// number of uncommitted changes from before the first orphan.
     fn reclaim(self: &Arc<Self>, Orphan(number): Orphan, before: u64) -> Result<Reclaimed, Error> {
         for first in [Key::Extent(number.0, 0), Key::Xattr(number.0, b"")] {
             let (table, mut next) = (first.table(), Some(first.bytes()));
@@ -175,8 +175,7 @@ impl Shared {
         Ok(Reclaimed::All)
     }
 
-    /// Whether the commit that is about to begin takes more of what is destroyed. Something it does, or
-    /// there would be no end.
+    /// True if the next commit has room to reclaim more. It always reclaims something, so that there is progress.
     fn can_reclaim_more(self: &Arc<Self>, before: u64) -> Result<bool, Error> {
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let waiting = state.overlay.waiting().changes;
@@ -185,8 +184,8 @@ impl Shared {
         }))
     }
 
-    /// Orders what the catalog is going to need for what waits. Without, commits go on as long as it has
-    /// room.
+    /// Preallocates the blocks that the catalog will need for the uncommitted changes. If there are too few, commits
+    /// succeed as long as the catalog has room.
     fn preallocate(self: &Arc<Self>) -> Result<(), Error> {
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let wanted =
@@ -195,8 +194,8 @@ impl Shared {
         }))
     }
 
-    /// Makes the volume larger, if it is to be. The superblock says so first: after a power cut the
-    /// records of regions may speak of fewer blocks, and say of how many.
+    /// Enlarges the volume, if that was requested. The superblock is written first: after a power cut it may have
+    /// more blocks than the records of regions cover, and those records say how many they cover.
     fn grow(self: &Arc<Self>) -> Result<(), Error> {
         let (blocks, mut superblock) = {
             let state = self.state.lock();
@@ -204,13 +203,13 @@ impl Shared {
             (blocks, state.superblock.clone())
         };
         superblock.total_blocks = blocks;
-        // Else it may have the one size or the other.
+        // If the write failed, the superblock on the device may have either size.
         superblock.write(&self.blocks).map_err(|error| self.catalog.stop(error))?;
         run_blocking(self.with_retries(WaitMode::Blocking, |state, _| {
             let VolumeState { allocator, overlay, to_free, .. } = state;
             let left_by_copy = superblock.left_by_copy(state.superblock.total_blocks);
             if let Some(run) = left_by_copy {
-                // It goes to another block of this region, which nobody may take in between.
+                // The superblock's copy moves to another block of this region: no allocation may take that in between.
                 allocator.load_for(run, |region| read_region(overlay, region))?;
             }
             allocator.grow(blocks, |region| read_region(overlay, region))?;
@@ -230,8 +229,8 @@ impl Shared {
         }))
     }
 
-    /// Gives the catalog blocks. The superblock names them before the records of regions count them as
-    /// taken: opening takes what the superblock names, whatever the regions say.
+    /// Adds blocks to the catalog. The superblock names them before the records of regions count them as
+    /// allocated: opening trusts the superblock over the regions.
     fn extend_catalog(&self, runs: &[Run]) -> Result<(), Error> {
         if runs.is_empty() {
             return Ok(());
@@ -244,8 +243,7 @@ impl Shared {
 }
 
 impl VolumeState {
-    /// What this commit takes. Changes made from now on are in the next. Nothing, where the volume is to
-    /// become larger first.
+    /// Takes the changes for this commit; later changes go into the next. `None` if the volume must grow first.
     fn collect(
         &mut self,
         results: &ReadResults,
@@ -254,14 +252,14 @@ impl VolumeState {
         if self.grow_target.is_some() {
             return Ok(None);
         }
-        // First what may have to be asked for.
-        let records = self.transaction(results);
+        // First everything that may need a read of the catalog.
+        let transaction = self.transaction(results);
         let mut inodes: Vec<(InodeNumber, Inode)> = Vec::new();
         let mut lost: Vec<(InodeNumber, Error)> = Vec::new();
         for number in self.dirty.keys() {
-            match records.inode(*number) {
+            match transaction.inode(*number) {
                 Ok(inode) => inodes.push((*number, inode)),
-                // That one file is lost, and no other.
+                // Only this file loses its changes.
                 Err(Retry::Fail(error)) => lost.push((*number, error)),
                 Err(retry) => return Err(retry),
             }
@@ -290,7 +288,7 @@ impl VolumeState {
         self.changed_extents = 0;
         let mut changes = Changes::default();
         for (number, inode) in inodes {
-            let file = self.dirty.remove(&number).expect("it was there a moment ago");
+            let file = self.dirty.remove(&number).expect("the file was dirty a moment ago");
             if let Some(delta) = file.take_changes(&mut changes, commit) {
                 let mut inode = inode;
                 delta.apply_to(&mut inode);
@@ -303,21 +301,21 @@ impl VolumeState {
         self.first_new = self.next_inode;
         changes.put(Key::State(NEXT_INODE_KEY), self.next_inode.to_be_bytes().to_vec());
         self.overlay.apply(changes);
-        // Together with the records of the regions, which count them as taken.
+        // In one commit with the records of the regions, which count these blocks as allocated.
         let for_catalog = self.preallocated.begin_commit();
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
-        // What is in the log must have room in the catalog with all that goes there until the next checkpoint.
+        // What the log holds must fit into the pages, with everything else that goes there until the next checkpoint.
         let has_room = self.catalog_room.missing_for(changes.size(), Reserve::Keep) == 0;
         let is_checkpoint =
             std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();
         Ok(Some(CommitSet { changes, freed, for_catalog, is_checkpoint }))
     }
 
-    /// Those that nobody has open any more; what was to be collected of them is.
+    /// Takes the orphans that no handle has open, and moves their uncommitted changes into the overlay.
     fn take_closed_orphans(&mut self) -> Vec<Orphan> {
         let mut changes = Changes::default();
         for Orphan(number) in &self.orphans {
-            // One that was abandoned changes no more, though its last holder may still be there.
+            // An abandoned file changes no more, though its last holder may still be there.
             let is_abandoned = !self.open.contains_key(number);
             let is_closed = |file: &Arc<OpenFile>| is_abandoned || Arc::strong_count(file) == 1;
             if self.dirty.get(number).is_some_and(is_closed)
@@ -334,8 +332,8 @@ impl VolumeState {
         closed
     }
 
-    /// Destroys some records of an orphan from a key on, and frees the blocks they name; answers where
-    /// more may follow.
+    /// Deletes a batch of an orphan's records from a key on, and queues their blocks to be freed. Returns the key
+    /// where more may follow.
     fn reclaim_batch(
         &mut self,
         table: Table,
@@ -352,7 +350,7 @@ impl VolumeState {
             }
             changes.set(table, record.0.into(), None);
         }
-        // All of them or none: a run that is freed while its record stays would be freed twice.
+        // All of them or none: if a run were freed while its record stays, it would be freed twice.
         self.to_free.extend(runs);
         self.overlay.apply(changes);
         Ok(next)
@@ -380,7 +378,7 @@ mod tests {
     use crate::volume::volume::Volume;
 
     #[test]
-    fn a_file_that_was_abandoned_gives_its_blocks_back_though_somebody_still_holds_it() {
+    fn an_abandoned_file_frees_its_blocks_while_still_referenced() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -400,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_of_many_extents_is_destroyed_by_several_commits() {
+    fn an_orphan_of_many_extents_is_reclaimed_by_several_commits() {
         let device = Device::new(Memory::new(1 << 30).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -415,7 +413,7 @@ mod tests {
         let file = volume.open("/f", create).unwrap();
         let extents = COMMIT_THRESHOLD_RECORDS + 10 * BATCH as u64;
         reactor.block_on(file.allocate(0, extents * BLOCK, Length::Extend)).unwrap();
-        // What is written and what is not yet lie by turns.
+        // Written and unwritten blocks alternate, so that each is an extent.
         let mut buffer = Buffer::copy_of(&[7; BLOCK as usize]);
         for block in (0..extents).step_by(2) {
             let (back, written) = reactor.block_on(file.write(buffer, block * BLOCK));
@@ -434,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_not_longer_for_a_commit_that_does_not_take_its_blocks() {
+    fn a_commit_takes_size_and_blocks_of_a_write_together() {
         let device = Device::new(Memory::new(64 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
@@ -450,7 +448,7 @@ mod tests {
             let record = volume.shared.catalog.get(Key::Inode(number.0)).unwrap().unwrap();
             Inode::of_record(&record).unwrap().size
         };
-        // As a write goes, with a commit of the attributes in the midst of it.
+        // As in a write, with a commit of attributes in the middle.
         let open = volume.shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
         let noted = open.mark_written(0..2 * BLOCK, open.generation(), WriteOrigin::Direct);
         assert_eq!((noted.is_err(), size()), (true, 0));

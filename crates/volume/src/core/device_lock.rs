@@ -1,9 +1,9 @@
-//! A volume is written by one or read by many. Other programs are kept out by `flock` on the device,
-//! which each asks for; within this one, where clones of a [`Device`] share a lock, a list is kept.
+//! One writer or many readers for a volume. `flock` on the device excludes other processes. A list excludes
+//! other volumes of this process, because clones of a [`Device`] share a descriptor and so its `flock`.
 //!
-//! A device that lies in something else, as a loop device in its file, has that locked too, so that the same
-//! volume is not open under both names. Of what it has only a part of, as a partition, others may have other
-//! parts; it only keeps out those who want the whole.
+//! The devices and files below a device are locked too, as the file of a loop device, so that a volume is not
+//! opened under both names. Below a device that is only a part, as a partition, the lock is shared: it excludes
+//! only openers of the whole.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -18,42 +18,42 @@ use uringfs_reactor::ForkMark;
 
 use crate::error::{Error, ErrorKind};
 
-/// What others may do with a volume that is open.
+/// How a lock excludes others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockKind {
-    /// Open it for reading, as this one has.
+    /// Other readers may hold it too.
     Shared,
-    /// Nothing.
+    /// One holder.
     Exclusive,
 }
 
-/// How long the kernel may keep a dead program's lock: it lets go of a ring's registered files in the
-/// background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
+/// How long to wait for the lock of a process that has exited. The kernel releases a ring's registered files in
+/// the background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
 const EXITED_HOLDER_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Keeps others out until it is dropped.
+/// Holds the locks of a volume's device until it is dropped.
 pub(crate) struct DeviceLock {
     device: Device,
-    /// What the device lies in. They have locks of their own, which end with them.
+    /// What the device lies in, each with an `flock` of its own that ends with the descriptor.
     below: Vec<OwnedFd>,
-    /// Its lines in [`HELD`].
+    /// Its entries in [`HELD`].
     held: Vec<HeldLock>,
     fork: ForkMark,
 }
 
-/// What this process holds.
+/// All locks that this process holds.
 static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct HeldLock {
     target: LockTarget,
     kind: LockKind,
-    /// Whose descriptor has the kernel's lock.
+    /// The device whose descriptor holds the `flock`.
     device: DeviceIndex,
 }
 
-/// Which bytes a device reaches, by whatever path it was opened.
+/// The bytes that a device gives access to, whatever path it was opened by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LockTarget {
     File {
@@ -63,19 +63,19 @@ enum LockTarget {
     Block {
         number: u64,
     },
-    /// Memory of this process, that one device has.
+    /// Memory of this process that belongs to one device.
     Memory(DeviceIndex),
 }
 
 impl DeviceLock {
-    /// Takes the lock. That of a program which has ended is waited for.
+    /// Acquires the lock. Waits for the lock of a process that has exited.
     ///
     /// # Errors
-    /// `Refused` (EBUSY) when another program, or another `Volume` of this one, is in the way.
+    /// `Refused` (EBUSY) when another process, or another `Volume` of this one, holds a conflicting lock.
     pub(crate) fn acquire(device: &Device, kind: LockKind) -> Result<DeviceLock, Error> {
         let (index, fork) = (device.index(), ForkMark::default());
         let Reach::Descriptor(descriptor) = device.core().backend().reach() else {
-            // Nobody else reaches memory of this process.
+            // Only this device reaches its memory: no `flock` is needed.
             let held = HeldLock { target: LockTarget::Memory(index), kind, device: index };
             register(&[held])?;
             let (below, held) = (Vec::new(), vec![held]);
@@ -103,31 +103,32 @@ impl DeviceLock {
 impl Drop for DeviceLock {
     fn drop(&mut self) {
         if self.fork.is_forked() {
-            // The kernel's lock is one for the parent and its child.
+            // Parent and child share the `flock`, which stays the parent's.
             return;
         }
         let all = &mut *HELD.lock();
         for held in &self.held {
-            let line = all.iter().position(|other| other == held).expect("it was put there");
+            let line =
+                all.iter().position(|other| other == held).expect("each held lock is in the list");
             all.swap_remove(line);
         }
         if all.iter().any(|held| held.device == self.device.index()) {
             return;
         }
-        // Not left to the descriptor, which reactors that do not turn keep open.
+        // Not left to the close of the descriptor: a reactor that is not turning may keep that open.
         if let Reach::Descriptor(descriptor) = self.device.core().backend().reach() {
             let _ = flock(descriptor, FlockOperation::Unlock);
         }
     }
 }
 
-/// Refuses a path whose bytes are, or lie in, a volume that is open, in whatever program.
+/// Refuses a path whose bytes are, or lie in, a volume that any process has open.
 ///
 /// # Errors
 /// `Refused` (EBUSY).
 pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Whoever comes to read or write it says why it cannot be opened.
+    // A later read or write of the path reports why it cannot be opened.
     let Ok(file) = open(path, flags, Mode::empty()) else { return Ok(()) };
     let below = underlying(file.as_fd(), LockKind::Exclusive)?;
     let below = below.iter().map(|(lower, kind)| (lower.as_fd(), *kind));
@@ -138,7 +139,7 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a device lies in, and what others may do with it.
+/// Opens what a device lies in, each with the lock that it needs.
 fn underlying(
     descriptor: BorrowedFd<'_>,
     kind: LockKind,
@@ -154,7 +155,7 @@ fn underlying(
     Ok(found)
 }
 
-/// Takes the kernel's lock. That of a program which has ended is waited for.
+/// Acquires an `flock`. Waits for that of a process that has exited.
 fn acquire_flock(descriptor: BorrowedFd<'_>, kind: LockKind) -> Result<(), Error> {
     let how = match kind {
         LockKind::Shared => FlockOperation::NonBlockingLockShared,
@@ -180,7 +181,7 @@ fn open_elsewhere(name: &str) -> Error {
     Error::new(ErrorKind::Refused(Errno::BUSY), what)
 }
 
-/// Notes what this process holds: all of it, or nothing.
+/// Adds all of these locks to the list, or none.
 fn register(some: &[HeldLock]) -> Result<(), Error> {
     let all = &mut *HELD.lock();
     some.iter().try_for_each(|held| check_conflict(all, held.target, held.kind))?;
@@ -202,7 +203,7 @@ fn check_conflict(all: &[HeldLock], target: LockTarget, kind: LockKind) -> Resul
 impl LockTarget {
     fn from_fd(descriptor: BorrowedFd<'_>) -> Result<LockTarget, Error> {
         let status = fstat(descriptor)
-            .map_err(|errno| Error::io("asking which file the volume is in", errno))?;
+            .map_err(|errno| Error::io("identifying the file that the volume is in", errno))?;
         Ok(match FileType::from_raw_mode(status.st_mode) {
             FileType::BlockDevice => LockTarget::Block { number: status.st_rdev },
             _ => LockTarget::File { device: status.st_dev, inode: status.st_ino },
@@ -210,11 +211,11 @@ impl LockTarget {
     }
 }
 
-/// Who holds a lock on a file.
+/// The holder of an `flock`.
 enum Holder {
-    /// A program that runs, by its name where that is known.
+    /// A running process, with its name where that is known.
     Running(String),
-    /// One that has ended.
+    /// A process that has exited.
     Exited,
 }
 
@@ -227,7 +228,7 @@ impl Holder {
         };
         let (device, inode) = (status.st_dev, status.st_ino);
         let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-        // 7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+        // A line of /proc/locks: "7: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF"
         let mut processes = locks.lines().filter_map(|line| {
             let mut words = line.split_whitespace();
             let process = words.nth(4)?;
@@ -245,7 +246,7 @@ impl Holder {
 
 fn is_running(process: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat"));
-    // Behind the name, which ends with the last parenthesis, stands the state.
+    // The state follows the name, which ends with the last parenthesis.
     let state = status.ok().and_then(|line| line.rsplit_once(") ")?.1.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

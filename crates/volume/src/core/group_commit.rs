@@ -1,4 +1,4 @@
-//! Group commit: who wants to be durable says so and waits; one thread commits for all of them.
+//! Group commit: callers request a commit by number and wait; one thread commits for all of them.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -14,21 +14,21 @@ use uringfs_sync::{Condvar, Mutex};
 use crate::error::Error;
 use crate::records::overlay::CommitNumber;
 
-/// Where those who wait and the thread that commits meet.
+/// The meeting point of waiters and the commit thread.
 #[derive(Default)]
 pub(crate) struct GroupCommit {
     state: Mutex<GroupCommitState>,
     changed: Condvar,
-    /// In the child of a fork the thread that commits is missing.
+    /// In the child of a fork the commit thread is missing.
     fork: ForkMark,
 }
 
-/// Why a commit did not happen.
+/// Why a commit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitError {
-    /// There is no room for it: nothing has changed, and the next may find some.
+    /// The catalog was full: nothing changed, and the next commit may succeed.
     Refused(Errno),
-    /// What is on the device is unknown.
+    /// The state on the device is unknown.
     Stopped,
 }
 
@@ -40,40 +40,40 @@ impl From<Error> for CommitError {
 
 #[derive(Default)]
 struct GroupCommitState {
-    /// The last commit that somebody wants.
+    /// The last commit that was requested.
     requested: CommitNumber,
-    /// The last that has begun: changes made since are in the next.
+    /// The last commit that has begun: later changes go into the next.
     begun: CommitNumber,
-    /// The last that has ended well.
+    /// The last commit that has succeeded.
     ended: CommitNumber,
-    /// The last that was refused, and why. What it held is in the next.
+    /// The last commit that was refused, and why. The next commit holds its changes.
     refused: Option<(CommitNumber, Errno)>,
-    /// A commit has failed: nothing will be durable any more.
+    /// A commit has failed: no later change becomes durable.
     has_failed: bool,
     is_closing: bool,
-    /// Tasks, by the order in which they came.
+    /// Tasks, in the order of their arrival.
     waiters: BTreeMap<u64, (CommitNumber, Waker)>,
-    /// Those that came so far.
+    /// Tasks that have arrived so far.
     arrivals: u64,
 }
 
 impl GroupCommit {
-    /// True in the child of a fork: the volume is its parent's, and any lock of it may be held for ever.
+    /// True in the child of a fork: the volume is the parent's, and any of its locks may stay locked for ever.
     pub(crate) fn is_forked(&self) -> bool {
         self.fork.is_forked()
     }
 
-    /// The commit that is going to hold a change made now.
+    /// The commit that will hold a change made now.
     pub(crate) fn next(&self) -> CommitNumber {
         self.state.lock().begun + 1
     }
 
-    /// True when a commit has failed: nothing that is changed now becomes durable.
+    /// True after a failed commit: no change made now becomes durable.
     pub(crate) fn has_failed(&self) -> bool {
         self.state.lock().has_failed
     }
 
-    /// Ends the volume: what was written may be lost, and no later commit can say that it is not.
+    /// Stops the volume: earlier writes may be lost, and no later commit can prove that they are not.
     pub(crate) fn fail(&self) {
         let mut state = self.state.lock();
         state.has_failed = true;
@@ -83,11 +83,11 @@ impl GroupCommit {
         waiters.into_values().for_each(|(_, waker)| waker.wake());
     }
 
-    /// The commit to wait for, so that what `number` was to hold is durable; none if it is.
+    /// The commit to wait for until the changes of `number` are durable; `None` if they are.
     pub(crate) fn commit_to_await(&self, number: CommitNumber) -> Option<CommitNumber> {
         let state = self.state.lock();
         match state.refused {
-            // To hear of it, whatever it holds.
+            // Its waiter gets the error.
             _ if state.has_failed => Some(CommitNumber::MAX),
             _ if state.ended >= number => None,
             Some((refused, _)) if refused >= number => Some(state.begun + 1),
@@ -95,10 +95,10 @@ impl GroupCommit {
         }
     }
 
-    /// Asks for that commit, and waits until it has ended.
+    /// Requests a commit and blocks until it has ended.
     ///
     /// # Errors
-    /// ENOSPC when there was no room for it; EIO when it has failed, or one before it; ECHILD in the child of a fork.
+    /// ENOSPC when the catalog was full; EIO when this commit or an earlier one failed; ECHILD in the child of a fork.
     pub(crate) fn wait(&self, number: CommitNumber) -> Result<(), Errno> {
         if self.is_forked() {
             return Err(Errno::CHILD);
@@ -114,7 +114,7 @@ impl GroupCommit {
         }
     }
 
-    /// The same, for a task.
+    /// [`Self::wait`] for a task.
     pub(crate) fn wait_async(self: Arc<Self>, number: CommitNumber) -> Commit {
         let mut ticket = None;
         Box::pin(poll_fn(move |context| {
@@ -134,7 +134,7 @@ impl GroupCommit {
                         state.arrivals
                     });
                     let last = state.waiters.insert(ticket, (number, context.waker().clone()));
-                    // Dropping a waker may run anything.
+                    // Dropping a waker may run any code, so not under the lock.
                     drop(state);
                     drop(last);
                     Poll::Pending
@@ -143,17 +143,17 @@ impl GroupCommit {
         }))
     }
 
-    /// Asks for a commit that nobody waits for.
+    /// Requests a commit without waiting.
     pub(crate) fn request(&self, number: CommitNumber) {
         let mut state = self.state.lock();
         state.requested = state.requested.max(number);
         self.changed.notify_all();
     }
 
-    /// Runs `commit` whenever one is wanted, until the volume is closed; then once more.
+    /// Runs `commit` whenever one is requested, until the volume is closed, and then once more.
     ///
     /// # Errors
-    /// Why what was changed last is in none that has ended well.
+    /// Why the last changes are in no successful commit.
     fn run(&self, mut commit: impl FnMut(&Self) -> Result<(), CommitError>) -> Result<(), Errno> {
         let _fail_on_exit = FailOnExit(self);
         let mut state = self.state.lock();
@@ -173,7 +173,7 @@ impl GroupCommit {
             let outcome = commit(self);
             state = self.state.lock();
             match outcome {
-                // Unless a flush of somebody else's failed meanwhile.
+                // Unless a flush failed elsewhere meanwhile.
                 Ok(()) if !state.has_failed => state.ended = state.begun,
                 Ok(()) => {}
                 Err(CommitError::Refused(errno)) => state.refused = Some((state.begun, errno)),
@@ -191,7 +191,7 @@ impl GroupCommit {
         }
     }
 
-    /// The commit under way takes no more changes: called with what it takes locked.
+    /// Begins the commit: later changes go into the next. The caller holds the lock of what it commits.
     pub(crate) fn begin(&self) -> CommitNumber {
         let mut state = self.state.lock();
         state.begun += 1;
@@ -217,14 +217,14 @@ impl GroupCommitState {
     }
 }
 
-/// The thread that commits. Dropped, it commits what is left, and ends.
+/// The commit thread. Dropping it commits what is left and ends the thread.
 pub(crate) struct CommitThread {
     group_commit: Arc<GroupCommit>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CommitThread {
-    /// `lost` hears in the end why what was changed last is not durable, if so: nobody waits for it then.
+    /// Starts the thread. It calls `lost` at its end if the last changes are not durable: no caller waits for them.
     pub(crate) fn start(
         group_commit: Arc<GroupCommit>,
         commit: impl FnMut(&GroupCommit) -> Result<(), CommitError> + Send + 'static,
@@ -237,7 +237,7 @@ impl CommitThread {
     }
 }
 
-/// No commit comes any more, be it that the volume was closed or that one panicked: nobody is to wait.
+/// Wakes all waiters with an error when the thread ends, by closing or by a panic: no commit follows.
 struct FailOnExit<'b>(&'b GroupCommit);
 
 impl Drop for FailOnExit<'_> {
@@ -250,14 +250,14 @@ impl Drop for CommitThread {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if self.group_commit.is_forked() {
-            // The parent's, which goes on with it.
+            // The thread is the parent's and keeps running there.
             return std::mem::forget(thread);
         }
         self.group_commit.close();
-        // That thread itself drops it, where whom it wakes held the last of the volume; it ends after
-        // one more commit.
+        // The commit thread itself may drop this, if a task that it woke held the last clone of the volume. Then it
+        // cannot join itself; it ends after one more commit.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
-            // A panic there has been said already; nothing of it was acknowledged.
+            // The panic hook has reported a panic there; no waiter was acknowledged.
             let _ = thread.join();
         }
     }
@@ -271,7 +271,7 @@ mod tests {
     use std::task::{Context, Wake};
 
     #[test]
-    fn many_who_wait_share_commits_and_each_has_its_change_in_one() {
+    fn waiters_share_commits_and_each_gets_its_change_durable() {
         let group_commit = Arc::new(GroupCommit::default());
         let (changes, durable) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (from, into) = (changes.clone(), durable.clone());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_nobody_is_told_that_all_is_well() {
+    fn after_a_failed_commit_every_later_wait_fails() {
         let group_commit = Arc::new(GroupCommit::default());
         let mut left = 1;
         let commit_thread = CommitThread::start(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_refused_commit_is_told_and_the_next_holds_its_changes() {
+    fn a_refused_commit_fails_its_waiter_and_the_next_holds_its_changes() {
         let group_commit = Arc::new(GroupCommit::default());
         let mut left = 2;
         let commit_thread = CommitThread::start(
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_commit_that_fails_is_told_though_nobody_waits_for_it() {
+    fn a_failed_last_commit_is_reported_without_a_waiter() {
         for (outcome, expected) in [
             (Ok(()), None),
             (Err(CommitError::Refused(Errno::NOSPC)), Some(Errno::NOSPC)),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_polled_again_and_again_waits_once() {
+    fn a_task_that_is_polled_again_is_one_waiter() {
         let group_commit = Arc::new(GroupCommit::default());
         let mut commit = group_commit.clone().wait_async(group_commit.next());
         for _ in 0..100 {
@@ -371,16 +371,16 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_panics_is_an_error_of_everyone_who_waits() {
+    fn a_commit_that_panics_fails_every_waiter() {
         let group_commit = Arc::new(GroupCommit::default());
         let commit_thread =
-            CommitThread::start(group_commit.clone(), |_| panic!("as a test does"), drop);
+            CommitThread::start(group_commit.clone(), |_| panic!("planned by the test"), drop);
         assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
         assert_eq!(group_commit.wait(group_commit.next()), Err(Errno::IO));
         drop(commit_thread);
     }
 
-    /// Whom it wakes holds the last of a volume.
+    /// A waker that holds the last clone of a volume.
     struct Holder {
         commit_thread: Mutex<Option<CommitThread>>,
         dropped: Mutex<Option<Sender<()>>>,

@@ -1,4 +1,4 @@
-//! A file is opened: its map is read from the records, in the step that finds its name.
+//! Opens a file: reads its extent map from the records, in the transaction that finds its name.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::space::extent_map::ExtentMap;
 use crate::space::system_zone::SystemZone;
 
 impl Shared {
-    /// Opens the file that an operation on records finds or makes, in the same step: a file that is found by its
-    /// name has it when it is opened.
+    /// Opens the file that `find` returns, in the same transaction: a file found by its name still has it when it
+    /// is open.
     pub(crate) async fn open(
         self: &Arc<Self>,
         mode: WaitMode,
@@ -39,8 +39,8 @@ impl Shared {
 }
 
 impl VolumeState {
-    /// Notes that a file is open. Those that nobody has open any more are forgotten when this would
-    /// need more memory: so it has at most twice what is open.
+    /// Registers an open file. Drops closed files from the table when it would have to grow, so it has at most
+    /// twice as many entries as there are open files.
     fn register_open(&mut self, file: &Arc<OpenFile>) {
         if self.open.len() == self.open.capacity() {
             self.open.retain(|_, file| file.strong_count() > 0);
@@ -51,10 +51,10 @@ impl VolumeState {
 }
 
 impl Transaction<'_> {
-    /// A file that holds bytes, with its map. `taken_by` is the last commit that can have taken changes of it.
+    /// Loads a regular file with its extent map. `taken_by` is the last commit that may hold changes of it.
     ///
     /// # Errors
-    /// EISDIR, ENXIO; what the catalog says.
+    /// EISDIR, ENXIO; errors of the catalog.
     fn open_file(
         &self,
         number: InodeNumber,
@@ -69,14 +69,14 @@ impl Transaction<'_> {
             FileKind::Directory => {
                 return Err(Error::refused(Errno::ISDIR, "it is a directory").into());
             }
-            _ => return Err(Error::refused(Errno::NXIO, "it holds no bytes").into()),
+            _ => return Err(Error::refused(Errno::NXIO, "it is not a regular file").into()),
         }
         if let Some(open) = self.find_open(number) {
             return Ok(open);
         }
         if inode.links == 0 {
-            // Its blocks may be free by now.
-            return Err(of_file(Error::damaged("it has a name, and counts none")));
+            // Its blocks may be free already.
+            return Err(of_file(Error::damaged("it has a name, and its link count is 0")));
         }
         let mut map = ExtentMap::new();
         for record in self.all(Table::Extents, number)? {

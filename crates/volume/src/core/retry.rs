@@ -1,8 +1,9 @@
-//! How an operation comes to its end: tried under the volume's lock, on what memory knows; where that is
-//! not enough the catalog is asked, or a commit waited for, without the lock, and it is tried anew.
+//! Retries a transaction until it is done: it runs under the volume's lock on records in memory. If a record is
+//! missing it is read from the catalog, if the catalog is full a commit is awaited, both without the lock. Then
+//! the transaction runs again.
 //!
-//! Nothing waits with the lock held. A thread waits in place. A task's thread goes on meanwhile: the
-//! catalog is asked by the thread of [`Reader`].
+//! No caller waits with the lock held. A thread reads the catalog itself. For a task the thread of [`Reader`]
+//! reads, and the task's own thread goes on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use crate::namespace::transaction::{
 use crate::records::inode::InodeNumber;
 use crate::records::overlay::{Changes, Watch};
 
-/// Commits that an operation waits for at the most, so that it has an answer though others go on.
+/// Commits that one operation waits for, so that it ends even if others fill the catalog.
 const MAX_COMMIT_WAITS: u32 = 3;
 
-/// What the catalog says.
+/// Records that were read from the catalog.
 enum CatalogRead {
     Record(Option<Vec<u8>>),
-    /// And where more may follow.
+    /// Records, and the key where more may follow.
     Batch(Vec<Record>, Option<Vec<u8>>),
 }
 
 impl Shared {
-    /// An operation on records, done as a whole or not at all.
+    /// Runs a transaction until it is applied as a whole, or fails and changes nothing.
     pub(crate) async fn run_transaction<T>(
         self: &Arc<Self>,
         mode: WaitMode,
@@ -61,7 +62,7 @@ impl Shared {
         Ok(done)
     }
 
-    /// Tries until it is done or refused.
+    /// Runs `attempt` under the lock until it succeeds or fails.
     pub(crate) async fn with_retries<T>(
         self: &Arc<Self>,
         mode: WaitMode,
@@ -88,7 +89,7 @@ impl Shared {
                     commits += 1;
                     results.is_last_try = match self.wait_for_commit(mode).await {
                         Ok(()) => commits == MAX_COMMIT_WAITS,
-                        // Not even for what was changed before.
+                        // The commit itself had no room: another one will not help.
                         Err(Errno::NOSPC) => true,
                         Err(errno) => return Err(Error::io("making room for more changes", errno)),
                     };
@@ -98,19 +99,18 @@ impl Shared {
     }
 
     /// # Errors
-    /// `Refused` (ECHILD) in the child of a fork, before it takes a lock that nobody gives back there.
+    /// `Refused` (ECHILD) in the child of a fork, before it takes a lock that nothing releases there.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         match self.group_commit.is_forked() {
             false => Ok(()),
             true => {
-                let what =
-                    "the volume is this process's parent's, which has forked; open it anew here";
+                let what = "the volume belongs to the parent process, which has forked; open it again here";
                 Err(Error::refused(Errno::CHILD, what))
             }
         }
     }
 
-    /// Tells of damage that an operation has met. (Errors of the device are told where it answers.)
+    /// Publishes damage that an operation met. (The device's failures are published where it completes requests.)
     fn report_corruption(&self, error: Error) -> Error {
         if error.kind() == ErrorKind::Damaged {
             self.publisher.publish_damage(&error.to_string());
@@ -118,7 +118,7 @@ impl Shared {
         error
     }
 
-    /// Asks for one record that a file's map wants.
+    /// Reads one record that a file's map needs.
     pub(crate) fn read_async(self: Arc<Self>, request: ReadRequest) -> Commit {
         Box::pin(async move {
             let loaded =
@@ -127,7 +127,7 @@ impl Shared {
         })
     }
 
-    /// Asks the catalog, and puts its answer where the next try finds it.
+    /// Reads from the catalog, and keeps the result for the next attempt.
     async fn load_result(
         self: &Arc<Self>,
         mode: WaitMode,
@@ -152,7 +152,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads the device, and waits for it.
+    /// Reads from the catalog; blocks on the device.
     fn read_catalog(&self, request: &ReadRequest, watch: &Watch) -> Result<CatalogRead, Error> {
         Ok(match request {
             ReadRequest::Record { table, key } => {
@@ -163,7 +163,7 @@ impl Shared {
                 loop {
                     let (records, next) = self.read_batch(*table, *inode, from.clone())?;
                     match next {
-                        // All of these are going to go: nobody wants to hear of them.
+                        // All of these are deleted already and not committed: go on with the next ones.
                         Some(next)
                             if self.are_all_deleted(
                                 watch,
@@ -193,7 +193,7 @@ impl Shared {
         })
     }
 
-    /// [`BATCH`] records of an inode, and where more may follow.
+    /// Reads up to [`BATCH`] records of an inode, and the key where more may follow.
     fn read_batch(
         &self,
         table: Table,
@@ -207,7 +207,7 @@ impl Shared {
             match record.value {
                 Ok(value) => records.push((record.key, value)),
                 Err(error) if records.is_empty() => return Err(error.at(record.key)),
-                // Told when it is the first.
+                // A damaged record is an error only at the front of a batch.
                 Err(_) => return Ok((records, Some(record.key))),
             }
         }

@@ -1,5 +1,5 @@
-//! What a volume's clones, its open files and the thread that commits share: the state of names and of
-//! free blocks. How a commit takes it to the device stands in `commit`.
+//! The state that a volume's clones, its open files and the commit thread share: uncommitted records, open
+//! files, free blocks. `commit` writes it to the device.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
@@ -27,18 +27,18 @@ use crate::space::extent::{Extent, ExtentRecord, InvalidExtent};
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
-/// Records that may wait for a commit before one is asked for.
+/// Uncommitted records at which a commit is requested.
 pub(crate) const COMMIT_THRESHOLD_RECORDS: u64 = 1 << 16;
-/// Records that may wait: operations wait for a commit then.
+/// Uncommitted records at which operations wait for a commit.
 pub(crate) const MAX_UNCOMMITTED_RECORDS: u64 = 2 * COMMIT_THRESHOLD_RECORDS;
-/// The key of how many blocks the records of regions speak of.
+/// The key of the number of blocks that the records of regions cover.
 pub(crate) const BLOCKS_KEY: &[u8] = b"blocks";
-/// The key of [`Superblock::note`]: of the superblock that first named what the catalog lies in now.
+/// The key of [`Superblock::note`]: the superblock that first named the catalog's current blocks.
 pub(crate) const SUPERBLOCK_KEY: &[u8] = b"superblock";
 /// The key of the next inode's number.
 pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
 
-/// What is one for all clones of a volume.
+/// What all clones of a volume share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) blocks: Blocks,
@@ -47,65 +47,65 @@ pub(crate) struct Shared {
     pub(crate) group_commit: Arc<GroupCommit>,
     pub(crate) catalog_thread: Reader,
     pub(crate) publisher: Arc<Publisher>,
-    /// Since somebody synced the volume a file that nobody has open any more has lost bytes.
+    /// True if a closed file has lost buffered writes since the last sync of the volume.
     pub(crate) has_lost_writes: AtomicBool,
-    /// Which did, of those whose next opening was not told yet.
+    /// The files that lost buffered writes, until their next open handle reports it.
     pub(crate) lost_writes: Mutex<BTreeSet<InodeNumber>>,
     pub(crate) label: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) access: Access,
-    /// The last to go.
-    /// That of files that are opened without another; none has that of the process.
+    /// The cache of files that are opened without one of their own; `None` is the process's cache.
     pub(crate) page_cache: Option<Cache>,
+    /// Dropped last.
     pub(crate) _lock: DeviceLock,
 }
 
-/// What changes, under one lock.
+/// The mutable state, under one lock.
 pub(crate) struct VolumeState {
     pub(crate) overlay: Pending,
     pub(crate) allocator: Allocator,
     pub(crate) superblock: Superblock,
-    /// Of that superblock.
+    /// The system zone of that superblock.
     pub(crate) system_zone: Arc<SystemZone>,
-    /// What the catalog has for the next commits.
+    /// The catalog's room for the next commits.
     pub(crate) catalog_room: CatalogRoom,
-    /// What it is going to have besides.
+    /// The blocks that the next commits will add to it.
     pub(crate) preallocated: Preallocated,
-    /// Blocks that the volume is to have.
+    /// The size in blocks that the volume will grow to.
     pub(crate) grow_target: Option<u64>,
     pub(crate) next_inode: u64,
-    /// [`Self::next_inode`] when the last commit began: the catalog knows of none from there on.
+    /// [`Self::next_inode`] when the last commit began: the catalog has no inode from this one on.
     pub(crate) first_new: u64,
     pub(crate) open: HashMap<InodeNumber, Weak<OpenFile>>,
-    /// Files whose extents or sizes are to be committed; they stay open until then.
+    /// Files with uncommitted extents or sizes; they stay open until a commit takes those.
     pub(crate) dirty: HashMap<InodeNumber, Arc<OpenFile>>,
-    /// What has lost its last name and is still there: open, or waiting for the next commit.
+    /// Inodes without a name that are open or wait for the next commit.
     pub(crate) orphans: Vec<Orphan>,
-    /// Blocks that are kept for writes, and pending meanwhile: whenever the power is cut they are free.
+    /// Blocks of atomic writes in flight. The allocator counts them as pending: after a power cut they are free.
     pub(crate) out_of_place: u64,
-    /// Whether a commit is destroying some that are not among [`Self::orphans`] meanwhile.
+    /// A commit is reclaiming orphans that it took out of [`Self::orphans`].
     pub(crate) is_reclaiming: bool,
-    /// The next commit goes into the catalog's pages, with what is in its log: for room, or since it is the
-    /// last.
+    /// The next commit goes into the catalog's pages, with everything in its log: to make room, or because it is
+    /// the last.
     pub(crate) wants_checkpoint: bool,
-    /// Commits that went there.
+    /// Commits that went into the catalog's pages.
     pub(crate) checkpoints: u64,
-    /// Extents that have come or gone since the last commit, about.
+    /// Extents that were added or removed since the last commit, approximately.
     pub(crate) changed_extents: usize,
-    /// Blocks that no file has any more, once the changes that wait are committed.
+    /// Blocks that no file uses once the uncommitted changes are committed.
     pub(crate) freed: Vec<Run>,
-    /// Those of them that the allocator has not heard of, since their regions may not be loaded.
+    /// Freed blocks that the allocator does not count yet, because their regions may not be loaded.
     pub(crate) to_free: Vec<Run>,
-    /// Whether the device is told of blocks that become free.
+    /// Discard freed blocks on the device.
     pub(crate) discards: bool,
-    /// What was found damaged, a line each.
+    /// Damage found so far, one line each.
     pub(crate) warnings: Warnings,
-    /// Blocks that no file has in the catalog, and until when somebody may still be reading them.
+    /// Freed and committed blocks, each with the epoch until which reads of them may be in flight.
     pub(crate) retired: Vec<(Epoch, Vec<Run>)>,
 }
 
 impl Shared {
-    /// Whether an open file has neither a name nor another opening: nobody finds it any more then.
+    /// Forgets an open file if it has neither a name nor another handle, so that nothing can find it. True if so.
     pub(crate) fn abandon(&self, file: &Arc<OpenFile>) -> bool {
         let state = &mut *self.state.lock();
         let holders = 1 + usize::from(state.dirty.contains_key(&file.number));
@@ -153,7 +153,7 @@ impl VolumeState {
         Transaction::new(&self.overlay, &self.open, results, self.first_new, self.next_inode)
     }
 
-    /// Does what an operation has decided.
+    /// Applies the changes of a transaction.
     pub(crate) fn apply(&mut self, effects: TransactionEffects) {
         self.overlay.apply(effects.changes);
         self.next_inode = effects.next_inode;
@@ -163,22 +163,22 @@ impl VolumeState {
         }
     }
 
-    /// Takes another superblock in the place of this one.
+    /// Replaces the superblock.
     pub(crate) fn set_superblock(&mut self, superblock: Superblock) {
         self.system_zone = Arc::new(SystemZone::of(&superblock));
         self.superblock = superblock;
     }
 
-    /// What is going to be collected of open files, about.
+    /// The size of the records that the next commit takes from open files, approximately.
     pub(crate) fn uncollected_size(&self) -> Size {
         Size::of_files(self.dirty.len() as u64, self.changed_extents as u64)
     }
 }
 
-/// The extent that a record tells.
+/// Parses the record of an extent.
 ///
 /// # Errors
-/// `Damaged` for one that no file of a volume of so many blocks with this zone can have.
+/// `Damaged` for an extent that no file can have, in a volume of this many blocks with this system zone.
 pub(crate) fn validated_extent(
     (key, record): &Record,
     total_blocks: u64,
@@ -187,7 +187,7 @@ pub(crate) fn validated_extent(
     let damaged = |flaw: InvalidExtent| Error::damaged(flaw.to_string());
     let extent = ExtentRecord::parse(record, total_blocks).map_err(damaged)?;
     if key.get(8..) != Some(&extent.offset.to_be_bytes()) {
-        return Err(Error::damaged("an extent is not where its key says"));
+        return Err(Error::damaged("the record of an extent does not match its key"));
     }
     match zone.overlaps(extent.run()) {
         true => Err(damaged(InvalidExtent::System)),
@@ -201,7 +201,7 @@ impl From<InvalidRegion> for Error {
     }
 }
 
-/// A region in the catalog: what is always in memory of it, then its free blocks.
+/// The record of a region: its summary, which is always in memory, then its free blocks.
 pub(crate) fn encode_region(changed: &ChangedRegion) -> Vec<u8> {
     let RegionSummary { free, longest } = changed.summary;
     [&free.to_be_bytes()[..], &longest.to_be_bytes(), &changed.record].concat()
@@ -216,7 +216,7 @@ pub(crate) fn parse_region(record: &[u8]) -> Result<(RegionSummary, &[u8]), Erro
     parsed.ok_or_else(|| Error::damaged("a region's record is too short"))
 }
 
-/// A region's free blocks as the last commit that takes its changes has them.
+/// A region's free blocks, as the next commit will have them.
 pub(crate) fn read_region(overlay: &Pending, region: u32) -> Result<Option<Vec<u8>>, Retry> {
     let key = Key::Region(region);
     let record = overlay.cached(key.table(), key.bytes())?;
@@ -233,7 +233,7 @@ mod tests {
     use crate::volume::volume::Volume;
 
     #[test]
-    fn files_that_were_closed_are_forgotten() {
+    fn closed_files_leave_the_table_of_open_files() {
         let device = Device::new(Memory::new(16 << 20).unwrap()).unwrap();
         Volume::format(&device, &FormatOptions::default()).unwrap();
         let volume = Volume::open_on(device).unwrap();

@@ -1,5 +1,4 @@
-//! A file that is open: where its bytes lie, as readers find it without a lock, and what of that is
-//! not committed yet.
+//! An open file: where its bytes are, for readers without a lock, and its uncommitted changes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,54 +18,55 @@ use crate::records::overlay::{Changes, CommitNumber};
 use crate::space::extent::{Extent, ExtentRecord, State};
 use crate::space::extent_map::{ExtentMap, Found};
 
-/// What readers see of a file: replaced, never changed, but that it becomes longer within its written blocks.
+/// A reader's view of a file. It is replaced, not changed, except that its size grows within written blocks.
 pub(crate) struct Snapshot {
     pub(crate) extents: ExtentMap,
-    /// Bytes.
+    /// In bytes.
     size: AtomicU64,
 }
 
-/// A file that somebody has open, or that has changes to commit.
+/// A file that a handle has open, or that has uncommitted changes.
 pub(crate) struct OpenFile {
     pub(crate) number: InodeNumber,
-    /// Of all who write to it, however often it was opened.
+    /// The write lock of all handles.
     pub(crate) lock: Arc<WriteLock>,
     snapshot: ArcSwap<Snapshot>,
-    /// The largest written extent of the snapshot that is known of, and whether the next read moves the
-    /// time of access. Whoever reads looks there first.
+    /// The largest known written extent of the snapshot, and whether the next read updates the access time. Readers
+    /// look here first.
     hot_extent: Arc<Glance>,
     write_hints: CachePadded<WriteHints>,
-    /// Of its other extents, those that were read before.
+    /// Other extents that were looked up before.
     extent_cache: ExtentCache,
-    /// How often it was emptied with writers at work.
+    /// Truncations to zero that did not wait for writers.
     truncations: AtomicU64,
     uncommitted: Mutex<UncommittedState>,
 }
 
-/// What the next write has to note besides: looked at by each, written when it changes. Apart from what
-/// changes more often, and from what reads look at.
+/// What a write checks besides the map. Each write reads it and few change it, so it has a cache line apart from
+/// fields that change more often, and from those that reads look at.
 struct WriteHints {
-    /// When bytes were last changed, as far as that is known here; 0 has the next write tell.
+    /// The time of the last update of the modification time, in nanoseconds of the coarse clock; 0 makes the next write update it.
     modified: AtomicI64,
-    /// Writers take away that the file runs as its owner or group, unless they are trusted.
+    /// The file has set-ID bits, which writes strip unless the writer is the superuser.
     set_id: AtomicBool,
-    /// It may be a program that may do more than whoever runs it, which every writer takes away.
+    /// The file may have a `security.capability`, which every write strips.
     capability: AtomicBool,
 }
 
-/// When bytes were written, which moves the time of change, or has moved it.
+/// Where written bytes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOrigin {
+    /// Written by the caller now, which updates the times.
     Direct,
-    /// To the page cache, and now back.
+    /// Written back from the page cache. The write to the cache has updated the times.
     Writeback,
 }
 
-/// No commit is going to take what changes of a file.
+/// The file is not queued for the next commit.
 #[derive(Debug)]
 pub(crate) struct NotQueued;
 
-/// What of an inode is newer than its record.
+/// Fields of an inode that are newer than its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeDelta {
     size: u64,
@@ -85,33 +85,33 @@ impl InodeDelta {
     }
 }
 
-/// What has changed since the last commit.
+/// Changes since the last commit.
 struct UncommittedState {
-    /// As the catalog has them, or will when the commit under way has ended.
+    /// The extents in the catalog, once the commit in progress has ended.
     committed: ExtentMap,
-    /// Blocks of the file whose extents are others now; sorted, apart from each other.
+    /// File blocks whose extents changed; sorted and disjoint.
     changed: Vec<Range<u64>>,
-    /// The size is another, or how many blocks there are.
+    /// The size or the number of blocks changed.
     is_inode_changed: bool,
     modified: Option<Time>,
     accessed: Option<Time>,
-    /// Blocks of the file in which to look for its largest written extent: that it was in, and the
-    /// first of the last change.
+    /// Two file blocks where the largest written extent may be: one inside the last known largest, and the first
+    /// block of the last change.
     largest_hints: [u64; 2],
-    /// What the glance shows.
+    /// The published hot extent.
     window: Window,
-    /// Something that was written is not any more.
+    /// Written blocks were unmapped or made unwritten.
     has_unmapped: bool,
-    /// The last commit that took changes of it.
+    /// The last commit that took changes.
     taken_by: CommitNumber,
-    /// The next one is going to.
+    /// The next commit takes the changes.
     is_queued: bool,
 }
 
 impl OpenFile {
-    /// As the catalog has it.
+    /// Opens a file as the catalog has it.
     ///
-    /// `taken_by` is the last commit that can have taken changes of it, when it was open before.
+    /// `taken_by` is the last commit that may have taken changes, if the file was open before.
     pub(crate) fn new(
         number: InodeNumber,
         extents: ExtentMap,
@@ -159,24 +159,24 @@ impl OpenFile {
         self.snapshot.load()
     }
 
-    /// Where reads look first.
+    /// The hot extent, where reads look first.
     pub(crate) fn hot_extent(&self) -> &Arc<Glance> {
         &self.hot_extent
     }
 
-    /// The address of a range that is written, inside the size, and lies together.
+    /// The address of a range, if it is written, inside the size and contiguous on the device.
     #[inline]
     pub(crate) fn address(&self, offset: u64, end: u64) -> Option<u64> {
         self.hot_extent.address(offset, end).or_else(|| self.address_beyond_hot_extent(offset, end))
     }
 
-    /// The same where the glance has been asked.
+    /// [`Self::address`] after a miss of the hot extent.
     #[inline]
     pub(crate) fn address_beyond_hot_extent(&self, offset: u64, end: u64) -> Option<u64> {
         self.extent_cache.address(offset, end).or_else(|| self.look_up(offset, end))
     }
 
-    /// The same by all extents. Notes it for the next, if nobody is changing the file.
+    /// Looks a range up in all extents. Caches the extent, unless the file is being changed.
     fn look_up(&self, offset: u64, end: u64) -> Option<u64> {
         let snapshot = self.snapshot.load();
         let window = snapshot.window(offset / BLOCK).filter(|window| end <= window.end)?;
@@ -189,21 +189,21 @@ impl OpenFile {
     #[cold]
     fn cache_extent(&self, offset: u64) {
         let Some(_uncommitted) = self.uncommitted.try_lock() else { return };
-        // It may be another than a moment ago, but not with the lock held.
+        // The file may have changed since the look-up, but cannot while the lock is held.
         let snapshot = self.snapshot.load();
         if let Some(window) = snapshot.window(offset / BLOCK) {
             self.extent_cache.insert(offset, window, snapshot.extents.len(), snapshot.size());
         }
     }
 
-    /// Whether it has neither bytes nor blocks.
+    /// True if the file has neither bytes nor blocks.
     pub(crate) fn is_empty(&self) -> bool {
         let now = self.snapshot.load();
         now.size() == 0 && now.extents.is_empty()
     }
 
-    /// The commit after which it is durable: `next`, if there is something to take, else the last that
-    /// took something. Times alone are taken when everything is to be durable.
+    /// The commit that makes the file durable: `next` if there are changes, else the last that took some. Changed
+    /// times count only for [`Durable::Everything`].
     pub(crate) fn commit_to_await(&self, next: CommitNumber, what: Durable) -> CommitNumber {
         let uncommitted = self.uncommitted.lock();
         let has_data = uncommitted.is_inode_changed || !uncommitted.changed.is_empty();
@@ -211,18 +211,17 @@ impl OpenFile {
         if has_data || has_times { next } else { uncommitted.taken_by }
     }
 
-    /// Bytes, with those that were written through a page cache and are not on the device.
+    /// The size in bytes, including bytes that are only in the page cache.
     pub(crate) fn size(&self) -> u64 {
         self.lock.size(|| self.generation(), || self.snapshot.load().size())
     }
 
-    /// What is newer than the inode's record.
+    /// Fields that are newer than the inode's record.
     pub(crate) fn inode_delta(&self) -> InodeDelta {
         self.uncommitted.lock().inode_delta(&self.snapshot.load())
     }
 
-    /// Notes that an inode has been changed and put, with all that was newer. Times that reads and writes
-    /// have moved since stay newer.
+    /// Call when a changed inode was put with the delta `with` applied. Times that moved since then stay in the delta.
     pub(crate) fn delta_applied(&self, inode: &Inode, with: &InodeDelta) {
         let write_hints = &self.write_hints;
         let uncommitted = &mut *self.uncommitted.lock();
@@ -238,13 +237,13 @@ impl OpenFile {
         write_hints.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
-    /// Whether a read now moves the time of access.
+    /// True if a read now updates the access time.
     #[inline]
     pub(crate) fn is_access_due(&self) -> bool {
         self.hot_extent.is_unread()
     }
 
-    /// Moves the time of access; false when another read has.
+    /// Updates the access time; false if another read did.
     pub(crate) fn note_access(&self) -> bool {
         let uncommitted = &mut *self.uncommitted.lock();
         let is_due = self.hot_extent.is_unread();
@@ -255,13 +254,13 @@ impl OpenFile {
         is_due
     }
 
-    /// Whether a write now moves the time of change: the coarse clock has moved since the last.
+    /// True if a write now updates the modification time: the coarse clock has moved since the last update.
     #[inline]
     pub(crate) fn is_change_due(&self) -> bool {
         self.write_hints.modified.load(Ordering::Relaxed) != Time::now().word()
     }
 
-    /// Moves the time of change.
+    /// Updates the modification time.
     pub(crate) fn note_change(&self) {
         self.touch(&mut self.uncommitted.lock());
     }
@@ -269,21 +268,21 @@ impl OpenFile {
     fn touch(&self, uncommitted: &mut UncommittedState) {
         let now = Time::now();
         uncommitted.modified = Some(now);
-        // Once for each time that the clock has moved: else every read after a write had to tell.
+        // Once per tick of the clock: otherwise every read after a write would update the access time.
         if self.write_hints.modified.swap(now.word(), Ordering::Relaxed) != now.word() {
             self.hot_extent.set_unread(true);
         }
     }
 
-    /// Whether a writer takes rights away: see `strip_privileges`.
+    /// True if a write must strip privileges: see `strip_privileges`.
     #[inline]
-    pub(crate) fn must_strip_privileges(&self, to_superuser: bool) -> bool {
+    pub(crate) fn must_strip_privileges(&self, is_superuser: bool) -> bool {
         let write_hints = &self.write_hints;
         write_hints.capability.load(Ordering::Relaxed)
-            || write_hints.set_id.load(Ordering::Relaxed) && !to_superuser
+            || write_hints.set_id.load(Ordering::Relaxed) && !is_superuser
     }
 
-    /// Notes whether it may have a capability. With the volume's lock held, under which it gets them.
+    /// Records whether the file may have a capability. The caller holds the volume's lock, as when one is set.
     pub(crate) fn note_capability(&self, may_have: bool) {
         self.write_hints.capability.store(may_have, Ordering::Relaxed);
     }
@@ -307,7 +306,7 @@ impl OpenFile {
         holes
     }
 
-    /// Where the file would go on behind `block`: the block after the extent before it.
+    /// The preferred device block for file block `block`: the one that continues the extent before it.
     pub(crate) fn goal(&self, block: u64) -> Option<u64> {
         let before = block.checked_sub(1)?;
         match self.snapshot.load().extents.find(before) {
@@ -316,7 +315,7 @@ impl OpenFile {
         }
     }
 
-    /// Puts extents where there were holes.
+    /// Inserts extents into holes.
     pub(crate) fn insert(&self, extents: &[Extent]) {
         self.change(|map, _, uncommitted| {
             for extent in extents {
@@ -328,8 +327,8 @@ impl OpenFile {
         });
     }
 
-    /// Cuts the file off or makes it longer, and answers the blocks it had behind its new end. What
-    /// was allocated ahead stays where it becomes longer.
+    /// Sets the size in bytes. Returns the blocks behind the end of a smaller file; a larger one keeps blocks that
+    /// were allocated ahead.
     pub(crate) fn set_size(&self, bytes: u64) -> Vec<Run> {
         self.change(|map, size, uncommitted| {
             let cut = if bytes <= *size { bytes.div_ceil(BLOCK) } else { u64::MAX };
@@ -340,7 +339,7 @@ impl OpenFile {
         })
     }
 
-    /// Cuts all of it off, whoever is writing: see [`uringfs_file::Map::generation`].
+    /// Truncates to zero with writes in flight: see [`uringfs_file::Map::generation`].
     pub(crate) fn truncate_to_zero(&self) -> Vec<Run> {
         self.change(|map, size, uncommitted| {
             self.truncations.fetch_add(1, Ordering::Release);
@@ -355,13 +354,13 @@ impl OpenFile {
         self.truncations.load(Ordering::Acquire)
     }
 
-    /// The generation, and how long the file was in it: who empties the file changes one after the other.
+    /// The truncate generation and the size in it, read together under the lock.
     pub(crate) fn end(&self) -> (Generation, u64) {
         let _uncommitted = self.uncommitted.lock();
         (self.generation(), self.snapshot.load().size())
     }
 
-    /// Makes a range of blocks a hole, and answers those it had there.
+    /// Punches a hole. Returns the blocks it had.
     pub(crate) fn remove(&self, blocks: Range<u64>) -> Vec<Run> {
         self.change(|map, _, uncommitted| {
             self.touch(uncommitted);
@@ -370,7 +369,7 @@ impl OpenFile {
         })
     }
 
-    /// Makes what is written of a range of blocks unwritten.
+    /// Makes the written blocks of a range unwritten.
     pub(crate) fn mark_unwritten(&self, blocks: Range<u64>) {
         self.change(|map, _, uncommitted| {
             self.touch(uncommitted);
@@ -382,14 +381,17 @@ impl OpenFile {
         });
     }
 
-    /// Notes that the next commit is going to take its changes. With the volume's lock held.
+    /// Queues the file for the next commit. The caller holds the volume's lock.
     pub(crate) fn queue(&self) {
         self.uncommitted.lock().is_queued = true;
     }
 
-    /// Makes a range written, and the file as long, if the next commit is going to take that; unless it has been
-    /// emptied since `begun`. Else nothing changes: whoever is to take it has to be told before, since a commit of
-    /// names and attributes alone takes the size of an open file, too.
+    /// Marks a range written and extends the size to its end, if the file is queued for the next commit. Does
+    /// nothing if the file was truncated to zero since `begun`.
+    ///
+    /// # Errors
+    /// `NotQueued`, with nothing changed. The file must be queued first, because a commit of names and attributes
+    /// also takes the size of an open file.
     pub(crate) fn mark_written(
         &self,
         bytes: Range<u64>,
@@ -410,7 +412,7 @@ impl OpenFile {
         uncommitted.is_inode_changed = true;
         let now = self.snapshot.load();
         if now.extents.is_written(&blocks) {
-            // As small appends find it: whoever has this snapshot may as well see them.
+            // The common case of small appends. Holders of the old snapshot may see the larger size, too.
             now.size.fetch_max(bytes.end, Ordering::Release);
             self.publish_hot_extent(uncommitted, &now);
             return Ok(());
@@ -425,8 +427,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Puts written extents where they say, has the file reach to `end` at least, and answers the blocks
-    /// that it had there.
+    /// Replaces blocks by written extents and extends the size to at least `end` bytes. Returns the old blocks.
     pub(crate) fn swap_extents(&self, extents: &[Extent], end: u64) -> Vec<Run> {
         self.change(|map, size, uncommitted| {
             let mut replaced = Vec::new();
@@ -467,7 +468,7 @@ impl OpenFile {
         done
     }
 
-    /// Shows readers the largest extent as it is now.
+    /// Publishes the largest extent to readers.
     fn publish_hot_extent(&self, uncommitted: &mut UncommittedState, now: &Snapshot) {
         let window = uncommitted.largest_window(now);
         if std::mem::replace(&mut uncommitted.window, window) != window {
@@ -475,7 +476,7 @@ impl OpenFile {
         }
     }
 
-    /// Adds what has changed to a commit: records of extents, and what is newer than the inode's.
+    /// Moves the changes into a commit: puts records of extents, and returns the newer fields of the inode.
     pub(crate) fn take_changes(
         &self,
         changes: &mut Changes,
@@ -484,7 +485,7 @@ impl OpenFile {
         let uncommitted = &mut *self.uncommitted.lock();
         (uncommitted.taken_by, uncommitted.is_queued) = (number, false);
         let now = self.snapshot.load_full();
-        // Also what only touches them: it may have been joined or cut.
+        // Include adjacent extents, which may have been joined or cut.
         let changed: Vec<Range<u64>> = std::mem::take(&mut uncommitted.changed)
             .into_iter()
             .map(|blocks| blocks.start.saturating_sub(1)..blocks.end.saturating_add(1))
@@ -496,7 +497,7 @@ impl OpenFile {
             };
             changed.iter().flat_map(in_range).collect()
         };
-        // All that was, before anything that is: one of these may begin where one of those did.
+        // Delete all old records before putting new ones: a new extent may begin where an old one did.
         for extent in touched(&uncommitted.committed) {
             changes.delete(Key::Extent(self.number.0, extent.offset));
         }
@@ -520,14 +521,14 @@ impl UncommittedState {
         InodeDelta { size, blocks, modified: self.modified, accessed: self.accessed }
     }
 
-    /// Notes that extents are gone, and answers their blocks.
+    /// Records that extents were unmapped. Returns their blocks.
     fn unmap(&mut self, extents: Vec<Extent>) -> Vec<Run> {
         self.has_unmapped |= !extents.is_empty();
         extents.iter().for_each(|extent| self.mark_changed(extent.range()));
         extents.iter().map(Extent::run).collect()
     }
 
-    /// Notes that a range's extents are others; ranges that meet become one.
+    /// Adds a range to the changed blocks and merges ranges that touch.
     fn mark_changed(&mut self, mut blocks: Range<u64>) {
         self.largest_hints[1] = blocks.start;
         let first = self.changed.partition_point(|range| range.end < blocks.start);
@@ -538,7 +539,7 @@ impl UncommittedState {
         self.changed.splice(first..behind, [blocks]);
     }
 
-    /// The largest written extent that is known of.
+    /// The largest written extent that is known.
     fn largest_window(&mut self, snapshot: &Snapshot) -> Window {
         let written = self.largest_hints.iter().filter_map(|block| snapshot.window(*block));
         let Some(window) = written.max_by_key(|window| window.end - window.start) else {
@@ -554,12 +555,12 @@ impl Snapshot {
         Snapshot { extents, size: AtomicU64::new(size) }
     }
 
-    /// Bytes.
+    /// In bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// The written extent that holds `block`, as far as it lies inside the size.
+    /// The written extent that holds `block`, up to the size.
     fn window(&self, block: u64) -> Option<Window> {
         let size = self.size();
         match self.extents.find(block) {
@@ -584,9 +585,9 @@ mod tests {
 
     const BLOCKS: u64 = 64;
 
-    /// Each extent lies where no other ever did, so that an address tells which it was.
+    /// Device blocks are never reused here, so an address identifies the extent it came from.
     #[test]
-    fn whatever_is_done_to_a_file_an_address_is_that_of_its_map() {
+    fn addresses_match_the_map_after_any_change() {
         let inode = Inode::new(FileKind::File, 0o644);
         let file = OpenFile::new(InodeNumber(7), ExtentMap::new(), &inode, false, 0);
         let (mut random, mut next, mut found) = (1_u64, 1 << 20, 0);
@@ -630,7 +631,7 @@ mod tests {
                 found += u64::from(file.extent_cache.address(offset, end).is_some());
             }
         }
-        assert!(found > 1000, "{found} of them were found beside the map");
+        assert!(found > 1000, "{found} of them were cached");
     }
 
     fn open(inode: &Inode) -> OpenFile {
@@ -643,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn generation_and_size_are_those_of_one_moment_while_the_file_is_emptied() {
+    fn generation_and_size_are_consistent_during_truncation() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -663,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_while_attributes_are_set_moves_the_time_of_change_all_the_same() {
+    fn a_write_during_set_attributes_still_updates_its_times() {
         let mut inode = Inode::new(FileKind::File, 0o644);
         let file = open(&inode);
         let delta = file.inode_delta();
@@ -674,14 +675,14 @@ mod tests {
         file.delta_applied(&inode, &delta);
         let now = file.inode_delta();
         assert!(now.modified.is_some() && now.accessed.is_some());
-        // Those that were laid over are in the record now.
+        // The record has the times of the delta now.
         file.delta_applied(&inode, &now);
         let now = file.inode_delta();
         assert!(now.modified.is_none() && now.accessed.is_none() && file.is_change_due());
     }
 
     #[test]
-    fn while_the_clock_stands_a_read_after_a_write_has_nothing_to_tell() {
+    fn a_read_in_the_clock_tick_of_a_write_updates_no_access_time() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         let is_due = std::iter::repeat_with(|| {
             let before = Time::now();
@@ -694,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_after_a_write_moves_the_time_of_access_once_the_clock_has_moved() {
+    fn a_read_after_a_write_updates_the_access_time_in_the_next_tick() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         wrote(&file);
         assert!(file.note_access());

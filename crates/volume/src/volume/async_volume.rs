@@ -1,4 +1,4 @@
-//! [`AsyncVolume`]: a volume's names for tasks, whose thread has others to go on with.
+//! [`AsyncVolume`]: the calls of a volume as futures, for tasks.
 
 use uringfs_file::File;
 
@@ -12,18 +12,18 @@ use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::volume::volume::Volume;
 use crate::volume::xattr::{self, SetXattr};
 
-/// A [`Volume`] whose calls are awaited, on a reactor or any other executor. Where a name is not in
-/// memory the device is read by a thread of the volume, and what waits for a commit does not hold up
-/// its thread. A future that is dropped has done its work or nothing of it.
+/// A [`Volume`] whose calls are futures, on a reactor or any other executor. They do not block their thread: a
+/// thread of the volume reads from the device, and a wait for a commit is a wait for a waker. A dropped future
+/// has done all of its work or none.
 ///
-/// Each call is that of [`Volume`] with the same name, with its errors.
+/// Each call does what the call of [`Volume`] with its name does, with the same errors.
 #[derive(Clone)]
 pub struct AsyncVolume {
     pub(crate) volume: Volume,
 }
 
 impl Volume {
-    /// The same volume for tasks: its calls do not hold up their thread.
+    /// The same volume with async calls, which do not block their thread.
     pub fn in_tasks(&self) -> AsyncVolume {
         AsyncVolume { volume: self.clone() }
     }
@@ -31,7 +31,7 @@ impl Volume {
 
 #[expect(clippy::missing_errors_doc, reason = "they are those of Volume")]
 impl AsyncVolume {
-    /// The same volume: for what does not wait, and for threads that may.
+    /// The same volume with blocking calls.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }

@@ -1,4 +1,4 @@
-//! Where the bytes of an open file lie, for those who move them.
+//! [`VolumeMap`]: the extents of an open file, as the map that crate `file` does I/O by.
 
 use std::future::ready;
 use std::ops::Range;
@@ -20,22 +20,22 @@ use crate::space::extent::State;
 use crate::space::extent_map::Found;
 use crate::volume::volume::Volume;
 
-/// Files of which it is kept that they have lost bytes, at most. The volume's next sync says so of any.
+/// Files whose lost writes are remembered. The volume's next sync reports those of any file.
 const MAX_LOST_WRITES: usize = 4096;
 
-/// One opening of a file.
+/// The map of one open handle.
 pub(crate) struct VolumeMap {
     pub(crate) file: Arc<OpenFile>,
     pub(crate) volume: Volume,
-    /// Whether whoever opened it may do anything.
+    /// The handle was opened by the superuser, whose writes keep set-ID bits.
     pub(crate) is_superuser: bool,
     pub(crate) access_time: AccessTime,
-    /// In the child of a fork nothing is written: blocks may be other files' by then.
+    /// In the child of a fork nothing is written: the blocks may belong to other files by then.
     pub(crate) fork: ForkMark,
 }
 
 impl VolumeMap {
-    /// Whether reads of this opening move the time of access, when that is due.
+    /// Whether reads of this handle update the access time.
     fn reads(&self) -> Reads {
         match self.access_time {
             AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
@@ -53,13 +53,13 @@ impl VolumeMap {
         self.file.is_access_due() && self.reads() == Reads::Tell
     }
 
-    /// Whether a write takes rights away: see [`crate::namespace::operations::strip_privileges`].
+    /// True if a write must strip privileges: see [`crate::namespace::operations::strip_privileges`].
     #[inline]
     pub(crate) fn must_strip_privileges(&self) -> bool {
         self.file.must_strip_privileges(self.is_superuser)
     }
 
-    /// Moves the time of change, if the clock has moved since.
+    /// Updates the modification time, if the clock has moved since the last update.
     pub(crate) fn note_change(&self) {
         if self.file.is_change_due() {
             self.file.note_change();
@@ -225,7 +225,7 @@ impl Map for VolumeMap {
     fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
         let has_to_tell =
             self.file.is_change_due() || self.must_strip_privileges() || self.fork.is_forked();
-        if has_to_tell { None } else { self.written(offset, length) }
+        if has_side_effects { None } else { self.written(offset, length) }
     }
 
     fn note_read(&self) {
@@ -235,19 +235,19 @@ impl Map for VolumeMap {
     }
 
     fn note_write(&self) -> Option<Commit> {
-        if let Err(refused) = self.check_process() {
-            return Some(Box::pin(ready(Err(refused))));
+        if let Err(errno) = self.check_process() {
+            return Some(Box::pin(ready(Err(errno))));
         }
         self.note_change();
         self.must_strip_privileges().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());
             let is_superuser = self.is_superuser;
-            let taken: Commit = Box::pin(async move {
+            let stripped: Commit = Box::pin(async move {
                 let taken =
                     volume.change(WaitMode::Async, strip_privileges(&file, is_superuser)).await;
-                taken.map_err(|error| error.errno())
+                stripped.map_err(|error| error.errno())
             });
-            taken
+            stripped
         })
     }
 }

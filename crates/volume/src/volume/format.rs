@@ -1,4 +1,4 @@
-//! Making a volume, and opening it: what is read of the catalog before the first file is.
+//! Formats a volume, and opens one: reads superblock, regions and orphans before the first file is opened.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -31,47 +31,47 @@ use crate::space::system_zone::SystemZone;
 use crate::superblock::{self, Flaw, MAX_LOG_BLOCKS, RESERVED_BLOCKS, Superblock};
 use crate::volume::volume::{Threads, Volume};
 
-/// How a volume is made.
+/// Options for formatting a volume.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
-    /// A name for people, of 64 bytes at most.
+    /// A name for people, at most 64 bytes.
     pub label: String,
-    /// Blocks of 4096 bytes; all of the device, if none are given.
+    /// The size in blocks of 4096 bytes; `None` is the whole device.
     pub blocks: Option<u64>,
 }
 
-/// How a volume is opened.
+/// Options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Bytes of memory for what the device holds of names and inodes too: half of them for pages of the
-    /// catalog, half for single records. What is not there is read again.
+    /// Memory for clean metadata: half for pages of the catalog, half for single records. What is evicted is read
+    /// from the device again.
     pub catalog_cache_bytes: usize,
-    /// Where the bytes of files wait that are not opened [`direct`](crate::OpenOptions::direct): without one, in that
-    /// of the process ([`Cache::of_process`]).
+    /// The page cache of files that are not opened [`direct`](crate::OpenOptions::direct). `None` is the cache of the
+    /// process ([`Cache::of_process`]).
     pub page_cache: Option<Cache>,
-    /// Tells the device of blocks that have become free, as a file system mounted with `discard` does:
-    /// when that is committed and nobody reads them any more. Of a volume in a file the host's file
-    /// system takes them, and has to allocate them again for what comes next.
+    /// Discards freed blocks on the device, as a file system mounted with `discard` does: after their commit, when no
+    /// read of them is in flight. In a volume in a file this punches holes, and the host's file system allocates
+    /// again when the blocks are reused.
     pub discard: bool,
 }
 
 impl Default for VolumeOptions {
-    /// 32 MiB for the catalog, the page cache of the process; nothing is discarded.
+    /// 32 MiB for the catalog, the page cache of the process, no discards.
     fn default() -> VolumeOptions {
         VolumeOptions { catalog_cache_bytes: 32 << 20, page_cache: None, discard: false }
     }
 }
 
-/// Blocks kept for the catalog and for files to be removed when everything else is full: one in so
-/// many, within bounds.
+/// The share of blocks that stays free for the catalog, and for removing files, when the volume is full. It has a
+/// lower and an upper bound.
 const RESERVE_SHARE: u64 = 128;
 
 impl Volume {
-    /// Makes an empty volume of a device, and loses whatever it held.
+    /// Formats a device as an empty volume. Everything on it is lost.
     ///
     /// # Errors
-    /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY
-    /// when a volume on it is open, here or in another program; the device's.
+    /// `Input` for a device that is too small (8.2 MiB are enough) or a label that is too long; EBUSY when any
+    /// process has a volume on it open; errors of the device.
     pub fn format(device: &Device, options: &FormatOptions) -> Result<(), Error> {
         let blocks = Blocks::of(device);
         let _lock = DeviceLock::acquire(device, LockKind::Exclusive)?;
@@ -107,26 +107,25 @@ impl Volume {
         superblock.write(&blocks)
     }
 
-    /// Refuses the path of a file or a device whose bytes belong to a volume that is open, here or in
-    /// another program, under this name or as a loop device over it or below it. Of what cannot be opened
-    /// nothing is known, and nothing refused.
+    /// Checks that a path is not part of an open volume of any process, neither by this name nor through a loop
+    /// device over it or below it. Succeeds for a path that cannot be opened.
     ///
     /// # Errors
-    /// EBUSY, with who has it open.
+    /// EBUSY, naming the process that has the volume open.
     pub fn require_closed(path: &Path) -> Result<(), Error> {
         crate::core::device_lock::require_closed(path)
     }
 
-    /// Opens the volume of a device; for reading only where the device is.
+    /// Opens the volume on a device. It is read-only if the device is.
     ///
     /// # Errors
-    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when it is open for writing, here or in another
-    /// program, or at all if it is to be written; the device's.
+    /// `NotAVolume`, `Damaged`, `Unsupported`; EBUSY when any process has it open for writing, or for reading if
+    /// this call opens it for writing; errors of the device.
     pub fn open_on(device: Device) -> Result<Volume, Error> {
         Volume::open_with(device, &VolumeOptions::default())
     }
 
-    /// The same, with options.
+    /// Opens the volume on a device, with options.
     ///
     /// # Errors
     /// As [`Self::open_on`].
@@ -154,7 +153,7 @@ impl Volume {
         let known = known_blocks(&catalog, total)?;
         found.settle(known);
         let superblock::Found { mut superblock, bad_slots } = found;
-        // A power cut between two of them is no damage.
+        // An older slot is what a power cut between the two writes leaves: no damage.
         let damaged = bad_slots.iter().filter(|slot| slot.flaw != Flaw::Older);
         let mut warnings: Vec<String> = damaged.map(ToString::to_string).collect();
         if access == Access::ReadWrite && (!bad_slots.is_empty() || !catalog.was_closed()) {
@@ -162,7 +161,7 @@ impl Volume {
             superblock.write(&blocks)?;
         }
         if catalog.was_repaired() {
-            warnings.push("the catalog had to be read as a whole".into());
+            warnings.push("the whole catalog had to be read".into());
         }
         let summaries = summaries(&catalog, known, &mut warnings)?;
         let mut allocator = Allocator::open(known, reserve_blocks(total), summaries)?;
@@ -175,8 +174,8 @@ impl Volume {
         }
         let system_zone = Arc::new(SystemZone::of(&superblock));
         for run in system_zone.runs() {
-            // After a crash between the two the regions do not know yet what the catalog has. A region
-            // that cannot be read is not allocated from, either.
+            // After a power cut in a commit the regions may not count the catalog's newest blocks yet. A region that
+            // cannot be read is not allocated from at all.
             let taken = allocator.take_free(*run, load);
             warnings.extend(taken.err().map(|error: Error| error.to_string()));
         }
@@ -244,7 +243,7 @@ impl Volume {
                 let lost = move |errno| publisher.publish_lost(errno);
                 let started = CommitThread::start(shared.group_commit.clone(), commit, lost);
                 let started = started.map_err(|error| {
-                    Error::io("starting the thread that commits", Errno::AGAIN).because(error)
+                    Error::io("starting the commit thread", Errno::AGAIN).because(error)
                 })?;
                 Some(started)
             }
@@ -254,7 +253,7 @@ impl Volume {
     }
 }
 
-/// Where the catalog of a new volume of so many blocks lies, and its log: one behind the other, around the
+/// The catalog's runs and the log of a new volume of this many blocks: one after the other, around the
 /// superblock's copy.
 fn layout(total: u64) -> (Vec<Run>, Run) {
     let (start, copy) = (Superblock::reserved_in_new(total), Superblock::copy_in(total));
@@ -274,14 +273,14 @@ fn layout(total: u64) -> (Vec<Run>, Run) {
     (runs, log)
 }
 
-/// Why a volume that lacks features is not written.
+/// The error for writing to a volume of an older version.
 pub(crate) fn older_version() -> Error {
     let what = "the volume is of an older version, which is only read: run uringfs check --upgrade";
     Error::new(ErrorKind::Unsupported, what)
 }
 
-/// Blocks of the log of a volume of so many: large enough that redb seldom hears of a commit, small enough
-/// that opening reads it at once.
+/// Blocks of the log for a volume of this many: large enough that few commits are checkpoints, small enough that
+/// opening reads it at once.
 fn log_blocks(total: u64) -> u64 {
     (total / 1024).clamp(4, MAX_LOG_BLOCKS / 2) * 2
 }
@@ -290,11 +289,11 @@ fn reserve_blocks(blocks: u64) -> u64 {
     (blocks / RESERVE_SHARE).clamp(64, 65_536)
 }
 
-/// Blocks that the records of regions speak of: fewer than the volume has, when the power was cut while
-/// it grew.
+/// The number of blocks that the records of regions cover. It is less than `total` after a power cut while the
+/// volume grew.
 ///
 /// # Errors
-/// `Damaged` when they are more: the superblock is one of before the volume grew.
+/// `Damaged` when it is more: the superblock is from before the volume grew.
 pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> {
     match recorded_blocks(catalog)? {
         Some(known) if known > total => Err(Error::damaged(format!(
@@ -305,7 +304,7 @@ pub(crate) fn known_blocks(catalog: &Catalog, total: u64) -> Result<u64, Error> 
     }
 }
 
-/// What the catalog says of how many blocks there are, if that can be read.
+/// The number of blocks that the catalog records, if the record can be read.
 pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
     let known = match catalog.get(Key::State(BLOCKS_KEY)) {
         Ok(value) => value.and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?))),
@@ -315,7 +314,7 @@ pub(crate) fn recorded_blocks(catalog: &Catalog) -> Result<Option<u64>, Error> {
     Ok(known.filter(|known| *known > 0))
 }
 
-/// What is known of each region. Of one whose record is damaged no block is used.
+/// The summary of each region. A region with a damaged record counts as full.
 fn summaries(
     catalog: &Catalog,
     total: u64,
@@ -325,13 +324,13 @@ fn summaries(
     for found in all_of(catalog, Table::Regions)? {
         let index = found.key.as_slice().try_into().map(u32::from_be_bytes);
         let Some(index) = index.ok().filter(|index| length_of(*index, total) > 0) else {
-            warnings.push("a record of free blocks that the volume does not have".into());
+            warnings.push("a record of free blocks for a region that does not exist".into());
             continue;
         };
         let summary = found.value.and_then(|record| Ok(parse_region(&record)?.0));
         let possible = |summary: &RegionSummary| summary.is_possible(length_of(index, total));
         let summary = summary.ok().filter(possible).unwrap_or_else(|| {
-            let what = "its record of free blocks is damaged, and none of them is used";
+            let what = "its record of free blocks is damaged; none of its blocks is allocated";
             warnings.push(format!("region {index}: {what}"));
             RegionSummary::default()
         });
@@ -340,7 +339,7 @@ fn summaries(
     Ok(summaries)
 }
 
-/// The number of the next inode: behind the last one, where it is damaged or not behind that.
+/// The next inode's number. If the record is damaged or too low, the number after the last inode.
 fn next_inode(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<u64, Error> {
     let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
     let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
@@ -362,18 +361,18 @@ fn next_inode(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<u64, Erro
 }
 
 fn number_of(value: Vec<u8>) -> Result<u64, Error> {
-    let bytes = value.try_into().map_err(|_| Error::damaged("it is not of its length"))?;
+    let bytes = value.try_into().map_err(|_| Error::damaged("its length is wrong"))?;
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// The inodes without a name. One whose record is damaged is left as it is.
+/// The inodes without a name. A damaged record is skipped.
 fn orphans(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<Vec<Orphan>, Error> {
     let mut orphans: Vec<Orphan> = Vec::new();
     for found in all_of(catalog, Table::Orphans)? {
         let key = <[u8; 8]>::try_from(found.key.as_slice()).map(u64::from_be_bytes);
         match (key.ok().and_then(InodeNumber::of), found.value) {
             (Some(number), Ok(_)) => orphans.push(Orphan(number)),
-            _ => warnings.push("a record of an unused inode is damaged".into()),
+            _ => warnings.push("the record of an orphan is damaged".into()),
         }
     }
     Ok(orphans)

@@ -1,4 +1,4 @@
-//! A file is opened by its path.
+//! Opens a file by path.
 
 use uringfs_cache::Cache;
 use uringfs_file::File;
@@ -46,7 +46,7 @@ impl Volume {
             if map.must_strip_privileges() {
                 self.change(mode, strip_privileges(&map.file, map.is_superuser)).await?;
             }
-            // In this order: what is saved meanwhile is in the map by then.
+            // Check the cache first: what is written back in between is in the map by then.
             if lock.has_unsaved() || !map.file.is_empty() {
                 self.shared.truncate_to_zero(&map.file);
             }

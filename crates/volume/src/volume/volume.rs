@@ -1,5 +1,5 @@
-//! [`Volume`]: a device that holds files under names. How it is made and opened stands in `format`, what
-//! its clones share in `shared`, what its operations do in `operations`.
+//! [`Volume`]: files under names, on a device. `format` formats and opens it, `core::state` has the state that its
+//! clones share, `namespace::operations` has its operations.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -29,26 +29,25 @@ use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::records::overlay::CommitNumber;
 use crate::superblock::SLOTS;
 
-/// A device, or an ordinary file, that holds files under names. Clones are the same volume; it can
-/// be used from any thread.
+/// Files under names, on a device or in one ordinary file. Clones are the same volume and can be used from any
+/// thread.
 ///
-/// Names and attributes are read from memory or, where they are not there, from the device: the calling
-/// thread waits for that. Tasks use [`Self::in_tasks`]. What was changed is durable after [`Volume::sync`], or [`File::sync`] of the
-/// file, or when the last clone is dropped; where bytes wait in a page cache then, a moment later.
+/// Names and attributes come from memory, or from the device where memory has evicted them: then the calling
+/// thread blocks. Tasks use [`Self::in_tasks`]. Changes are durable after [`Volume::sync`], after [`File::sync`] of
+/// the file, or when the last clone is dropped; bytes that are in a page cache then follow a moment later.
 ///
-/// In the child of a fork it is the parent's: names, writes and syncs answer ECHILD, and dropping it there changes
-/// nothing. What the child reads of a file that was open before may be stale.
+/// In the child of a fork the volume stays the parent's: names, writes and syncs return ECHILD, and a drop changes
+/// nothing. Reads in the child of a file that was open before may be stale.
 #[derive(Clone)]
 pub struct Volume {
     pub(crate) shared: Arc<Shared>,
     pub(crate) _threads: Arc<Threads>,
 }
 
-/// Those of a volume. They end with its last clone: what has changed is committed then, and nobody reads
-/// the device any more.
+/// The threads of a volume. They end with its last clone, after the last commit.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    /// None where the volume is only read.
+    /// `None` if the volume is read-only.
     commit_thread: Option<CommitThread>,
 }
 
@@ -68,36 +67,35 @@ impl Drop for Threads {
     }
 }
 
-/// Space and files of a volume.
+/// Space and commits of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Blocks of 4096 bytes.
     pub blocks: u64,
-    /// Of these, free ones.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// Freed, and free when that is committed and nobody reads them any more.
+    /// Blocks that were freed, and become free after a commit, when no read of them is in flight.
     pub pending_blocks: u64,
-    /// Those of the catalog, which takes more as it grows.
+    /// Blocks of the catalog, which takes more as it grows.
     pub catalog_blocks: u64,
-    /// Commits since it was opened, each for all who waited.
+    /// Commits since the volume was opened, each for all its waiters.
     pub commits: u64,
-    /// Of these, those that went into the pages of the catalog, with all that was in its log.
+    /// Commits that were checkpoints: they went into the catalog's pages, with everything in its log.
     pub checkpoints: u64,
 }
 
 impl Volume {
-    /// Sixteen bytes that no other volume has.
+    /// The 16 bytes that identify the volume.
     pub fn uuid(&self) -> [u8; 16] {
         self.shared.uuid
     }
 
-    /// The name it was given.
+    /// The name that it was formatted with.
     pub fn label(&self) -> &str {
         &self.shared.label
     }
 
-    /// What was found damaged so far though the volume goes on, and why it has stopped, if it has: a
-    /// line each.
+    /// Damage that was found so far, one line each; the last line is the reason if the volume has stopped.
     pub fn flaws(&self) -> Vec<String> {
         let failure = self.shared.catalog.failure().map(|error| error.to_string());
         let mut warnings = self.shared.state.lock().warnings.lines().to_vec();
@@ -106,20 +104,20 @@ impl Volume {
         warnings
     }
 
-    /// Every I/O error from now on, everything of the metadata that is found damaged, and in the end that what was
-    /// changed last is lost, if so: each once, of inline and deferred completions alike. Who listens is kept the last thousand or so.
+    /// A stream of errors from now on: failed requests, inline and deferred ones alike, damaged metadata, and the
+    /// loss of the last changes at the end. Each error comes once. The stream keeps the last 1024.
     pub fn errors(&self) -> Errors {
         let volume: Weak<Shared> = Arc::downgrade(&self.shared);
         self.shared.publisher.subscribe(volume)
     }
 
-    /// The last of them since it was opened, opening itself included: 64 at the most.
+    /// The last errors since the volume was opened, including those of opening: at most 64.
     pub fn recent_errors(&self) -> Vec<ErrorEvent> {
         self.shared.publisher.recent(&*self.shared)
     }
 
-    /// Why a write found no room: how much is free but for what waits, and who holds it; or that it is the
-    /// device which has none.
+    /// Explains why a write got ENOSPC: how much is free except for pending work, and what holds it, or that the
+    /// device is full.
     pub fn shortage(&self) -> Error {
         if self.is_device_full() {
             return Error::new(ErrorKind::NoSpace, DEVICE_FULL);
@@ -134,30 +132,30 @@ impl Volume {
         if let Some((epoch, _)) = state.retired.last() {
             let holders = quiescence(self.shared.device.index()).holders(*epoch).join(", ");
             text += &format!(
-                "; {} bytes more when {holders} has ended what is in flight",
+                "; {} bytes more when {holders} has finished its requests in flight",
                 retired * BLOCK
             );
         }
         Error::new(ErrorKind::NoSpace, text)
     }
 
-    /// The addresses of its superblocks on the device, in bytes, the lowest first: each has a block of 4096.
+    /// The device addresses of its superblocks in bytes, in ascending order. Each is a block of 4096 bytes.
     pub fn superblocks(&self) -> Vec<u64> {
         let copy = self.shared.state.lock().superblock.copy();
         SLOTS.into_iter().chain(copy).map(|block| block * BLOCK).collect()
     }
 
-    /// Bytes at the device's beginning that hold nothing but superblocks.
+    /// Bytes at the start of the device that hold only superblocks.
     pub fn reserved_bytes(&self) -> u64 {
         self.shared.state.lock().superblock.reserved() * BLOCK
     }
 
-    /// The device it lies on.
+    /// The device that the volume is on.
     pub fn device(&self) -> &Device {
         &self.shared.device
     }
 
-    /// Space.
+    /// Space and commits.
     pub fn statistics(&self) -> Statistics {
         let state = self.shared.state.lock();
         let space = state.allocator.space();
@@ -172,28 +170,29 @@ impl Volume {
         }
     }
 
-    /// Opens a file, which a symbolic link at the path's end may lead to. It is asked through the page cache, and what
-    /// was written and not synced is lost with the process, unless it is opened [`direct`](OpenOptions::direct); the
-    /// other way to ask the same file, for single requests, too, is had from [`File::direct`] and [`File::buffered`].
+    /// Opens a file. Follows a symbolic link at the end of the path. Reads and writes go through the page cache, and
+    /// unsynced writes are lost with the process, unless it is opened [`direct`](OpenOptions::direct).
+    /// [`File::direct`] and [`File::buffered`] return a handle to the same file of the other kind, for single requests
+    /// too.
     ///
     /// # Errors
-    /// ENOENT, EEXIST, EISDIR and what else paths meet; what the catalog says.
+    /// ENOENT, EEXIST, EISDIR and other errors of paths; errors of the catalog.
     pub fn open(&self, path: impl AsRef<[u8]>, options: OpenOptions) -> Result<File, Error> {
         run_blocking(self.open_in_mode(WaitMode::Blocking, path.as_ref(), options))
     }
 
-    /// Makes a file of any kind, a directory or a symbolic link among them. Nothing has bytes yet. Its
-    /// directory hands on what it does on Linux: its group, if its set-group-ID bit is set, and its
-    /// default access control list.
+    /// Creates a file of any kind, including a directory or a symbolic link. It has no bytes yet. It inherits from its
+    /// directory as on Linux: the group, if the directory's set-group-ID bit is set, and the default access control
+    /// list.
     ///
     /// # Errors
-    /// EEXIST, ENOENT and what else paths meet; ENOSPC where the catalog has no room for one more
-    /// name; what the catalog says.
+    /// EEXIST, ENOENT and other errors of paths; ENOSPC when the catalog has no room for one more name; errors of the
+    /// catalog.
     pub fn make(&self, path: impl AsRef<[u8]>, inode: Inode) -> Result<InodeNumber, Error> {
         run_blocking(self.change(WaitMode::Blocking, make(path.as_ref(), &inode)))
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// As [`Self::make`].
@@ -201,7 +200,7 @@ impl Volume {
         self.make(path, Inode::new(FileKind::Directory, permissions)).map(drop)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
     /// As [`Self::make`]; EINVAL for an empty target.
@@ -209,34 +208,34 @@ impl Volume {
         self.make(path, Inode::symlink(target)?).map(drop)
     }
 
-    /// Gives a file one more name.
+    /// Adds a hard link: one more name for a file.
     ///
     /// # Errors
-    /// EEXIST, EPERM for a directory, and what else paths meet; ENOSPC as [`Self::make`].
+    /// EEXIST, EPERM for a directory, and other errors of paths; ENOSPC as [`Self::make`].
     pub fn link(&self, path: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<(), Error> {
         run_blocking(self.change(WaitMode::Blocking, link(path.as_ref(), new.as_ref())))
     }
 
-    /// Takes a file's name away, and the file with its last one; who has it open keeps it so long.
+    /// Removes a name. A file whose last name is removed stays until its last handle closes.
     ///
     /// # Errors
-    /// ENOENT, EISDIR, and what else paths meet.
+    /// ENOENT, EISDIR, and other errors of paths.
     pub fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         run_blocking(self.change(WaitMode::Blocking, remove(path.as_ref())))
     }
 
-    /// Removes a directory that holds nothing.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// ENOENT, ENOTDIR, ENOTEMPTY, and what else paths meet.
+    /// ENOENT, ENOTDIR, ENOTEMPTY, and other errors of paths.
     pub fn remove_directory(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         run_blocking(self.change(WaitMode::Blocking, remove_directory(path.as_ref())))
     }
 
-    /// Moves a name, and what it names.
+    /// Renames a file or directory.
     ///
     /// # Errors
-    /// As [`Self::make`] and [`Self::remove_directory`]; EINVAL for a directory into itself.
+    /// As [`Self::make`] and [`Self::remove_directory`]; EINVAL when a directory would move into itself.
     pub fn rename(
         &self,
         path: impl AsRef<[u8]>,
@@ -246,10 +245,10 @@ impl Volume {
         run_blocking(self.change(WaitMode::Blocking, rename(path.as_ref(), new.as_ref(), how)))
     }
 
-    /// What is known of a file.
+    /// The inode of a path, and its number.
     ///
     /// # Errors
-    /// ENOENT and what else paths meet.
+    /// ENOENT and other errors of paths.
     pub fn inode(
         &self,
         path: impl AsRef<[u8]>,
@@ -258,14 +257,13 @@ impl Volume {
         run_blocking(self.shared.run_transaction(WaitMode::Blocking, inode(path.as_ref(), follow)))
     }
 
-    /// Changes what is known of a file: permissions, owners, times. Kind, size, links and target
-    /// stay what they are, and whether it is a staging directory. `set` may be asked more than once. A file that is given to another user or
-    /// group loses its `security.capability`, as with every write. An access control list
-    /// (`system.posix_acl_access`) follows changed permissions: its owner, its others, and its mask or, without one,
-    /// its group.
+    /// Changes the attributes of a file: permissions, owner, times. Kind, size, links and target stay as they are, and
+    /// so does the mark of a staging directory. `set` may be called more than once. A change of owner or group removes
+    /// `security.capability`, as every write does. An access control list (`system.posix_acl_access`) follows the new
+    /// permissions: its entries for owner and others, and its mask or, without a mask, its group.
     ///
     /// # Errors
-    /// ENOENT and what else paths meet.
+    /// ENOENT and other errors of paths.
     pub fn set_attributes(
         &self,
         path: impl AsRef<[u8]>,
@@ -275,12 +273,11 @@ impl Volume {
         run_blocking(self.change(WaitMode::Blocking, set_attributes(path.as_ref(), follow, set)))
     }
 
-    /// Names in a directory behind `after`, in order of their bytes: some of them, or none when
-    /// there are no more.
+    /// The names of a directory after `after`, in the order of their bytes: some of them, or none at the end.
     ///
     /// # Errors
-    /// `Damaged` where the next name is; [`Error::damaged_name`] says which, to go on behind it.
-    /// ENOENT, ENOTDIR, and what else paths meet.
+    /// `Damaged` if the next name is damaged; [`Error::damaged_name`] returns the name to continue after. ENOENT,
+    /// ENOTDIR, and other errors of paths.
     pub fn entries(
         &self,
         path: impl AsRef<[u8]>,
@@ -289,20 +286,19 @@ impl Volume {
         run_blocking(self.shared.run_transaction(WaitMode::Blocking, entries(path.as_ref(), after)))
     }
 
-    /// Makes everything that was changed and written durable, through page caches, too. What a reactor of the calling
-    /// thread is writing back of a file just now has to end without it: then sync the file, or [`Self::in_tasks`].
+    /// Makes all changes and writes durable, including those in page caches. A write-back that a reactor of the calling
+    /// thread has in flight must end without this thread: in that case sync the file, or use [`Self::in_tasks`].
     ///
     /// # Errors
-    /// ENOSPC when the catalog has no room for it: remove something, then try again. EIO when the
-    /// device or the catalog failed, now or before; once when a file that was closed has lost what was written to it
-    /// through a page cache.
+    /// ENOSPC when the catalog is full: remove something, then sync again. EIO when the device or the catalog failed,
+    /// now or before; and once after a closed file lost buffered writes.
     pub fn sync(&self) -> Result<(), Error> {
         run_blocking(self.sync_in_mode(WaitMode::Blocking))
     }
 }
 
 impl Volume {
-    /// An operation that changes something.
+    /// Runs a transaction that changes something.
     pub(crate) async fn change<T>(
         &self,
         mode: WaitMode,
@@ -318,7 +314,7 @@ impl Volume {
         }
         self.shared.check_process()?;
         if self.shared.group_commit.has_failed() {
-            let what = "a commit has failed and the volume has stopped; open it anew";
+            let what = "a commit has failed and the volume has stopped; open it again";
             return Err(Error::new(ErrorKind::Io(Errno::IO), what));
         }
         Ok(())
@@ -337,12 +333,12 @@ impl Volume {
         let synced = self.shared.wait_for_commit(mode).await;
         synced.map_err(|errno| failed("making the volume's changes durable", errno))?;
         match self.shared.has_lost_writes.swap(false, Ordering::AcqRel) {
-            true => Err(Error::io("writing back a file that was closed", Errno::IO)),
+            true => Err(Error::io("writing back a closed file", Errno::IO)),
             false => Ok(()),
         }
     }
 
-    /// Writes back what was written to files through a page cache.
+    /// Writes back the dirty bytes of all open files.
     async fn write_back_files(&self, mode: WaitMode) -> Result<(), Errno> {
         let open: Vec<_> =
             self.shared.state.lock().open.values().filter_map(Weak::upgrade).collect();
@@ -355,7 +351,7 @@ impl Volume {
         saved
     }
 
-    /// Whether the device had no room lately.
+    /// True if the device was out of space lately.
     pub(crate) fn is_device_full(&self) -> bool {
         self.recent_errors().iter().any(ErrorEvent::is_device_full)
     }
@@ -364,7 +360,7 @@ impl Volume {
         self.shared.access == Access::ReadOnly
     }
 
-    /// Notes that a file is to be committed; asks for that when many are.
+    /// Queues a file for the next commit; requests the commit when many are queued.
     pub(crate) fn mark_dirty(&self, file: &Arc<OpenFile>) {
         self.mark_dirty_locked(&mut self.shared.state.lock(), file);
     }
@@ -377,7 +373,7 @@ impl Volume {
         }
     }
 
-    /// Makes a range of a file written, for the next commit.
+    /// Marks a range of a file written, for the next commit.
     pub(crate) fn mark_written(
         &self,
         file: &Arc<OpenFile>,
@@ -386,25 +382,26 @@ impl Volume {
         origin: WriteOrigin,
     ) {
         if file.mark_written(bytes.clone(), begun, origin).is_err() {
-            // No commit begins between the two: it would take the one and not the other.
+            // Under the lock, so that no commit begins in between: it would take the file without the range.
             let state = &mut *self.shared.state.lock();
             self.mark_dirty_locked(state, file);
-            file.mark_written(bytes, begun, origin).expect("it was noted a moment ago");
+            file.mark_written(bytes, begun, origin).expect("the file was just queued");
         }
     }
 
-    /// What makes durable what is not of a file; with everything, also names and attributes.
+    /// The commit that makes a file durable, if there is one to wait for; with [`Durable::Everything`], also names and
+    /// attributes.
     pub(crate) fn commit_for(&self, file: &OpenFile, what: Durable) -> Option<Commit> {
         if self.is_read_only() {
             return None;
         }
         let group_commit = &self.shared.group_commit;
         if group_commit.is_forked() {
-            // It says so.
+            // Its wait returns ECHILD.
             return Some(group_commit.clone().wait_async(CommitNumber::MAX));
         }
         let (next, number) = {
-            // Commits begin under this lock, so that what is found here is in the next or in one before.
+            // Commits begin under this lock, so that changes found here are in the next commit or an earlier one.
             let state = self.shared.state.lock();
             let next = group_commit.next();
             let of_file = file.commit_to_await(next, what);
@@ -412,7 +409,7 @@ impl Volume {
             let of_all = if has_changes { next } else { next - 1 };
             (next, if what == Durable::Everything { of_file.max(of_all) } else { of_file })
         };
-        // One that has begun may have sent its last flush before what was written since.
+        // A commit in progress may have flushed before the last writes: wait for the next.
         let number = group_commit.commit_to_await(number)?.max(next);
         Some(group_commit.clone().wait_async(number))
     }

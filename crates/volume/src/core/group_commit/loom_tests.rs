@@ -1,12 +1,12 @@
-//! Every order in which those who sync and the thread that commits can meet, as loom finds them: nobody is
-//! told too early, and nobody is left waiting.
+//! All interleavings of waiters and the commit thread, searched by loom: no waiter is woken too early, and none
+//! waits for ever.
 
 use super::*;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread;
 use std::task::{Context, Wake};
 
-/// What is changed, and what of it a commit has made durable.
+/// A counter of changes, and how many of them are durable.
 #[derive(Default)]
 struct Device {
     group_commit: Arc<GroupCommit>,
@@ -15,7 +15,7 @@ struct Device {
 }
 
 impl Device {
-    /// As a volume's commit does, unless `outcome` says otherwise of it.
+    /// One commit with the given outcome.
     fn commit(&self, outcome: Result<(), CommitError>) -> Result<(), CommitError> {
         self.group_commit.begin();
         let taken = self.changes.load(SeqCst);
@@ -24,7 +24,7 @@ impl Device {
         Ok(())
     }
 
-    /// Changes something and waits until that is durable.
+    /// Makes a change and waits until it is durable.
     fn change_and_sync(
         &self,
         wait: fn(&Arc<GroupCommit>) -> Result<(), Errno>,
@@ -74,7 +74,7 @@ impl Wake for Woken {
     }
 }
 
-/// Tries out what happens on a device of which the first commit ends as told; then it is closed.
+/// Searches the interleavings of `what` with a commit thread whose first commit ends with `first`; then closes.
 fn model(first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
     model_by(loom::model::Builder::new(), first, what);
 }
@@ -89,13 +89,13 @@ fn model_by(builder: loom::model::Builder, first: Result<(), CommitError>, what:
         let commit_thread = thread::spawn(commits);
         what(&device);
         device.group_commit.close();
-        // Whether the last commit ended well is not what these ask.
+        // The outcome of the last commit is not part of these tests.
         let _ = commit_thread.join().unwrap();
     });
 }
 
 #[test]
-fn loom_who_is_told_has_its_change_in_a_commit_that_began_later_and_has_ended() {
+fn loom_a_woken_waiter_has_its_change_in_an_ended_commit() {
     model(Ok(()), |device| {
         let its = device.clone();
         let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Ok(())));
@@ -105,7 +105,7 @@ fn loom_who_is_told_has_its_change_in_a_commit_that_began_later_and_has_ended() 
 }
 
 #[test]
-fn loom_a_failure_reaches_everyone() {
+fn loom_a_failure_reaches_every_waiter() {
     model(Err(CommitError::Stopped), |device| {
         let its = device.clone();
         let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Err(Errno::IO)));
@@ -115,7 +115,7 @@ fn loom_a_failure_reaches_everyone() {
 }
 
 #[test]
-fn loom_a_flush_of_somebody_else_that_fails_ends_every_wait() {
+fn loom_a_failed_flush_elsewhere_ends_every_wait() {
     model(Ok(()), |device| {
         let its = device.clone();
         let failing = thread::spawn(move || its.group_commit.fail());
@@ -127,9 +127,9 @@ fn loom_a_flush_of_somebody_else_that_fails_ends_every_wait() {
 }
 
 #[test]
-fn loom_who_is_refused_is_told_and_the_next_commit_has_its_change() {
+fn loom_a_refused_waiter_is_woken_and_the_next_commit_has_its_change() {
     let mut builder = loom::model::Builder::new();
-    // Each preemption more takes ten times as long here: with six it was not through in twenty minutes.
+    // Each further preemption takes ten times as long: six did not finish in twenty minutes.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(5));
     model_by(builder, Err(CommitError::Refused(Errno::NOSPC)), |device| {
         let its = device.clone();
@@ -137,14 +137,14 @@ fn loom_who_is_refused_is_told_and_the_next_commit_has_its_change() {
         if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
             assert_eq!(device.change_and_sync(in_thread), Ok(()));
         }
-        // In the same commit, or in the next.
+        // In the same commit or in the next.
         let other = other.join().unwrap();
         assert!(other.is_ok() || other == Err(Errno::NOSPC));
     });
 }
 
 #[test]
-fn loom_closed_beside_one_who_waits_and_one_who_gave_up_nobody_waits_for_ever() {
+fn loom_closing_with_a_waiter_and_a_dropped_one_ends_every_wait() {
     model(Ok(()), |device| {
         let its = device.clone();
         let waiting = thread::spawn(move || its.change_and_sync(in_task));
