@@ -1,5 +1,5 @@
-//! Access control lists, as Linux has them (POSIX.1e draft 17): checks them, and keeps a file's list and its mode in
-//! step. Enforces nothing: that is for the program that passes a user's calls on.
+//! POSIX access control lists as on Linux (POSIX.1e draft 17): parses them, and keeps a file's list and its mode in
+//! step. Does not check access: the program that passes users' calls on does.
 
 use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};
@@ -11,24 +11,24 @@ use crate::namespace::directory::quoted;
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::InodeNumber;
 
-/// The list of who may do what to a file.
+/// The access list of a file.
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-/// The list that files get which are made in a directory.
+/// The list that new files of a directory inherit.
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// The format's version in front of the entries (`linux/posix_acl_xattr.h`).
+/// The version of the format, in front of the entries (`linux/posix_acl_xattr.h`).
 const VERSION: [u8; 4] = 2u32.to_le_bytes();
-/// Whom an entry is for. A list has them in this order.
+/// Tags of entries, in the order in which a list has them.
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
 const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
-/// The most that named users and any group may do.
+/// The upper bound on the permissions of named users and all groups.
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-/// The number in entries that need none, and nobody's.
+/// The id of entries that are not of a named user or group.
 const UNDEFINED_ID: u32 = u32::MAX;
-/// What of a mode a list has, too.
+/// The bits of a mode that a list has too.
 const PERMISSION_BITS: u16 = 0o777;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -36,7 +36,7 @@ const PERMISSION_BITS: u16 = 0o777;
 struct AclEntry {
     tag: U16,
     permissions: U16,
-    /// The user's or group's number, where the tag is of a named one.
+    /// The uid or gid of a named entry.
     id: U32,
 }
 
@@ -46,12 +46,12 @@ impl AclEntry {
     }
 }
 
-/// An access control list (POSIX.1e draft 17), as its extended attribute has it.
+/// An access control list, as its extended attribute stores it.
 pub(crate) struct PosixAcl(Vec<AclEntry>);
 
 impl PosixAcl {
-    /// None for what is none: a list has one entry each for the owner, the group and all others, and a
-    /// mask if it names anybody else. Numbers of entries that need none are dropped.
+    /// `None` for a malformed list. A list has one entry each for owner, group and others, and a mask if it names
+    /// further users or groups. Clears the ids of entries that need none.
     pub(crate) fn parse(value: &[u8]) -> Option<PosixAcl> {
         let entries = <[AclEntry]>::ref_from_bytes(value.strip_prefix(&VERSION)?).ok()?;
         let count = |tag| entries.iter().filter(|entry| entry.tag.get() == tag).count();
@@ -72,8 +72,8 @@ impl PosixAcl {
             .then(|| PosixAcl(entries.iter().map(kept).collect()))
     }
 
-    /// The entries that a mode's permissions stand for, each with its shift in the mode. The group's bits of a mode
-    /// are the mask, if there is one.
+    /// The entries that correspond to a mode's permissions, each with its shift in the mode. The mode's group bits are
+    /// those of the mask, if there is one.
     fn mode_entries(&mut self) -> impl Iterator<Item = (&mut AclEntry, u32)> {
         let has_mask = self.0.iter().any(|entry| entry.tag.get() == MASK);
         self.0.iter_mut().filter_map(move |entry| match entry.tag.get() {
@@ -85,26 +85,26 @@ impl PosixAcl {
         })
     }
 
-    /// Takes from owner, group and others what a mode does not give them, and from the mode what the
-    /// list does not.
+    /// Removes from the entries of owner, group and others what the mode does not grant, and from the mode what the
+    /// list does not grant.
     pub(crate) fn intersect_mode(&mut self, mode: &mut u16) {
         *mode &= self.equivalent_mode(*mode);
         self.set_mode(*mode);
     }
 
-    /// A mode with this list's permissions instead of its own (`posix_acl_equiv_mode`).
+    /// `was` with this list's permissions (`posix_acl_equiv_mode`).
     fn equivalent_mode(&mut self, was: u16) -> u16 {
         let permissions =
             self.mode_entries().map(|(entry, shift)| entry.permissions.get() << shift);
         was & !PERMISSION_BITS | permissions.sum::<u16>()
     }
 
-    /// Has it say what a mode says (`posix_acl_chmod`).
+    /// Sets the entries that correspond to a mode (`posix_acl_chmod`).
     fn set_mode(&mut self, mode: u16) {
         self.mode_entries().for_each(|(entry, shift)| entry.permissions.set(mode >> shift & 7));
     }
 
-    /// Whether it says more than a mode can.
+    /// True if a mode cannot express the list.
     pub(crate) fn is_extended(&self) -> bool {
         self.0.len() > 3
     }
@@ -115,11 +115,11 @@ impl PosixAcl {
 }
 
 impl Transaction<'_> {
-    /// Sets the mode by an access list that a file is given, and answers the value to keep of a list: none of one
-    /// without entries, and none of an access list that says no more than the mode (`posix_acl_update_mode`).
+    /// Sets a file's mode from a new access list. Returns the value to store: `None` for an empty list, and for an
+    /// access list that a mode can express (`posix_acl_update_mode`).
     ///
     /// # Errors
-    /// EINVAL for what is no list.
+    /// EINVAL for a malformed list.
     pub(crate) fn apply_acl(
         &mut self,
         number: InodeNumber,
@@ -130,7 +130,7 @@ impl Transaction<'_> {
             return Ok(None);
         }
         let Some(mut acl) = PosixAcl::parse(value) else {
-            let what = format!("what {} is to be is no access control list", quoted(name));
+            let what = format!("the value of {} is not an access control list", quoted(name));
             return Err(Error::refused(Errno::INVAL, what).into());
         };
         if name == ACCESS_ACL {
@@ -144,12 +144,12 @@ impl Transaction<'_> {
         Ok(Some(acl.value()))
     }
 
-    /// Has the access list of a file, if it has one, say what its mode says now.
+    /// Sets the access list of a file from its new mode, if it has one.
     pub(crate) fn update_acl_mode(&mut self, number: InodeNumber, mode: u16) -> Result<(), Retry> {
         let key = Key::Xattr(number.0, ACCESS_ACL);
         let Some(value) = self.get(key)? else { return Ok(()) };
         let Some(mut acl) = PosixAcl::parse(&value) else {
-            let what = "the file's access control list; set it anew, or remove it";
+            let what = "the file's access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };
         acl.set_mode(mode);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn a_malformed_list_is_refused() {
         let [owner, user, group, mask, others] = [
             (USER_OBJ, 7, u32::MAX),
             (USER, 6, 1000),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_a_mode_leave_what_both_give() {
+    fn intersecting_a_list_and_a_mode_leaves_common_permissions() {
         let met = |entries: &[(u16, u16, u32)], mut mode| {
             let mut acl = PosixAcl::parse(&value(entries)).unwrap();
             acl.intersect_mode(&mut mode);

@@ -1,8 +1,8 @@
-//! Names: directories, what they hold, and what becomes of a file when its last name goes. Works on
-//! records; knows nothing of paths, open files and blocks.
+//! Directories: their entries, and the link counts and orphans that follow from changes of them. Works on records,
+//! without paths, open files and blocks.
 //!
-//! Keys: an inode's is its number, a name's its directory's number and its bytes. Numbers are
-//! big-endian, so that a directory's names lie together and in order.
+//! Keys: an inode's key is its number, an entry's key is its directory's number and its name. Numbers are
+//! big-endian, so that the entries of a directory are adjacent and in order.
 
 use rustix::io::Errno;
 
@@ -11,35 +11,35 @@ use crate::error::{Error, ErrorKind};
 use crate::namespace::transaction::{Orphan, Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 
-/// Bytes of the longest name.
+/// The longest name.
 pub const LONGEST_NAME: usize = 255;
-/// The most names a file has: ext4's, which programs expect to be refused at some point.
+/// The most links of a file: ext4's limit, because programs expect one.
 const MAX_LINKS: u32 = 65_000;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// The name: any bytes but `/` and 0.
     pub name: Vec<u8>,
-    /// What it names.
+    /// The inode that it names.
     pub inode: InodeNumber,
-    /// The kind of it; a device's number is not told.
+    /// The kind of the inode; a device's number is 0 here.
     pub kind: FileKind,
 }
 
-/// What a rename may do to a name that is there.
+/// What a rename does if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
-    /// Take its place.
+    /// Replaces it.
     Replace,
-    /// Nothing: EEXIST.
+    /// Fails with EEXIST.
     NoReplace,
-    /// Change places with it.
+    /// Exchanges the two.
     Exchange,
 }
 
 impl Transaction<'_> {
-    /// What a name names, if anything.
+    /// The inode that a name is for, if the name exists.
     pub(crate) fn find(
         &self,
         directory: InodeNumber,
@@ -50,10 +50,10 @@ impl Transaction<'_> {
         Ok(entry.map_err(|error| error.of(quoted(name)))?.map(|(inode, _)| inode))
     }
 
-    /// The same, with its inode.
+    /// The inode that a name is for, and its number.
     ///
     /// # Errors
-    /// ENOENT when it names nothing, EINVAL and ENAMETOOLONG for what is no name; as [`Self::child_inode`].
+    /// ENOENT when the name does not exist, EINVAL and ENAMETOOLONG for an invalid name; as [`Self::child_inode`].
     pub(crate) fn lookup(
         &self,
         directory: InodeNumber,
@@ -64,26 +64,28 @@ impl Transaction<'_> {
         Ok((number, self.child_inode(directory, number)?))
     }
 
-    /// The inode of what a directory holds.
+    /// The inode of an entry.
     ///
     /// # Errors
-    /// `Damaged` for a directory that is not in that one: it may hold itself, so that a walk would not end.
+    /// `Damaged` for a directory whose parent is another one: it may be inside itself, and a walk would not end.
     fn child_inode(&self, directory: InodeNumber, number: InodeNumber) -> Result<Inode, Retry> {
         let inode = self.inode(number)?;
         let is_elsewhere = number == InodeNumber::ROOT || inode.parent != directory;
         if inode.kind == FileKind::Directory && is_elsewhere {
             let (named_in, is_in) = (directory.0, inode.parent.0);
-            let what = format!("directory {} is in {is_in}, and named in {named_in}", number.0);
+            let what = format!(
+                "directory {} has a name in {named_in}, but its parent is {is_in}",
+                number.0
+            );
             return Err(Error::damaged(format!("{what}: check the volume")).into());
         }
         Ok(inode)
     }
 
-    /// Names of a directory behind `after`, in order of their bytes: some, or none when there are
-    /// no more.
+    /// The names of a directory after `after`, in the order of their bytes: some, or none at the end.
     ///
     /// # Errors
-    /// `Damaged` where the next name is, behind which the listing can go on; what the catalog says.
+    /// `Damaged` if the next name is damaged; the listing can go on after it. Errors of the catalog.
     pub(crate) fn entries(
         &self,
         directory: InodeNumber,
@@ -95,7 +97,7 @@ impl Transaction<'_> {
         }
         let records = loop {
             match self.batch(Table::Names, directory, from)? {
-                // All that the catalog had of these has gone since.
+                // All of this batch was deleted and is not committed: read on.
                 (records, Some(next)) if records.is_empty() => from = next,
                 (records, _) => break records,
             }
@@ -104,11 +106,11 @@ impl Transaction<'_> {
         for (mut key, record) in records {
             match directory_entry(&key[8..], &record) {
                 Ok(entry) => entries.push(entry),
-                // Told when it is the first.
+                // A damaged entry is an error only at the front of a listing.
                 Err(_) if !entries.is_empty() => break,
                 Err(error) => {
                     if key.len() == 8 {
-                        // Behind an empty name the listing would begin again: on behind the next that is none.
+                        // After an empty name the listing would start over: go on after the next invalid name.
                         key.push(0);
                     }
                     return Err(error.of(format!("directory {}", directory.0)).at(key).into());
@@ -118,10 +120,10 @@ impl Transaction<'_> {
         Ok(entries)
     }
 
-    /// Makes a file of any kind and gives it its first name.
+    /// Creates a file of any kind with its first name.
     ///
     /// # Errors
-    /// EEXIST, ENOTDIR, ENAMETOOLONG, EINVAL; ENOENT when the directory is gone.
+    /// EEXIST, ENOTDIR, ENAMETOOLONG, EINVAL; ENOENT when the directory was removed.
     pub(crate) fn create(
         &mut self,
         directory: InodeNumber,
@@ -142,7 +144,7 @@ impl Transaction<'_> {
             parent.links = parent.links.saturating_add(1);
         }
         let Some(number) = InodeNumber::of(self.effects.next_inode) else {
-            let what = "every number that a file can have was given: check the volume";
+            let what = "no inode numbers are left: check the volume";
             return Err(Error::new(ErrorKind::NoSpace, what).into());
         };
         self.effects.next_inode += 1;
@@ -153,10 +155,10 @@ impl Transaction<'_> {
         Ok(number)
     }
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     ///
     /// # Errors
-    /// As [`Self::create`]; EPERM for a directory, EMLINK for one name too many.
+    /// As [`Self::create`]; EPERM for a directory, EMLINK for too many names.
     pub(crate) fn link(
         &mut self,
         number: InodeNumber,
@@ -185,7 +187,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Takes a name from a file that is no directory.
+    /// Removes a name of anything but a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR.
@@ -203,7 +205,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Removes a directory that holds nothing.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, ENOTEMPTY.
@@ -222,11 +224,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Moves a name, and what it names.
+    /// Moves a name.
     ///
     /// # Errors
-    /// As [`Self::create`] and [`Self::remove_directory`]; EINVAL when a directory would come into
-    /// itself.
+    /// As [`Self::create`] and [`Self::remove_directory`]; EINVAL when a directory would move into itself.
     pub(crate) fn rename(
         &mut self,
         source: (InodeNumber, &[u8]),
@@ -246,7 +247,7 @@ impl Transaction<'_> {
         match (there, how) {
             (Some(_), Rename::NoReplace) => return Err(already_exists(target.1).into()),
             (None, Rename::Exchange) => return Err(not_found(target.1).into()),
-            // Two names of one file: nothing is to be done, says POSIX.
+            // Two names of one file: POSIX says to do nothing.
             (Some((there, _)), _) if there == moved => return Ok(()),
             (Some((there, Inode { kind: there_kind, .. })), Rename::Exchange) => {
                 if there_kind == FileKind::Directory {
@@ -280,14 +281,12 @@ impl Transaction<'_> {
         self.set_parent(moved, target.0)
     }
 
-    /// What a name stands in, if it can have this name.
+    /// The inode of a directory that is to get the name or has it.
     fn parent_inode(&self, directory: InodeNumber, name: &[u8]) -> Result<Inode, Retry> {
         check_name(name)?;
         let inode = self.inode(directory)?;
         if inode.kind != FileKind::Directory {
-            return Err(
-                Error::refused(Errno::NOTDIR, "what it should be in is no directory").into()
-            );
+            return Err(Error::refused(Errno::NOTDIR, "parent is not a directory").into());
         }
         if inode.links == 0 {
             return Err(Error::refused(Errno::NOENT, "the directory has been removed").into());
@@ -302,28 +301,28 @@ impl Transaction<'_> {
         name: &[u8],
     ) -> Result<(), Retry> {
         if inode.kind != FileKind::Directory {
-            let what = format!("{} is no directory", quoted(name));
+            let what = format!("{} is not a directory", quoted(name));
             return Err(Error::refused(Errno::NOTDIR, what).into());
         }
         if !self.entries(number, b"")?.is_empty() {
-            let what = format!("{} holds something; remove that first", quoted(name));
+            let what = format!("{} is not empty; remove its entries first", quoted(name));
             return Err(Error::refused(Errno::NOTEMPTY, what).into());
         }
         Ok(())
     }
 
-    /// EINVAL when `directory` is `moved` or lies in it.
+    /// EINVAL when `directory` is `moved` or is inside it.
     fn refuse_cycle(&self, moved: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let (mut at, mut marked, mut steps) = (directory, None, 0u64);
         while at != InodeNumber::ROOT {
             if at == moved {
                 return Err(
-                    Error::refused(Errno::INVAL, "a directory cannot come into itself").into()
+                    Error::refused(Errno::INVAL, "a directory cannot move into itself").into()
                 );
             }
-            // Where parents lie in a circle one that was marked comes again: Brent's algorithm.
+            // Brent's algorithm: in a cycle of parents the walk meets the marked directory again.
             if marked == Some(at) {
-                let what = format!("directory {} lies in itself: check the volume", at.0);
+                let what = format!("directory {} is inside itself: check the volume", at.0);
                 return Err(Error::damaged(what).into());
             }
             steps += 1;
@@ -335,7 +334,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Puts another in the place of what a name names, or takes the name away.
+    /// Changes an entry from one kind of inode to another inode, or removes it.
     fn replace_entry(
         &mut self,
         (directory, name): (InodeNumber, &[u8]),
@@ -357,7 +356,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Notes where what was moved is now.
+    /// Sets the parent of a moved inode.
     fn set_parent(&mut self, number: InodeNumber, directory: InodeNumber) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
         inode.changed = Time::now();
@@ -385,7 +384,7 @@ impl Transaction<'_> {
         (parent.modified, parent.changed) = (Time::now(), Time::now());
     }
 
-    /// A name fewer. Without the last it is an orphan, and would be found as one after a crash.
+    /// Decrements the link count. At 0 the inode becomes an orphan, with a record by which it is found after a crash.
     fn drop_link(&mut self, number: InodeNumber, mut inode: Inode) {
         inode.links = match inode.kind {
             FileKind::Directory => 0,
@@ -400,20 +399,20 @@ impl Transaction<'_> {
     }
 }
 
-/// Refuses what is no name.
+/// Checks that a name is valid.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > LONGEST_NAME {
-        let what = format!("a name of {} bytes: 255 are the most", name.len());
+        let what = format!("a name of {} bytes: the maximum is 255", name.len());
         return Err(Error::refused(Errno::NAMETOOLONG, what));
     }
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0)
     {
-        return Err(Error::refused(Errno::INVAL, format!("{} is no name", quoted(name))));
+        return Err(Error::refused(Errno::INVAL, format!("{} is not a valid name", quoted(name))));
     }
     Ok(())
 }
 
-/// What a name names, as it stands in the catalog.
+/// The record of an entry.
 pub(crate) fn encode_entry(number: InodeNumber, kind: FileKind) -> Vec<u8> {
     let (bits, _) = kind.mode_bits();
     [&number.0.to_be_bytes()[..], &bits.to_be_bytes()].concat()
@@ -427,7 +426,7 @@ pub(crate) fn parse_entry(record: &[u8]) -> Result<(InodeNumber, FileKind), Erro
     parsed.ok_or_else(|| Error::damaged("a name's record cannot be read"))
 }
 
-/// What a directory holds, as its record tells.
+/// Parses an entry, with its name.
 fn directory_entry(name: &[u8], record: &[u8]) -> Result<DirectoryEntry, Error> {
     check_name(name).map_err(|flaw| Error::damaged(flaw.to_string()))?;
     let (inode, kind) = parse_entry(record)?;
@@ -435,14 +434,14 @@ fn directory_entry(name: &[u8], record: &[u8]) -> Result<DirectoryEntry, Error> 
 }
 
 fn not_found(name: &[u8]) -> Error {
-    Error::refused(Errno::NOENT, format!("{} is not there", quoted(name)))
+    Error::refused(Errno::NOENT, format!("{} does not exist", quoted(name)))
 }
 
 fn already_exists(name: &[u8]) -> Error {
-    Error::refused(Errno::EXIST, format!("{} is there already", quoted(name)))
+    Error::refused(Errno::EXIST, format!("{} already exists", quoted(name)))
 }
 
-/// A name as people can read it.
+/// A name as printable text, in quotes.
 pub(crate) fn quoted(name: &[u8]) -> String {
     format!("'{}'", name.escape_ascii())
 }
@@ -457,9 +456,9 @@ mod tests {
     use crate::records::overlay::{Changes, Pending};
 
     #[test]
-    fn directories_that_lie_in_each_other_are_damage_and_not_a_walk_without_end() {
+    fn a_cycle_of_directories_is_damage_and_the_walk_ends() {
         let (mut overlay, mut changes) = (Pending::new(0), Changes::default());
-        // The second lies in the third, that in the fourth, and that in the third again.
+        // 2 is inside 3, 3 inside 4, and 4 inside 3.
         for (number, parent) in [(2, 3), (3, 4), (4, 3)] {
             let mut inode = Inode::new(FileKind::Directory, 0o755);
             inode.parent = InodeNumber(parent);
@@ -475,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_what_cannot_be_is_damage() {
+    fn an_entry_with_an_impossible_inode_number_is_damage() {
         for (number, is_possible) in
             [(0, false), (1, true), (u64::MAX - 1, true), (u64::MAX, false)]
         {

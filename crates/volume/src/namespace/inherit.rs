@@ -1,5 +1,5 @@
-//! What a file that is made takes over from its directory, as on Linux: the group, where the directory's
-//! set-group-ID bit says so, and access control lists.
+//! What a new file inherits from its directory, as on Linux: the group, if the directory's set-group-ID bit is set,
+//! and access control lists.
 
 use crate::catalog::Key;
 use crate::error::Error;
@@ -7,11 +7,11 @@ use crate::namespace::acl::{ACCESS_ACL, DEFAULT_ACL, PosixAcl};
 use crate::namespace::transaction::{Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 
-/// What is made in the directory gets its group; of a file, that it runs as its group.
+/// The set-group-ID bit. On a directory: new files inherit its group. On a file: it runs as its group.
 pub(crate) const SET_GROUP: u16 = 0o2000;
 
 impl Transaction<'_> {
-    /// Gives a file that is being made what its directory hands on.
+    /// Applies what a new file inherits.
     pub(crate) fn inherit(
         &mut self,
         (directory, parent): (InodeNumber, &Inode),
@@ -29,7 +29,7 @@ impl Transaction<'_> {
         }
         let Some(value) = self.get(Key::Xattr(directory.0, DEFAULT_ACL))? else { return Ok(()) };
         let Some(mut acl) = PosixAcl::parse(&value) else {
-            let what = "the directory's default access control list; set it anew, or remove it";
+            let what = "the directory's default access control list is damaged; set it again, or remove it";
             return Err(Error::damaged(what).into());
         };
         if new.kind == FileKind::Directory {

@@ -3,7 +3,7 @@
 // The operations of a volume, as closures over a transaction.
 pub(crate) mod operations;
 
-// How a file is opened.
+// Options for opening a file.
 pub(crate) mod open_options;
 
 // What a new file inherits from its directory.
@@ -15,7 +15,7 @@ pub(crate) mod acl;
 // Paths, and the symbolic links in them.
 pub(crate) mod path;
 
-// Names in directories.
+// Directories and their entries.
 pub(crate) mod directory;
 
 // The records that one operation reads and changes.

@@ -1,4 +1,4 @@
-//! What can be done to names, each as an operation on records: see `transaction` for how it comes to its end.
+//! The operations on names, each a closure that runs in a [`Transaction`] and may run again.
 
 use rustix::io::Errno;
 
@@ -31,7 +31,7 @@ pub(crate) fn make(
     move |transaction| {
         let parent = transaction.parent(path)?;
         if parent.name.is_empty() {
-            return Err(Error::refused(Errno::EXIST, "it is there already").into());
+            return Err(Error::refused(Errno::EXIST, "it already exists").into());
         }
         let is_directory = new.kind == FileKind::Directory;
         require_no_slash(transaction, &parent, is_directory)?;
@@ -41,26 +41,24 @@ pub(crate) fn make(
     }
 }
 
-/// What a path leads to.
+/// Resolves a path, including a symbolic link at its end.
 pub(crate) fn find(path: &[u8]) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     move |transaction| transaction.resolve(path, Follow::Yes)
 }
 
-/// The same, made if it leads to nothing.
+/// Resolves a path, or creates the file.
 pub(crate) fn find_or_make(
     path: &[u8],
     new: &Inode,
     options: OpenOptions,
 ) -> impl FnMut(&mut Transaction<'_>) -> Outcome<InodeNumber> {
     move |transaction| match find(path)(transaction) {
-        Ok(_) if options.exclusive => {
-            Err(Error::refused(Errno::EXIST, "it is there already").into())
-        }
+        Ok(_) if options.exclusive => Err(Error::refused(Errno::EXIST, "it already exists").into()),
         Err(Retry::Fail(error)) if error.errno() == Errno::NOENT => {
             let number = make(path, new)(transaction)?;
             let mut inode = transaction.inode(number)?;
             if options.credentials != Credentials::Trusted && inode.group != new.group {
-                // It does not run as a group that whoever made it may not be in.
+                // The creator may not be in that group, so the file must not run as it.
                 inode.permissions &= !(inode.lent_rights() & SET_GROUP);
                 transaction.put_inode(number, &inode);
             }
@@ -104,7 +102,7 @@ pub(crate) fn rename(
     move |transaction| {
         let source = transaction.parent(path)?;
         let target = transaction.parent(new)?;
-        // Behind a new name the slash says what is moved.
+        // The slash after a new name is about the inode that moves there.
         let is_new = how != Rename::Exchange;
         if source.ends_in_slash || (is_new && target.ends_in_slash) {
             transaction.require_directory(&source)?;
@@ -118,10 +116,10 @@ pub(crate) fn rename(
     }
 }
 
-/// Refuses a new name with a slash behind it of anything but a directory.
+/// Refuses a slash after a new name, except for a directory.
 ///
 /// # Errors
-/// ENOENT: nothing is there that the slash could stand behind.
+/// ENOENT: a path that ends in a slash must lead to a directory.
 fn require_no_slash(
     transaction: &Transaction<'_>,
     parent: &Parent,
@@ -166,8 +164,8 @@ pub(crate) fn set_attributes(
     }
 }
 
-/// Takes away what a writer takes away, as on Linux: what a program may do more than whoever runs it, and,
-/// unless the writer is trusted, that it runs as its owner or group.
+/// Strips the privileges that a write strips on Linux: `security.capability`, and set-ID bits unless the writer is
+/// the superuser.
 pub(crate) fn strip_privileges(
     file: &OpenFile,
     is_superuser: bool,
@@ -197,7 +195,7 @@ pub(crate) fn entries(
     move |transaction| {
         let number = transaction.resolve(path, Follow::Yes)?;
         if transaction.inode(number)?.kind != FileKind::Directory {
-            return Err(Error::refused(Errno::NOTDIR, "it is no directory").into());
+            return Err(Error::refused(Errno::NOTDIR, "it is not a directory").into());
         }
         transaction.entries(number, after)
     }

@@ -1,6 +1,6 @@
-//! An operation on records. It reads what memory knows, and what it changes is kept apart until all of
-//! it has succeeded: so it happens as a whole or not at all, and where memory does not know something
-//! it begins anew when the catalog has been asked. Nothing here waits.
+//! [`Transaction`]: the records that one operation reads and changes. It reads from memory, and collects its changes
+//! until the operation has succeeded, so that all of them apply or none. If a record is not in memory the operation
+//! stops, the catalog is read, and the operation runs again. Nothing here waits.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,17 +15,17 @@ use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::{Changes, Known, Pending, Watch};
 use crate::space::allocator::InvalidRegion;
 
-/// Records that are asked of the catalog at once.
+/// Records in one read of the catalog.
 pub(crate) const BATCH: usize = 1024;
 
-/// Why an operation did not come to its end. Nothing has changed.
+/// Why an operation did not succeed. It has changed nothing.
 #[derive(Debug)]
 pub(crate) enum Retry {
-    /// It cannot be done.
+    /// It fails.
     Fail(Error),
-    /// The catalog is to be asked for this first.
+    /// Run it again after this read of the catalog.
     NeedsRead(ReadRequest),
-    /// What has changed so far is to be committed first.
+    /// Run it again after a commit.
     NeedsCommit,
 }
 
@@ -41,19 +41,19 @@ impl From<InvalidRegion> for Retry {
     }
 }
 
-/// What memory does not know.
+/// Records that are not in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadRequest {
     /// One record.
     Record { table: Table, key: Vec<u8> },
-    /// Those of an inode from a key on: [`BATCH`] of them.
+    /// Up to [`BATCH`] records of an inode, from a key on.
     Batch { table: Table, inode: InodeNumber, from: Vec<u8> },
-    /// All of an inode.
+    /// All records of an inode.
     All { table: Table, inode: InodeNumber },
 }
 
 impl ReadRequest {
-    /// Where it stands.
+    /// The table, and the range of keys.
     pub(crate) fn keys(&self) -> (Table, Range<Vec<u8>>) {
         match self {
             ReadRequest::Record { table, key } => (*table, key.clone()..[key, &[0][..]].concat()),
@@ -65,46 +65,46 @@ impl ReadRequest {
     }
 }
 
-/// What the catalog has answered to this operation, besides single records, which all share.
+/// What was read from the catalog for one operation. Single records are in the overlay, for all operations.
 #[derive(Debug, Default)]
 pub(crate) struct ReadResults {
     pub(crate) batches: Vec<ReadResult>,
-    /// As many commits were waited for as can be: it is decided now.
+    /// Retry limit reached: decide without another commit.
     pub(crate) is_last_try: bool,
 }
 
-/// Records that were asked for. Those missing here have been committed since, or are going to go.
+/// Records that were read. Newer changes are in `watch`, if a commit took them, or in the overlay.
 #[derive(Debug)]
 pub(crate) struct ReadResult {
     pub(crate) request: ReadRequest,
     pub(crate) records: Vec<Record>,
-    /// Where more may follow.
+    /// The key where more may follow.
     pub(crate) next: Option<Vec<u8>>,
     pub(crate) watch: Arc<Watch>,
 }
 
-/// What has lost its last name.
+/// An inode without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Orphan(pub(crate) InodeNumber);
 
-/// The volume's records, as they are now and as an operation has changed them so far.
+/// The volume's records in memory, under the changes of one operation.
 pub(crate) struct Transaction<'v> {
     overlay: &'v Pending,
     open: &'v HashMap<InodeNumber, Weak<OpenFile>>,
     results: &'v ReadResults,
-    /// Of inodes from this number on the catalog knows nothing.
+    /// The catalog has no inode from this number on.
     first_new: u64,
     pub(crate) effects: TransactionEffects,
 }
 
-/// What an operation changes.
+/// The changes of an operation.
 #[derive(Default)]
 pub(crate) struct TransactionEffects {
     pub(crate) changes: Changes,
-    /// The number of the next inode that is made.
+    /// The number of the next new inode.
     pub(crate) next_inode: u64,
     pub(crate) orphans: Vec<Orphan>,
-    /// An inode that has what its open file knew better.
+    /// An inode that was put with the delta of its open file applied.
     pub(crate) delta_applied: Option<(Arc<OpenFile>, Inode, InodeDelta)>,
 }
 
@@ -120,7 +120,7 @@ impl<'v> Transaction<'v> {
         Transaction { overlay, open, results, first_new, effects }
     }
 
-    /// A record as it is now.
+    /// The current value of a record.
     pub(crate) fn get(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Retry> {
         let (table, bytes) = (key.table(), key.bytes());
         match self.effects.changes.get(table, &bytes) {
@@ -132,7 +132,7 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// Whether an inode was made since the last commit began: there is no need to ask the catalog.
+    /// True if the inode is newer than the last commit, so that the catalog has no record of it.
     fn is_new(&self, inode: Option<u64>) -> bool {
         inode.is_some_and(|inode| inode >= self.first_new)
     }
@@ -145,7 +145,7 @@ impl<'v> Transaction<'v> {
         self.effects.changes.delete(key);
     }
 
-    /// Some of an inode's records from a key on, in order, and where more may follow.
+    /// A batch of an inode's records from a key on, in order, and the key where more may follow.
     pub(crate) fn batch(
         &self,
         table: Table,
@@ -153,12 +153,12 @@ impl<'v> Transaction<'v> {
         from: Vec<u8>,
     ) -> Result<(Vec<Record>, Option<Vec<u8>>), Retry> {
         let found = self.read_result(ReadRequest::Batch { table, inode, from: from.clone() })?;
-        // Changes behind the last are told with the records there.
+        // Changes after the last record belong to the next batch.
         let end = found.next.clone().unwrap_or_else(|| end_of(inode));
         Ok((self.with_changes(found, from..end), found.next.clone()))
     }
 
-    /// All of an inode's records in a table, in order.
+    /// All records of an inode in a table, in order.
     pub(crate) fn all(&self, table: Table, inode: InodeNumber) -> Result<Vec<Record>, Retry> {
         let keys = inode.0.to_be_bytes().to_vec()..end_of(inode);
         if self.is_new(Some(inode.0)) {
@@ -178,10 +178,10 @@ impl<'v> Transaction<'v> {
         batches.find(|result| result.request == request).ok_or(Retry::NeedsRead(request))
     }
 
-    /// An inode as it stands in its record.
+    /// The inode as its record has it.
     ///
     /// # Errors
-    /// ENOENT when there is none; what the catalog says.
+    /// ENOENT when there is none; errors of the catalog.
     pub(crate) fn inode(&self, number: InodeNumber) -> Result<Inode, Retry> {
         match self.get(Key::Inode(number.0))? {
             Some(record) => {
@@ -195,7 +195,7 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// An inode, with what an open file knows better.
+    /// The inode with the newer fields of its open file.
     ///
     /// # Errors
     /// As [`Self::inode`].
@@ -208,7 +208,7 @@ impl<'v> Transaction<'v> {
         Ok(inode)
     }
 
-    /// Changes an inode, with what an open file knows better.
+    /// Changes an inode, with the newer fields of its open file applied first.
     ///
     /// # Errors
     /// As [`Self::inode`].
@@ -218,7 +218,7 @@ impl<'v> Transaction<'v> {
         change: impl FnOnce(&mut Inode),
     ) -> Result<(), Retry> {
         let mut inode = self.inode(number)?;
-        // The file goes on being read and written meanwhile: what is laid over is looked at once.
+        // Reads and writes of the file go on meanwhile: take the delta once.
         let open = self.find_open(number).map(|open| (open.inode_delta(), open));
         if let Some((delta, _)) = &open {
             delta.apply_to(&mut inode);
@@ -233,14 +233,14 @@ impl<'v> Transaction<'v> {
         self.put(Key::Inode(number.0), inode.to_record());
     }
 
-    /// A file that is open.
+    /// The file, if it is open.
     pub(crate) fn find_open(&self, number: InodeNumber) -> Option<Arc<OpenFile>> {
         self.open.get(&number).and_then(Weak::upgrade)
     }
 }
 
 impl Pending {
-    /// A record as it is now.
+    /// The current value of a record, if memory knows it.
     pub(crate) fn cached(&self, table: Table, key: Vec<u8>) -> Result<Option<Vec<u8>>, Retry> {
         match self.get(table, &key) {
             Known::Value(value) => Ok(Some(value.to_vec())),
@@ -250,7 +250,7 @@ impl Pending {
     }
 }
 
-/// The first key that is no inode's any more.
+/// The first key after those of an inode.
 fn end_of(inode: InodeNumber) -> Vec<u8> {
     (inode.0 + 1).to_be_bytes().to_vec()
 }

@@ -341,6 +341,6 @@ fn records_that_say_nothing_are_dropped() {
     let lines =
         patient.assert_repairs("a record cannot be read: the catalog has a key of no known form");
     assert!(lines.contains("inode 5000: its inode cannot be read: an inode's record is too short"));
-    assert!(lines.contains("is no name"), "{lines}");
+    assert!(lines.contains("is not a valid name"), "{lines}");
     assert!(lines.contains("free blocks that the volume does not have"), "{lines}");
 }
