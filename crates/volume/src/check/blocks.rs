@@ -1,5 +1,5 @@
-//! Extents and free space: each block is the catalog's, or one file's, or free. Blocks are marked a
-//! window of the device at a time, with one pass over the extents for each window.
+//! Pass: extents against free space. Each block belongs to the catalog, to one file, or is free. The device is
+//! checked in windows, with one pass over the extents for each window.
 
 use std::ops::Range;
 
@@ -19,16 +19,16 @@ use crate::space::allocator::{
 use crate::space::extent::Extent;
 use crate::space::system_zone::SystemZone;
 
-/// Runs whose owners are looked for, at most; of the others it is told or counted that there are some.
+/// Runs whose owners are searched. Further ones are counted or reported without owners.
 const MAX_SUSPECTS: usize = 1000;
 
-/// Blocks of a window that are in use, a bit each.
+/// The blocks of a window that are in use, one bit each.
 pub(super) struct UsedBlocks {
     window: Range<u64>,
     bits: Vec<u64>,
 }
 
-/// Blocks of which something is wrong, for which the files are to be found.
+/// Blocks with a fault, whose owners are to be found.
 struct Suspect {
     run: Run,
     fault: BlockFault,
@@ -37,12 +37,12 @@ struct Suspect {
 enum BlockFault {
     /// More than one file has them.
     Shared,
-    /// Of a region so many blocks count as free; and what is right.
+    /// This many blocks of a region are in use and count as free. `record` is the corrected record.
     CountsAsFree { region: u32, blocks: u64, record: Vec<u8> },
 }
 
 impl UsedBlocks {
-    /// What belongs to no file.
+    /// Blocks that belong to no file.
     pub(super) fn with_system_zone(window: Range<u64>, zone: &SystemZone) -> UsedBlocks {
         let words = (window.end - window.start).div_ceil(REGION_BLOCKS) * REGION_BLOCKS / 64;
         let mut used = UsedBlocks { window, bits: vec![0; words as usize] };
@@ -52,7 +52,7 @@ impl UsedBlocks {
         used
     }
 
-    /// Marks what of a run lies in the window, and answers what of it was marked before.
+    /// Marks the part of a run that is inside the window. Returns the blocks that were already marked.
     fn mark(&mut self, run: Run) -> Vec<Run> {
         let begin = run.start.max(self.window.start);
         let end = run.end().min(self.window.end);
@@ -83,7 +83,7 @@ impl UsedBlocks {
         first..self.window.end.div_ceil(REGION_BLOCKS) as u32
     }
 
-    /// Marks the blocks of a region of the window that are not free.
+    /// Marks the blocks of a region that are not free.
     fn mark_all_but(&mut self, index: u32, free: Option<&FreeBits>) {
         let at = (u64::from(index) * REGION_BLOCKS - self.window.start) as usize / 64;
         for (word, used) in self.bits[at..][..REGION_BLOCKS as usize / 64].iter_mut().enumerate() {
@@ -91,7 +91,7 @@ impl UsedBlocks {
         }
     }
 
-    /// The regions of the window, and which blocks of each are free.
+    /// The regions of the window, each with its free blocks.
     pub(super) fn free(&self) -> impl Iterator<Item = (u32, FreeBits)> {
         let first = (self.window.start / REGION_BLOCKS) as u32;
         let (regions, _) = self.bits.as_chunks::<{ REGION_BLOCKS as usize / 64 }>();
@@ -106,7 +106,7 @@ impl UsedBlocks {
     }
 }
 
-/// Marks the blocks of all files, as far as their extents can be.
+/// Marks the blocks of all files. Skips invalid extents.
 pub(super) fn mark_files(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
     for found in RecordIter::new(from, Table::Extents) {
         if let Some((_, extent)) = extent_of(&found?, total) {
@@ -116,8 +116,8 @@ pub(super) fn mark_files(used: &mut UsedBlocks, from: &Catalog, total: u64) -> R
     Ok(())
 }
 
-/// Marks the blocks that do not count as free. A region of which nothing is known has none: its record may be among
-/// those that were not read.
+/// Marks the blocks that do not count as free. A region without a readable record counts as full: its record may be
+/// among those that could not be read.
 pub(super) fn mark_counted(used: &mut UsedBlocks, from: &Catalog, total: u64) -> Result<(), Error> {
     for index in used.regions() {
         let length = length_of(index, total);
@@ -132,7 +132,7 @@ pub(super) fn mark_counted(used: &mut UsedBlocks, from: &Catalog, total: u64) ->
     Ok(())
 }
 
-/// Windows of a volume, one after the other.
+/// Splits a volume into windows.
 pub(super) fn windows(total: u64, blocks: u64) -> impl Iterator<Item = Range<u64>> {
     (0..total.div_ceil(blocks)).map(move |index| index * blocks..total.min((index + 1) * blocks))
 }
@@ -152,7 +152,7 @@ impl Round<'_> {
         self.find_owners(suspects)
     }
 
-    /// Marks the blocks of extents that can be; in the first window tells of the others.
+    /// Marks the blocks of valid extents. Reports the invalid ones, once, in the first window.
     fn mark_extents(
         &mut self,
         used: &mut UsedBlocks,
@@ -162,7 +162,7 @@ impl Round<'_> {
         let is_first = used.window.start == 0;
         let mut inodes = InodeCursor::new(self.catalog);
         let (mut file, mut end, mut done) = (None, 0, 0);
-        // Of that file the inode, and the blocks that are its.
+        // The current file's inode and its number of blocks.
         let (mut inode, mut has, mut holds_bytes) = (None, 0, true);
         for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
@@ -183,7 +183,7 @@ impl Round<'_> {
                 holds_bytes = kind.is_none_or(|kind| kind == FileKind::File);
             }
             let flaw = if !holds_bytes {
-                Some("it has blocks, and holds no bytes")
+                Some("it has blocks, but is not a regular file")
             } else if extent.offset < end {
                 Some("it has two blocks for the same bytes")
             } else if zone.overlaps(extent.run()) {
@@ -214,7 +214,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The inode of a number; those before it have no extents.
+    /// Moves to an inode by number. The inodes before it have no extents.
     fn advance_to(
         &mut self,
         inodes: &mut InodeCursor<'_>,
@@ -232,14 +232,13 @@ impl Round<'_> {
         Ok(None)
     }
 
-    /// Compares the blocks that a file says it has with those of its extents: where there are fewer, it
-    /// has lost some.
+    /// Compares a file's count of blocks with its extents. If the extents have fewer, the file has lost blocks.
     fn compare_blocks(&mut self, inode: Option<(u64, Inode)>, has: u64) -> Result<(), Error> {
         let Some((number, mut inode)) = inode else { return Ok(()) };
         if inode.kind != FileKind::File || inode.blocks == has {
             return Ok(());
         }
-        // What is being destroyed loses its extents a part at a time.
+        // An orphan loses its extents in several commits.
         if self.get_sound(Key::Orphan(number))?.is_some() {
             return Ok(());
         }
@@ -248,7 +247,9 @@ impl Round<'_> {
                 let bytes = lost.saturating_mul(BLOCK);
                 (format!("{bytes} bytes that it had on the device are lost"), "they read as zeros")
             }
-            None => (format!("it says it has {} blocks, and has {has}", inode.blocks), "set"),
+            None => {
+                (format!("its inode counts {} blocks, its extents have {has}", inode.blocks), "set")
+            }
         };
         inode.blocks = has;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
@@ -267,7 +268,7 @@ impl Round<'_> {
         self.findings.fixable(FindingTarget::Inode(number), what, "dropped", changes);
     }
 
-    /// Compares which blocks of a region are free with what its record says.
+    /// Compares the free blocks of a region with its record.
     fn check_region(
         &mut self,
         index: u32,
@@ -282,11 +283,11 @@ impl Round<'_> {
             Ok(recorded) => recorded,
             Err(flaw) => {
                 let what = format!("the record of free blocks in region {index}: {flaw}");
-                self.findings.fixable(FindingTarget::Volume, what, "made again", changes);
+                self.findings.fixable(FindingTarget::Volume, what, "rebuilt", changes);
                 return Ok(());
             }
         };
-        // What the superblock names is taken, whatever the region says: see commit.rs.
+        // Blocks that the superblock names are in use, even if the region does not count them yet: see commit.rs.
         let named = zone.runs().iter().filter(|run| run.start > 0);
         for block in named.flat_map(|run| within(index, *run)) {
             recorded[block as usize / 64] &= !(1 << (block % 64));
@@ -300,7 +301,7 @@ impl Round<'_> {
             let suspect = Suspect { run, fault };
             match suspects.len() < MAX_SUSPECTS {
                 true => suspects.push(suspect),
-                // Whose they are is not looked for; that they are free is repaired all the same.
+                // The owner is not searched, but the record is repaired.
                 false => self.report_suspect(FindingTarget::Volume, &suspect),
             }
         } else if let Some((block, blocks)) = leaked {
@@ -310,10 +311,10 @@ impl Round<'_> {
             );
             match self.leaked {
                 LeakedBlocks::Free => {
-                    self.findings.fixable(FindingTarget::Volume, what, "free again", changes);
+                    self.findings.fixable(FindingTarget::Volume, what, "freed", changes);
                 }
                 LeakedBlocks::Keep => {
-                    let kept = "they may be of files whose extents could not be read: another --repair frees them";
+                    let kept = "they may belong to files whose extents could not be read; run --repair again to free them";
                     self.findings.unfixable(FindingTarget::Volume, format!("{what}; {kept}"));
                 }
             }
@@ -321,7 +322,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Which blocks of a region are free as its record says, or what is wrong with that.
+    /// The free blocks that a region's record has, or its flaw.
     fn read_region(&self, index: u32) -> Result<Result<Box<FreeBits>, String>, Error> {
         let length = length_of(index, self.total);
         let recorded = match self.catalog.get(Key::Region(index)) {
@@ -344,13 +345,13 @@ impl Round<'_> {
         }))
     }
 
-    /// Regions that the volume does not have.
+    /// Reports records of regions that do not exist.
     fn check_region_keys(&mut self) -> Result<(), Error> {
         for found in RecordIter::new(self.catalog, Table::Regions) {
             let key = found?.key;
             let index = key.as_slice().try_into().map(u32::from_be_bytes).ok();
             if index.is_none_or(|index| length_of(index, self.total) == 0) {
-                let what = "there is a record of free blocks that the volume does not have";
+                let what = "there is a record of free blocks for a region that does not exist";
                 let changes = vec![((Table::Regions, key), None)];
                 self.findings.fixable(FindingTarget::Volume, what, "dropped", changes);
             }
@@ -358,7 +359,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Tells of which files the suspects are.
+    /// Reports each suspect with its owners.
     fn find_owners(&mut self, suspects: Vec<Suspect>) -> Result<(), Error> {
         if suspects.is_empty() {
             return Ok(());
@@ -385,8 +386,8 @@ impl Round<'_> {
         match &suspect.fault {
             BlockFault::Shared => {
                 let what = format!(
-                    "{length} of its blocks, from block {start} on, are another file's, too: copy \
-                     what is right, remove both, and check again"
+                    "{length} of its blocks, from block {start} on, also belong to another file: copy \
+                     the right data, remove both, and check again"
                 );
                 self.findings.unfixable(owner, what);
             }
@@ -401,7 +402,7 @@ impl Round<'_> {
     }
 }
 
-/// The blocks of a region that lie in a run, counted from the region's beginning.
+/// The part of a run that is inside a region, as blocks of the region.
 fn within(region: u32, run: Run) -> Range<u64> {
     let first = u64::from(region) * REGION_BLOCKS;
     let inside = |block: u64| block.clamp(first, first + REGION_BLOCKS) - first;
@@ -414,7 +415,7 @@ fn all_free(length: u64) -> Box<FreeBits> {
     bits
 }
 
-/// How many blocks differ so from what is `right`, and the first.
+/// Counts the blocks that `differ` selects, and returns the first and the count.
 fn count(
     recorded: &FreeBits,
     differ: impl Fn(u64, u64) -> u64,

@@ -1,4 +1,4 @@
-//! The passes of a check in their order, round after round until nothing is left to repair.
+//! Runs the passes of a check, and repeats them until nothing is left to repair.
 
 use rustix::io::Errno;
 use uringfs_device::Device;
@@ -20,20 +20,18 @@ use crate::superblock::{Found, Superblock};
 use crate::volume::format::{known_blocks, older_version, recorded_blocks};
 use crate::volume::volume::Volume;
 
-/// Rounds of repairs, at most: each mends 16 MiB of records.
+/// Rounds of repairs. Each repairs up to 16 MiB of records.
 const MAX_ROUNDS: usize = 100;
 
 impl Volume {
-    /// Checks the volume of a device, and repairs it if told to, which nobody else may have open then.
-    /// Findings are lines; see [`CheckReport`]. `progress` hears what is gone through, and how many
-    /// pages, records, names, extents or blocks.
+    /// Checks the volume on a device, and repairs it if `options` say so. Returns the findings; see [`CheckReport`].
+    /// Calls `progress` with the current step and the number of pages, records, names, extents or blocks so far.
     ///
     /// # Errors
-    /// `NotAVolume`, `Unsupported`; EBUSY when another program has it open for writing, or at all if
-    /// this one is to repair; `Damaged` when no superblock or no head of the catalog can be read (a repair
-    /// takes the superblock's copy, if that is not older than the catalog);
-    /// `NoSpace` when a repair finds no room; the device's: also for a block of the catalog that it does not
-    /// give, if it is to be repaired and [`CheckOptions::accept_unreadable`] is not set.
+    /// `NotAVolume`, `Unsupported`; EBUSY when another process has it open for writing, or for reading if this call
+    /// repairs; `Damaged` when no superblock or no header of the catalog can be read (a repair uses the superblock's
+    /// copy, if that is not older than the catalog); `NoSpace` when a repair lacks space; errors of the device. A
+    /// repair fails on an unreadable block of the catalog, unless [`CheckOptions::accept_unreadable`] is set.
     pub fn check(
         device: &Device,
         options: CheckOptions,
@@ -71,7 +69,7 @@ pub(super) fn check_locked(
         }
     }
     progress(CheckStep::Pages, 0);
-    // A superblock is trusted with both slots only once the catalog was found where it says.
+    // Repair the superblock's slots only after the catalog was found where it says.
     let catalog = open(blocks, &found.superblock, LostPages::Empty)?;
     if let Some(known) = recorded_blocks(&catalog)? {
         found.settle(known);
@@ -117,7 +115,7 @@ pub(super) fn check_locked(
             return Ok(findings.into_report(report));
         }
         if known < total {
-            // Regions are repaired as those of the volume as it is now.
+            // The repairs below write regions of the current size.
             fixes.extend([put(Key::State(BLOCKS_KEY), total.to_be_bytes().to_vec())]);
         }
         drop(catalog);
@@ -126,8 +124,8 @@ pub(super) fn check_locked(
     Err(no_convergence())
 }
 
-/// Whether the superblock says fewer blocks than the catalog: then it is of before the volume grew. It is
-/// to be written again so.
+/// Corrects the size, if the superblock has fewer blocks than the catalog: it is from before the volume grew. True
+/// if the superblock must be written.
 fn check_size(
     blocks: &Blocks,
     catalog: &Catalog,
@@ -140,7 +138,8 @@ fn check_size(
     };
     if known > blocks.count() {
         let there = blocks.count();
-        let what = format!("the volume has {known} blocks, the device {there}: it was cut short");
+        let what =
+            format!("the volume has {known} blocks, the device {there}: the device was truncated");
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
     findings.fixed_in_place(format!("superblock: it says {total} blocks, the volume has {known}"));
@@ -148,18 +147,17 @@ fn check_size(
     Ok(true)
 }
 
-/// What verifying the catalog's pages leads to.
+/// The outcome of verifying the catalog's pages.
 struct PageOutcome {
-    /// What is to become of pages that cannot be read from now on: where none is lost, one that fails to be
-    /// read must not look as if it were.
+    /// How to treat unreadable pages from now on. If no page is lost, a failed read must not look like a lost page.
     lost: LostPages,
     leaked: LeakedBlocks,
 }
 
-/// Verifies the catalog's pages; mends them, or puts what is left into a new catalog.
+/// Verifies the catalog's pages. Repairs them, or moves what is left into a new catalog.
 ///
 /// # Errors
-/// `Io` where the device did not give one, if that is to be repaired and not accepted.
+/// `Io` when the device fails to read a page, on a repair that does not accept that.
 fn check_pages(
     blocks: &Blocks,
     superblock: &mut Superblock,
@@ -199,9 +197,9 @@ fn check_pages(
             Verified::Good | Verified::WithoutSums { .. } => {
                 drop(catalog);
                 let pages: Vec<u64> = damaged.iter().map(|page| page.page).collect();
-                // What was too much to be remembered is found in the next round.
+                // The next round finds the pages that were too many to remember.
                 Catalog::rewrite(blocks, &superblock.catalog, &pages)?;
-                // What can be read of the log goes into them.
+                // A checkpoint: the readable part of the log goes into the pages.
                 let catalog = open_for_write(blocks, superblock)?;
                 catalog.commit(&Batch::default())?;
                 catalog.close()?;
@@ -224,7 +222,7 @@ fn check_pages(
     Err(no_convergence())
 }
 
-/// What the device did not give of the catalog, if something.
+/// What the device failed to read of the catalog, if anything.
 fn unread(verified: &Verified, damaged: &[BadPage]) -> Option<String> {
     let pages: Vec<&BadPage> =
         damaged.iter().filter(|page| matches!(page.flaw, PageFlaw::Unread(_))).collect();
@@ -245,7 +243,7 @@ fn not_repaired(unread: &str) -> Error {
     Error::new(ErrorKind::Io(Errno::IO), what)
 }
 
-/// Goes through all records, so that all pages are known that are lost.
+/// Reads all records, so that all lost pages become known.
 fn read_everything(catalog: &Catalog) -> Result<(), Error> {
     Table::ALL.into_iter().flat_map(|table| RecordIter::new(catalog, table)).try_for_each(|found| {
         found?;
@@ -254,10 +252,10 @@ fn read_everything(catalog: &Catalog) -> Result<(), Error> {
 }
 
 fn no_convergence() -> Error {
-    Error::damaged("there is no end of what is to be repaired; this is an error of uringfs")
+    Error::damaged("repairs do not converge; this is a bug in uringfs")
 }
 
-/// Makes repairs durable.
+/// Commits the repairs.
 fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), Error> {
     let catalog = open_for_write(blocks, superblock)?;
     for mut batch in batches(fixes) {
@@ -268,7 +266,7 @@ fn commit(blocks: &Blocks, superblock: &Superblock, fixes: Fixes) -> Result<(), 
 }
 
 impl Round<'_> {
-    /// Checks everything; answers each directory's parent.
+    /// Runs all passes. Returns the parent of each directory.
     fn run(&mut self, options: CheckOptions) -> Result<Parents, Error> {
         self.check_records()?;
         let parents = self.check_names()?;

@@ -1,5 +1,5 @@
-//! The bytes of files: whether the device gives them. Whether they are the ones that were written only
-//! the files' owners know.
+//! Pass: reads the bytes of files. It finds blocks that cannot be read; file data has no checksums, so only the
+//! owner can tell whether the bytes are right.
 
 use super::findings::FindingTarget;
 use super::reader::{RecordIter, extent_of};
@@ -10,11 +10,11 @@ use crate::catalog::Table;
 use crate::error::Error;
 use crate::space::extent::{Extent, State};
 
-/// Blocks read at once: 1 MiB.
+/// Blocks in one read: 1 MiB.
 const READ_BLOCKS: u64 = 256;
 
 impl Round<'_> {
-    /// Reads every block that holds bytes of a file.
+    /// Reads every written block of every file.
     pub(super) fn read_data(&mut self) -> Result<(), Error> {
         for found in RecordIter::new(self.catalog, Table::Extents) {
             let Some((number, extent)) = extent_of(&found?, self.total) else { continue };
@@ -32,7 +32,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Reads a piece, and where that fails block by block.
+    /// Reads a part of an extent; if that fails, block by block.
     fn read_piece(&mut self, number: u64, piece: &Extent) {
         if self.blocks.read(piece.start, (piece.length * BLOCK) as usize).is_ok() {
             return;

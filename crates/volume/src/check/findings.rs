@@ -1,4 +1,4 @@
-//! What a check found, and the records that would be right instead.
+//! The findings of a check, and the records that repair them.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::catalog::{Catalog, Key, Table};
 use crate::error::Error;
 use crate::records::inode::InodeNumber;
 
-/// Findings that are listed, at most.
+/// The most findings in a report.
 const MAX_LISTED: usize = 10_000;
-/// Bytes of keys and values that one round of repairs changes, about at most.
+/// Bytes of keys and values that one round of repairs changes, approximately.
 const MAX_FIXES: usize = 16 << 20;
 /// What a finding is about.
 #[derive(Clone, Debug)]
 pub(super) enum FindingTarget {
     Volume,
     Inode(u64),
-    /// In this directory, this name.
+    /// A name, by its directory.
     Name(u64, Vec<u8>),
 }
 
@@ -28,11 +28,11 @@ pub(super) struct Findings {
     /// Repaired in this round or before.
     repaired: Vec<(FindingTarget, String)>,
     named: Vec<Finding>,
-    /// Of this round, without a repair.
+    /// Not repairable, found in this round.
     left: Vec<(FindingTarget, String)>,
     /// Repaired in this round or before, and not listed.
     unlisted_repaired: u64,
-    /// Of this round, without a repair and not listed.
+    /// Not repairable, found in this round, and not listed.
     unlisted_left: u64,
     fixes: Fixes,
     fixed_bytes: usize,
@@ -52,22 +52,22 @@ impl Findings {
         }
     }
 
-    /// Whether what can be repaired is.
+    /// True if the check repairs.
     pub(super) fn repairs(&self) -> bool {
         self.repairs
     }
 
-    /// Whether nothing is to be repaired.
+    /// True if this round has no repairs.
     pub(super) fn is_last_round(&self) -> bool {
         self.fixes.is_empty()
     }
 
-    /// Something that is put right apart from records.
+    /// Adds a finding that is repaired outside of records.
     pub(super) fn fixed_in_place(&mut self, what: String) {
         self.named.push(Finding { path: None, inode: None, what, is_repaired: self.repairs });
     }
 
-    /// Something that nobody knows how to repair.
+    /// Adds a finding without a repair.
     pub(super) fn unfixable(&mut self, target: FindingTarget, what: impl Into<String>) {
         match self.left.len() < MAX_LISTED {
             true => self.left.push((target, what.into())),
@@ -75,14 +75,13 @@ impl Findings {
         }
     }
 
-    /// So many more that nobody knows how to repair.
+    /// Counts further findings without a repair.
     pub(super) fn unfixable_unlisted(&mut self, count: usize) {
         self.unlisted_left += count as u64;
     }
 
-    /// Something that is right when these records are so; `cure` says what that does. In a round each
-    /// record is changed once: what else is to be done to it is found again in the next. Whether
-    /// these are.
+    /// Adds a finding that `changes` repair; `cure` describes the repair. Each record is changed once in a round: other
+    /// repairs of it follow in the next round. True if the changes are accepted.
     pub(super) fn fixable(
         &mut self,
         target: FindingTarget,
@@ -109,12 +108,12 @@ impl Findings {
         true
     }
 
-    /// Whether a repair of this round changes an inode's record.
+    /// True if a repair of this round changes an inode's record.
     pub(super) fn changes_inode(&self, inode: u64) -> bool {
         self.fixes.contains_key(&(Table::Inodes, Key::Inode(inode).bytes()))
     }
 
-    /// The repairs of this round. If there are some, what was left is found again.
+    /// Takes the repairs of this round. If there are any, the next round finds the unrepairable findings again.
     pub(super) fn take_fixes(&mut self) -> Fixes {
         if !self.fixes.is_empty() {
             self.left.clear();
@@ -124,7 +123,7 @@ impl Findings {
         std::mem::take(&mut self.fixes)
     }
 
-    /// Finds the names of what this round is about.
+    /// Adds paths to the findings of this round.
     pub(super) fn resolve_paths(
         &mut self,
         catalog: &Catalog,

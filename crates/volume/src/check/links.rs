@@ -1,5 +1,5 @@
-//! What counting names says of an inode: how many links it should have, and whether it is lost. What is
-//! lost gets a name in `/lost+found`.
+//! Pass: the links of each inode, by the names that were counted. An inode without a name gets one in
+//! `/lost+found`.
 
 use super::findings::FindingTarget;
 use super::fixes::{Change, delete, put};
@@ -14,7 +14,7 @@ use crate::namespace::directory::{encode_entry, parse_entry};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
-/// Where files go whose names are lost, in the root.
+/// The directory in the root for inodes without a name.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 impl Round<'_> {
@@ -25,18 +25,18 @@ impl Round<'_> {
             let mut root = Inode::new(FileKind::Directory, 0o755);
             root.parent = InodeNumber::ROOT;
             let changes = vec![put(Key::Inode(ROOT), root.to_record())];
-            let what = "the root is no directory that is its own parent";
+            let what = "the root is not a directory, or not its own parent";
             self.findings.fixable(
                 FindingTarget::Volume,
                 what,
-                "made again, with mode 0755",
+                "recreated, with mode 0755",
                 changes,
             );
             return Ok(());
         }
         let is_nameless = counts.names == 0 && !is_root;
         if is_nameless && counts.is_orphan && counts.links == 0 {
-            // Removed while it was open: its blocks are free again when the volume is next opened.
+            // An orphan: the next open of the volume frees its blocks.
             return Ok(());
         }
         if is_nameless {
@@ -44,8 +44,13 @@ impl Round<'_> {
         }
         if counts.is_orphan {
             let changes = vec![delete(Key::Orphan(number))];
-            let what = "it is noted as unused, and would be destroyed, but has a name";
-            self.findings.fixable(FindingTarget::Inode(number), what, "noted no more", changes);
+            let what = "it is recorded as an orphan, and would be deleted, but has a name";
+            self.findings.fixable(
+                FindingTarget::Inode(number),
+                what,
+                "the record removed",
+                changes,
+            );
         }
         let links = match counts.is_directory() {
             true => 2 + counts.directories,
@@ -93,8 +98,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The directory, and what making it takes; none as long as it cannot be made. Where a record is
-    /// damaged that it takes, this round repairs that one, and refuses to change it twice.
+    /// `/lost+found`, and the changes that create it; `None` while it cannot be created, because this round repairs a
+    /// record that creating it changes too.
     fn lost_and_found(&self) -> Result<Option<(InodeNumber, Vec<Change>)>, Error> {
         if let Some(number) = self.lost_and_found {
             return Ok(Some((number, Vec::new())));
@@ -128,7 +133,7 @@ impl Round<'_> {
         Ok(Some((InodeNumber(number), changes)))
     }
 
-    /// Makes a file again whose inode is lost, of what its extents tell.
+    /// Recreates a file's lost inode from its extents.
     pub(super) fn recreate_inode(
         &mut self,
         number: u64,
@@ -144,7 +149,7 @@ impl Round<'_> {
         inode.size = inode.size.min(i64::MAX as u64);
         let changes = vec![put(Key::Inode(number), inode.to_record())];
         let cure =
-            format!("made again, with mode 0600 and {} bytes, as its blocks tell", inode.size);
+            format!("recreated, with mode 0600 and {} bytes, as its blocks tell", inode.size);
         self.findings.fixable(target, "the file's inode is lost", &cure, changes);
         Ok(())
     }

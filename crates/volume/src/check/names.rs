@@ -1,6 +1,5 @@
-//! Names and inodes: each name's inode is there and of that kind, each inode has as many names as it
-//! says, or is noted as one without. Inodes are counted a window at a time, with one pass over the
-//! names for each window.
+//! Pass: names against inodes. The inode of each name exists and is of its kind. Each inode has as many names as its
+//! link count, or is an orphan. Inodes are counted in windows, with one pass over the names for each window.
 
 use super::findings::FindingTarget;
 use super::fixes::{delete, put};
@@ -14,19 +13,19 @@ use crate::namespace::directory::encode_entry;
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 
 const ROOT: u64 = InodeNumber::ROOT.0;
-/// Names of directories in the wrong places that one round looks at.
+/// Misplaced names of directories that one round repairs.
 const MAX_MISPLACED: usize = 10_000;
 
-/// What is counted of an inode.
+/// Counts for one inode.
 pub(super) struct InodeCounts {
     pub(super) number: u64,
-    /// Of a directory, the one that it says it is in.
+    /// The parent that a directory's inode has.
     pub(super) parent: u64,
-    /// Names it says it has.
+    /// The link count of the inode.
     pub(super) links: u32,
-    /// Names it has: of a directory, only the one in its parent.
+    /// Names found: of a directory, only the one in its parent.
     pub(super) names: u32,
-    /// Directories in it.
+    /// Directories found in it.
     pub(super) directories: u32,
     /// `S_IFMT` of its mode.
     kind: u16,
@@ -51,16 +50,16 @@ impl InodeCounts {
     }
 }
 
-/// Inodes in order of their numbers, and the numbers among which there are no others.
+/// Inodes in order, and the range of numbers that has no others.
 struct InodeWindow {
     inodes: Vec<InodeCounts>,
     numbers: std::ops::Range<u64>,
-    /// Names of directories elsewhere than in their parents, or second ones there.
+    /// Names of directories outside their parents, or second names in them.
     misplaced: Vec<Name>,
 }
 
 impl InodeWindow {
-    /// The inode of a number within the window.
+    /// The inode of a number in the window.
     fn find(&mut self, number: u64) -> Option<&mut InodeCounts> {
         let at = self.inodes.binary_search_by_key(&number, |counts| counts.number).ok()?;
         Some(&mut self.inodes[at])
@@ -68,7 +67,7 @@ impl InodeWindow {
 }
 
 impl Round<'_> {
-    /// Checks names and inodes against each other; answers each directory's parent.
+    /// Compares names and inodes. Returns the parent of each directory.
     pub(super) fn check_names(&mut self) -> Result<Parents, Error> {
         let mut parents = Parents::new();
         let catalog = self.catalog;
@@ -115,7 +114,7 @@ impl Round<'_> {
         }
     }
 
-    /// Which inodes are noted as nameless.
+    /// Marks the inodes that have a record as orphans.
     fn note_orphans(&mut self, window: &mut InodeWindow) -> Result<(), Error> {
         for found in RecordIter::new(self.catalog, Table::Orphans) {
             let found = found?;
@@ -127,11 +126,11 @@ impl Round<'_> {
                 Some(counts) => counts.is_orphan = true,
                 None => {
                     let changes = vec![delete(Key::Orphan(number))];
-                    let what = "it is noted as unused, and is not there";
+                    let what = "it is recorded as an orphan, but does not exist";
                     self.findings.fixable(
                         FindingTarget::Inode(number),
                         what,
-                        "noted no more",
+                        "the record removed",
                         changes,
                     );
                 }
@@ -140,7 +139,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Counts a name where it stands, and what it names.
+    /// Counts a name for its directory and for its inode.
     fn count(&mut self, window: &mut InodeWindow, name: Name) -> Result<(), Error> {
         let is_directory = name.kind == FileKind::Directory;
         if window.numbers.contains(&name.directory) {
@@ -151,8 +150,8 @@ impl Round<'_> {
                 Some(_) => {
                     let target = FindingTarget::Name(name.directory, name.name.clone());
                     let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                    let what = "it stands in what is no directory";
-                    self.findings.fixable(target, what, "taken from there", changes);
+                    let what = "its directory is not a directory";
+                    self.findings.fixable(target, what, "removed", changes);
                 }
                 None => self.restore_directory(name.directory),
             }
@@ -168,7 +167,7 @@ impl Round<'_> {
             let changes = vec![put(Key::Name(name.directory, &name.name), record)];
             self.findings.fixable(
                 target,
-                "it is of another kind than its name says",
+                "its inode is of another kind than its entry says",
                 "set",
                 changes,
             );
@@ -183,8 +182,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// A name stands in a directory that is not there: it is made again, to hold what it held. The root
-    /// is by whoever judges it.
+    /// Recreates a lost directory that still has names in it. `check_window` recreates the root.
     fn restore_directory(&mut self, number: u64) {
         if number == ROOT {
             return;
@@ -192,16 +190,16 @@ impl Round<'_> {
         let mut inode = Inode::new(FileKind::Directory, 0o700);
         inode.parent = InodeNumber::ROOT;
         let changes = vec![put(Key::Inode(number), inode.to_record())];
-        let what = "its inode is lost, and it is a directory that holds something";
+        let what = "it is a directory with names in it, but its inode is lost";
         self.findings.fixable(
             FindingTarget::Inode(number),
             what,
-            "made again, with mode 0700",
+            "recreated, with mode 0700",
             changes,
         );
     }
 
-    /// A name names what is not there. What is left of a file or a directory is kept.
+    /// Recreates the lost inode of a name, if it is a directory's or has extents; otherwise removes the name.
     fn restore_inode(&mut self, name: &Name) -> Result<(), Error> {
         if self.findings.changes_inode(name.inode) {
             return Ok(());
@@ -212,7 +210,7 @@ impl Round<'_> {
                 let mut inode = Inode::new(FileKind::Directory, 0o700);
                 inode.parent = InodeNumber(name.directory);
                 let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
-                let cure = "made again, with mode 0700";
+                let cure = "recreated, with mode 0700";
                 self.findings.fixable(target, "the directory's inode is lost", cure, changes);
             }
             FileKind::File if self.has_extents(name.inode)? => {
@@ -220,7 +218,7 @@ impl Round<'_> {
             }
             _ => {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                self.findings.fixable(target, "it names nothing", "removed", changes);
+                self.findings.fixable(target, "its inode does not exist", "removed", changes);
             }
         }
         Ok(())
@@ -230,7 +228,7 @@ impl Round<'_> {
         Ok(RecordIter::for_inode(self.catalog, Table::Extents, inode).next().transpose()?.is_some())
     }
 
-    /// Decides which names of directories are theirs: the one in the parent, else the first.
+    /// Decides which misplaced names directories keep: the one in the parent, else the first.
     fn resolve_misplaced(&mut self, window: &mut InodeWindow) -> Result<(), Error> {
         for name in std::mem::take(&mut window.misplaced) {
             let Some(counts) = window.find(name.inode) else { continue };
@@ -241,22 +239,22 @@ impl Round<'_> {
                 let mut inode = self.inode(name.inode)?;
                 inode.parent = InodeNumber(name.directory);
                 let changes = vec![put(Key::Inode(name.inode), inode.to_record())];
-                let what = "the directory says that it is in another";
+                let what = "the directory's inode has another parent";
                 self.findings.fixable(target, what, "set", changes);
             } else {
                 let changes = vec![delete(Key::Name(name.directory, &name.name))];
-                let what = "the directory has another name, too";
+                let what = "the directory has a second name";
                 self.findings.fixable(target, what, "this one removed", changes);
             }
         }
         Ok(())
     }
 
-    /// An inode that was there a moment ago.
+    /// An inode that this round has found.
     pub(super) fn inode(&self, number: u64) -> Result<Inode, Error> {
         let found =
             RecordIter::for_inode(self.catalog, Table::Inodes, number).next().transpose()?;
-        let gone = || Error::damaged(format!("inode {number} is gone while it is checked"));
+        let gone = || Error::damaged(format!("inode {number} disappeared during the check"));
         Ok(found.and_then(|found| inode_of(&found)).ok_or_else(gone)?.1)
     }
 
@@ -269,7 +267,7 @@ impl Round<'_> {
             self.findings.fixable(
                 FindingTarget::Volume,
                 what,
-                "made again, with mode 0755",
+                "recreated, with mode 0755",
                 changes,
             );
         }

@@ -1,4 +1,4 @@
-//! Opening for a check: the lock, the superblock, the catalog.
+//! Opens a volume for a check: lock, superblock, catalog.
 
 use uringfs_device::Device;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::superblock::{Found, Superblock, place_of};
 use crate::volume::format::known_blocks;
 
-/// Keeps out others from what is about to be written.
+/// Locks a device for writing.
 pub(super) fn lock_for_write(device: &Device) -> Result<DeviceLock, Error> {
     if device.geometry().read_only {
         return Err(Error::new(ErrorKind::Input, "the target is open for reading only"));
@@ -19,7 +19,7 @@ pub(super) fn lock_for_write(device: &Device) -> Result<DeviceLock, Error> {
     DeviceLock::acquire(device, LockKind::Exclusive)
 }
 
-/// What is written has to be of the version that this code writes.
+/// Checks that this version may write the volume.
 pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
     if superblock.is_read_only() {
         let what = "the volume uses features that this uringfs may not write; use a newer one";
@@ -28,8 +28,8 @@ pub(super) fn require_writable(superblock: &Superblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// The superblock. To repair also from a copy, where no slot can be used or both are older: one that what it
-/// names bears out.
+/// Reads the superblock. A repair also accepts a copy, if no slot is usable or both are older: one that matches the
+/// catalog it names.
 pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<Found, Error> {
     let error = match Superblock::read(blocks) {
         Err(error) if options.repair && error.kind() == ErrorKind::Damaged => error,
@@ -48,7 +48,7 @@ pub(super) fn find_superblock(blocks: &Blocks, options: CheckOptions) -> Result<
 /// Compares a copy of the superblock with the catalog that it names.
 ///
 /// # Errors
-/// `Damaged` when it is older than that, or another volume's; as [`Catalog::open`].
+/// `Damaged` when the copy is older than the catalog, or from another volume; as [`Catalog::open`].
 fn verify_copy(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
     copy.check_device(blocks)?;
     let catalog = open(blocks, copy, LostPages::Refuse)?;
@@ -58,7 +58,7 @@ fn verify_copy(blocks: &Blocks, copy: &Superblock) -> Result<(), Error> {
         .ok_or_else(|| Error::damaged("the catalog's note of its superblock is too short"))?;
     let generation = u64::from_be_bytes(*generation);
     if uuid != copy.uuid {
-        return Err(Error::damaged("it is of another volume than the catalog that it names"));
+        return Err(Error::damaged("it belongs to another volume than the catalog that it names"));
     }
     if generation > copy.generation {
         let its = copy.generation;

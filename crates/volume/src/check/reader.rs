@@ -1,4 +1,4 @@
-//! Records as the passes read them: in order, a few at a time.
+//! Iterators over records, with a bounded number in memory.
 
 use crate::catalog::{Catalog, Found, MAX_RECORDS, Table};
 use crate::error::Error;
@@ -6,11 +6,11 @@ use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{FileKind, Inode, InodeNumber};
 use crate::space::extent::{Extent, ExtentRecord};
 
-/// All records of a table in order, a few at a time in memory.
+/// All records of a table, in order.
 pub(super) struct RecordIter<'c> {
     catalog: &'c Catalog,
     table: Table,
-    /// Where the next begins, unless all have been read.
+    /// The key of the next batch, unless all were read.
     from: Option<Vec<u8>>,
     inode: Option<u64>,
     batch: std::vec::IntoIter<Found>,
@@ -27,7 +27,7 @@ impl<'c> RecordIter<'c> {
         }
     }
 
-    /// Those of one inode.
+    /// All records of one inode in a table.
     pub(super) fn for_inode(catalog: &'c Catalog, table: Table, inode: u64) -> RecordIter<'c> {
         let from = Some(inode.to_be_bytes().to_vec());
         RecordIter { from, inode: Some(inode), ..RecordIter::new(catalog, table) }
@@ -54,7 +54,7 @@ impl Iterator for RecordIter<'_> {
     }
 }
 
-/// Inodes in order.
+/// A cursor over inodes, in order.
 pub(super) struct InodeCursor<'c> {
     inodes: std::iter::Peekable<RecordIter<'c>>,
 }
@@ -64,7 +64,7 @@ impl<'c> InodeCursor<'c> {
         InodeCursor { inodes: RecordIter::new(catalog, Table::Inodes).peekable() }
     }
 
-    /// The inode of a number that is not below the last one asked for.
+    /// The inode of a number, which must not be below that of the last call.
     pub(super) fn inode(&mut self, number: u64) -> Result<Option<Inode>, Error> {
         loop {
             match self.front()? {
@@ -74,7 +74,7 @@ impl<'c> InodeCursor<'c> {
         }
     }
 
-    /// Takes the next one, if its number is not above this.
+    /// Takes the next inode, if its number is not above `number`.
     pub(super) fn next_up_to(&mut self, number: u64) -> Result<Option<(u64, Inode)>, Error> {
         let found = self.front()?.filter(|(other, _)| *other <= number);
         if found.is_some() {
@@ -83,7 +83,7 @@ impl<'c> InodeCursor<'c> {
         Ok(found)
     }
 
-    /// The next one, which stays.
+    /// The next inode, without taking it.
     fn front(&mut self) -> Result<Option<(u64, Inode)>, Error> {
         loop {
             match self.inodes.peek() {
@@ -100,20 +100,20 @@ impl<'c> InodeCursor<'c> {
     }
 }
 
-/// The inode's number that a key begins with, if it is one that an inode can have.
+/// The inode number at the front of a key, if it is valid.
 pub(super) fn number_of(key: &[u8]) -> Option<u64> {
     let number = u64::from_be_bytes(*key.first_chunk()?);
     InodeNumber::of(number).map(|InodeNumber(number)| number)
 }
 
-/// A record of an inode, if it is one.
+/// The number and inode of a record, if it is valid.
 pub(super) fn inode_of(found: &Found) -> Option<(u64, Inode)> {
     let value = found.value.as_ref().ok()?;
     let inode = Inode::of_record(value).ok()?;
     (found.key.len() == 8).then_some((number_of(&found.key)?, inode))
 }
 
-/// A name, if it is one.
+/// A valid name.
 pub(super) struct Name {
     pub(super) directory: u64,
     pub(super) name: Vec<u8>,
@@ -129,7 +129,7 @@ pub(super) fn name_of(found: Found) -> Option<Name> {
     Some(Name { directory, name, inode, kind })
 }
 
-/// An extent of an inode, if it is one.
+/// The inode number and extent of a record, if it is valid.
 pub(super) fn extent_of(found: &Found, total_blocks: u64) -> Option<(u64, Extent)> {
     parse_extent(&found.key, found.value.as_ref().ok()?, total_blocks).ok()
 }

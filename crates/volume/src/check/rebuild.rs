@@ -1,5 +1,5 @@
-//! A catalog in which pages are lost is replaced: what can still be read goes into a new one, in blocks
-//! that are free, and then the superblock names those. Until then the old one holds.
+//! Replaces a catalog that has lost pages: copies the readable records into a new one in free blocks, then writes the
+//! superblock that names it. Until then the old catalog stays valid.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,16 +20,16 @@ use crate::space::allocator::{ChangedRegion, FreeBits, REGION_BLOCKS, record_of}
 use crate::space::system_zone::SystemZone;
 use crate::superblock::Superblock;
 
-/// Runs shorter than this are left to files.
+/// Shorter runs are not used.
 const MIN_RUN_BLOCKS: u64 = 64;
-/// Runs that a new catalog begins with, at most.
+/// The most runs of a new catalog.
 const MAX_RUNS: usize = 64;
 
-/// Puts what `old` still has into a new catalog, and writes the superblock that names it. Where leaked blocks are
-/// kept only those become free, and the catalog's, that count as free.
+/// Copies `old` into a new catalog, and writes the superblock that names it. With [`LeakedBlocks::Keep`],
+/// leaked blocks and the old catalog's become free only if they count as free.
 ///
 /// # Errors
-/// `NoSpace`, with nothing changed, when too few blocks are free; the device's.
+/// `NoSpace`, with nothing changed, when too few blocks are free; errors of the device.
 pub(super) fn rebuild(
     blocks: &Blocks,
     superblock: &mut Superblock,
@@ -42,7 +42,7 @@ pub(super) fn rebuild(
     let (runs, log) = find_space(old, superblock, bounds, leaked)?;
     let new = Catalog::create_in_place_of(old, &runs, log, CatalogOptions::default())?;
     let zone = SystemZone::new(superblock, new.takes());
-    // Free space is counted anew; the old catalog's blocks are free then.
+    // Regions are not copied but computed, and so free the old catalog's blocks.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Regions) {
         copy(old, &new, table, findings)?;
     }
@@ -67,15 +67,15 @@ pub(super) fn rebuild(
     new.close()?;
     (superblock.catalog, superblock.log) = (runs, log);
     superblock.write(blocks)?;
-    // A superblock from before that comes back would find the old catalog whole.
+    // So that an old superblock that reappears does not find the old catalog whole.
     let erased = old.head_block().map_or(Ok(()), |head| {
         blocks.write(head, Buffer::zeroed(BLOCK as usize)).and_then(|()| blocks.flush())
     });
-    erased.map_err(|errno| Error::io("erasing the head of the old catalog", errno))
+    erased.map_err(|errno| Error::io("erasing the header of the old catalog", errno))
 }
 
-/// Free runs for as much as the old catalog has, and where the log is to lie: where it is, unless the
-/// superblock's copy is to lie there.
+/// Finds free runs for a catalog of the old one's size, and the log's place: where it is, unless the superblock's
+/// copy needs a block of it.
 fn find_space(
     old: &Catalog,
     superblock: &Superblock,
@@ -112,18 +112,18 @@ fn find_space(
     Err(Error::new(ErrorKind::NoSpace, what))
 }
 
-/// The longest runs of those that were found.
+/// The longest free runs found so far.
 struct LongestRuns {
     /// Blocks.
     needed: u64,
-    /// Blocks of the runs.
+    /// Blocks in `runs`.
     found: u64,
-    /// Length and start, the shortest first; no more than [`MAX_RUNS`].
+    /// Length and start, the shortest first; at most [`MAX_RUNS`].
     runs: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl LongestRuns {
-    /// Whether that is enough.
+    /// Adds a run. True if the runs are enough.
     fn add(&mut self, run: Run) -> bool {
         self.found += run.length;
         self.runs.push(Reverse((run.length, run.start)));
@@ -135,7 +135,7 @@ impl LongestRuns {
         self.found >= self.needed
     }
 
-    /// As much of them as is needed, the longest first.
+    /// The longest runs, cut to what is needed.
     fn into_runs(self) -> Vec<Run> {
         let mut left = self.needed;
         let mut runs = Vec::new();
@@ -150,7 +150,7 @@ impl LongestRuns {
     }
 }
 
-/// Free blocks of a region in a row.
+/// The runs of free blocks in a region.
 pub(super) fn free_runs(index: u32, free: &FreeBits) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for block in
@@ -171,7 +171,7 @@ fn copy(old: &Catalog, new: &Catalog, table: Table, findings: &mut Findings) -> 
         let found = found?;
         let value = match found.value {
             Ok(value) => value,
-            // What cannot be read stays behind.
+            // An unreadable record is not copied.
             Err(error) => {
                 report_unreadable(findings, table, &found.key, &error.to_string(), Vec::new());
                 continue;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_runs_are_taken_wherever_they_lie() {
+    fn the_longest_free_runs_are_taken() {
         let mut room = LongestRuns { needed: 5000, found: 0, runs: BinaryHeap::new() };
         for index in 0..1000 {
             assert!(!room.add(Run { start: 1000 * index, length: 64 + index % 7 }));

@@ -1,5 +1,5 @@
-//! Every record by itself: its checksum, its key, and whether it says something. What is damaged is
-//! named by the file it belongs to.
+//! Pass: each record by itself, its checksum, key and value. A damaged record is reported for the file that it belongs
+//! to.
 
 use super::findings::{FindingTarget, Findings};
 use super::fixes::{Change, put};
@@ -13,7 +13,7 @@ use crate::namespace::directory::{check_name, parse_entry};
 use crate::records::inode::{Inode, InodeNumber};
 
 impl Round<'_> {
-    /// Reads every record but those of free space, whose pass does that.
+    /// Checks every record but those of regions, which have a pass of their own.
     pub(super) fn check_records(&mut self) -> Result<(), Error> {
         let mut done = 0;
         let mut last_inode = InodeNumber::ROOT.0;
@@ -43,9 +43,9 @@ impl Round<'_> {
         let key = &found.key;
         let is_of_inode = !matches!(table, Table::Regions | Table::State);
         if is_of_inode && key.len() >= 8 && number_of(key).is_none() {
-            return Some("it has a number that no inode has".into());
+            return Some("its inode number is invalid".into());
         }
-        let odd_key = || "the catalog has a key of no known form".to_string();
+        let odd_key = || "its key has an unknown form".to_string();
         match table {
             Table::Inodes => match Inode::of_record(value) {
                 Err(error) => Some(error.to_string()),
@@ -63,7 +63,7 @@ impl Round<'_> {
         }
     }
 
-    /// The value of a record, unless it is damaged: then it has been told of.
+    /// The value of a record; `None` if it is damaged, which this pass has reported.
     pub(super) fn get_sound(&self, key: Key<'_>) -> Result<Option<Vec<u8>>, Error> {
         match self.catalog.get(key) {
             Err(error) if error.kind() == ErrorKind::Damaged => Ok(None),
@@ -71,13 +71,13 @@ impl Round<'_> {
         }
     }
 
-    /// Has a record go that says nothing.
+    /// Reports an invalid record and deletes it.
     fn drop_record(&mut self, table: Table, key: &[u8], flaw: &str) {
         let changes = vec![((table, key.to_vec()), None)];
         report_unreadable(&mut self.findings, table, key, flaw, changes);
     }
 
-    /// New inodes have to get numbers that none has.
+    /// Checks that the next inode's number is above all others.
     fn check_next_inode(&mut self, last: u64) -> Result<(), Error> {
         let mut records = RecordIter::new(self.catalog, Table::State);
         let next = records.find_map(|found| match found {
@@ -90,11 +90,11 @@ impl Round<'_> {
             None => Some(InodeNumber::ROOT.0 + 1),
         };
         let right = last.saturating_add(1);
-        // The largest number says that all were given.
+        // The largest number means that no numbers are left.
         let is_right = |number| number > last && (number < u64::MAX || number == right);
         if !number.is_some_and(is_right) {
             let what = match number {
-                Some(u64::MAX) => "the number of the next inode says that all were given".into(),
+                Some(u64::MAX) => "the number of the next inode says that none are left".into(),
                 _ => format!("the number of the next inode is not above {last}, the last"),
             };
             let changes = vec![put(Key::State(NEXT_INODE_KEY), right.to_be_bytes().to_vec())];
@@ -104,7 +104,7 @@ impl Round<'_> {
     }
 }
 
-/// Names what loses a record; the changes are those that have it go.
+/// Reports an unreadable record by what it belonged to; `changes` delete it.
 pub(super) fn report_unreadable(
     findings: &mut Findings,
     table: Table,
@@ -126,14 +126,14 @@ pub(super) fn report_unreadable(
             (FindingTarget::Inode(inode), "one of its attributes", "dropped")
         }
         (Table::Orphans, Some(inode)) => {
-            (FindingTarget::Inode(inode), "that it is unused", "dropped")
+            (FindingTarget::Inode(inode), "its orphan record", "dropped")
         }
         _ => (FindingTarget::Volume, "a record", "dropped"),
     };
     findings.fixable(target, format!("{what} cannot be read: {flaw}"), cure, changes);
 }
 
-/// The highest inode that a record speaks of.
+/// The highest inode number in a record.
 fn highest_inode(table: Table, found: &Found) -> u64 {
     let key = match table {
         Table::Regions | Table::State => None,

@@ -1,9 +1,8 @@
-//! Volumes of older versions become what new ones are: the superblock gets its copy, and records of inodes may
-//! be of the version that is written now. Those that are there stay as they are, since both are read.
+//! Upgrades a volume of an older version: the superblock gets its copy, and new records of inodes use the current
+//! version. Existing records stay, since both versions are read.
 //!
-//! What lies in the copy's block moves first. Then one write of the superblock says that the volume is of this
-//! version: whenever the power is cut it is of the one or of the other, and sound. What lies in the first 4 MiB
-//! stays there.
+//! The contents of the copy's block move first. Then one write of the superblock changes the version, so that after a
+//! power cut the volume has either version and is consistent. The contents of the first 4 MiB stay there.
 
 use std::collections::BTreeSet;
 
@@ -29,12 +28,12 @@ use crate::volume::format::known_blocks;
 use crate::volume::volume::Volume;
 
 impl Volume {
-    /// Makes a volume of an older version one of this version; older code does not open it any more. Answers
-    /// whether it was of an older one. It is checked before; `progress` is as in [`Volume::check`].
+    /// Upgrades a volume of an older version to the current one, which older code does not open. Returns false if it is
+    /// current already. Checks the volume first; `progress` is as in [`Volume::check`].
     ///
     /// # Errors
-    /// `Damaged`, with nothing changed, when it is not sound; `NoSpace` when there is no room to move what lies
-    /// where the superblock's copy is to be; as [`Volume::check`].
+    /// `Damaged`, with nothing changed, when the volume is not consistent; `NoSpace` when no block is free for the
+    /// contents of the copy's block; as [`Volume::check`].
     pub fn upgrade(
         device: &Device,
         progress: &mut dyn FnMut(CheckStep, u64),
@@ -57,15 +56,15 @@ pub(super) fn upgrade_within(
     }
     let report = check_locked(blocks, CheckOptions::default(), bounds, progress)?;
     let found = report.findings.len() as u64 + report.unlisted;
-    // Writing the superblock makes its slots good.
+    // The superblock's slots do not count: this call writes them.
     if found > bad_slots.len() as u64 {
         return Err(Error::damaged(format!(
-            "{found} found, and only what is sound is upgraded: repair it with the uringfs that made it, or \
-             get the files out and put them into a new volume"
+            "{found} found, and only a consistent volume is upgraded: repair it with the uringfs that made it, \
+             or copy the files to a new volume"
         )));
     }
     superblock.upgrade();
-    let copy = superblock.copy().expect("what is upgraded has one");
+    let copy = superblock.copy().expect("an upgraded superblock has a copy");
     let catalog = open(blocks, &superblock, LostPages::Refuse)?;
     if catalog.takes().iter().any(|run| (run.start..run.end()).contains(&copy)) {
         let mut findings = Findings::new(true);
@@ -83,8 +82,8 @@ pub(super) fn upgrade_within(
     Ok(true)
 }
 
-/// Copies a block that a file has to another place. Answers the records that say so, in which it is free, and
-/// that the regions are those of the whole volume: where the power was cut while it grew they were not yet.
+/// Copies a file's block elsewhere. Returns a batch that moves the extent, frees the block, and makes the regions cover
+/// the whole volume: after a power cut while it grew they do not yet.
 fn relocate_block(
     blocks: &Blocks,
     superblock: &Superblock,
@@ -141,7 +140,7 @@ fn relocate_block(
     Ok(Some(batch))
 }
 
-/// The extent that a block is of, and whose.
+/// The extent that has a block, and its inode.
 fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Extent)>, Error> {
     for found in RecordIter::new(catalog, Table::Extents) {
         let owner = extent_of(&found?, total);
@@ -153,7 +152,7 @@ fn owner_of(catalog: &Catalog, total: u64, block: u64) -> Result<Option<(u64, Ex
     Ok(None)
 }
 
-/// A block that is free.
+/// Finds a free block.
 fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> {
     let (total, zone) = (superblock.total_blocks, SystemZone::new(superblock, catalog.takes()));
     for window in windows(total, Bounds::default().blocks) {
@@ -164,7 +163,7 @@ fn find_block(superblock: &Superblock, catalog: &Catalog) -> Result<u64, Error> 
             return Ok(run.start);
         }
     }
-    let what = "no block is free to move what lies where the superblock's copy is to be: get a file \
+    let what = "no block is free for the contents of the block that the superblock's copy needs: copy a file \
                 out, and remove it with the uringfs that made the volume";
     Err(Error::new(ErrorKind::NoSpace, what))
 }

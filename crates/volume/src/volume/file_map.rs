@@ -223,7 +223,7 @@ impl Map for VolumeMap {
 
     #[inline]
     fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
-        let has_to_tell =
+        let has_side_effects =
             self.file.is_change_due() || self.must_strip_privileges() || self.fork.is_forked();
         if has_side_effects { None } else { self.written(offset, length) }
     }
@@ -243,7 +243,7 @@ impl Map for VolumeMap {
             let (volume, file) = (self.volume.clone(), self.file.clone());
             let is_superuser = self.is_superuser;
             let stripped: Commit = Box::pin(async move {
-                let taken =
+                let stripped =
                     volume.change(WaitMode::Async, strip_privileges(&file, is_superuser)).await;
                 stripped.map_err(|error| error.errno())
             });
