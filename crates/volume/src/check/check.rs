@@ -222,7 +222,7 @@ fn check_pages(
     Err(no_convergence())
 }
 
-/// What the device failed to read of the catalog, if anything.
+/// The first part of the catalog that the device failed to read, and the number of others.
 fn unread(verified: &Verified, damaged: &[BadPage]) -> Option<String> {
     let pages: Vec<&BadPage> =
         damaged.iter().filter(|page| matches!(page.flaw, PageFlaw::Unread(_))).collect();

@@ -148,8 +148,7 @@ impl Round<'_> {
         }
         inode.size = inode.size.min(i64::MAX as u64);
         let changes = vec![put(Key::Inode(number), inode.to_record())];
-        let cure =
-            format!("recreated, with mode 0600 and {} bytes, as its blocks tell", inode.size);
+        let cure = format!("recreated, with mode 0600 and {} bytes, from its extents", inode.size);
         self.findings.fixable(target, "the file's inode is lost", &cure, changes);
         Ok(())
     }

@@ -41,7 +41,7 @@ mod records;
 // Opening for a check: lock, superblock, catalog.
 mod opening;
 
-// What the passes of a round share.
+// The shared state of the passes of a round.
 mod round;
 
 // The findings so far.

@@ -34,7 +34,7 @@ impl Round<'_> {
         self.check_next_inode(last_inode)
     }
 
-    /// What is wrong with a record by itself.
+    /// The flaw of a record by itself, if it has one.
     fn flaw_of(&self, table: Table, found: &Found) -> Option<String> {
         let value = match &found.value {
             Ok(value) => value,

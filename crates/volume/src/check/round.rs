@@ -1,4 +1,4 @@
-//! What the passes of one round of a check share.
+//! The shared state of the passes in one round of a check.
 
 use super::findings::Findings;
 use super::report::{CheckReport, CheckStep};
@@ -26,7 +26,7 @@ impl Default for Bounds {
 /// A callback for progress: the step, and a count in its unit.
 pub(crate) type Progress<'p> = &'p mut dyn FnMut(CheckStep, u64);
 
-/// What a repair does with leaked blocks: blocks that are neither free nor in use.
+/// The treatment of leaked blocks in a repair. A leaked block is neither free nor in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeakedBlocks {
     /// Frees them.

@@ -27,21 +27,21 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        promise: &mut Promise,
+        reservation: &mut Promise,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let tried = {
+        let attempt = {
             let state = &mut *self.state.lock();
             match file.generation() == begun {
-                true => self.try_allocate(state, file, blocks, promise),
+                true => self.try_allocate(state, file, blocks, reservation),
                 // The file was truncated meanwhile: the writer finds that out by the generation.
                 false => Ok(Prepared::Ready(())),
             }
         };
-        self.outcome(tried)
+        self.outcome(attempt)
     }
 
     /// Reserves space for bytes whose blocks are allocated later (delayed allocation), or returns what to wait
@@ -54,30 +54,30 @@ impl Shared {
             return Err(Errno::ROFS);
         }
         let blocks = bytes.div_ceil(BLOCK);
-        let tried = {
+        let attempt = {
             let state = &mut *self.state.lock();
-            let kept = Size::of_promises(state.allocator.space().promised + blocks);
-            self.ensure_space(state, 1, kept, blocks, 0).map(|later| match later {
-                Some(later) => later,
+            let keep_free = Size::of_promises(state.allocator.space().promised + blocks);
+            self.ensure_space(state, 1, keep_free, blocks, 0).map(|wait| match wait {
+                Some(wait) => wait,
                 None => {
                     state.allocator.promise(blocks);
                     let shared = self.clone();
-                    let free_extents = move |bytes| {
+                    let unreserve = move |bytes| {
                         shared.state.lock().allocator.redeem(bytes / BLOCK);
                     };
-                    Prepared::Ready(Promise::new(blocks * BLOCK, Arc::new(free_extents)))
+                    Prepared::Ready(Promise::new(blocks * BLOCK, Arc::new(unreserve)))
                 }
             })
         };
-        self.outcome(tried)
+        self.outcome(attempt)
     }
 
-    /// Converts to the answer of a file's map.
+    /// Converts the result of an attempt for a file's map.
     fn outcome<T>(
         self: &Arc<Self>,
-        tried: Result<Prepared<T>, Retry>,
+        attempt: Result<Prepared<T>, Retry>,
     ) -> Result<Prepared<T>, Errno> {
-        match tried {
+        match attempt {
             Ok(prepared) => Ok(prepared),
             Err(Retry::Fail(error)) => Err(error.errno()),
             Err(Retry::NeedsCommit) => Ok(self.after_commit()),
@@ -92,58 +92,59 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         blocks: Range<u64>,
-        promise: &mut Promise,
+        reservation: &mut Promise,
     ) -> Result<Prepared, Retry> {
         loop {
             let holes = file.holes(blocks.clone());
             let wanted: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
-            let promised = wanted.min(promise.bytes() / BLOCK);
-            let kept = match promised {
+            let promised = wanted.min(reservation.bytes() / BLOCK);
+            let keep_free = match promised {
                 0 => state.reserved_size(),
                 // The catalog's pages were reserved for this.
                 _ => Size::of_redeemed(state.allocator.space().promised - promised),
             };
             // A block that is written for the first time is cut out of an unwritten extent.
             let extents = (holes.len() as u64).clamp(1, EXTENTS_A_STEP);
-            if let Some(later) = self.ensure_space(state, extents, kept, wanted, promised)? {
-                return Ok(later);
+            if let Some(wait) = self.ensure_space(state, extents, keep_free, wanted, promised)? {
+                return Ok(wait);
             }
             // Not earlier: the blocks that were just preallocated for the catalog must not come from this reservation.
             state.allocator.redeem(promised);
-            let made = state.allocate_extents(file, holes, EXTENTS_A_STEP);
-            let taken = made.iter().flatten().map(|extent| extent.length).sum::<u64>();
-            let redeemed = taken.min(promised);
+            let allocated = state.allocate_extents(file, holes, EXTENTS_A_STEP);
+            let allocated_blocks =
+                allocated.iter().flatten().map(|extent| extent.length).sum::<u64>();
+            let redeemed = allocated_blocks.min(promised);
             state.allocator.promise(promised - redeemed);
-            promise.redeem(redeemed * BLOCK);
-            let made = made?;
-            if !made.is_empty() {
-                file.insert(&made);
+            reservation.redeem(redeemed * BLOCK);
+            let allocated = allocated?;
+            if !allocated.is_empty() {
+                file.insert(&allocated);
             }
             state.dirty.insert(file.number, file.clone());
-            state.changed_extents += made.len().max(1);
+            state.changed_extents += allocated.len().max(1);
             if state.changed_extents as u64 > COMMIT_THRESHOLD_RECORDS {
                 self.group_commit.request(self.group_commit.next());
             }
-            if taken == wanted {
-                promise.redeem(promise.bytes());
+            if allocated_blocks == wanted {
+                reservation.redeem(reservation.bytes());
                 return Ok(Prepared::Ready(()));
             }
         }
     }
 
-    /// Checks that a file can get this many more extents, without the catalog pages in `kept`, and this many
+    /// Checks that a file can get this many more extents, without the catalog pages in `keep_free`, and this many
     /// blocks, `promised` of them from its reservation. Returns what to wait for, if not.
     fn ensure_space<T>(
         &self,
         state: &mut VolumeState,
         extents: u64,
-        kept: Size,
+        keep_free: Size,
         blocks: u64,
         promised: u64,
     ) -> Result<Option<Prepared<T>>, Retry> {
         // First, because it preallocates blocks for the catalog.
         let records = Size::of_files(1, extents);
-        state.require_catalog_room(records, kept, Reserve::Keep, &ReadResults::default())?;
+        state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if state.available() + promised < blocks {
             state.release_quiescent(&self.device);
             if state.available() + promised < blocks {
@@ -165,8 +166,8 @@ impl Shared {
         if self.access == Access::ReadOnly {
             return Err(Errno::ROFS);
         }
-        let tried = self.try_reserve_out_of_place(&mut self.state.lock(), file, blocks);
-        self.outcome(tried)
+        let attempt = self.try_reserve_out_of_place(&mut self.state.lock(), file, blocks);
+        self.outcome(attempt)
     }
 
     fn try_reserve_out_of_place(
@@ -176,31 +177,31 @@ impl Shared {
         blocks: Range<u64>,
     ) -> Result<Prepared<Reservation>, Retry> {
         let wanted = blocks.end - blocks.start;
-        let kept = state.reserved_size();
-        if let Some(later) = self.ensure_space(state, wanted, kept, wanted, 0)? {
-            return Ok(later);
+        let keep_free = state.reserved_size();
+        if let Some(wait) = self.ensure_space(state, wanted, keep_free, wanted, 0)? {
+            return Ok(wait);
         }
-        let made = state.allocate_extents(file, vec![blocks], wanted)?;
+        let allocated = state.allocate_extents(file, vec![blocks], wanted)?;
         let VolumeState { allocator, overlay, .. } = state;
-        for extent in &made {
+        for extent in &allocated {
             // A commit counts the blocks as free until an extent names them.
             allocator.free(extent.run(), |region| read_region(overlay, region))?;
         }
         state.out_of_place += wanted;
-        let pieces = made.iter().map(|extent| Piece {
+        let pieces = allocated.iter().map(|extent| Piece {
             offset: extent.offset * BLOCK,
             address: extent.start * BLOCK,
             length: extent.length * BLOCK,
         });
         let shared = self.clone();
-        let free_extents = move |pieces: Vec<Piece>| {
+        let release = move |pieces: Vec<Piece>| {
             let state = &mut *shared.state.lock();
             for piece in &pieces {
                 state.out_of_place -= piece.length / BLOCK;
                 state.allocator.release(written_extent(piece).run());
             }
         };
-        Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(free_extents))))
+        Ok(Prepared::Ready(Reservation::new(pieces.collect(), Box::new(release))))
     }
 
     /// Swaps reserved blocks into a file: see [`uringfs_file::Map::replace`].
@@ -211,11 +212,11 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        reserved: &mut Option<Reservation>,
+        new_blocks: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
-        let tried = self.try_swap_extents(&mut self.state.lock(), file, bytes, reserved, begun);
-        self.outcome(tried)
+        let attempt = self.try_swap_extents(&mut self.state.lock(), file, bytes, new_blocks, begun);
+        self.outcome(attempt)
     }
 
     fn try_swap_extents(
@@ -223,27 +224,27 @@ impl Shared {
         state: &mut VolumeState,
         file: &Arc<OpenFile>,
         bytes: Range<u64>,
-        reserved: &mut Option<Reservation>,
+        new_blocks: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Retry> {
         // Plus the remainders on both sides.
-        let extents = reserved.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
-        let (records, kept) = (Size::of_files(1, extents as u64), state.reserved_size());
-        state.require_catalog_room(records, kept, Reserve::Keep, &ReadResults::default())?;
+        let extents = new_blocks.as_ref().map_or(0, |new_blocks| new_blocks.pieces().len()) + 2;
+        let (records, keep_free) = (Size::of_files(1, extents as u64), state.reserved_size());
+        state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if file.generation() != begun {
             return Ok(Prepared::Ready(()));
         }
-        let made: Vec<Extent> = reserved
+        let replacements: Vec<Extent> = new_blocks
             .take()
             .map_or(Vec::new(), Reservation::take)
             .iter()
             .map(written_extent)
             .collect();
-        for extent in &made {
+        for extent in &replacements {
             state.out_of_place -= extent.length;
             state.allocator.take_back(extent.run());
         }
-        let freed = file.swap_extents(&made, bytes.end);
+        let freed = file.swap_extents(&replacements, bytes.end);
         state.dirty.insert(file.number, file.clone());
         state.changed_extents += freed.len() + extents;
         state.to_free.extend(freed);
@@ -275,7 +276,7 @@ impl Shared {
         Prepared::AfterCommit(group_commit.wait_async(next))
     }
 
-    /// Sets a file's size in bytes; frees the blocks behind a smaller one.
+    /// Sets a file's size in bytes; frees the blocks beyond a smaller one.
     pub(crate) fn set_size(&self, file: &Arc<OpenFile>, bytes: u64) {
         self.free_extents(file, |file| file.set_size(bytes));
     }
@@ -363,11 +364,11 @@ impl VolumeState {
     ) -> Result<Vec<Extent>, Retry> {
         let Self { allocator, overlay, .. } = self;
         let mut load = |region| read_region(overlay, region);
-        let mut made: Vec<Extent> = Vec::new();
+        let mut allocated: Vec<Extent> = Vec::new();
         for hole in holes {
             let mut at = hole.start;
-            while at < hole.end && (made.len() as u64) < max_extents {
-                let goal = match made.last() {
+            while at < hole.end && (allocated.len() as u64) < max_extents {
+                let goal = match allocated.last() {
                     Some(extent) if extent.end() == at => Some(extent.start + extent.length),
                     _ => file.goal(at),
                 };
@@ -377,7 +378,7 @@ impl VolumeState {
                 let Run { start, length } = match found.and_then(|run| run.ok_or_else(no_space)) {
                     Ok(run) => run,
                     Err(retry) => {
-                        for extent in &made {
+                        for extent in &allocated {
                             // It was allocated a moment ago, and no record or reader knows it.
                             allocator.free(extent.run(), &mut load)?;
                             allocator.release(extent.run());
@@ -385,11 +386,11 @@ impl VolumeState {
                         return Err(retry);
                     }
                 };
-                made.push(Extent { offset: at, start, length, state: State::Unwritten });
+                allocated.push(Extent { offset: at, start, length, state: State::Unwritten });
                 at += length;
             }
         }
-        Ok(made)
+        Ok(allocated)
     }
 
     /// Makes freed, committed and quiescent blocks allocatable, without a discard: they are needed at once.
@@ -448,14 +449,14 @@ mod tests {
         let open = shared.state.lock().open.values().find_map(Weak::upgrade).unwrap();
         let space = || shared.state.lock().allocator.space();
         let before = space();
-        let Ok(Prepared::Ready(mut promise)) = shared.reserve_space(8 * BLOCK) else {
+        let Ok(Prepared::Ready(mut reservation)) = shared.reserve_space(8 * BLOCK) else {
             panic!("no room")
         };
         let begun = open.generation();
         shared.truncate_to_zero(&open);
-        let prepared = shared.allocate(&open, 0..8, &mut promise, begun);
+        let prepared = shared.allocate(&open, 0..8, &mut reservation, begun);
         assert!(matches!(prepared, Ok(Prepared::Ready(()))) && open.is_empty());
-        drop(promise);
+        drop(reservation);
         assert_eq!(space(), before);
         // A write that begins now gets blocks.
         let mut none = Promise::default();

@@ -1,11 +1,11 @@
-//! How a caller waits: a thread blocks in place, a task yields.
+//! Two ways to wait: a thread blocks, a task yields.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// How a call may wait.
+/// The way in which a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     /// The calling thread blocks.

@@ -13,7 +13,7 @@ const MIN_CONTIGUOUS_BLOCKS: u64 = 64;
 /// Each run is at least this share of the catalog's blocks.
 const GROWTH_SHARE: u64 = 16;
 
-/// What to do when too few blocks are free.
+/// The behaviour when too few blocks are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prealloc {
     /// Allocate none, as far as the count of free blocks tells.
@@ -24,21 +24,21 @@ pub(crate) enum Prealloc {
 
 impl VolumeState {
     /// Ensures that the next commits have room for the uncommitted changes and for `more`, and that the room in
-    /// `kept` stays free.
+    /// `keep_free` stays free.
     ///
     /// # Errors
     /// `NoSpace`, when the catalog is too small and cannot grow enough.
     pub(crate) fn require_catalog_room(
         &mut self,
         more: Size,
-        kept: Size,
+        keep_free: Size,
         reserve: Reserve,
         results: &ReadResults,
     ) -> Result<(), Retry> {
         if more == Size::default() {
             return Ok(());
         }
-        let has_room = self.reserve_catalog_room(more + kept, reserve)?;
+        let has_room = self.reserve_catalog_room(more + keep_free, reserve)?;
         if has_room && self.overlay.waiting().changes < MAX_UNCOMMITTED_RECORDS {
             return Ok(());
         }

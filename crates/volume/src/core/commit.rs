@@ -20,7 +20,7 @@ use crate::open_file::open_file::OpenFile;
 use crate::records::inode::{Inode, InodeNumber};
 use crate::records::overlay::Changes;
 
-/// How many of the closed orphans a commit reclaims.
+/// The share of the closed orphans that a commit has reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reclaimed {
     All,
@@ -304,7 +304,7 @@ impl VolumeState {
         // In one commit with the records of the regions, which count these blocks as allocated.
         let for_catalog = self.preallocated.begin_commit();
         let (changes, freed) = (self.overlay.begin_commit(), std::mem::take(&mut self.freed));
-        // What the log holds must fit into the pages, with everything else that goes there until the next checkpoint.
+        // The pages must have room for the log, with everything else that goes there until the next checkpoint.
         let has_room = self.catalog_room.missing_for(changes.size(), Reserve::Keep) == 0;
         let is_checkpoint =
             std::mem::take(&mut self.wants_checkpoint) || !has_room || !for_catalog.is_empty();

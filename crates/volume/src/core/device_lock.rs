@@ -18,7 +18,7 @@ use uringfs_reactor::ForkMark;
 
 use crate::error::{Error, ErrorKind};
 
-/// How a lock excludes others.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockKind {
     /// Other readers may hold it too.
@@ -27,7 +27,7 @@ pub(crate) enum LockKind {
     Exclusive,
 }
 
-/// How long to wait for the lock of a process that has exited. The kernel releases a ring's registered files in
+/// The longest wait for the lock of a process that has exited. The kernel releases a ring's registered files in
 /// the background (`io_ring_exit_work` in io_uring/io_uring.c), once their requests have ended.
 const EXITED_HOLDER_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Holds the locks of a volume's device until it is dropped.
 pub(crate) struct DeviceLock {
     device: Device,
-    /// What the device lies in, each with an `flock` of its own that ends with the descriptor.
+    /// The files and devices below this one, each with an `flock` of its own that ends with the descriptor.
     below: Vec<OwnedFd>,
     /// Its entries in [`HELD`].
     held: Vec<HeldLock>,
@@ -139,7 +139,7 @@ pub(crate) fn require_closed(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens what a device lies in, each with the lock that it needs.
+/// Opens the files and devices below a device, and selects the kind of lock for each.
 fn underlying(
     descriptor: BorrowedFd<'_>,
     kind: LockKind,
@@ -148,7 +148,7 @@ fn underlying(
     for lower in below(descriptor) {
         let opened = open(&lower.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let opened = opened.map_err(|errno| {
-            Error::io(format!("opening {}, which the volume lies in", lower.path.display()), errno)
+            Error::io(format!("opening {}, which is below the volume", lower.path.display()), errno)
         })?;
         found.push((opened, if lower.is_whole { kind } else { LockKind::Shared }));
     }

@@ -27,7 +27,7 @@ pub(crate) const DEVICE_FULL: &str =
 pub enum ErrorEvent {
     /// The device failed a request.
     Request {
-        /// What the request read or wrote.
+        /// The owner of the bytes that the request read or wrote.
         of: Subject,
         /// The operation.
         op: Op,
@@ -45,7 +45,7 @@ pub enum ErrorEvent {
     Lost(Errno),
 }
 
-/// What the volume stores at a device address.
+/// The owner of a device address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The whole device: the request was a flush.

@@ -349,14 +349,14 @@ mod tests {
             (Err(CommitError::Refused(Errno::NOSPC)), Some(Errno::NOSPC)),
             (Err(CommitError::Stopped), Some(Errno::IO)),
         ] {
-            let (tell, told) = channel();
+            let (sender, receiver) = channel();
             let commit = move |group_commit: &GroupCommit| {
                 group_commit.begin();
                 outcome
             };
-            let lost = move |errno| tell.send(errno).unwrap();
+            let lost = move |errno| sender.send(errno).unwrap();
             drop(CommitThread::start(Arc::default(), commit, lost));
-            assert_eq!(told.recv().ok(), expected);
+            assert_eq!(receiver.recv().ok(), expected);
         }
     }
 
@@ -396,11 +396,11 @@ mod tests {
     #[test]
     fn dropped_by_its_own_thread_it_commits_once_more_and_ends() {
         let group_commit = Arc::new(GroupCommit::default());
-        let (tell, commits) = channel();
+        let (sender, commits) = channel();
         let commit_thread = CommitThread::start(
             group_commit.clone(),
             move |group_commit| {
-                tell.send(group_commit.begin()).unwrap();
+                sender.send(group_commit.begin()).unwrap();
                 Ok(())
             },
             drop,

@@ -30,5 +30,5 @@ pub(crate) mod group_commit;
 // The lock that excludes other processes from the device.
 pub(crate) mod device_lock;
 
-// How a caller waits: a thread blocks, a task yields.
+// Two ways to wait: a thread blocks, a task yields.
 pub(crate) mod blocking;

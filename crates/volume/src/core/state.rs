@@ -38,7 +38,7 @@ pub(crate) const SUPERBLOCK_KEY: &[u8] = b"superblock";
 /// The key of the next inode's number.
 pub(crate) const NEXT_INODE_KEY: &[u8] = b"next inode";
 
-/// What all clones of a volume share.
+/// The parts of a volume that all its clones share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) blocks: Blocks,

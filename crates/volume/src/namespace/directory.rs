@@ -27,7 +27,7 @@ pub struct DirectoryEntry {
     pub kind: FileKind,
 }
 
-/// What a rename does if the new name exists.
+/// The behaviour of a rename if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces it.

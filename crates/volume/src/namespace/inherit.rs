@@ -1,4 +1,4 @@
-//! What a new file inherits from its directory, as on Linux: the group, if the directory's set-group-ID bit is set,
+//! Inheritance of a new file from its directory, as on Linux: the group, if the directory's set-group-ID bit is set,
 //! and access control lists.
 
 use crate::catalog::Key;
@@ -11,7 +11,7 @@ use crate::records::inode::{FileKind, Inode, InodeNumber};
 pub(crate) const SET_GROUP: u16 = 0o2000;
 
 impl Transaction<'_> {
-    /// Applies what a new file inherits.
+    /// Applies the inheritance to a new file.
     pub(crate) fn inherit(
         &mut self,
         (directory, parent): (InodeNumber, &Inode),

@@ -6,7 +6,7 @@ pub(crate) mod operations;
 // Options for opening a file.
 pub(crate) mod open_options;
 
-// What a new file inherits from its directory.
+// Inheritance of a new file from its directory.
 pub(crate) mod inherit;
 
 // POSIX access control lists.

@@ -13,7 +13,7 @@ const MAX_SYMLINKS: u32 = 40;
 /// The longest path, as on Linux.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Whether to follow a symbolic link at the end of a path.
+/// The treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
     /// Use the link's target.

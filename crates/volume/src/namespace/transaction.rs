@@ -65,11 +65,11 @@ impl ReadRequest {
     }
 }
 
-/// What was read from the catalog for one operation. Single records are in the overlay, for all operations.
+/// Records that were read from the catalog for one operation. Single records are in the overlay, for all operations.
 #[derive(Debug, Default)]
 pub(crate) struct ReadResults {
     pub(crate) batches: Vec<ReadResult>,
-    /// Retry limit reached: decide without another commit.
+    /// Decide without another commit: the retry limit is reached, or a commit had no room.
     pub(crate) is_last_try: bool,
 }
 

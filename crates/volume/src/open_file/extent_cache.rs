@@ -176,11 +176,16 @@ mod loom_tests {
             let old = Window { start: 0, end: 8192, address: 100 };
             extent_cache.insert(4096, old, 1, 8192);
             let gone = loom::sync::Arc::new(AtomicU64::new(0));
-            let (theirs, told) = (extent_cache.clone(), gone.clone());
+            let (writer_cache, writer_gone) = (extent_cache.clone(), gone.clone());
             let writer = loom::thread::spawn(move || {
-                theirs.invalidate();
-                told.store(1, Ordering::Release);
-                theirs.insert(4096, Window { start: 4096, end: 16384, address: 5096 }, 1, 8192);
+                writer_cache.invalidate();
+                writer_gone.store(1, Ordering::Release);
+                writer_cache.insert(
+                    4096,
+                    Window { start: 4096, end: 16384, address: 5096 },
+                    1,
+                    8192,
+                );
             });
             let is_gone = gone.load(Ordering::Acquire) == 1;
             match extent_cache.address(4096, 4097) {

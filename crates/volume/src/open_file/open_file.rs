@@ -42,7 +42,7 @@ pub(crate) struct OpenFile {
     uncommitted: Mutex<UncommittedState>,
 }
 
-/// What a write checks besides the map. Each write reads it and few change it, so it has a cache line apart from
+/// Checked by each write besides the map. Few writes change it, so it has a cache line apart from
 /// fields that change more often, and from those that reads look at.
 struct WriteHints {
     /// The time of the last update of the modification time, in nanoseconds of the coarse clock; 0 makes the next write update it.
@@ -53,7 +53,7 @@ struct WriteHints {
     capability: AtomicBool,
 }
 
-/// Where written bytes come from.
+/// The source of written bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOrigin {
     /// Written by the caller now, which updates the times.
@@ -120,15 +120,14 @@ impl OpenFile {
         taken_by: CommitNumber,
     ) -> OpenFile {
         let written = extents.iter().filter(|extent| extent.state == State::Written);
-        let largest_hints =
-            written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
+        let largest = written.max_by_key(|extent| extent.length).map_or(0, |extent| extent.offset);
         let mut uncommitted = UncommittedState {
             committed: extents.clone(),
             changed: Vec::new(),
             is_inode_changed: false,
             modified: None,
             accessed: None,
-            largest_hints: [largest_hints; 2],
+            largest_hints: [largest; 2],
             window: Window::default(),
             has_unmapped: false,
             taken_by,
@@ -327,7 +326,7 @@ impl OpenFile {
         });
     }
 
-    /// Sets the size in bytes. Returns the blocks behind the end of a smaller file; a larger one keeps blocks that
+    /// Sets the size in bytes. Returns the blocks beyond the end of a smaller file; a larger one keeps blocks that
     /// were allocated ahead.
     pub(crate) fn set_size(&self, bytes: u64) -> Vec<Run> {
         self.change(|map, size, uncommitted| {
@@ -335,7 +334,7 @@ impl OpenFile {
             *size = bytes;
             self.touch(uncommitted);
             uncommitted.is_inode_changed = true;
-            uncommitted.unmap(map.truncate(cut))
+            uncommitted.mark_unmapped(map.truncate(cut))
         })
     }
 
@@ -346,7 +345,7 @@ impl OpenFile {
             *size = 0;
             self.touch(uncommitted);
             uncommitted.is_inode_changed = true;
-            uncommitted.unmap(map.truncate(0))
+            uncommitted.mark_unmapped(map.truncate(0))
         })
     }
 
@@ -365,7 +364,7 @@ impl OpenFile {
         self.change(|map, _, uncommitted| {
             self.touch(uncommitted);
             uncommitted.is_inode_changed = true;
-            uncommitted.unmap(map.remove(blocks))
+            uncommitted.mark_unmapped(map.remove(blocks))
         })
     }
 
@@ -438,26 +437,26 @@ impl OpenFile {
             *size = end.max(*size);
             self.touch(uncommitted);
             uncommitted.is_inode_changed = true;
-            uncommitted.unmap(replaced)
+            uncommitted.mark_unmapped(replaced)
         })
     }
 
     fn change<T>(
         &self,
-        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
+        edit: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
     ) -> T {
-        self.change_with(&mut self.uncommitted.lock(), how)
+        self.change_with(&mut self.uncommitted.lock(), edit)
     }
 
     fn change_with<T>(
         &self,
         uncommitted: &mut UncommittedState,
-        how: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
+        edit: impl FnOnce(&mut ExtentMap, &mut u64, &mut UncommittedState) -> T,
     ) -> T {
         let now = self.snapshot.load_full();
         let (mut extents, was) = (now.extents.clone(), now.size());
         let mut size = was;
-        let done = how(&mut extents, &mut size, uncommitted);
+        let done = edit(&mut extents, &mut size, uncommitted);
         let has_unmapped = std::mem::take(&mut uncommitted.has_unmapped) || size < was;
         let snapshot = Arc::new(Snapshot::new(extents, size));
         self.snapshot.store(snapshot.clone());
@@ -522,7 +521,7 @@ impl UncommittedState {
     }
 
     /// Records that extents were unmapped. Returns their blocks.
-    fn unmap(&mut self, extents: Vec<Extent>) -> Vec<Run> {
+    fn mark_unmapped(&mut self, extents: Vec<Extent>) -> Vec<Run> {
         self.has_unmapped |= !extents.is_empty();
         extents.iter().for_each(|extent| self.mark_changed(extent.range()));
         extents.iter().map(Extent::run).collect()
@@ -532,11 +531,11 @@ impl UncommittedState {
     fn mark_changed(&mut self, mut blocks: Range<u64>) {
         self.largest_hints[1] = blocks.start;
         let first = self.changed.partition_point(|range| range.end < blocks.start);
-        let behind = self.changed.partition_point(|range| range.start <= blocks.end);
-        for range in &self.changed[first..behind] {
+        let end = self.changed.partition_point(|range| range.start <= blocks.end);
+        for range in &self.changed[first..end] {
             blocks = blocks.start.min(range.start)..blocks.end.max(range.end);
         }
-        self.changed.splice(first..behind, [blocks]);
+        self.changed.splice(first..end, [blocks]);
     }
 
     /// The largest written extent that is known.

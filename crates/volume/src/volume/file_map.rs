@@ -35,7 +35,7 @@ pub(crate) struct VolumeMap {
 }
 
 impl VolumeMap {
-    /// Whether reads of this handle update the access time.
+    /// The side effects of reads through this handle: they may update the access time.
     fn reads(&self) -> Reads {
         match self.access_time {
             AccessTime::Relative if !self.volume.is_read_only() => Reads::Tell,
@@ -114,7 +114,7 @@ impl Map for VolumeMap {
     fn prepare(
         &self,
         range: Range<u64>,
-        promise: &mut Promise,
+        reservation: &mut Promise,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
         self.check_process()?;
@@ -122,7 +122,7 @@ impl Map for VolumeMap {
         if self.file.snapshot().extents.is_written(&blocks) && !self.volume.is_read_only() {
             return Ok(Prepared::Ready(()));
         }
-        self.volume.shared.allocate(&self.file, blocks, promise, begun)
+        self.volume.shared.allocate(&self.file, blocks, reservation, begun)
     }
 
     fn promise(&self, bytes: u64) -> Result<Prepared<Promise>, Errno> {
@@ -142,10 +142,10 @@ impl Map for VolumeMap {
     fn replace(
         &self,
         range: Range<u64>,
-        reserved: &mut Option<Reservation>,
+        new_blocks: &mut Option<Reservation>,
         begun: Generation,
     ) -> Result<Prepared, Errno> {
-        self.volume.shared.swap_extents(&self.file, range, reserved, begun)
+        self.volume.shared.swap_extents(&self.file, range, new_blocks, begun)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {

@@ -261,8 +261,8 @@ fn layout(total: u64) -> (Vec<Run>, Run) {
     let run = Run { start, length };
     let runs = match (run.start..run.end()).contains(&copy) {
         true => {
-            let behind = Run { start: copy + 1, length: run.end() - copy };
-            vec![Run { length: copy - start, ..run }, behind]
+            let second = Run { start: copy + 1, length: run.end() - copy };
+            vec![Run { length: copy - start, ..run }, second]
         }
         false => vec![run],
     };
@@ -343,18 +343,18 @@ fn summaries(
 fn next_inode(catalog: &Catalog, warnings: &mut Vec<String>) -> Result<u64, Error> {
     let last = catalog.last_key(Table::Inodes)?.unwrap_or_default();
     let last = last.first_chunk().and_then(|key| InodeNumber::of(u64::from_be_bytes(*key)));
-    let behind = last.unwrap_or(InodeNumber::ROOT).0 + 1;
+    let lowest = last.unwrap_or(InodeNumber::ROOT).0 + 1;
     match catalog.get(Key::State(NEXT_INODE_KEY)).and_then(|value| value.map(number_of).transpose())
     {
-        Ok(None) => Ok(behind),
-        Ok(Some(next)) if next >= behind => Ok(next),
+        Ok(None) => Ok(lowest),
+        Ok(Some(next)) if next >= lowest => Ok(next),
         Ok(Some(next)) => {
-            warnings.push(format!("the number of the next inode is {next}, not {behind} or above"));
-            Ok(behind)
+            warnings.push(format!("the number of the next inode is {next}, not {lowest} or above"));
+            Ok(lowest)
         }
         Err(error) if error.kind() == ErrorKind::Damaged => {
             warnings.push(format!("the number of the next inode: {error}"));
-            Ok(behind)
+            Ok(lowest)
         }
         Err(error) => Err(error),
     }

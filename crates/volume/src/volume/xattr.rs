@@ -22,7 +22,7 @@ const MAX_LIST_BYTES: usize = 65_536;
 /// The privileges that a program file grants when it runs (`capabilities(7)`).
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// What setting an attribute does if it exists, or does not.
+/// Conditions for setting an attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetXattr {
     /// Sets it in either case.

@@ -9,7 +9,7 @@ use crate::namespace::directory::{DirectoryEntry, Rename};
 use crate::space::system_zone::SystemZone;
 
 impl TestVolume {
-    /// Adds an extent behind the only one of `/d/five`.
+    /// Adds an extent after the only one of `/d/five`.
     fn plant_extent(&self, extent: Extent) {
         let number = self.number("/d/five");
         self.plant(|catalog, batch| {
