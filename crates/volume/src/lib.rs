@@ -41,7 +41,7 @@ pub use blocks::{BLOCK, Run};
 pub use check::{CheckOptions, CheckReport, CheckStep, Finding};
 pub use error::{Error, ErrorKind};
 pub use namespace::credentials::{AccessTime, Credentials};
-pub use namespace::directory::{DirectoryEntry, LONGEST_NAME, Rename};
+pub use namespace::directory::{DirectoryEntry, MAX_NAME_BYTES, Rename};
 pub use namespace::open_options::OpenOptions;
 pub use namespace::path::Follow;
 pub use records::inode::{FileKind, Inode, InodeNumber, Time};

@@ -12,7 +12,7 @@ use crate::namespace::transaction::{Orphan, Retry, Transaction};
 use crate::records::inode::{FileKind, Inode, InodeNumber, LONGEST_TARGET, Time};
 
 /// The longest name.
-pub const LONGEST_NAME: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 /// The most links of a file: ext4's limit, because programs expect one.
 const MAX_LINKS: u32 = 65_000;
 
@@ -401,7 +401,7 @@ impl Transaction<'_> {
 
 /// Checks that a name is valid.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
-    if name.len() > LONGEST_NAME {
+    if name.len() > MAX_NAME_BYTES {
         let what = format!("a name of {} bytes: the maximum is 255", name.len());
         return Err(Error::refused(Errno::NAMETOOLONG, what));
     }

@@ -54,22 +54,22 @@ fn in_task(group_commit: &Arc<GroupCommit>) -> Result<(), Errno> {
 
 #[derive(Default)]
 struct Woken {
-    is: Mutex<bool>,
+    is_woken: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Woken {
     fn wait(&self) {
-        let mut is = self.is.lock();
-        while !std::mem::take(&mut *is) {
-            self.changed.wait(&mut is);
+        let mut is_woken = self.is_woken.lock();
+        while !std::mem::take(&mut *is_woken) {
+            self.changed.wait(&mut is_woken);
         }
     }
 }
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        *self.is.lock() = true;
+        *self.is_woken.lock() = true;
         self.changed.notify_all();
     }
 }
