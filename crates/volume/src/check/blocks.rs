@@ -199,9 +199,9 @@ impl Round<'_> {
                     has += extent.length;
                     let twice = used.mark(extent.run());
                     let shared = |run| Suspect { run, fault: BlockFault::Shared };
-                    let room = MAX_SUSPECTS - suspects.len();
-                    self.findings.unfixable_unlisted(twice.len().saturating_sub(room));
-                    suspects.extend(twice.into_iter().take(room).map(shared));
+                    let capacity = MAX_SUSPECTS - suspects.len();
+                    self.findings.unfixable_unlisted(twice.len().saturating_sub(capacity));
+                    suspects.extend(twice.into_iter().take(capacity).map(shared));
                     self.report.used_blocks += if is_first { extent.length } else { 0 };
                 }
             }
@@ -314,8 +314,8 @@ impl Round<'_> {
                     self.findings.fixable(FindingTarget::Volume, what, "freed", changes);
                 }
                 LeakedBlocks::Keep => {
-                    let kept = "they may belong to files whose extents could not be read; run --repair again to free them";
-                    self.findings.unfixable(FindingTarget::Volume, format!("{what}; {kept}"));
+                    let advice = "they may belong to files whose extents could not be read; run --repair again to free them";
+                    self.findings.unfixable(FindingTarget::Volume, format!("{what}; {advice}"));
                 }
             }
         }

@@ -14,7 +14,7 @@
 mod upgrade;
 
 // The passes in order, round after round.
-#[allow(clippy::module_inception, reason = "the room is named after its main type")]
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod check;
 
 // Moves what is left of a catalog into a new one.

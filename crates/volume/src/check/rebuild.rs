@@ -84,7 +84,7 @@ fn find_space(
 ) -> Result<(Vec<Run>, Run), Error> {
     let (zone, total) = (SystemZone::new(superblock, old.takes()), superblock.total_blocks);
     let needed = old.runs().iter().map(|run| run.length).sum::<u64>().max(MIN_BLOCKS);
-    let mut room = LongestRuns { needed, found: 0, runs: BinaryHeap::new() };
+    let mut longest = LongestRuns { needed, found: 0, runs: BinaryHeap::new() };
     let mut log = superblock.log;
     let mut has_room = false;
     let mut has_log = !superblock.copy().is_some_and(|copy| (log.start..log.end()).contains(&copy));
@@ -99,15 +99,14 @@ fn find_space(
                 (has_log, log.start) = (true, run.start);
                 run = Run { start: log.end(), length: run.length - log.length };
             }
-            has_room |= run.length >= MIN_RUN_BLOCKS && room.add(run);
+            has_room |= run.length >= MIN_RUN_BLOCKS && longest.add(run);
             if has_room && has_log {
-                return Ok((room.into_runs(), log));
+                return Ok((longest.into_runs(), log));
             }
         }
     }
     let what = format!(
-        "a new catalog of {needed} blocks is to be made, and there is no room for it: enlarge the \
-         volume (uringfs resize)"
+        "there is no room for a new catalog of {needed} blocks: enlarge the volume (uringfs resize)"
     );
     Err(Error::new(ErrorKind::NoSpace, what))
 }
@@ -193,14 +192,14 @@ mod tests {
 
     #[test]
     fn the_longest_free_runs_are_taken() {
-        let mut room = LongestRuns { needed: 5000, found: 0, runs: BinaryHeap::new() };
+        let mut longest = LongestRuns { needed: 5000, found: 0, runs: BinaryHeap::new() };
         for index in 0..1000 {
-            assert!(!room.add(Run { start: 1000 * index, length: 64 + index % 7 }));
-            assert!(room.runs.len() <= MAX_RUNS);
+            assert!(!longest.add(Run { start: 1000 * index, length: 64 + index % 7 }));
+            assert!(longest.runs.len() <= MAX_RUNS);
         }
-        assert!(!room.add(Run { start: 2_000_000, length: 400 }));
-        assert!(room.add(Run { start: 3_000_000, length: 4000 }));
-        let runs = room.into_runs();
+        assert!(!longest.add(Run { start: 2_000_000, length: 400 }));
+        assert!(longest.add(Run { start: 3_000_000, length: 4000 }));
+        let runs = longest.into_runs();
         assert_eq!(runs[0], Run { start: 3_000_000, length: 4000 });
         assert_eq!(runs[1], Run { start: 2_000_000, length: 400 });
         assert_eq!(runs.iter().map(|run| run.length).sum::<u64>(), 5000);

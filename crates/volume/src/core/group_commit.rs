@@ -230,9 +230,9 @@ impl CommitThread {
         commit: impl FnMut(&GroupCommit) -> Result<(), CommitError> + Send + 'static,
         lost: impl FnOnce(Errno) + Send + 'static,
     ) -> std::io::Result<CommitThread> {
-        let its = group_commit.clone();
+        let shared = group_commit.clone();
         let builder = std::thread::Builder::new().name("uringfs-commit".into());
-        let thread = builder.spawn(move || its.run(commit).unwrap_or_else(lost))?;
+        let thread = builder.spawn(move || shared.run(commit).unwrap_or_else(lost))?;
         Ok(CommitThread { group_commit, thread: Some(thread) })
     }
 }

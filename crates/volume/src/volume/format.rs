@@ -237,8 +237,8 @@ impl Volume {
         let commit_thread = match access {
             Access::ReadOnly => None,
             Access::ReadWrite => {
-                let its = shared.clone();
-                let commit = move |group_commit: &GroupCommit| its.commit(group_commit);
+                let committing = shared.clone();
+                let commit = move |group_commit: &GroupCommit| committing.commit(group_commit);
                 let publisher = shared.publisher.clone();
                 let lost = move |errno| publisher.publish_lost(errno);
                 let started = CommitThread::start(shared.group_commit.clone(), commit, lost);

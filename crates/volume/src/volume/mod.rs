@@ -19,5 +19,5 @@ pub(crate) mod async_volume;
 pub(crate) mod file_map;
 
 // The volume.
-#[allow(clippy::module_inception, reason = "the room is named after its main type")]
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 pub(crate) mod volume;

@@ -138,7 +138,7 @@ pub(crate) fn set(
             return Err(Error::refused(Errno::TOOBIG, what).into());
         }
         let is_there = transaction.get(Key::Xattr(number.0, name))?.is_some();
-        let kept = match (is_there, how) {
+        let stored = match (is_there, how) {
             _ if is_acl(name) => transaction.apply_acl(number, name, value)?,
             (true, SetXattr::Create) => {
                 let what = format!("the attribute {} already exists", quoted(name));
@@ -147,7 +147,7 @@ pub(crate) fn set(
             (false, SetXattr::Replace) => return Err(no_attribute(name)),
             _ => Some(value.to_vec()),
         };
-        match kept {
+        match stored {
             Some(value) => {
                 if !is_there {
                     transaction.check_list_length(number, name)?;

@@ -139,7 +139,7 @@ fn killed() -> TestVolume {
 #[test]
 fn an_unreadable_block_at_open_is_a_device_error_and_not_damage() {
     let fixture = killed();
-    let judge = |copy: &TestVolume, what: String| {
+    let check_open = |copy: &TestVolume, what: String| {
         match Volume::open_on(copy.device.clone()) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Io(Errno::IO), "{what}: {error}"),
             Ok(volume) => {
@@ -166,7 +166,7 @@ fn an_unreadable_block_at_open_is_a_device_error_and_not_damage() {
         }
         let copy = fixture.copy();
         copy.sim.fail_nth(Op::Read, nth, Errno::IO);
-        judge(&copy, format!("read {nth}"));
+        check_open(&copy, format!("read {nth}"));
     }
     let log = fixture.superblock().log;
     let catalog = fixture.superblock().catalog[0];
@@ -176,12 +176,12 @@ fn an_unreadable_block_at_open_is_a_device_error_and_not_damage() {
     {
         let copy = fixture.copy();
         copy.fail_reads_of(block, When::Every(1));
-        judge(&copy, format!("block {block}"));
+        check_open(&copy, format!("block {block}"));
     }
     for pair in [SLOTS, [log.start, log.start + half], [log.start + 1, log.start + half + 1]] {
         let copy = fixture.copy();
         pair.iter().for_each(|block| copy.fail_reads_of(*block, When::Every(1)));
-        judge(&copy, format!("blocks {pair:?}"));
+        check_open(&copy, format!("blocks {pair:?}"));
     }
 }
 

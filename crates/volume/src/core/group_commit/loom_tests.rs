@@ -82,10 +82,10 @@ fn model(first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
 fn model_by(builder: loom::model::Builder, first: Result<(), CommitError>, what: fn(&Arc<Device>)) {
     builder.check(move || {
         let device = Arc::new(Device::default());
-        let its = device.clone();
+        let shared = device.clone();
         let mut outcome = Some(first);
         let commits =
-            move || its.group_commit.run(|_| its.commit(outcome.take().unwrap_or(Ok(()))));
+            move || shared.group_commit.run(|_| shared.commit(outcome.take().unwrap_or(Ok(()))));
         let commit_thread = thread::spawn(commits);
         what(&device);
         device.group_commit.close();
@@ -97,8 +97,8 @@ fn model_by(builder: loom::model::Builder, first: Result<(), CommitError>, what:
 #[test]
 fn loom_a_woken_waiter_has_its_change_in_an_ended_commit() {
     model(Ok(()), |device| {
-        let its = device.clone();
-        let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Ok(())));
+        let shared = device.clone();
+        let other = thread::spawn(move || assert_eq!(shared.change_and_sync(in_task), Ok(())));
         assert_eq!(device.change_and_sync(in_thread), Ok(()));
         other.join().unwrap();
     });
@@ -107,8 +107,9 @@ fn loom_a_woken_waiter_has_its_change_in_an_ended_commit() {
 #[test]
 fn loom_a_failure_reaches_every_waiter() {
     model(Err(CommitError::Stopped), |device| {
-        let its = device.clone();
-        let other = thread::spawn(move || assert_eq!(its.change_and_sync(in_task), Err(Errno::IO)));
+        let shared = device.clone();
+        let other =
+            thread::spawn(move || assert_eq!(shared.change_and_sync(in_task), Err(Errno::IO)));
         assert_eq!(device.change_and_sync(in_thread), Err(Errno::IO));
         other.join().unwrap();
     });
@@ -117,8 +118,8 @@ fn loom_a_failure_reaches_every_waiter() {
 #[test]
 fn loom_a_failed_flush_elsewhere_ends_every_wait() {
     model(Ok(()), |device| {
-        let its = device.clone();
-        let failing = thread::spawn(move || its.group_commit.fail());
+        let shared = device.clone();
+        let failing = thread::spawn(move || shared.group_commit.fail());
         let synced = device.change_and_sync(in_task);
         assert!(synced.is_ok() || device.group_commit.has_failed());
         failing.join().unwrap();
@@ -132,8 +133,8 @@ fn loom_a_refused_waiter_is_woken_and_the_next_commit_has_its_change() {
     // Each further preemption takes ten times as long: six did not finish in twenty minutes.
     builder.preemption_bound = builder.preemption_bound.map(|bound| bound.min(5));
     model_by(builder, Err(CommitError::Refused(Errno::NOSPC)), |device| {
-        let its = device.clone();
-        let other = thread::spawn(move || its.change_and_sync(in_task));
+        let shared = device.clone();
+        let other = thread::spawn(move || shared.change_and_sync(in_task));
         if device.change_and_sync(in_thread) == Err(Errno::NOSPC) {
             assert_eq!(device.change_and_sync(in_thread), Ok(()));
         }
@@ -146,8 +147,8 @@ fn loom_a_refused_waiter_is_woken_and_the_next_commit_has_its_change() {
 #[test]
 fn loom_closing_with_a_waiter_and_a_dropped_one_ends_every_wait() {
     model(Ok(()), |device| {
-        let its = device.clone();
-        let waiting = thread::spawn(move || its.change_and_sync(in_task));
+        let shared = device.clone();
+        let waiting = thread::spawn(move || shared.change_and_sync(in_task));
         let mut given_up = device.group_commit.clone().wait_async(device.group_commit.next());
         let waker = Arc::new(Woken::default()).into();
         let _ = given_up.as_mut().poll(&mut Context::from_waker(&waker));
