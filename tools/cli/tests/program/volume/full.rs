@@ -32,7 +32,7 @@ fn as_root_a_full_file_system_below_is_not_said_to_be_a_full_volume() {
         let output = run(here, command);
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{told}");
-        let full = "the device or file system below the volume is full, not the volume";
+        let full = "what the volume lies in is full, not the volume";
         assert!(told.contains(full) && !told.contains("the volume is full"), "{told}");
     }
 }
