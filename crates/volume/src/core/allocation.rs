@@ -228,7 +228,7 @@ impl Shared {
         begun: Generation,
     ) -> Result<Prepared, Retry> {
         // Plus the remainders on both sides.
-        let extents = new_blocks.as_ref().map_or(0, |new_blocks| new_blocks.pieces().len()) + 2;
+        let extents = new_blocks.as_ref().map_or(0, |reserved| reserved.pieces().len()) + 2;
         let (records, keep_free) = (Size::of_files(1, extents as u64), state.reserved_size());
         state.require_catalog_room(records, keep_free, Reserve::Keep, &ReadResults::default())?;
         if file.generation() != begun {
