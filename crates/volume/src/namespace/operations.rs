@@ -173,7 +173,7 @@ pub(crate) fn strip_privileges(
     move |transaction| {
         let had_capability = transaction.remove_capability(file.number)?;
         if !had_capability {
-            file.note_capability(false);
+            file.set_may_have_capability(false);
         }
         let lends = !is_superuser && transaction.inode(file.number)?.lent_rights() != 0;
         if had_capability || lends {

@@ -231,19 +231,19 @@ impl OpenFile {
         if uncommitted.accessed == with.accessed {
             uncommitted.accessed = None;
         }
-        let is_unread = uncommitted.modified.is_some() || inode.is_access_due(Time::now());
-        self.hot_extent.set_unread(is_unread);
+        let is_due = uncommitted.modified.is_some() || inode.is_access_due(Time::now());
+        self.hot_extent.set_unread(is_due);
         write_hints.set_id.store(inode.lent_rights() != 0, Ordering::Relaxed);
     }
 
     /// True if a read now updates the access time.
     #[inline]
-    pub(crate) fn is_access_due(&self) -> bool {
+    pub(crate) fn is_atime_due(&self) -> bool {
         self.hot_extent.is_unread()
     }
 
     /// Updates the access time; false if another read did.
-    pub(crate) fn note_access(&self) -> bool {
+    pub(crate) fn update_atime(&self) -> bool {
         let uncommitted = &mut *self.uncommitted.lock();
         let is_due = self.hot_extent.is_unread();
         if is_due {
@@ -255,12 +255,12 @@ impl OpenFile {
 
     /// True if a write now updates the modification time: the coarse clock has moved since the last update.
     #[inline]
-    pub(crate) fn is_change_due(&self) -> bool {
+    pub(crate) fn is_mtime_due(&self) -> bool {
         self.write_hints.modified.load(Ordering::Relaxed) != Time::now().word()
     }
 
     /// Updates the modification time.
-    pub(crate) fn note_change(&self) {
+    pub(crate) fn update_mtime(&self) {
         self.touch(&mut self.uncommitted.lock());
     }
 
@@ -282,7 +282,7 @@ impl OpenFile {
     }
 
     /// Records whether the file may have a capability. The caller holds the volume's lock, as when one is set.
-    pub(crate) fn note_capability(&self, may_have: bool) {
+    pub(crate) fn set_may_have_capability(&self, may_have: bool) {
         self.write_hints.capability.store(may_have, Ordering::Relaxed);
     }
 
@@ -668,8 +668,8 @@ mod tests {
         let file = open(&inode);
         let delta = file.inode_delta();
         delta.apply_to(&mut inode);
-        file.note_change();
-        assert!(file.note_access());
+        file.update_mtime();
+        assert!(file.update_atime());
         (inode.modified, inode.accessed) = (Time::of_nanoseconds(1), Time::of_nanoseconds(2));
         file.delta_applied(&inode, &delta);
         let now = file.inode_delta();
@@ -677,7 +677,7 @@ mod tests {
         // The record has the times of the delta now.
         file.delta_applied(&inode, &now);
         let now = file.inode_delta();
-        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_change_due());
+        assert!(now.modified.is_none() && now.accessed.is_none() && file.is_mtime_due());
     }
 
     #[test]
@@ -686,9 +686,9 @@ mod tests {
         let is_due = std::iter::repeat_with(|| {
             let before = Time::now();
             wrote(&file);
-            file.note_access();
+            file.update_atime();
             wrote(&file);
-            (before == Time::now()).then(|| file.is_access_due())
+            (before == Time::now()).then(|| file.is_atime_due())
         });
         assert!(!is_due.flatten().next().unwrap());
     }
@@ -697,12 +697,12 @@ mod tests {
     fn a_read_after_a_write_updates_the_access_time_in_the_next_tick() {
         let file = open(&Inode::new(FileKind::File, 0o644));
         wrote(&file);
-        assert!(file.note_access());
+        assert!(file.update_atime());
         let before = Time::now();
         while Time::now() == before {
             std::hint::spin_loop();
         }
         wrote(&file);
-        assert!(file.is_access_due() && file.note_access());
+        assert!(file.is_atime_due() && file.update_atime());
     }
 }

@@ -49,8 +49,8 @@ impl VolumeMap {
         if self.fork.is_forked() { Err(Errno::CHILD) } else { Ok(()) }
     }
 
-    fn is_access_due(&self) -> bool {
-        self.file.is_access_due() && self.reads() == Reads::Tell
+    fn is_atime_due(&self) -> bool {
+        self.file.is_atime_due() && self.reads() == Reads::Tell
     }
 
     /// True if a write must strip privileges: see [`crate::namespace::operations::strip_privileges`].
@@ -60,9 +60,9 @@ impl VolumeMap {
     }
 
     /// Updates the modification time, if the clock has moved since the last update.
-    pub(crate) fn note_change(&self) {
-        if self.file.is_change_due() {
-            self.file.note_change();
+    pub(crate) fn update_mtime(&self) {
+        if self.file.is_mtime_due() {
+            self.file.update_mtime();
             self.volume.mark_dirty(&self.file);
         }
     }
@@ -218,18 +218,18 @@ impl Map for VolumeMap {
     #[inline]
     fn simple_read(&self, offset: u64, length: u64) -> Option<u64> {
         let end = offset.checked_add(length)?;
-        if self.is_access_due() { None } else { self.file.address_beyond_hot_extent(offset, end) }
+        if self.is_atime_due() { None } else { self.file.address_beyond_hot_extent(offset, end) }
     }
 
     #[inline]
     fn simple_write(&self, offset: u64, length: u64) -> Option<u64> {
         let has_side_effects =
-            self.file.is_change_due() || self.must_strip_privileges() || self.fork.is_forked();
+            self.file.is_mtime_due() || self.must_strip_privileges() || self.fork.is_forked();
         if has_side_effects { None } else { self.written(offset, length) }
     }
 
     fn note_read(&self) {
-        if self.is_access_due() && !self.fork.is_forked() && self.file.note_access() {
+        if self.is_atime_due() && !self.fork.is_forked() && self.file.update_atime() {
             self.volume.mark_dirty(&self.file);
         }
     }
@@ -238,7 +238,7 @@ impl Map for VolumeMap {
         if let Err(errno) = self.check_process() {
             return Some(Box::pin(ready(Err(errno))));
         }
-        self.note_change();
+        self.update_mtime();
         self.must_strip_privileges().then(|| {
             let (volume, file) = (self.volume.clone(), self.file.clone());
             let is_superuser = self.is_superuser;

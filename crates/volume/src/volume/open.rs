@@ -50,7 +50,7 @@ impl Volume {
             if lock.has_unsaved() || !map.file.is_empty() {
                 self.shared.truncate_to_zero(&map.file);
             }
-            map.note_change();
+            map.update_mtime();
         }
         let file = File::with_map(device, map, lock, options.file);
         if options.direct {

@@ -160,7 +160,7 @@ pub(crate) fn set(
         if name == CAPABILITY
             && let Some(open) = transaction.find_open(number)
         {
-            open.note_capability(true);
+            open.set_may_have_capability(true);
         }
         Ok(())
     }
