@@ -45,7 +45,7 @@ pub(crate) struct OpenFile {
 /// Checked by each write besides the map. Few writes change it, so it has a cache line apart from
 /// fields that change more often, and from those that reads look at.
 struct WriteHints {
-    /// The time of the last update of the modification time, in nanoseconds of the coarse clock; 0 makes the next write update it.
+    /// The last modification time that was set, in nanoseconds of the coarse clock; 0 makes the next write set it.
     modified: AtomicI64,
     /// The file has set-ID bits, which writes strip unless the writer is the superuser.
     set_id: AtomicBool,

@@ -63,14 +63,14 @@ impl Volume {
 
     /// Sets an extended attribute.
     ///
-    /// Access control lists behave as on Linux. `system.posix_acl_access` and the mode stay in step: setting a list sets
-    /// the mode's permissions, and a list that grants no more than the mode is not stored. An empty list removes the
+    /// Access control lists behave as on Linux. `system.posix_acl_access` and the mode stay in step: setting a list
+    /// sets the mode's permissions, and a list that grants no more than the mode is not stored. An empty list removes the
     /// attribute, and `how` does not apply to lists. The set-group-ID bit stays: to clear it for a caller outside the
     /// group use [`Volume::set_attributes`].
     ///
     /// # Errors
-    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when all
-    /// names of the file would have more than 65536 bytes; EINVAL for a malformed access control list; EPERM for
+    /// As [`Self::xattr`]; EEXIST and ENODATA as `how` says; E2BIG for a value of more than 65536 bytes; ENOSPC when
+    /// all names of the file would have more than 65536 bytes; EINVAL for a malformed access control list; EPERM for
     /// `user.` on anything but files and directories, EACCES for a default list on anything but a directory, EOPNOTSUPP
     /// for a list on a symbolic link.
     pub fn set_xattr(
